@@ -1,0 +1,29 @@
+//! Kubemoor keeps Helm releases where Helm put them.
+//!
+//! The modules stand in the order of their ranks: each may import what stands
+//! below it, never what stands above. From `verdict` down everything is pure:
+//! values in, values out, no I/O, no clock.
+
+pub mod cli;
+
+pub mod app;
+
+pub mod admin;
+pub mod guard;
+pub mod webhook;
+
+pub mod cluster;
+pub mod metrics;
+pub mod telemetry;
+pub mod tls;
+
+pub mod verdict;
+
+pub mod policy;
+
+pub mod helm;
+
+pub mod declaration;
+
+pub mod config;
+pub mod model;

@@ -1,0 +1,146 @@
+//! The nouns that every other module speaks in: which object, which release,
+//! who, and what was done.
+//!
+//! Invariant: plain values. No wire format, no I/O, no clock, no rule.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The field manager of the arbiter's dry runs. A dry run under this name
+/// stores nothing and is never judged.
+pub const PROBE_MANAGER: &str = "kubemoor-probe";
+
+/// The prefix of Kubemoor's own annotations.
+pub const ANNOTATION_PREFIX: &str = "kubemoor.dev/";
+
+/// Helm's label on every object that it writes, and its value.
+pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "Helm");
+
+/// Helm's annotation that names the release which wrote an object.
+pub const RELEASE_NAME: &str = "meta.helm.sh/release-name";
+
+/// Helm's annotation that names the namespace of that release.
+pub const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
+
+/// Helm's annotation that keeps an object when its release drops it.
+pub const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
+
+/// An API group, a kind and one of its versions.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Gvk {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The version, such as `v1`.
+    pub version: String,
+    /// The kind, such as `Deployment`.
+    pub kind: String,
+}
+
+/// What names one object in a cluster. The version is no part of it: Helm and
+/// the API server hold the same object under every version of its group.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct ObjectId {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The kind, such as `Deployment`.
+    pub kind: String,
+    /// The namespace; `None` for cluster-scoped objects.
+    pub namespace: Option<String>,
+    /// The name.
+    pub name: String,
+}
+
+/// What names one release: the namespace that holds its records, and its name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct ReleaseId {
+    /// The namespace of the release's records.
+    pub namespace: String,
+    /// The release's name.
+    pub name: String,
+}
+
+/// Who asks, as the API server authenticated him.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Actor {
+    /// The user's name.
+    pub user: String,
+    /// The user's groups.
+    pub groups: Vec<String>,
+}
+
+/// What an edit does to its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Operation {
+    /// The object comes into being.
+    Create,
+    /// The object is changed.
+    Update,
+    /// The object is removed.
+    Delete,
+}
+
+/// What becomes of an edit that drifts. Ordered from lenient to strict.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[value(rename_all = "PascalCase")]
+pub enum EditsMode {
+    /// It passes, unrecorded.
+    Allow,
+    /// It passes and is recorded.
+    Record,
+    /// It passes, is recorded, and the editor is warned.
+    Warn,
+    /// It is refused and recorded.
+    Deny,
+}
+
+/// What becomes of drift that the loop finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub enum DriftMode {
+    /// It is logged and counted.
+    Report,
+    /// It is repaired, logged and counted.
+    Repair,
+}
+
+impl Gvk {
+    /// Splits `apiVersion` (`v1`, `apps/v1`) and takes `kind` along.
+    pub fn from_api_version(api_version: &str, kind: &str) -> Self {
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        Self { group: group.to_owned(), version: version.to_owned(), kind: kind.to_owned() }
+    }
+
+    /// The `apiVersion` of a manifest: `v1`, `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{}/{} in namespace {namespace}", self.kind, self.name),
+            None => write!(f, "{}/{}", self.kind, self.name),
+        }
+    }
+}
+
+impl fmt::Display for ReleaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl Actor {
+    /// Whether the actor is the service account `name` of `namespace`.
+    pub fn is_service_account(&self, namespace: &str, name: &str) -> bool {
+        self.user
+            .strip_prefix("system:serviceaccount:")
+            .and_then(|rest| rest.split_once(':'))
+            .is_some_and(|(ns, account)| ns == namespace && account == name)
+    }
+}
