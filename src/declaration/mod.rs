@@ -1,1 +1,24 @@
-//! Work in progress.
+//! What a manifest declares: its paths, and what it means for a live value to
+//! be the declared one.
+//!
+//! Entry points: [`declare::declare`] turns one manifest document into
+//! [`fields::Fields`]; [`fields::Fields::changed`] and
+//! [`fields::Fields::drift`] compare objects with them. Types come from
+//! [`catalog::Catalog`].
+//!
+//! Invariant: pure and total. Any JSON gives an answer, nothing below
+//! [`schema::MAX_DEPTH`] levels is looked at, and a doubt is said as a doubt.
+//! Knows no release, no policy, no cluster.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod compare;
+mod outputs;
+
+pub mod catalog;
+pub mod declare;
+pub mod embedded;
+pub mod equality;
+pub mod fields;
+pub mod path;
+pub mod quantity;
+pub mod schema;

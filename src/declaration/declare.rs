@@ -1,0 +1,223 @@
+//! From a manifest document to its declared fields.
+//!
+//! Entry point: [`declare`]. Invariant: follows the meaning of server-side
+//! apply: granular maps and structs by their entries, keyed lists and sets by
+//! their elements, all else as one value; and leaves out what the server owns
+//! or fills in (`outputs`).
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use super::equality::{self, Place};
+use super::fields::{Element, Elements, Entry, Fields, Leaf, Node, Set};
+use super::outputs;
+use super::schema::{KindSchema, ListKey, ListKind, MAX_DEPTH, Shape, Struct, TypeId, Types};
+
+/// What of `metadata` no manifest decides.
+const SERVER_METADATA: &[&str] = &[
+    "creationTimestamp",
+    "generation",
+    "managedFields",
+    "name",
+    "namespace",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+
+/// The lists in which the order of elements has a meaning though they are told
+/// apart by keys: variables refer to earlier ones, init containers run one
+/// after the other.
+const ORDERED: &[&str] = &["env", "initContainers"];
+
+/// The declared fields of a manifest document. Helm's metadata must be in it
+/// already. Without a schema all but the metadata is untyped: maps granular,
+/// lists atomic.
+pub fn declare(document: &Value, schema: Option<&KindSchema>) -> Fields {
+    let schema = schema.unwrap_or_else(|| KindSchema::unknown());
+    let walk = Walk { types: &schema.types, document };
+    let root = walk.root(schema.root).unwrap_or_else(|| Node::Object(Box::new([])));
+    Fields { types: Arc::clone(&schema.types), root }
+}
+
+struct Walk<'a> {
+    types: &'a Types,
+    document: &'a Value,
+}
+
+/// The names from the root to a value, to find what is not declared.
+#[derive(Clone, Copy)]
+pub(super) struct Above<'a> {
+    pub(super) above: Option<&'a Above<'a>>,
+    pub(super) name: &'a str,
+    depth: usize,
+}
+
+impl Above<'_> {
+    /// Whether the names up to here are these, from the root. List elements
+    /// are named `*`.
+    pub(super) fn is(&self, names: &[&str]) -> bool {
+        match names.split_last() {
+            None => self.above.is_none(),
+            Some((last, rest)) => self.above.is_some_and(|above| self.name == *last && above.is(rest)),
+        }
+    }
+}
+
+impl Walk<'_> {
+    fn root(&self, ty: TypeId) -> Option<Node> {
+        let map = self.document.as_object()?;
+        let top = Above { above: None, name: "", depth: 0 };
+        let secret = outputs::is_secret(self.document);
+        let mut entries = Vec::new();
+        for (name, value) in map {
+            let skipped = match &**name {
+                "apiVersion" | "kind" | "status" => true,
+                "data" | "stringData" => secret,
+                _ => false,
+            };
+            if !skipped {
+                entries.extend(self.member(ty, name, value, &top));
+            }
+        }
+        if secret && (map.contains_key("data") || map.contains_key("stringData")) {
+            let data = secret_data(map.get("data"), map.get("stringData"));
+            entries.extend(self.member(ty, "data", &data, &top));
+        }
+        Some(object(entries))
+    }
+
+    /// The entry `name` of a value of type `ty`, if it declares anything.
+    fn member(&self, ty: TypeId, name: &str, value: &Value, above: &Above<'_>) -> Option<Entry> {
+        let at = Above { above: Some(above), name, depth: above.depth + 1 };
+        let server_owned = above.is(&["metadata"]) && SERVER_METADATA.contains(&name);
+        if server_owned || outputs::is_output(self.document, &at, value) {
+            return None;
+        }
+        let (known, ty, place) = match self.types.shape(ty) {
+            Shape::Struct(shape) => match shape.field(name) {
+                Some(field) => (Some(&field.name), field.ty, Place::Field),
+                None if shape.open => (None, TypeId::ANY, Place::Field),
+                None => (None, TypeId::ANY, Place::Unlisted),
+            },
+            Shape::Map { value, .. } => (None, *value, Place::Entry),
+            _ => (None, TypeId::ANY, Place::Field),
+        };
+        let node = self.node(ty, place, value, &at)?;
+        Some(Entry { name: known.map_or_else(|| Arc::from(name), Arc::clone), node })
+    }
+
+    fn node(&self, ty: TypeId, place: Place, value: &Value, at: &Above<'_>) -> Option<Node> {
+        let leaf = |ty| Some(Node::Leaf(Leaf { value: cut(value, at.depth), ty, place }));
+        if at.depth >= MAX_DEPTH {
+            return leaf(TypeId::ANY);
+        }
+        match (self.types.shape(ty), value) {
+            (
+                Shape::Struct(Struct { atomic: false, .. }) | Shape::Map { atomic: false, .. } | Shape::Any,
+                Value::Object(map),
+            ) if !map.is_empty() => {
+                let unlisted = place == Place::Unlisted;
+                let entries = map.iter().filter_map(|(name, value)| {
+                    let mut entry = self.member(ty, name, value, at)?;
+                    if unlisted {
+                        mark_unlisted(&mut entry.node);
+                    }
+                    Some(entry)
+                });
+                Some(object(entries.collect()))
+            }
+            (Shape::List { item, kind: ListKind::Map(keys) }, Value::Array(items)) => {
+                match self.elements(ty, *item, keys, items, at) {
+                    Some(_) if items.is_empty() => None,
+                    None => leaf(ty),
+                    elements => elements,
+                }
+            }
+            (Shape::List { kind: ListKind::Set, .. }, Value::Array(items)) if items.is_empty() => None,
+            (Shape::List { item, kind: ListKind::Set }, Value::Array(items)) => {
+                let values = items.iter().map(|item| cut(item, at.depth)).collect();
+                Some(Node::Set(Box::new(Set { item: *item, values })))
+            }
+            _ => leaf(ty),
+        }
+    }
+
+    /// Elements by their keys; none if the keys do not tell them apart.
+    fn elements(
+        &self,
+        list: TypeId,
+        item: TypeId,
+        keys: &[ListKey],
+        values: &[Value],
+        at: &Above<'_>,
+    ) -> Option<Node> {
+        let mut items: Vec<Element> = Vec::with_capacity(values.len());
+        let mut seen = std::collections::HashSet::new();
+        for value in values {
+            let own: Option<Box<[Value]>> = keys
+                .iter()
+                .map(|key| {
+                    equality::key_value(value, key).filter(|v| !v.is_array() && !v.is_object()).cloned()
+                })
+                .collect();
+            let own = own?;
+            let spelled: Vec<String> =
+                own.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect();
+            if !seen.insert(spelled) {
+                return None;
+            }
+            let below = Above { above: Some(at), name: "*", depth: at.depth + 1 };
+            let node = self.node(item, Place::Entry, value, &below)?;
+            items.push(Element { keys: own, node });
+        }
+        let ordered = ORDERED.contains(&at.name) && matches!(keys, [key] if &*key.name == "name");
+        Some(Node::Elements(Box::new(Elements { list, ordered, items: items.into() })))
+    }
+}
+
+/// Entries in the order in which they are searched.
+fn object(mut entries: Vec<Entry>) -> Node {
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    Node::Object(entries.into())
+}
+
+/// What the server does not know it may drop, at every level.
+fn mark_unlisted(node: &mut Node) {
+    match node {
+        Node::Leaf(leaf) => leaf.place = Place::Unlisted,
+        Node::Object(entries) => entries.iter_mut().for_each(|entry| mark_unlisted(&mut entry.node)),
+        Node::Elements(_) | Node::Set(_) => {}
+    }
+}
+
+/// A Secret's `data` as the server makes it of `data` and `stringData`.
+fn secret_data(data: Option<&Value>, texts: Option<&Value>) -> Value {
+    let mut merged = data.and_then(Value::as_object).cloned().unwrap_or_default();
+    for (key, text) in texts.and_then(Value::as_object).into_iter().flatten() {
+        let text = match text {
+            Value::String(text) => STANDARD.encode(text),
+            Value::Null => String::new(),
+            other => STANDARD.encode(cut(other, 0).to_string()),
+        };
+        merged.insert(key.clone(), Value::String(text));
+    }
+    if merged.is_empty() { Value::Object(Map::new()) } else { Value::Object(merged) }
+}
+
+/// A copy of a value that stands `depth` levels deep, without what lies below
+/// [`MAX_DEPTH`].
+pub(super) fn cut(value: &Value, depth: usize) -> Value {
+    match value {
+        Value::Array(_) | Value::Object(_) if depth >= MAX_DEPTH => Value::Null,
+        Value::Array(items) => items.iter().map(|item| cut(item, depth + 1)).collect(),
+        Value::Object(map) => map.iter().map(|(name, value)| (name.clone(), cut(value, depth + 1))).collect(),
+        scalar => scalar.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

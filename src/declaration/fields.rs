@@ -1,0 +1,192 @@
+//! The declared fields of one object.
+//!
+//! Entry point: [`Fields`], built by [`super::declare::declare`]. Its
+//! [`changed`](Fields::changed) and [`drift`](Fields::drift) live in
+//! `compare`.
+//!
+//! Invariant: a tree of declared paths, compact because tens of thousands stay
+//! in memory; leaves are what is compared as one value. `Debug` shows no
+//! value: they may be a Secret's.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::compare;
+use super::equality::{Agreement, Place};
+use super::path::{Path, Step, Trail};
+use super::schema::{ListKey, ListKind, Shape, TypeId, Types};
+
+/// The declared fields of one object.
+#[derive(Clone, PartialEq)]
+pub struct Fields {
+    pub(super) types: Arc<Types>,
+    pub(super) root: Node,
+}
+
+/// One declared path at which an object changed or is not as declared.
+///
+/// For the order of a list, `declared`, `old` and `new` hold the keys of its
+/// declared elements in their order there. For an element that is there more
+/// than once, they hold every such element.
+#[derive(Clone, PartialEq)]
+pub struct FieldChange {
+    /// The path.
+    pub path: Path,
+    /// The declared value; none for the existence of a list element.
+    pub declared: Option<Value>,
+    /// The value before; none if it was absent or is not known.
+    pub old: Option<Value>,
+    /// The value after; none if it is absent.
+    pub new: Option<Value>,
+    /// Whether the value after is the declared one.
+    pub agreement: Agreement,
+}
+
+#[derive(Clone, PartialEq)]
+pub(super) enum Node {
+    /// Compared as one value.
+    Leaf(Leaf),
+    /// Some entries of a map or struct.
+    Object(Box<[Entry]>),
+    /// Some elements of a list, told apart by keys.
+    Elements(Box<Elements>),
+    /// Some elements of a set.
+    Set(Box<Set>),
+}
+
+#[derive(Clone, PartialEq)]
+pub(super) struct Leaf {
+    pub(super) value: Value,
+    pub(super) ty: TypeId,
+    pub(super) place: Place,
+}
+
+#[derive(Clone, PartialEq)]
+pub(super) struct Entry {
+    pub(super) name: Arc<str>,
+    pub(super) node: Node,
+}
+
+#[derive(Clone, PartialEq)]
+pub(super) struct Elements {
+    /// The type of the list: its keys are there.
+    pub(super) list: TypeId,
+    /// Whether the order of the declared elements counts.
+    pub(super) ordered: bool,
+    pub(super) items: Box<[Element]>,
+}
+
+#[derive(Clone, PartialEq)]
+pub(super) struct Element {
+    /// The values of the list's keys, in their order.
+    pub(super) keys: Box<[Value]>,
+    pub(super) node: Node,
+}
+
+#[derive(Clone, PartialEq)]
+pub(super) struct Set {
+    pub(super) item: TypeId,
+    pub(super) values: Box<[Value]>,
+}
+
+impl Fields {
+    /// The declared paths at which `old` and `new` differ, each with whether
+    /// `new` is as declared there. Both come from the API server, in the
+    /// version of the manifest. Empty if no declared path changed.
+    ///
+    /// A declared empty value that `old` lacks has no opinion on what `new`
+    /// sets: the server fills node ports, cluster IPs, defaults.
+    pub fn changed(&self, old: &Value, new: &Value) -> Vec<FieldChange> {
+        compare::changed(self, old, new)
+    }
+
+    /// The declared paths at which `live` is not, or may not be, as declared.
+    pub fn drift(&self, live: &Value) -> Vec<FieldChange> {
+        compare::drift(self, live)
+    }
+
+    /// Settles a doubt: whether the value after is what `canonical` holds, the
+    /// object as the API server would hold the declared manifest.
+    pub fn settle(&self, change: &FieldChange, canonical: &Value) -> Agreement {
+        compare::settle(self, change, canonical)
+    }
+
+    /// Every declared path with its declared value.
+    pub fn leaves(&self) -> Vec<(Path, &Value)> {
+        let mut found = Vec::new();
+        self.root.leaves(&self.types, &Trail::ROOT, &mut found);
+        found
+    }
+
+    /// The declared value at a path of plain field names, such as
+    /// `["metadata", "annotations", "helm.sh/resource-policy"]`. None where
+    /// nothing is declared, and for lists that are told apart by elements.
+    pub fn get(&self, path: &[&str]) -> Option<&Value> {
+        let mut node = &self.root;
+        for name in path {
+            node = node.entry(name)?;
+        }
+        match node {
+            Node::Leaf(leaf) => Some(&leaf.value),
+            _ => None,
+        }
+    }
+}
+
+impl Node {
+    pub(super) fn entry(&self, name: &str) -> Option<&Node> {
+        let Node::Object(entries) = self else { return None };
+        let index = entries.binary_search_by(|entry| (*entry.name).cmp(name)).ok()?;
+        entries.get(index).map(|entry| &entry.node)
+    }
+
+    fn leaves<'a>(&'a self, types: &'a Types, trail: &Trail<'_>, found: &mut Vec<(Path, &'a Value)>) {
+        match self {
+            Self::Leaf(leaf) => found.push((trail.path(), &leaf.value)),
+            Self::Object(entries) => {
+                for entry in entries {
+                    entry.node.leaves(types, &trail.then(Step::Field(&entry.name)), found);
+                }
+            }
+            Self::Elements(elements) => {
+                let keys = elements.keys(types);
+                for item in &elements.items {
+                    item.node.leaves(types, &trail.then(Step::Key(keys, &item.keys)), found);
+                }
+            }
+            Self::Set(set) => {
+                found.extend(set.values.iter().map(|v| (trail.then(Step::Element(v)).path(), v)));
+            }
+        }
+    }
+}
+
+impl Elements {
+    /// The fields that tell the elements apart.
+    pub(super) fn keys<'t>(&self, types: &'t Types) -> &'t [ListKey] {
+        match types.shape(self.list) {
+            Shape::List { kind: ListKind::Map(keys), .. } => keys,
+            _ => &[],
+        }
+    }
+}
+
+impl fmt::Debug for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.leaves().iter().map(|(path, _)| path.to_string())).finish()
+    }
+}
+
+impl fmt::Debug for FieldChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FieldChange")
+            .field("path", &self.path.to_string())
+            .field("agreement", &self.agreement)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

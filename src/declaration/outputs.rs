@@ -1,0 +1,76 @@
+//! What a manifest carries but does not decide: the outputs of controllers
+//! that come with Kubernetes or with every webhook.
+//!
+//! Entry point: [`is_output`]. Invariant: a table in code; nothing that a
+//! person could use to change what an object does, unless it is declared empty
+//! or as a placeholder.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use super::declare::Above;
+
+/// Where a CA bundle stands: API group, kind, names from the root.
+const CA_BUNDLES: &[(&str, &str, &[&str])] = &[
+    (
+        "admissionregistration.k8s.io",
+        "ValidatingWebhookConfiguration",
+        &["webhooks", "*", "clientConfig", "caBundle"],
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "MutatingWebhookConfiguration",
+        &["webhooks", "*", "clientConfig", "caBundle"],
+    ),
+    (
+        "apiextensions.k8s.io",
+        "CustomResourceDefinition",
+        &["spec", "conversion", "webhook", "clientConfig", "caBundle"],
+    ),
+    (
+        "apiextensions.k8s.io",
+        "CustomResourceDefinition",
+        &["spec", "conversion", "webhookClientConfig", "caBundle"],
+    ),
+    ("apiregistration.k8s.io", "APIService", &["spec", "caBundle"]),
+];
+
+/// Whether the document is a Secret.
+pub(super) fn is_secret(document: &Value) -> bool {
+    is_kind(document, "", "Secret")
+}
+
+/// Whether `value` at that place is filled in by somebody else: `rules` under
+/// an `aggregationRule`, and a CA bundle that holds no certificate yet.
+pub(super) fn is_output(document: &Value, at: &Above<'_>, value: &Value) -> bool {
+    match at.name {
+        "rules" => {
+            at.is(&["rules"])
+                && is_kind(document, "rbac.authorization.k8s.io", "ClusterRole")
+                && document.get("aggregationRule").is_some_and(Value::is_object)
+        }
+        "caBundle" => {
+            CA_BUNDLES.iter().any(|(group, kind, names)| is_kind(document, group, kind) && at.is(names))
+                && is_placeholder(value)
+        }
+        _ => false,
+    }
+}
+
+fn is_kind(document: &Value, group: &str, kind: &str) -> bool {
+    let text = |name| document.get(name).and_then(Value::as_str).unwrap_or_default();
+    let own = text("apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
+    text("kind") == kind && own == group
+}
+
+/// Whether a CA bundle holds no certificate.
+fn is_placeholder(value: &Value) -> bool {
+    let digits: String = match value {
+        Value::Null => return true,
+        Value::String(text) => text.split_ascii_whitespace().collect(),
+        _ => return false,
+    };
+    let Ok(bytes) = STANDARD.decode(digits) else { return false };
+    !String::from_utf8_lossy(&bytes).contains("-----BEGIN CERTIFICATE-----")
+}

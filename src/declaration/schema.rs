@@ -1,0 +1,296 @@
+//! The types of a kind, reduced to what comparing needs: what is one value and
+//! what is many, how list elements are told apart, and which spellings mean
+//! the same.
+//!
+//! Entry point: [`KindSchema`]. Invariant: immutable once built; a [`TypeId`]
+//! of another arena reads as [`Shape::Any`]. Must not know where types come
+//! from: that is `openapi` and `embedded`.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use serde_json::Value;
+
+/// Levels of nesting below which nothing is declared or compared. It is what
+/// JSON parsers in this program take at most.
+pub const MAX_DEPTH: usize = 128;
+
+/// The types of one kind.
+#[derive(Clone, Debug)]
+pub struct KindSchema {
+    /// The arena in which the kind's types lie, shared by kinds.
+    pub types: Arc<Types>,
+    /// The type of the whole object.
+    pub root: TypeId,
+}
+
+/// An arena of types. Types refer to one another, in circles too.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Types(pub(super) Vec<Shape>);
+
+/// A type's place in its arena.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TypeId(pub(super) u32);
+
+/// What a value is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Shape {
+    /// Untyped: maps are granular, lists atomic.
+    Any,
+    /// One value.
+    Scalar(Scalar),
+    /// Named fields.
+    Struct(Struct),
+    /// Free keys. An atomic map is one value.
+    Map {
+        /// The type of every entry.
+        value: TypeId,
+        /// Whether the map is one value.
+        atomic: bool,
+    },
+    /// A list.
+    List {
+        /// The type of every element.
+        item: TypeId,
+        /// How elements are told apart.
+        kind: ListKind,
+    },
+}
+
+/// Which spellings of a scalar mean the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scalar {
+    /// A number, a boolean, or unknown.
+    Plain,
+    /// A text: `true` and `"true"` are one.
+    Text,
+    /// A resource quantity: `2000m` and `2` are one.
+    Quantity,
+    /// `80` and `"80"` are one.
+    IntOrString,
+    /// Base64: line breaks mean nothing.
+    Bytes,
+    /// An RFC 3339 time: the offset means nothing.
+    Time,
+}
+
+/// Named fields.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Struct {
+    /// The fields, sorted by name.
+    pub fields: Box<[Field]>,
+    /// Whether the whole is one value.
+    pub atomic: bool,
+    /// Whether the server keeps fields that are not listed.
+    pub open: bool,
+}
+
+/// One named field.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Field {
+    /// The name in JSON.
+    pub name: Arc<str>,
+    /// Its type.
+    pub ty: TypeId,
+    /// What the server sets where the field is absent, if the document says.
+    pub default: Option<Box<Value>>,
+}
+
+/// How the elements of a list are told apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ListKind {
+    /// Not at all: the list is one value.
+    Atomic,
+    /// By their whole value.
+    Set,
+    /// By the values of these fields.
+    Map(Box<[ListKey]>),
+}
+
+/// One field of an element that tells it apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ListKey {
+    /// The field.
+    pub name: Arc<str>,
+    /// Its value where the element leaves it out.
+    pub default: Option<Box<Value>>,
+}
+
+static ANY: Shape = Shape::Any;
+
+impl TypeId {
+    /// The untyped type, first in every arena.
+    pub const ANY: Self = Self(0);
+}
+
+impl Types {
+    /// The shape at `id`; untyped where there is none.
+    pub fn shape(&self, id: TypeId) -> &Shape {
+        usize::try_from(id.0).ok().and_then(|index| self.0.get(index)).unwrap_or(&ANY)
+    }
+
+    /// The number of types.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is no type.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Struct {
+    /// The field of that name.
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        let index = self.fields.binary_search_by(|field| (*field.name).cmp(name)).ok()?;
+        self.fields.get(index)
+    }
+}
+
+impl KindSchema {
+    /// What is known of every kind: the metadata. All else is untyped.
+    pub fn unknown() -> &'static Self {
+        static UNKNOWN: LazyLock<KindSchema> = LazyLock::new(|| {
+            let mut types = Builder::default();
+            let root = types.object(Vec::new(), true);
+            types.finish(root)
+        });
+        &UNKNOWN
+    }
+}
+
+/// Builds an arena in which equal types are one, and equal names share memory.
+#[derive(Debug)]
+pub struct Builder {
+    shapes: Vec<Shape>,
+    known: HashMap<Shape, TypeId>,
+    names: HashMap<Box<str>, Arc<str>>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        let mut builder = Self { shapes: Vec::new(), known: HashMap::new(), names: HashMap::new() };
+        builder.add(Shape::Any);
+        builder
+    }
+}
+
+impl Builder {
+    /// The id of a shape, the same for equal shapes.
+    pub fn add(&mut self, shape: Shape) -> TypeId {
+        if let Some(id) = self.known.get(&shape) {
+            return *id;
+        }
+        let id = self.reserve();
+        self.known.insert(shape.clone(), id);
+        self.set(id, shape);
+        id
+    }
+
+    /// A place for a shape that is not known yet; untyped until it is set.
+    pub fn reserve(&mut self) -> TypeId {
+        let id = TypeId(u32::try_from(self.shapes.len()).unwrap_or(u32::MAX));
+        self.shapes.push(Shape::Any);
+        id
+    }
+
+    /// Sets a reserved place.
+    pub fn set(&mut self, id: TypeId, shape: Shape) {
+        if let Some(place) = usize::try_from(id.0).ok().and_then(|index| self.shapes.get_mut(index)) {
+            *place = shape;
+        }
+    }
+
+    /// The shape at `id`.
+    pub fn shape(&self, id: TypeId) -> &Shape {
+        usize::try_from(id.0).ok().and_then(|index| self.shapes.get(index)).unwrap_or(&ANY)
+    }
+
+    /// One name, shared.
+    pub fn name(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.names.get(name) {
+            return Arc::clone(known);
+        }
+        let shared: Arc<str> = Arc::from(name);
+        self.names.insert(name.into(), Arc::clone(&shared));
+        shared
+    }
+
+    /// A field without a default.
+    pub fn field(&mut self, name: &str, ty: TypeId) -> Field {
+        Field { name: self.name(name), ty, default: None }
+    }
+
+    /// A granular struct of these fields.
+    pub fn structure(&mut self, mut fields: Vec<Field>, open: bool) -> TypeId {
+        fields.sort_by(|a, b| a.name.cmp(&b.name));
+        fields.dedup_by(|a, b| a.name == b.name);
+        self.add(Shape::Struct(Struct { fields: fields.into(), atomic: false, open }))
+    }
+
+    /// A whole object: these fields, and the metadata that every object has.
+    pub fn object(&mut self, mut fields: Vec<Field>, open: bool) -> TypeId {
+        let metadata = self.metadata();
+        fields.retain(|field| !matches!(&*field.name, "metadata" | "apiVersion" | "kind"));
+        let text = self.add(Shape::Scalar(Scalar::Text));
+        fields.push(self.field("apiVersion", text));
+        fields.push(self.field("kind", text));
+        fields.push(self.field("metadata", metadata));
+        self.structure(fields, open)
+    }
+
+    /// The arena, and `root` in it as the type of a kind.
+    pub fn finish(self, root: TypeId) -> KindSchema {
+        KindSchema { types: Arc::new(Types(self.shapes)), root }
+    }
+
+    /// The arena.
+    pub fn types(self) -> Types {
+        Types(self.shapes)
+    }
+
+    /// The part of ObjectMeta that a manifest may set.
+    fn metadata(&mut self) -> TypeId {
+        let text = self.add(Shape::Scalar(Scalar::Text));
+        let plain = self.add(Shape::Scalar(Scalar::Plain));
+        let time = self.add(Shape::Scalar(Scalar::Time));
+        let texts = self.add(Shape::Map { value: text, atomic: false });
+        let finalizers = self.add(Shape::List { item: text, kind: ListKind::Set });
+        let owner: Vec<Field> = [
+            ("apiVersion", text),
+            ("blockOwnerDeletion", plain),
+            ("controller", plain),
+            ("kind", text),
+            ("name", text),
+            ("uid", text),
+        ]
+        .into_iter()
+        .map(|(name, ty)| self.field(name, ty))
+        .collect();
+        let owner = self.add(Shape::Struct(Struct { fields: owner.into(), atomic: true, open: false }));
+        let uid = ListKey { name: self.name("uid"), default: None };
+        let owners = self.add(Shape::List { item: owner, kind: ListKind::Map(Box::new([uid])) });
+        let fields = [
+            ("annotations", texts),
+            ("creationTimestamp", time),
+            ("deletionGracePeriodSeconds", plain),
+            ("deletionTimestamp", time),
+            ("finalizers", finalizers),
+            ("generateName", text),
+            ("generation", plain),
+            ("labels", texts),
+            ("managedFields", TypeId::ANY),
+            ("name", text),
+            ("namespace", text),
+            ("ownerReferences", owners),
+            ("resourceVersion", text),
+            ("selfLink", text),
+            ("uid", text),
+        ]
+        .into_iter()
+        .map(|(name, ty)| self.field(name, ty))
+        .collect();
+        self.structure(fields, false)
+    }
+}
