@@ -59,13 +59,14 @@ impl Catalog {
         self.facts(group, kind)
     }
 
-    /// The types of a kind: of exactly this version, else of another version of
-    /// the same group and kind (fields have moved between versions far less
-    /// often than versions have gone).
+    /// The types of a kind: of exactly this version, else of the most stable
+    /// other version of the same group and kind (versions go far more often
+    /// than fields move).
     pub fn schema(&self, gvk: &Gvk) -> Option<KindSchema> {
         let versions = self.schemas.get(&(gvk.group.clone(), gvk.kind.clone()))?;
         let exact = versions.iter().find(|(version, _)| *version == gvk.version);
-        exact.or_else(|| versions.last()).map(|(_, schema)| schema.clone())
+        let stable = || versions.iter().max_by_key(|(version, _)| priority(version));
+        exact.or_else(stable).map(|(_, schema)| schema.clone())
     }
 
     /// The kinds in no order.
@@ -111,6 +112,21 @@ impl KindFacts {
             scale_replicas_path: scale,
         })
     }
+}
+
+/// How stable and recent a version is, as Kubernetes orders versions: `v2`
+/// before `v1` before `v2beta1` before `v1alpha2`, then all others.
+pub fn priority(version: &str) -> (u8, u32, u32) {
+    let numbers = || -> Option<(u8, u32, u32)> {
+        let rest = version.strip_prefix('v')?;
+        for (stage, name) in [(2, "beta"), (1, "alpha")] {
+            if let Some((major, minor)) = rest.split_once(name) {
+                return Some((stage, major.parse().ok()?, minor.parse().ok()?));
+            }
+        }
+        Some((3, rest.parse().ok()?, 0))
+    };
+    numbers().unwrap_or_default()
 }
 
 /// A path such as `.spec.replicas`: the API server takes no array notation in

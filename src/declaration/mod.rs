@@ -19,6 +19,7 @@ pub mod declare;
 pub mod embedded;
 pub mod equality;
 pub mod fields;
+pub mod openapi;
 pub mod path;
 pub mod quantity;
 pub mod schema;
