@@ -86,14 +86,7 @@ pub enum SkipReason {
 /// lines (or JSON objects one after the other), YAML by Go's rules, any object
 /// with `items` taken apart as a list, empty documents passed over.
 pub fn parse(manifest: &str) -> Manifest {
-    let mut reader = Reader { manifest: Manifest::default(), budget: Budget::new(MEMORY) };
-    for (index, document) in Documents::of(manifest).enumerate() {
-        if reader.document(index, document).is_none() {
-            reader.manifest.skipped.push(Skipped { index, source: None, reason: SkipReason::Memory });
-            break;
-        }
-    }
-    reader.manifest
+    parse_within(manifest, MEMORY)
 }
 
 /// What names `object` in the cluster. `namespaced` tells the scope of its
@@ -123,21 +116,29 @@ pub fn place(object: &mut Value, id: &ObjectId) {
 }
 
 /// Sets the label and the two annotations that Helm forces on every object of
-/// a release, over the manifest's own values.
-///
-/// Helm goes through a map of strings: null becomes "", and labels (or
-/// annotations) of which any is neither string nor null are dropped whole.
+/// a release, over the manifest's own values. A label or annotation that is
+/// null becomes "", as in Helm.
 pub fn own(object: &mut Value, release: &ReleaseId) {
     let Some(metadata) = child(object, "metadata") else { return };
-    let (label, helm) = MANAGED_BY;
-    force(metadata, "labels", &[(label, helm)]);
+    force(metadata, "labels", &[MANAGED_BY]);
     force(metadata, "annotations", &[(RELEASE_NAME, &release.name), (RELEASE_NAMESPACE, &release.namespace)]);
+}
+
+fn parse_within(manifest: &str, memory: usize) -> Manifest {
+    let mut reader = Reader { manifest: Manifest::default(), budget: Budget::new(memory) };
+    for (index, document) in Documents::of(manifest).enumerate() {
+        if reader.document(index, document).is_none() {
+            reader.manifest.skipped.push(Skipped { index, source: None, reason: SkipReason::Memory });
+            break;
+        }
+    }
+    reader.manifest
 }
 
 /// Sets `entries` in the map of strings that `metadata` has at `field`.
 fn force(metadata: &mut Map<String, Value>, field: &str, entries: &[(&str, &str)]) {
     let mut texts = match metadata.remove(field) {
-        Some(Value::Object(map)) if map.values().all(|value| value.is_string() || value.is_null()) => map,
+        Some(Value::Object(map)) => map,
         _ => Map::new(),
     };
     for value in texts.values_mut().filter(|value| value.is_null()) {

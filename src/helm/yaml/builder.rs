@@ -7,10 +7,10 @@
 
 use std::collections::HashMap;
 
-use granit_parser::{Event, ScalarStyle, Tag};
+use granit_parser::{Event, ScalarStyle, StructureStyle, Tag};
 use serde_json::{Map, Value};
 
-use super::scalar::{Scalar, resolve};
+use super::scalar::{Scalar, core_tag, resolve};
 use super::{MAX_DEPTH, YamlError};
 
 /// What a value takes as an element of a list that has grown to twice its need.
@@ -56,6 +56,7 @@ enum Content {
 /// A list or map whose end has not come yet.
 struct Frame {
     content: Open,
+    flow: bool,
     anchor: usize,
     weight: usize,
     height: usize,
@@ -97,6 +98,11 @@ impl<'b> Builder<'b> {
         Self { open: Vec::new(), anchors: HashMap::new(), budget }
     }
 
+    /// Whether the next event stands within brackets or braces.
+    pub(super) fn in_flow(&self) -> bool {
+        self.open.last().is_some_and(|frame| frame.flow)
+    }
+
     /// Takes the next event, which began at `line`. Returns the document's
     /// root once it is whole.
     pub(super) fn take(&mut self, event: Event<'_>, line: usize) -> Result<Option<Value>, YamlError> {
@@ -107,9 +113,13 @@ impl<'b> Builder<'b> {
                 self.remember(anchor, &node, line)?;
                 self.place(node, Role { merge, alias: false }, line)
             }
-            Event::SequenceStart(_, anchor, _) => self.open(Open::List(Vec::new()), NODE, anchor, line),
-            Event::MappingStart(_, anchor, _) => {
-                self.open(Open::Map(Map::new(), Slot::Key), NODE + MAP, anchor, line)
+            Event::SequenceStart(style, anchor, _) => {
+                self.open(Open::List(Vec::new()), style, anchor, line)?;
+                Ok(None)
+            }
+            Event::MappingStart(style, anchor, _) => {
+                self.open(Open::Map(Map::new(), Slot::Key), style, anchor, line)?;
+                Ok(None)
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(line),
             Event::Alias(anchor) => {
@@ -146,22 +156,27 @@ impl<'b> Builder<'b> {
     fn open(
         &mut self,
         content: Open,
-        weight: usize,
+        style: StructureStyle,
         anchor: usize,
         line: usize,
-    ) -> Result<Option<Value>, YamlError> {
+    ) -> Result<(), YamlError> {
         if self.open.len() >= MAX_DEPTH {
             return Err(YamlError::Depth { line });
         }
         if let Some(Frame { content: Open::Map(_, Slot::Key), .. }) = self.open.last() {
             return Err(YamlError::Key { line });
         }
+        let weight = match content {
+            Open::List(_) => NODE,
+            Open::Map(..) => NODE + MAP,
+        };
         self.charge(weight, line)?;
         if anchor != 0 {
             self.anchors.insert(anchor, None);
         }
-        self.open.push(Frame { content, anchor, weight, height: 1 });
-        Ok(None)
+        let flow = style == StructureStyle::Flow;
+        self.open.push(Frame { content, flow, anchor, weight, height: 1 });
+        Ok(())
     }
 
     fn close(&mut self, line: usize) -> Result<Option<Value>, YamlError> {
@@ -237,7 +252,7 @@ fn is_merge(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> bool {
     text == "<<"
         && match tag {
             None => style == ScalarStyle::Plain,
-            Some(tag) => matches!(tag.parts(), ("tag:yaml.org,2002:", "merge") | ("", "!")),
+            Some(tag) => tag.parts() == ("", "!") || core_tag(tag).is_some_and(|kind| kind == "merge"),
         }
 }
 

@@ -4,6 +4,8 @@
 //! Entry point: [`resolve`]. Invariant: total; a scalar that is nothing else is
 //! text. Timestamps and base-60 numbers stay text, as they do in Go.
 
+use std::borrow::Cow;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use granit_parser::Tag;
@@ -27,14 +29,19 @@ pub(super) enum Scalar {
 /// # Errors
 /// The tag's short name, when the scalar is not of the type that it claims.
 pub(super) fn resolve(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Scalar, &'static str> {
-    let scalar = match tag.map(Tag::parts) {
-        None if plain => untagged(text),
-        // The non-specific tag forces resolution, quoted or not.
-        Some(("", "!")) => untagged(text),
-        Some(("tag:yaml.org,2002:", kind)) => return tagged(text, kind),
-        None | Some(_) => Scalar::Text(text.to_owned()),
-    };
-    Ok(scalar)
+    match tag {
+        None if plain => Ok(untagged(text)),
+        None => Ok(Scalar::Text(text.to_owned())),
+        Some(tag) => match core_tag(tag) {
+            Some(kind) => tagged(text, &kind),
+            None => Ok(Scalar::Text(text.to_owned())),
+        },
+    }
+}
+
+/// The short name of a tag of YAML's own, such as `int`.
+pub(super) fn core_tag(tag: &Tag) -> Option<Cow<'_, str>> {
+    tag.suffix_in_namespace("tag:yaml.org,2002:")
 }
 
 /// A core tag is a claim that the scalar's resolution must bear out.
