@@ -1,1 +1,10 @@
-//! Work in progress.
+//! What Helm stored, read the way Helm reads it: bytes of a record to a
+//! [`record::Record`], its manifest to objects.
+//!
+//! Invariant: values in, values out; total on any input, since whoever may
+//! write a Secret writes a record. Nothing here talks to a cluster.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+pub mod manifest;
+pub mod record;
+mod yaml;
