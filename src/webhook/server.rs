@@ -225,12 +225,19 @@ where
                     Ok(()) => ConnectionEnd::Closed,
                     Err(error) => {
                         debug!(error = &error as &dyn std::error::Error, "the connection failed");
-                        ConnectionEnd::Failed
+                        if ran_out_of_time(&error) { ConnectionEnd::Slow } else { ConnectionEnd::Failed }
                     }
                 },
             }
         }
     }
+}
+
+/// Whether [`Impatient`] ended the connection.
+fn ran_out_of_time(error: &hyper::Error) -> bool {
+    std::error::Error::source(error)
+        .and_then(|source| source.downcast_ref::<io::Error>())
+        .is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
 }
 
 #[cfg(test)]

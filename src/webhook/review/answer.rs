@@ -241,3 +241,6 @@ fn one_line(warning: &str) -> Cow<'_, str> {
     }
     Cow::Owned(line)
 }
+
+#[cfg(test)]
+mod tests;

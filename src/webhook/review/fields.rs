@@ -143,12 +143,18 @@ impl<'a> Fields<'a> {
 
     pub(super) fn request(self) -> Result<Request<'a>, ReviewError> {
         self.check_envelope()?;
-        let resource = self.resource.ok_or(ReviewError::Missing("request.resource"))?;
+        let resource = self
+            .resource
+            .filter(|resource| !resource.resource.is_empty())
+            .ok_or(ReviewError::Missing("request.resource"))?;
         let operation = self.operation.ok_or(ReviewError::Missing("request.operation"))?;
         let is_namespace = resource.group.is_empty() && resource.resource == "namespaces";
         let head = Head {
             uid: filled(self.uid).ok_or(ReviewError::Missing("request.uid"))?,
-            kind: self.object_kind.ok_or(ReviewError::Missing("request.kind"))?,
+            kind: self
+                .object_kind
+                .filter(|kind| !kind.kind.is_empty())
+                .ok_or(ReviewError::Missing("request.kind"))?,
             subresource: filled(self.subresource),
             namespace: filled(self.namespace).filter(|_| !is_namespace),
             name: filled(self.name),

@@ -1,1 +1,411 @@
+//! The server over real TLS connections on loopback.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http_body_util::Full;
+use prometheus_client::encoding::text::encode;
+use rustls::ClientConfig;
+use rustls::RootCertStore;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::*;
+use crate::tls::{Certificates, Source};
+use crate::webhook::intake::{BodyLimits, Intake, Received};
+
+/// Longer than any test; a wait that comes to its end is a failure.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Soon over; a wait that is meant to come to its end.
+const SHORT: Duration = Duration::from_millis(100);
+
+const UNHURRIED: Limits = Limits { connections: 100, handshake: LONG, head: LONG, idle: LONG, drain: LONG };
+
+/// A running server whose certificate lies in a directory.
+struct Running {
+    address: SocketAddr,
+    certificates: Certificates,
+    directory: tempfile::TempDir,
+    registry: prometheus_client::registry::Registry,
+    stop: CancellationToken,
+    server: JoinHandle<()>,
+}
+
+/// A client's connection.
+struct Client(TlsStream<TcpStream>);
+
+/// A response as it came over the wire.
+struct Reply {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Running {
+    async fn start<H, F>(limits: Limits, answer: H) -> Self
+    where
+        H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+    {
+        let directory = tempfile::tempdir().unwrap();
+        let source = Source::SelfMade {
+            directory: directory.path().to_owned(),
+            names: vec!["localhost".to_owned(), "127.0.0.1".to_owned()],
+        };
+        let certificates = Certificates::load(source, jiff::Timestamp::now()).unwrap();
+        let mut registry = crate::metrics::registry();
+        let metrics = ConnectionMetrics::register(&mut registry);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let tls = certificates.server_config().unwrap();
+        let server = tokio::spawn(serve(listener, tls, answer, limits, metrics, stop.clone()));
+        Self { address, certificates, directory, registry, stop, server }
+    }
+
+    /// A server that reads bodies of these limits and answers what it kept.
+    async fn start_reading(limits: Limits, bodies: BodyLimits) -> Self {
+        let intake = Intake::new(bodies);
+        Self::start(limits, move |request| {
+            let intake = intake.clone();
+            async move {
+                match intake.receive(request).await {
+                    Ok(submission) => {
+                        let kept = submission.body.bytes().len();
+                        let kind = match submission.body {
+                            Received::Whole(_) => "whole",
+                            Received::TooLarge(_) => "too large",
+                            Received::Busy(_) => "busy",
+                        };
+                        Response::new(Full::from(format!("{kind} {kept}")))
+                    }
+                    Err(error) => error.respond(),
+                }
+            }
+        })
+        .await
+    }
+
+    async fn tcp(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    async fn connect(&self) -> Client {
+        let mut roots = RootCertStore::empty();
+        let pem = self.certificates.ca_bundle().borrow().clone().unwrap();
+        roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
+        let config =
+            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_root_certificates(roots)
+                .with_no_client_auth();
+        let name = ServerName::try_from("localhost").unwrap();
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, self.tcp().await);
+        Client(timeout(LONG, stream).await.unwrap().unwrap())
+    }
+
+    fn metrics(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).unwrap();
+        text
+    }
+
+    /// Waits until the metrics hold `line`.
+    async fn until_counted(&self, line: &str) {
+        let counted = async {
+            while !self.metrics().lines().any(|present| present == line) {
+                tokio::task::yield_now().await;
+            }
+        };
+        if timeout(LONG, counted).await.is_err() {
+            panic!("{line} is not in\n{}", self.metrics());
+        }
+    }
+}
+
+impl Client {
+    async fn send(&mut self, text: &str) {
+        self.0.write_all(text.as_bytes()).await.unwrap();
+        self.0.flush().await.unwrap();
+    }
+
+    async fn receive(&mut self) -> Reply {
+        let receive = async {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(self.0.read_u8().await.unwrap());
+            }
+            let head = String::from_utf8(head).unwrap().to_lowercase();
+            let length = head.split("content-length: ").nth(1).unwrap().lines().next().unwrap();
+            let mut body = vec![0; length.parse().unwrap()];
+            self.0.read_exact(&mut body).await.unwrap();
+            let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+            Reply { status, head, body: String::from_utf8(body).unwrap() }
+        };
+        timeout(LONG, receive).await.expect("an answer comes")
+    }
+
+    async fn get(&mut self, path: &str) -> Reply {
+        self.send(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n")).await;
+        self.receive().await
+    }
+
+    /// Sends the head of a request whose body has this length.
+    async fn post_head(&mut self, length: usize, query: &str) {
+        self.send(&format!(
+            "POST /validate{query} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\n\r\n"
+        ))
+        .await;
+    }
+
+    /// Waits until the server closes the connection, and gives what it sent.
+    async fn rest(&mut self) -> String {
+        let mut rest = Vec::new();
+        match timeout(LONG, self.0.read_to_end(&mut rest)).await.expect("the connection is closed") {
+            Ok(_) => {}
+            // Closed without TLS's own farewell.
+            Err(error) => assert!(
+                matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset),
+                "{error}"
+            ),
+        }
+        String::from_utf8(rest).unwrap()
+    }
+}
+
+async fn hello(request: Request<Incoming>) -> Response<Full<Bytes>> {
+    Response::new(Full::from(format!("hello {}", request.uri().path())))
+}
+
+#[tokio::test]
+async fn one_connection_serves_one_request_after_the_other() {
+    let running = Running::start(UNHURRIED, hello).await;
+    let mut client = running.connect().await;
+    for path in ["/a", "/b", "/c"] {
+        let reply = client.get(path).await;
+        assert_eq!((reply.status, reply.body), (200, format!("hello {path}")));
+    }
+    assert!(running.metrics().contains("kubemoor_connections_open 1\n"));
+}
+
+#[tokio::test]
+async fn clients_that_never_begin_their_handshake_hold_no_other_up() {
+    let running = Running::start(UNHURRIED, hello).await;
+    let mut silent = Vec::new();
+    for _ in 0..50 {
+        silent.push(running.tcp().await);
+    }
+    assert_eq!(running.connect().await.get("/").await.status, 200);
+    drop(silent);
+}
+
+#[tokio::test]
+async fn a_handshake_that_takes_too_long_is_closed() {
+    let running = Running::start(Limits { handshake: SHORT, ..UNHURRIED }, hello).await;
+    let mut silent = running.tcp().await;
+    let mut rest = Vec::new();
+    let closed = timeout(LONG, silent.read_to_end(&mut rest)).await;
+    assert!(closed.is_ok() && rest.is_empty());
+    running.until_counted("kubemoor_connections_total{end=\"handshake\"} 1").await;
+    assert_eq!(running.connect().await.get("/").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_handshake_that_is_none_is_closed() {
+    let running = Running::start(UNHURRIED, hello).await;
+    let mut plain = running.tcp().await;
+    plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    running.until_counted("kubemoor_connections_total{end=\"handshake\"} 1").await;
+    assert_eq!(running.connect().await.get("/").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_head_that_takes_too_long_is_closed() {
+    let running = Running::start(Limits { head: SHORT, ..UNHURRIED }, hello).await;
+    let mut slow = running.connect().await;
+    // A head that came in time before does not buy time for the next one.
+    assert_eq!(slow.get("/").await.status, 200);
+    slow.send("GET / HTTP/1.1\r\nhost: ").await;
+    let mut fast = running.connect().await;
+    assert_eq!(fast.get("/").await.status, 200);
+    slow.rest().await;
+    running.until_counted("kubemoor_connections_total{end=\"slow\"} 1").await;
+    // Waiting for a request to begin is no slow head.
+    assert_eq!(fast.get("/").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_connection_that_is_idle_for_too_long_is_closed() {
+    let running = Running::start(Limits { idle: SHORT, ..UNHURRIED }, hello).await;
+    let mut unused = running.connect().await;
+    assert_eq!(unused.rest().await, "");
+    let mut used = running.connect().await;
+    assert_eq!(used.get("/").await.status, 200);
+    assert_eq!(used.rest().await, "");
+    running.until_counted("kubemoor_connections_total{end=\"closed\"} 2").await;
+}
+
+#[tokio::test]
+async fn a_request_may_be_served_for_longer_than_a_connection_may_be_idle() {
+    let limits = Limits { idle: SHORT, head: SHORT, ..UNHURRIED };
+    let running = Running::start(limits, |_| async {
+        sleep(SHORT * 5).await;
+        Response::new(Full::from("late"))
+    })
+    .await;
+    assert_eq!(running.connect().await.get("/").await.body, "late");
+}
+
+#[tokio::test]
+async fn what_is_no_http_ends_its_connection_alone() {
+    let running = Running::start(UNHURRIED, hello).await;
+    let mut wrong = running.connect().await;
+    wrong.send("this is no HTTP\r\n\r\n").await;
+    assert!(wrong.rest().await.starts_with("HTTP/1.1 400"));
+    assert_eq!(running.connect().await.get("/").await.status, 200);
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_are_refused_until_one_ends() {
+    let running = Running::start(Limits { connections: 1, ..UNHURRIED }, hello).await;
+    let mut first = running.connect().await;
+    assert_eq!(first.get("/").await.status, 200);
+    let mut second = running.tcp().await;
+    let mut rest = Vec::new();
+    let closed = timeout(LONG, second.read_to_end(&mut rest)).await;
+    assert!(closed.is_ok() && rest.is_empty());
+    assert!(running.metrics().contains("kubemoor_connections_total{end=\"refused\"} 1\n"));
+    drop(first);
+    running.until_counted("kubemoor_connections_open 0").await;
+    assert_eq!(running.connect().await.get("/").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_body_that_takes_too_long_is_answered_and_its_connection_closed() {
+    let running = Running::start_reading(UNHURRIED, BodyLimits::default()).await;
+    let mut slow = running.connect().await;
+    slow.post_head(10, "?timeout=1s").await;
+    slow.send("12345").await;
+    let reply = slow.receive().await;
+    assert_eq!(reply.status, 408);
+    assert_eq!(reply.body, r#"{"error":"the body did not arrive within 1s"}"#);
+    assert_eq!(slow.rest().await, "");
+}
+
+#[tokio::test]
+async fn a_body_of_40_mib_is_answered_by_its_front() {
+    let running = Running::start_reading(UNHURRIED, BodyLimits::default()).await;
+    let mut client = running.connect().await;
+    client.post_head(40 << 20, "?timeout=30s").await;
+    let mib = vec![b' '; 1 << 20];
+    for _ in 0..40 {
+        client.0.write_all(&mib).await.unwrap();
+    }
+    let reply = client.receive().await;
+    assert_eq!((reply.status, reply.body.as_str()), (200, "too large 262144"));
+    assert!(!reply.head.contains("connection: close"));
+    // All of it was read, so the connection goes on.
+    client.post_head(2, "").await;
+    client.send("{}").await;
+    assert_eq!(client.receive().await.body, "whole 2");
+}
+
+#[tokio::test]
+async fn a_request_in_flight_ends_before_the_server_does() {
+    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let running = Running::start(UNHURRIED, {
+        let (begun, go) = (Arc::clone(&begun), Arc::clone(&go));
+        move |_| {
+            let (begun, go) = (Arc::clone(&begun), Arc::clone(&go));
+            async move {
+                begun.notify_one();
+                go.notified().await;
+                Response::new(Full::from("done"))
+            }
+        }
+    })
+    .await;
+    let mut idle = running.connect().await;
+    let mut silent = running.tcp().await;
+    let mut busy = running.connect().await;
+    busy.send("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    begun.notified().await;
+
+    running.stop.cancel();
+    assert_eq!(idle.rest().await, "");
+    let mut rest = Vec::new();
+    assert!(timeout(LONG, silent.read_to_end(&mut rest)).await.is_ok());
+    assert!(TcpStream::connect(running.address).await.is_err(), "new connections are refused");
+    assert!(!running.server.is_finished());
+
+    go.notify_one();
+    let reply = busy.receive().await;
+    assert_eq!((reply.status, reply.body.as_str()), (200, "done"));
+    assert!(reply.head.contains("connection: close"));
+    assert_eq!(busy.rest().await, "");
+    timeout(LONG, running.server).await.expect("the server ends").unwrap();
+}
+
+#[tokio::test]
+async fn a_request_that_outlasts_the_drain_is_cut_off() {
+    let begun = Arc::new(Notify::new());
+    let running = Running::start(Limits { drain: SHORT, ..UNHURRIED }, {
+        let begun = Arc::clone(&begun);
+        move |_| {
+            let begun = Arc::clone(&begun);
+            async move {
+                begun.notify_one();
+                std::future::pending().await
+            }
+        }
+    })
+    .await;
+    let mut busy = running.connect().await;
+    busy.send("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    begun.notified().await;
+    running.stop.cancel();
+    assert_eq!(busy.rest().await, "");
+    timeout(LONG, running.server).await.expect("the server ends").unwrap();
+}
+
+#[tokio::test]
+async fn a_panic_while_answering_ends_its_connection_alone() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let running = Running::start(UNHURRIED, move |_| {
+        let call = calls.fetch_add(1, Ordering::Relaxed);
+        async move {
+            assert_ne!(call, 0, "the first request meets a bug");
+            Response::new(Full::from("fine"))
+        }
+    })
+    .await;
+    let mut first = running.connect().await;
+    first.send("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    assert_eq!(first.rest().await, "");
+    assert_eq!(running.connect().await.get("/").await.body, "fine");
+    running.until_counted("kubemoor_connections_open 1").await;
+}
+
+#[tokio::test]
+async fn a_certificate_renewed_on_disk_is_served_without_a_restart() {
+    let running = Running::start(UNHURRIED, hello).await;
+    let mut before = running.connect().await;
+    let served = |client: &Client| client.0.get_ref().1.peer_certificates().unwrap()[0].clone();
+    let path = running.directory.path();
+    std::fs::remove_file(path.join("tls.crt")).unwrap();
+    assert!(running.certificates.refresh(jiff::Timestamp::now()).unwrap());
+
+    let mut after = running.connect().await;
+    assert_ne!(served(&before), served(&after));
+    let on_disk = std::fs::read(path.join("tls.crt")).unwrap();
+    assert_eq!(served(&after), CertificateDer::from_pem_slice(&on_disk).unwrap());
+    assert_eq!(before.get("/").await.status, 200, "an open connection goes on");
+    assert_eq!(after.get("/").await.status, 200);
+}
