@@ -18,6 +18,10 @@ impl Resolver {
         Self(ArcSwap::new(pair.key))
     }
 
+    pub(super) fn current(&self) -> Arc<CertifiedKey> {
+        self.0.load_full()
+    }
+
     pub(super) fn set(&self, pair: Pair) {
         self.0.store(pair.key);
     }
@@ -25,6 +29,6 @@ impl Resolver {
 
 impl ResolvesServerCert for Resolver {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.load_full())
+        Some(self.current())
     }
 }

@@ -152,3 +152,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
         self.stream.is_write_vectored()
     }
 }
+
+#[cfg(test)]
+mod tests;
