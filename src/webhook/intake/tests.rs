@@ -47,7 +47,7 @@ impl Body for Pieces {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.hint.clone()
+        self.hint
     }
 }
 

@@ -60,8 +60,8 @@ fn a_request_holds_its_objects_as_they_were_sent() {
 
 #[test]
 fn the_head_is_read_without_what_follows_it() {
-    let front = UPDATE.find(r#""userInfo""#).unwrap();
-    let broken = format!("{}\"userInfo\": what follows is no JSON", &UPDATE[..front]);
+    let (front, _) = UPDATE.split_once(r#""userInfo""#).unwrap();
+    let broken = format!("{front}\"userInfo\": what follows is no JSON");
     assert_eq!(Head::parse(broken.as_bytes()).unwrap(), Head::parse(UPDATE.as_bytes()).unwrap());
     assert!(matches!(Request::parse(broken.as_bytes()), Err(ReviewError::Parse(_))));
 }

@@ -17,6 +17,7 @@ use tokio_rustls::client::TlsStream;
 use super::*;
 use crate::tls::{Certificates, Source};
 use crate::webhook::intake::{BodyLimits, Intake, Received};
+use crate::webhook::review::{self, Answer};
 
 /// Longer than any test; a wait that comes to its end is a failure.
 const LONG: Duration = Duration::from_secs(60);
@@ -25,6 +26,8 @@ const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(100);
 
 const UNHURRIED: Limits = Limits { connections: 100, handshake: LONG, head: LONG, idle: LONG, drain: LONG };
+
+const REVIEW: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u-1","kind":{"group":"","version":"v1","kind":"ConfigMap"},"resource":{"group":"","version":"v1","resource":"configmaps"},"requestKind":{},"requestResource":{},"name":"web","namespace":"shop","operation":"CREATE","userInfo":{},"object":OBJECT}}"#;
 
 /// A running server whose certificate lies in a directory.
 struct Running {
@@ -68,24 +71,24 @@ impl Running {
         Self { address, certificates, directory, registry, stop, server }
     }
 
-    /// A server that reads bodies of these limits and answers what it kept.
-    async fn start_reading(limits: Limits, bodies: BodyLimits) -> Self {
-        let intake = Intake::new(bodies);
-        Self::start(limits, move |request| {
+    /// A server that reads reviews and refuses those that it has not whole.
+    async fn start_reviewing() -> Self {
+        let intake = Intake::new(BodyLimits::default());
+        Self::start(UNHURRIED, move |request| {
             let intake = intake.clone();
             async move {
-                match intake.receive(request).await {
-                    Ok(submission) => {
-                        let kept = submission.body.bytes().len();
-                        let kind = match submission.body {
-                            Received::Whole(_) => "whole",
-                            Received::TooLarge(_) => "too large",
-                            Received::Busy(_) => "busy",
-                        };
-                        Response::new(Full::from(format!("{kind} {kept}")))
-                    }
-                    Err(error) => error.respond(),
-                }
+                let submission = match intake.receive(request).await {
+                    Ok(submission) => submission,
+                    Err(error) => return error.respond(),
+                };
+                let answer =
+                    match &submission.body {
+                        Received::Whole(body) => review::Request::parse(body)
+                            .map(|request| Answer::allow().respond(&request.head.uid)),
+                        Received::TooLarge(front) | Received::Busy(front) => review::Head::parse(front)
+                            .map(|head| Answer::deny("too large").respond(&head.uid)),
+                    };
+                answer.unwrap_or_else(|error| review::malformed(&error))
             }
         })
         .await
@@ -273,7 +276,7 @@ async fn connections_beyond_the_limit_are_refused_until_one_ends() {
 
 #[tokio::test]
 async fn a_body_that_takes_too_long_is_answered_and_its_connection_closed() {
-    let running = Running::start_reading(UNHURRIED, BodyLimits::default()).await;
+    let running = Running::start_reviewing().await;
     let mut slow = running.connect().await;
     slow.post_head(10, "?timeout=1s").await;
     slow.send("12345").await;
@@ -284,21 +287,56 @@ async fn a_body_that_takes_too_long_is_answered_and_its_connection_closed() {
 }
 
 #[tokio::test]
-async fn a_body_of_40_mib_is_answered_by_its_front() {
-    let running = Running::start_reading(UNHURRIED, BodyLimits::default()).await;
+async fn a_review_of_40_mib_is_answered_by_its_front() {
+    let running = Running::start_reviewing().await;
     let mut client = running.connect().await;
-    client.post_head(40 << 20, "?timeout=30s").await;
-    let mib = vec![b' '; 1 << 20];
+    let (front, back) = REVIEW.split_once("OBJECT").unwrap();
+    let (front, back) = (format!("{front}\""), format!("\"{back}"));
+    client.post_head((40 << 20) + front.len() + back.len(), "?timeout=30s").await;
+    client.send(&front).await;
+    let mib = vec![b'x'; 1 << 20];
     for _ in 0..40 {
         client.0.write_all(&mib).await.unwrap();
     }
+    client.send(&back).await;
     let reply = client.receive().await;
-    assert_eq!((reply.status, reply.body.as_str()), (200, "too large 262144"));
-    assert!(!reply.head.contains("connection: close"));
+    assert_eq!(reply.status, 200);
+    let answer: serde_json::Value = serde_json::from_str(&reply.body).unwrap();
+    assert_eq!(answer["response"]["uid"], "u-1");
+    assert_eq!(answer["response"]["allowed"], false);
+    assert_eq!(answer["response"]["status"]["message"], "too large");
     // All of it was read, so the connection goes on.
-    client.post_head(2, "").await;
-    client.send("{}").await;
-    assert_eq!(client.receive().await.body, "whole 2");
+    assert!(!reply.head.contains("connection: close"));
+    let whole = REVIEW.replace("OBJECT", "{}");
+    client.post_head(whole.len(), "").await;
+    client.send(&whole).await;
+    assert!(client.receive().await.body.contains(r#""uid":"u-1","allowed":true"#));
+}
+
+#[tokio::test]
+async fn a_malformed_review_is_http_400_and_its_connection_goes_on() {
+    let running = Running::start_reviewing().await;
+    let mut client = running.connect().await;
+    let cases = [
+        ("", "the body ends before the review does"),
+        ("{\"kind\":", "the body ends before the review does"),
+        ("nonsense", "the body is not an AdmissionReview in JSON"),
+        ("{}", "the body is no kind of no apiVersion"),
+        (r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#, "the review lacks request"),
+    ];
+    for (body, expected) in cases {
+        client.post_head(body.len(), "").await;
+        client.send(body).await;
+        let reply = client.receive().await;
+        assert_eq!(reply.status, 400, "{body}");
+        let answer: serde_json::Value = serde_json::from_str(&reply.body).unwrap();
+        assert!(answer["error"].as_str().unwrap().starts_with(expected), "{answer}");
+    }
+    let reply = client.get("/validate").await;
+    assert_eq!(
+        (reply.status, reply.body.as_str()),
+        (400, r#"{"error":"a review is sent by POST, not by GET"}"#)
+    );
 }
 
 #[tokio::test]
