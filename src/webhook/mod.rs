@@ -1,1 +1,8 @@
-//! Work in progress.
+//! The admission surface: the one place that knows `AdmissionReview`.
+//!
+//! `server` keeps connections, `intake` turns a request into a review's bytes,
+//! `review` reads those bytes and writes the answer.
+
+pub mod intake;
+pub mod review;
+pub mod server;
