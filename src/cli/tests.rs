@@ -100,7 +100,7 @@ fn a_bad_value_ends_with_exit_code_2_and_says_what_is_wanted() {
         assert!(error.to_string().contains(wanted), "{args:?}: {error}");
     };
     check(&["--operation-timeout", "0s"], "a positive time");
-    check(&["--operation-timeout", "-1h"], "a positive time");
+    check(&["--operation-timeout=-1h"], "a positive time");
     check(&["--operation-timeout", "soon"], "such as 1h");
     check(&["--store", "sql:x"], "dir:PATH");
     check(&["--listen", "9443"], "--listen");
