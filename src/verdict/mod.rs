@@ -1,1 +1,21 @@
-//! Work in progress.
+//! The one decision: what becomes of an edit.
+//!
+//! Entry points: [`judge::judge`] for edits of declared objects,
+//! [`records::judge`] for edits of Helm's records, [`dependants::judge`] for
+//! deletions of namespaces and definitions. Webhook, loop and command line
+//! call the same functions.
+//!
+//! Invariant: values in, values out; no I/O, no clock, no logging; total on any
+//! JSON. No verdict holds a Secret's value: [`shown::Shown`] is what a person
+//! may see, and nothing else of a value leaves this module.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+pub mod claims;
+pub mod dependants;
+pub mod edit;
+pub mod identities;
+pub mod judge;
+pub mod message;
+pub mod records;
+mod sealed;
+pub mod shown;

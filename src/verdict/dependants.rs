@@ -1,0 +1,111 @@
+//! Deletions that take declared objects along: of namespaces, and of
+//! CustomResourceDefinitions.
+//!
+//! Entry points: [`of`] finds the declared objects, [`judge`] judges the
+//! deletion. Invariant: judged up front, so that nothing hangs half deleted;
+//! once the object is being deleted, all that follows passes.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::claims::is_local;
+use super::edit::{Edit, Grounds, Outcome, Reason, Rules, Verdict};
+use super::judge::judge as judge_edit;
+use crate::helm::index::Index;
+use crate::helm::release::Release;
+use crate::helm::state::{self, Deletion};
+use crate::model::{ObjectId, Operation};
+
+/// What a deletion takes along.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// Everything in this namespace.
+    Namespace(String),
+    /// Every object of this kind.
+    Kind {
+        /// The API group.
+        group: String,
+        /// The plural.
+        plural: String,
+    },
+}
+
+/// A declared object that would be deleted along.
+#[derive(Clone, Debug)]
+pub struct Dependant {
+    /// The release that declares it.
+    pub release: Arc<Release>,
+    /// The object.
+    pub object: ObjectId,
+}
+
+/// What deleting `object` takes along; none for other kinds.
+pub fn taken(object: &ObjectId) -> Option<Taken> {
+    match (object.group.as_str(), object.kind.as_str()) {
+        ("", "Namespace") => Some(Taken::Namespace(object.name.clone())),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            let (plural, group) = object.name.split_once('.')?;
+            Some(Taken::Kind { group: group.to_owned(), plural: plural.to_owned() })
+        }
+        _ => None,
+    }
+}
+
+/// The declared objects that go along, one of each release: in the release's
+/// own namespace, where its word alone counts. An object elsewhere counts only
+/// if it is live and says itself that it belongs to the release, which this
+/// function cannot know.
+pub fn of(taken: &Taken, index: &Index, rules: &Rules<'_>, now: Timestamp) -> Vec<Dependant> {
+    let along = |object: &ObjectId| match taken {
+        Taken::Namespace(namespace) => object.namespace.as_ref() == Some(namespace),
+        Taken::Kind { group, plural } => {
+            object.group == *group
+                && index.kind_of_resource(group, plural).is_some_and(|(kind, _)| kind == object.kind)
+        }
+    };
+    let timeout = rules.policy.operation_timeout;
+    let protected = |release: &Release, object: &ObjectId| {
+        is_local(release, object)
+            && state::standing(release, object, timeout, now).is_some_and(|standing| {
+                standing.deletion != Deletion::Uninstalled
+                    && standing.alternatives.iter().any(|declared| !declared.opted_out)
+            })
+    };
+    let mut found: Vec<_> = index
+        .releases()
+        .filter_map(|release| {
+            let object = release.objects.keys().filter(|it| along(it) && protected(release, it)).min()?;
+            Some(Dependant { release: Arc::clone(release), object: object.clone() })
+        })
+        .collect();
+    found.sort_by(|a, b| a.release.id.cmp(&b.release.id));
+    found
+}
+
+/// Judges the deletion of a namespace or definition that takes `dependants`
+/// along. Helm may delete what its own release declares, whatever it takes.
+pub fn judge(
+    edit: &Edit<'_>,
+    claims: &[Arc<Release>],
+    dependants: &[Dependant],
+    rules: &Rules<'_>,
+    now: Timestamp,
+) -> Verdict {
+    let itself = judge_edit(edit, claims, rules, super::edit::Evidence::None, now);
+    let Some(first) = dependants.first() else { return itself };
+    let passes = edit.operation != Operation::Delete
+        || matches!(itself.reason, Reason::InBand | Reason::BeingDeleted | Reason::Identity)
+        || super::identities::deletes(edit.actor, edit.object)
+        || edit.old.is_some_and(|old| old.pointer("/metadata/deletionTimestamp").is_some());
+    if passes || itself.outcome == Outcome::Deny {
+        return itself;
+    }
+    let release = &first.release;
+    let grounds =
+        Grounds { release: release.id.clone(), revision: release.state.revision, fields: Vec::new() };
+    Verdict::by_mode(rules.policy, Reason::Dependants, Some(grounds))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! What is judged, and what comes of it.
+//!
+//! Invariant: plain values, without the wire format that brought them.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::shown::Shown;
+use crate::declaration::path::Path;
+use crate::model::{Actor, ObjectId, Operation, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
+use crate::policy::Policy;
+
+/// One edit of one object.
+#[derive(Clone, Debug)]
+pub struct Edit<'a> {
+    /// What is done.
+    pub operation: Operation,
+    /// Who does it.
+    pub actor: &'a Actor,
+    /// The object.
+    pub object: &'a ObjectId,
+    /// The object before; for `scale`, an object with nothing but the replicas
+    /// where the kind keeps them.
+    pub old: Option<&'a Value>,
+    /// The object after, likewise.
+    pub new: Option<&'a Value>,
+    /// Whether this comes by the `scale` subresource.
+    pub scale: bool,
+    /// Which release the object says it belongs to.
+    pub owner: Owner,
+    /// Whether nothing will be stored.
+    pub dry_run: bool,
+    /// The field manager that the request names; anyone may name any.
+    pub field_manager: &'a str,
+}
+
+/// Which release an object says it belongs to, by Helm's annotations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The object's metadata is not at hand, as for `scale`.
+    Unknown,
+    /// None.
+    Nobody,
+    /// This one.
+    Release(ReleaseId),
+}
+
+/// What an edit is judged by, beside the releases.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules<'a> {
+    /// The policy in force.
+    pub policy: Policy,
+    /// The user name under which Kubemoor itself writes, where it is known.
+    pub own_account: Option<&'a str>,
+}
+
+/// What the arbiter said of the object under judgement.
+#[derive(Clone, Copy, Debug)]
+pub enum Evidence<'a> {
+    /// It was not asked.
+    None,
+    /// The object as the API server would hold the declared manifest.
+    Canonical(&'a Value),
+    /// It was asked and could not tell.
+    Unavailable,
+}
+
+/// What becomes of an edit, and why.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// What becomes of it.
+    pub outcome: Outcome,
+    /// Why.
+    pub reason: Reason,
+    /// What it hangs on; none where nothing drifts.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub grounds: Option<Grounds>,
+    /// The arbiter may turn this: a refusal hangs on how a value is spelled, or
+    /// meets an operation that is under way.
+    #[serde(skip)]
+    pub arguable: bool,
+}
+
+/// What becomes of an edit. Ordered from lenient to strict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum Outcome {
+    /// It passes, unrecorded.
+    Allow,
+    /// It passes and is recorded.
+    Record,
+    /// It passes, is recorded, and the editor is warned.
+    Warn,
+    /// It is refused and recorded.
+    Deny,
+}
+
+/// Why an edit is judged as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// No release declares the object.
+    NotDeclared,
+    /// A dry run of the arbiter.
+    Probe,
+    /// The object is in Kubemoor's own namespace, which only the loop guards.
+    OwnNamespace,
+    /// The object is being deleted already.
+    BeingDeleted,
+    /// A built-in identity does its work.
+    Identity,
+    /// The manifest opts the object out.
+    OptedOut,
+    /// No declared field changed.
+    Unchanged,
+    /// What changed is as the manifest declares it.
+    AsDeclared,
+    /// The state of the record authorises it.
+    InBand,
+    /// The arbiter could not tell, and an operation is under way.
+    Unsettled,
+    /// A declared field would not be as declared.
+    Drift,
+    /// A declared object would be deleted.
+    Deletion,
+    /// Declared objects would be deleted along.
+    Dependants,
+    /// Helm's record would be falsified.
+    Record,
+    /// Helm's record stays true.
+    RecordIntact,
+    /// The request is larger than what is judged.
+    TooLarge,
+    /// The object is nested deeper than what is judged.
+    TooDeep,
+    /// Too many large requests at once.
+    Busy,
+}
+
+/// What a verdict hangs on.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Grounds {
+    /// The release that declares the object.
+    pub release: ReleaseId,
+    /// The revision of its record.
+    pub revision: u64,
+    /// The fields that drift; empty for deletions.
+    pub fields: Vec<Finding>,
+}
+
+/// One field that drifts.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// The field.
+    #[serde(serialize_with = "displayed")]
+    pub path: Path,
+    /// Its declared value; none where the manifest has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub declared: Option<Shown>,
+    /// Its value before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old: Option<Shown>,
+    /// Its value after.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new: Option<Shown>,
+    /// Whether another spelling of the declared value is not ruled out.
+    pub doubt: bool,
+}
+
+impl Owner {
+    /// What the annotations of `object` say.
+    pub fn of(object: &Value) -> Self {
+        let annotation = |name: &str| object.pointer("/metadata/annotations")?.get(name)?.as_str();
+        match (annotation(RELEASE_NAMESPACE), annotation(RELEASE_NAME)) {
+            (Some(namespace), Some(name)) => {
+                Self::Release(ReleaseId { namespace: namespace.to_owned(), name: name.to_owned() })
+            }
+            _ => Self::Nobody,
+        }
+    }
+}
+
+impl Verdict {
+    /// A plain allow.
+    pub fn allow(reason: Reason) -> Self {
+        Self { outcome: Outcome::Allow, reason, grounds: None, arguable: false }
+    }
+
+    /// What the policy's mode makes of an edit that drifts.
+    pub fn by_mode(policy: Policy, reason: Reason, grounds: Option<Grounds>) -> Self {
+        use crate::model::EditsMode;
+        let outcome = match policy.edits {
+            EditsMode::Allow => Outcome::Allow,
+            EditsMode::Record => Outcome::Record,
+            EditsMode::Warn => Outcome::Warn,
+            EditsMode::Deny => Outcome::Deny,
+        };
+        Self { outcome, reason, grounds, arguable: false }
+    }
+}
+
+impl Outcome {
+    /// The outcome's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "Allow",
+            Self::Record => "Record",
+            Self::Warn => "Warn",
+            Self::Deny => "Deny",
+        }
+    }
+}
+
+impl Reason {
+    /// The reason's name, as in metrics and audit annotations.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotDeclared => "not-declared",
+            Self::Probe => "probe",
+            Self::OwnNamespace => "own-namespace",
+            Self::BeingDeleted => "being-deleted",
+            Self::Identity => "identity",
+            Self::OptedOut => "opted-out",
+            Self::Unchanged => "unchanged",
+            Self::AsDeclared => "as-declared",
+            Self::InBand => "in-band",
+            Self::Unsettled => "unsettled",
+            Self::Drift => "drift",
+            Self::Deletion => "deletion",
+            Self::Dependants => "dependants",
+            Self::Record => "record",
+            Self::RecordIntact => "record-intact",
+            Self::TooLarge => "too-large",
+            Self::TooDeep => "too-deep",
+            Self::Busy => "busy",
+        }
+    }
+}
+
+fn displayed<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(path)
+}

@@ -1,0 +1,89 @@
+//! The built-in identities: what Kubernetes' own controllers may do, each for
+//! exactly what it does.
+//!
+//! Entry points: [`deletes`], [`writes`]. Invariant: a table; an identity that
+//! is not in it is a person. Controllers without accounts of their own all run
+//! as `system:kube-controller-manager`, which may do what any of them may.
+
+use crate::declaration::path::{Path, Segment};
+use crate::model::{Actor, ObjectId};
+
+/// The user of all controllers where they have no accounts of their own.
+const ALL_CONTROLLERS: &str = "system:kube-controller-manager";
+
+/// What an identity does.
+struct Row {
+    /// The service account in kube-system.
+    account: &'static str,
+    /// The API group and kinds of the objects; no kind for all of them.
+    group: &'static str,
+    kinds: &'static [&'static str],
+    verb: Verb,
+}
+
+enum Verb {
+    Delete,
+    /// Updates of these fields and what is below them.
+    Update(&'static [&'static str]),
+    /// Updates of the replicas through `scale`.
+    Scale,
+}
+
+const TABLE: &[Row] = &[
+    delete("namespace-controller", "", &[]),
+    delete("generic-garbage-collector", "", &[]),
+    delete("ttl-after-finished-controller", "batch", &["Job"]),
+    delete("cronjob-controller", "batch", &["Job"]),
+    delete("job-controller", "", &["Pod"]),
+    delete("pod-garbage-collector", "", &["Pod"]),
+    delete("node-controller", "", &["Pod"]),
+    delete("taint-eviction-controller", "", &["Pod"]),
+    delete("persistent-volume-binder", "", &["PersistentVolume"]),
+    update("clusterrole-aggregation-controller", "rbac.authorization.k8s.io", &["ClusterRole"], &["/rules"]),
+    update("persistent-volume-binder", "", &["PersistentVolumeClaim"], &["/spec/volumeName"]),
+    update("persistent-volume-binder", "", &["PersistentVolume"], &["/spec/claimRef"]),
+    update("generic-garbage-collector", "", &[], &["/metadata/ownerReferences", "/metadata/finalizers"]),
+    Row { account: "horizontal-pod-autoscaler", group: "", kinds: &[], verb: Verb::Scale },
+];
+
+/// Whether deleting `object` is this actor's built-in work.
+pub fn deletes(actor: &Actor, object: &ObjectId) -> bool {
+    rows(actor, object).any(|row| matches!(row.verb, Verb::Delete))
+}
+
+/// Whether changing `path` of `object` is this actor's built-in work.
+pub fn writes(actor: &Actor, object: &ObjectId, path: &Path, scale: bool) -> bool {
+    rows(actor, object).any(|row| match row.verb {
+        Verb::Delete => false,
+        Verb::Scale => scale,
+        Verb::Update(paths) => paths.iter().any(|prefix| is_below(path, prefix)),
+    })
+}
+
+const fn delete(account: &'static str, group: &'static str, kinds: &'static [&'static str]) -> Row {
+    Row { account, group, kinds, verb: Verb::Delete }
+}
+
+const fn update(
+    account: &'static str,
+    group: &'static str,
+    kinds: &'static [&'static str],
+    paths: &'static [&'static str],
+) -> Row {
+    Row { account, group, kinds, verb: Verb::Update(paths) }
+}
+
+fn rows<'a>(actor: &'a Actor, object: &'a ObjectId) -> impl Iterator<Item = &'static Row> + 'a {
+    TABLE.iter().filter(|row| {
+        let kind =
+            row.kinds.is_empty() || (row.group == object.group && row.kinds.contains(&object.kind.as_str()));
+        kind && (actor.user == ALL_CONTROLLERS || actor.is_service_account("kube-system", row.account))
+    })
+}
+
+fn is_below(path: &Path, prefix: &str) -> bool {
+    let names = prefix.split('/').skip(1);
+    names
+        .enumerate()
+        .all(|(index, name)| matches!(path.0.get(index), Some(Segment::Field(field)) if field == name))
+}

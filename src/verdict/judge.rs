@@ -1,0 +1,209 @@
+//! The verdict on an edit of a declared object.
+//!
+//! Entry point: [`judge`]. Invariant: past the exceptions, an edit of a
+//! declared path is never allowed under `Deny` unless it restores the declared
+//! value, and one that touches neither a declared path nor a sealed field is
+//! never refused.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::claims::counting;
+use super::edit::{Edit, Evidence, Finding, Grounds, Outcome, Reason, Rules, Verdict};
+use super::shown::Shown;
+use super::{identities, sealed};
+use crate::declaration::equality::Agreement;
+use crate::declaration::fields::FieldChange;
+use crate::declaration::path::Path;
+use crate::helm::release::{Declared, Release};
+use crate::helm::state::{self, Standing};
+use crate::model::{Operation, PROBE_MANAGER};
+
+/// Judges one edit by the releases that declare its object (`claims`, the one
+/// seen first in front), in the order of the steps:
+///
+/// 1. declared by no release: allow;
+/// 2. the object is being deleted already: allow;
+/// 3. a built-in identity does exactly its work: allow;
+/// 4. the manifest opts the object out: allow;
+/// 5. the declared and sealed fields that change, without those that become
+///    what the manifest declares; none left: allow;
+/// 6. a deletion that Helm's own operation makes: allow;
+/// 7. what the policy's mode says.
+///
+/// Of several releases that speak for the object, any may let it pass.
+pub fn judge(
+    edit: &Edit<'_>,
+    claims: &[Arc<Release>],
+    rules: &Rules<'_>,
+    evidence: Evidence<'_>,
+    now: Timestamp,
+) -> Verdict {
+    if claims.is_empty() {
+        return Verdict::allow(Reason::NotDeclared);
+    }
+    // Nothing is stored, and the arbiter must not wait for itself.
+    if edit.dry_run && edit.field_manager == PROBE_MANAGER {
+        return Verdict::allow(Reason::Probe);
+    }
+    let standings: Vec<_> = counting(claims, edit.object, &edit.owner)
+        .filter_map(|release| state::standing(release, edit.object, rules.policy.operation_timeout, now))
+        .collect();
+    if standings.is_empty() {
+        return Verdict::allow(Reason::NotDeclared);
+    }
+    if edit.old.is_some_and(|old| old.pointer("/metadata/deletionTimestamp").is_some()) {
+        return Verdict::allow(Reason::BeingDeleted);
+    }
+    let own = rules.own_account.is_some_and(|own| own == edit.actor.user);
+    if own || (edit.operation == Operation::Delete && identities::deletes(edit.actor, edit.object)) {
+        return Verdict::allow(Reason::Identity);
+    }
+    let mut refusal: Option<Verdict> = None;
+    for standing in &standings {
+        let verdict = match edit.operation {
+            Operation::Delete => deletion(edit, standing, rules),
+            Operation::Create | Operation::Update => change(edit, standing, rules, evidence),
+        };
+        if !is_drift(&verdict) {
+            return verdict;
+        }
+        refusal.get_or_insert(verdict);
+    }
+    refusal.unwrap_or_else(|| Verdict::allow(Reason::NotDeclared))
+}
+
+fn is_drift(verdict: &Verdict) -> bool {
+    matches!(verdict.reason, Reason::Drift | Reason::Deletion)
+}
+
+fn deletion(edit: &Edit<'_>, standing: &Standing<'_>, rules: &Rules<'_>) -> Verdict {
+    if standing.alternatives.iter().any(|declared| declared.opted_out) {
+        return Verdict::allow(Reason::OptedOut);
+    }
+    if edit.old.is_some_and(|old| standing.deletion.covers(old)) {
+        return Verdict::allow(Reason::InBand);
+    }
+    Verdict::by_mode(rules.policy, Reason::Deletion, Some(grounds(standing.release, Vec::new())))
+}
+
+fn change(edit: &Edit<'_>, standing: &Standing<'_>, rules: &Rules<'_>, evidence: Evidence<'_>) -> Verdict {
+    let Some(new) = edit.new else { return Verdict::allow(Reason::Unchanged) };
+    let mut least: Option<Weighed> = None;
+    for (index, declared) in standing.alternatives.iter().enumerate() {
+        if declared.opted_out {
+            return Verdict::allow(Reason::OptedOut);
+        }
+        // The arbiter was asked about the first alternative.
+        let evidence = if index == 0 { evidence } else { Evidence::None };
+        let weighed = weigh(edit, declared, standing, new, evidence);
+        if weighed.findings.is_empty() {
+            return Verdict::allow(weighed.reason);
+        }
+        if least.as_ref().is_none_or(|least| weighed.findings.len() < least.findings.len()) {
+            least = Some(weighed);
+        }
+    }
+    let findings = least.map(|weighed| weighed.findings).unwrap_or_default();
+    let all_in_doubt = findings.iter().all(|finding| finding.doubt);
+    let grounds = Some(grounds(standing.release, findings));
+    if all_in_doubt && standing.pending && matches!(evidence, Evidence::Unavailable) {
+        // A valid write of Helm's can fail a dry run, so a doubt that nobody
+        // can settle must not stop it.
+        return Verdict { outcome: Outcome::Record, reason: Reason::Unsettled, grounds, arguable: false };
+    }
+    let arguable = matches!(evidence, Evidence::None) && !edit.scale && (all_in_doubt || standing.pending);
+    Verdict { arguable, ..Verdict::by_mode(rules.policy, Reason::Drift, grounds) }
+}
+
+struct Weighed {
+    findings: Vec<Finding>,
+    /// Why the edit passes if there is no finding.
+    reason: Reason,
+}
+
+fn weigh(
+    edit: &Edit<'_>,
+    declared: &Declared,
+    standing: &Standing<'_>,
+    new: &Value,
+    evidence: Evidence<'_>,
+) -> Weighed {
+    let changes = match edit.old {
+        Some(old) => declared.fields.changed(old, new),
+        None => declared.fields.drift(new),
+    };
+    let mut reason = if changes.is_empty() { Reason::Unchanged } else { Reason::AsDeclared };
+    let mut findings = Vec::new();
+    for change in changes {
+        if identities::writes(edit.actor, edit.object, &change.path, edit.scale) {
+            reason = Reason::Identity;
+            continue;
+        }
+        match settled(declared, &change, standing, evidence) {
+            Agreement::Agrees => {}
+            agreement => findings.push(finding(edit, change, agreement == Agreement::Doubt)),
+        }
+    }
+    if let (Some(old), false) = (edit.old, edit.scale) {
+        for change in sealed::changes(edit.object, &declared.fields, old, new) {
+            if identities::writes(edit.actor, edit.object, &change.path, false)
+                || (change.deletion && standing.deletion.covers(old))
+            {
+                reason = Reason::InBand;
+                continue;
+            }
+            findings.push(Finding {
+                declared: None,
+                old: shown(edit, &change.path, change.old.as_ref()),
+                new: shown(edit, &change.path, change.new.as_ref()),
+                path: change.path,
+                doubt: false,
+            });
+        }
+    }
+    Weighed { findings, reason }
+}
+
+/// Whether the value after is the declared one, as far as the evidence goes.
+///
+/// While an operation is under way the arbiter counts even against a plain
+/// difference: a mutating webhook may rewrite what Helm sends, and the dry run
+/// passes through the same webhooks.
+fn settled(
+    declared: &Declared,
+    change: &FieldChange,
+    standing: &Standing<'_>,
+    evidence: Evidence<'_>,
+) -> Agreement {
+    match (change.agreement, evidence) {
+        (Agreement::Doubt, Evidence::Canonical(canonical)) => declared.fields.settle(change, canonical),
+        (Agreement::Differs, Evidence::Canonical(canonical)) if standing.pending => {
+            declared.fields.settle(change, canonical)
+        }
+        (agreement, _) => agreement,
+    }
+}
+
+fn finding(edit: &Edit<'_>, change: FieldChange, doubt: bool) -> Finding {
+    Finding {
+        declared: shown(edit, &change.path, change.declared.as_ref()),
+        old: shown(edit, &change.path, change.old.as_ref()),
+        new: shown(edit, &change.path, change.new.as_ref()),
+        path: change.path,
+        doubt,
+    }
+}
+
+fn shown(edit: &Edit<'_>, path: &Path, value: Option<&Value>) -> Option<Shown> {
+    value.map(|value| Shown::of(edit.object, path, value))
+}
+
+fn grounds(release: &Release, fields: Vec<Finding>) -> Grounds {
+    Grounds { release: release.id.clone(), revision: release.state.revision, fields }
+}
+
+#[cfg(test)]
+mod tests;

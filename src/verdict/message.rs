@@ -1,0 +1,84 @@
+//! A verdict in words: what is wrong, in which field, and the ways on.
+//!
+//! Entry points: [`sentence`] for declared objects, [`of_record`] for records,
+//! [`of_dependants`] for what takes others along. Invariant: only what
+//! [`super::shown`] lets through is said. One paragraph, no control characters.
+
+use super::dependants::Dependant;
+use super::edit::{Finding, Grounds, Reason, Verdict};
+use super::records::Falsified;
+use crate::model::{ObjectId, Operation};
+
+/// The fields that a sentence names; the rest are counted.
+const FIELDS: usize = 8;
+
+/// What is wrong with an edit of a declared object, and what to do.
+pub fn sentence(object: &ObjectId, operation: Operation, verdict: &Verdict) -> String {
+    let Some(grounds) = &verdict.grounds else { return verdict.reason.as_str().to_owned() };
+    let Grounds { release, revision, fields } = grounds;
+    let helm =
+        format!("Helm release {} in namespace {} (revision {revision})", release.name, release.namespace);
+    if operation == Operation::Delete || verdict.reason == Reason::Deletion {
+        return format!(
+            "{object} is declared by {helm} and would be deleted. To remove it, drop it from the chart and \
+             upgrade, or run `helm uninstall {} -n {}`.",
+            release.name, release.namespace
+        );
+    }
+    let named: Vec<_> = fields.iter().take(FIELDS).map(field).collect();
+    let more = match fields.len().saturating_sub(FIELDS) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    format!(
+        "{object} is declared by {helm}, and this edit would leave it otherwise: {}{more}. Change the chart's \
+         values and run `helm upgrade {} -n {}`.",
+        named.join("; "),
+        release.name,
+        release.namespace
+    )
+}
+
+/// What is wrong with an edit of a record, and what to do.
+pub fn of_record(object: &ObjectId, falsified: Falsified) -> String {
+    let what = match falsified {
+        Falsified::Manifest => "the manifest of an existing revision would change",
+        Falsified::LastDeployed => "the last deployed revision would be gone while the release is installed",
+        Falsified::Disagreement => "its name, labels and payload would disagree",
+    };
+    format!(
+        "{object} is a record of Helm's, and {what}. Use `helm upgrade`, `helm rollback` or `helm uninstall`, \
+         which keep their records themselves."
+    )
+}
+
+/// What is wrong with a deletion that takes declared objects along.
+pub fn of_dependants(object: &ObjectId, dependants: &[Dependant]) -> String {
+    let named: Vec<_> = dependants
+        .iter()
+        .take(FIELDS)
+        .map(|it| {
+            format!(
+                "{} of Helm release {} in namespace {}",
+                it.object, it.release.id.name, it.release.id.namespace
+            )
+        })
+        .collect();
+    let more = match dependants.len().saturating_sub(FIELDS) {
+        0 => String::new(),
+        more => format!("; and of {more} more releases"),
+    };
+    format!(
+        "deleting {object} would delete declared objects along: {}{more}. Uninstall these releases first.",
+        named.join("; ")
+    )
+}
+
+/// One field in words.
+fn field(finding: &Finding) -> String {
+    let Finding { path, declared, old, new, .. } = finding;
+    let value = |value: &Option<super::shown::Shown>| {
+        value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string)
+    };
+    format!("{path} (declared {}, was {}, would be {})", value(declared), value(old), value(new))
+}

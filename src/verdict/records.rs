@@ -1,0 +1,127 @@
+//! The one rule that guards Helm's records.
+//!
+//! Entry point: [`judge`]. Refused is changing the manifest of an existing
+//! record, deleting the last deployed record outside of an uninstallation, and
+//! making a record's name, labels and payload disagree. All else passes:
+//! pruning, restores, deleting a stuck pending record, re-encryption.
+//!
+//! Invariant: this prevents accidents; who may write Secrets in a namespace can
+//! still act as Helm there. No payload leaves this module.
+
+use super::edit::{Grounds, Reason, Rules, Verdict};
+use super::identities;
+use crate::helm::record::{Record, RecordError, Status, parse_record_name};
+use crate::helm::release::Release;
+use crate::model::{Actor, ObjectId, Operation, ReleaseId};
+
+/// One edit of one record.
+pub struct RecordEdit<'a> {
+    /// What is done.
+    pub operation: Operation,
+    /// Who does it.
+    pub actor: &'a Actor,
+    /// The Secret or ConfigMap.
+    pub object: &'a ObjectId,
+    /// The record before.
+    pub old: Option<Stored>,
+    /// The record after.
+    pub new: Option<Stored>,
+    /// Whether the object is being deleted already.
+    pub being_deleted: bool,
+}
+
+/// A record as an object holds it.
+pub struct Stored {
+    /// The label `owner`.
+    pub owner: Option<String>,
+    /// The label `name`.
+    pub name: Option<String>,
+    /// The label `version`.
+    pub version: Option<String>,
+    /// The label `status`.
+    pub status: Option<String>,
+    /// What the payload holds.
+    pub payload: Result<Record, RecordError>,
+}
+
+/// Why an edit falsifies a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Falsified {
+    /// The manifest of an existing record would change.
+    Manifest,
+    /// The last deployed record would be gone.
+    LastDeployed,
+    /// Name, labels and payload would disagree.
+    Disagreement,
+}
+
+/// The release and revision that a record's name tells.
+pub fn names(object: &ObjectId) -> Option<(ReleaseId, u64)> {
+    let (name, revision) = parse_record_name(&object.name)?;
+    Some((ReleaseId { namespace: object.namespace.clone()?, name }, revision))
+}
+
+/// Judges one edit of a record; `release` is the release of that name as its
+/// records say now. Also says what would be falsified, and whether that hangs
+/// on the request alone.
+pub fn judge(
+    edit: &RecordEdit<'_>,
+    release: Option<&Release>,
+    rules: &Rules<'_>,
+) -> (Verdict, Option<Falsified>) {
+    let Some((id, revision)) = names(edit.object) else {
+        return (Verdict::allow(Reason::NotDeclared), None);
+    };
+    if edit.being_deleted {
+        return (Verdict::allow(Reason::BeingDeleted), None);
+    }
+    if edit.operation == Operation::Delete && identities::deletes(edit.actor, edit.object) {
+        return (Verdict::allow(Reason::Identity), None);
+    }
+    let falsified = match edit.operation {
+        Operation::Delete => last_deployed(edit.object, release),
+        Operation::Create | Operation::Update => rewritten(edit, &id, revision),
+    };
+    match falsified {
+        None => (Verdict::allow(Reason::RecordIntact), None),
+        Some(what) => {
+            let grounds = Grounds { release: id, revision, fields: Vec::new() };
+            (Verdict::by_mode(rules.policy, Reason::Record, Some(grounds)), Some(what))
+        }
+    }
+}
+
+fn last_deployed(object: &ObjectId, release: Option<&Release>) -> Option<Falsified> {
+    let release = release?;
+    if matches!(release.state.status, Status::Uninstalling | Status::Uninstalled) {
+        return None;
+    }
+    let deployed = |head: &&crate::helm::release::Head| head.status == Status::Deployed;
+    let last = Some(&release.latest).filter(deployed).or(release.baseline.as_ref().filter(deployed))?;
+    (last.secret == object.name).then_some(Falsified::LastDeployed)
+}
+
+fn rewritten(edit: &RecordEdit<'_>, id: &ReleaseId, revision: u64) -> Option<Falsified> {
+    let new = edit.new.as_ref()?;
+    if let (Some(Ok(old)), Ok(new)) = (edit.old.as_ref().map(|old| &old.payload), &new.payload)
+        && old.manifest != new.manifest
+    {
+        return Some(Falsified::Manifest);
+    }
+    // What disagreed before need not be mended to be touched.
+    let agreed = edit.old.as_ref().is_none_or(|old| agrees(old, id, revision));
+    (agreed && !agrees(new, id, revision)).then_some(Falsified::Disagreement)
+}
+
+fn agrees(stored: &Stored, id: &ReleaseId, revision: u64) -> bool {
+    let Ok(record) = &stored.payload else { return false };
+    stored.owner.as_deref() == Some("helm")
+        && stored.name.as_deref() == Some(id.name.as_str())
+        && stored.version.as_deref() == Some(revision.to_string().as_str())
+        && stored.status.as_deref() == Some(record.status.as_str())
+        && record.name == id.name
+        && record.revision == revision
+}
+
+#[cfg(test)]
+mod tests;
