@@ -169,6 +169,7 @@ fn tags_force_a_type_or_refuse_the_value() {
         ("!!null ''", Value::Null),
         ("!!binary aGVsbG8=", json!("hello")),
         ("!!binary '/w=='", json!("\u{fffd}")),
+        ("!!binary 4oJh", json!("\u{fffd}\u{fffd}a")),
         ("!!timestamp 2001-12-14", json!("2001-12-14")),
         ("! 12", json!("12")),
         ("!custom 12", json!("12")),
