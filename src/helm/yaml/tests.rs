@@ -287,6 +287,14 @@ fn what_go_allows_beyond_yaml_1_2_is_read() {
 }
 
 #[test]
+fn a_rewriting_that_would_cost_too_much_is_refused() {
+    let margin = " ".repeat(100_000);
+    assert_eq!(read(&format!("a: \"x\ny\"\n{margin}# c\n")), Ok(json!({"a": "x y"})));
+    let many = "a: \"x".to_owned() + &"\ny".repeat(100_000) + "\"\n";
+    assert!(matches!(read(&many), Err(YamlError::Syntax { .. })));
+}
+
+#[test]
 fn what_go_reads_otherwise_than_the_parser_is_refused() {
     check_refused(&[
         ("a: {b:}\n", YamlError::Flow { line: 1 }),
