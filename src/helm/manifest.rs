@@ -9,7 +9,8 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::yaml::{self, Budget, YamlError};
+pub use super::yaml::YamlError;
+use super::yaml::{self, Budget};
 use crate::model::{Gvk, MANAGED_BY, ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
 
 mod documents;
@@ -18,7 +19,7 @@ use documents::{Document, Documents};
 
 /// The memory that the objects of one manifest may take, in bytes. A manifest
 /// that a Secret can hold stays far below it.
-const MEMORY: usize = 256 << 20;
+const MEMORY: usize = 128 << 20;
 
 /// The deepest nesting of lists in lists.
 const LIST_DEPTH: usize = 8;

@@ -16,7 +16,7 @@ pub(super) fn rewrite(text: &str, error: &ScanError) -> Option<String> {
         ErrorKind::CommentNotSeparated => Some(format!("{before} {after}")),
         // The blanks at a break within quotes are folded away.
         ErrorKind::InvalidQuotedScalarIndent | ErrorKind::TabInIndentation => {
-            Some(format!("{before}{:width$}{after}", "", width = margin(text)))
+            Some([before, &" ".repeat(margin(text)), after].concat())
         }
         ErrorKind::UnknownQuotedScalarEscape => {
             let (quoted, rest) = after.split_at_checked(apostrophe(after)?)?;

@@ -161,11 +161,11 @@ fn looks_like_date(text: &str) -> bool {
     text.split_once('-').is_some_and(|(year, _)| year.len() == 4 && year.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Go keeps the bytes in a string and replaces in JSON what is no UTF-8.
+/// Go keeps the bytes in a string, and in JSON replaces each that is no UTF-8.
 fn decode_binary(text: &str) -> Option<String> {
-    let unbroken = text.replace(['\r', '\n'], "");
-    let bytes = STANDARD.decode(unbroken).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+    let bytes = STANDARD.decode(text.replace(['\r', '\n'], "")).ok()?;
+    let replaced = |invalid: &[u8]| "\u{fffd}".repeat(invalid.len());
+    Some(bytes.utf8_chunks().map(|chunk| chunk.valid().to_owned() + &replaced(chunk.invalid())).collect())
 }
 
 impl Scalar {

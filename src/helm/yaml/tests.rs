@@ -169,6 +169,7 @@ fn tags_force_a_type_or_refuse_the_value() {
         ("!!null ''", Value::Null),
         ("!!binary aGVsbG8=", json!("hello")),
         ("!!binary '/w=='", json!("\u{fffd}")),
+        ("!!binary 4oJh", json!("\u{fffd}\u{fffd}a")),
         ("!!timestamp 2001-12-14", json!("2001-12-14")),
         ("! 12", json!("12")),
         ("!custom 12", json!("12")),
@@ -283,6 +284,14 @@ fn what_go_allows_beyond_yaml_1_2_is_read() {
     ]);
     let many = "a: \"x".to_owned() + &"\ny".repeat(200) + "\"\n";
     assert_eq!(read(&many), Ok(json!({ "a": "x".to_owned() + &" y".repeat(200) })));
+}
+
+#[test]
+fn a_rewriting_that_would_cost_too_much_is_refused() {
+    let margin = " ".repeat(100_000);
+    assert_eq!(read(&format!("a: \"x\ny\"\n{margin}# c\n")), Ok(json!({"a": "x y"})));
+    let many = "a: \"x".to_owned() + &"\ny".repeat(100_000) + "\"\n";
+    assert!(matches!(read(&many), Err(YamlError::Syntax { .. })));
 }
 
 #[test]

@@ -1,0 +1,20 @@
+//! A manifest's text: documents, YAML, JSON, lists, and what becomes of the
+//! objects in them.
+#![no_main]
+
+use kubemoor::helm::manifest::{identify, own, parse, place};
+use kubemoor::model::ReleaseId;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let release = ReleaseId { namespace: "ns".to_owned(), name: "release".to_owned() };
+    for mut object in parse(text).objects {
+        for namespaced in [Some(true), Some(false), None] {
+            let id = identify(&object, &release, namespaced);
+            assert!(!id.name.is_empty() && !id.kind.is_empty());
+            place(&mut object, &id);
+            own(&mut object, &release);
+            assert_eq!(identify(&object, &release, namespaced), id);
+        }
+    }
+});
