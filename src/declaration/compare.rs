@@ -133,6 +133,15 @@ impl<'v, 't> Index<'v, 't> {
         all
     }
 
+    /// The element as a change shows it; as a list where there are several.
+    fn shown(&self, element: &Element) -> Option<Value> {
+        match self.find(element) {
+            Found::None => None,
+            Found::One(_, value) => Some(copy(value)),
+            Found::Many(_) => Some(self.collect(element).into_iter().map(copy).collect()),
+        }
+    }
+
     fn each(&self, element: &Element, mut visit: impl FnMut(usize, &'v Value)) {
         let Some(places) = &self.places else {
             for (index, item) in self.items.iter().enumerate() {
@@ -173,10 +182,6 @@ fn order(elements: &[&Element], place: impl Fn(&Element) -> Option<usize>) -> Va
 
 fn copy(value: &Value) -> Value {
     cut(value, 0)
-}
-
-fn copies(values: Vec<&Value>) -> Option<Value> {
-    if values.is_empty() { None } else { Some(values.into_iter().map(copy).collect()) }
 }
 
 fn is_absent(value: Option<&Value>) -> bool {
@@ -234,6 +239,10 @@ impl Walk<'_> {
         if declared.is_null() || equality::is_same(self.types, leaf.ty, old, new) {
             return None;
         }
+        let there = |value| equality::is_open_empty(self.types, leaf.ty, declared, value);
+        if there(old) && there(new) {
+            return None;
+        }
         let empty = equality::is_empty(declared) && (leaf.place != Place::Entry || !declared.is_string());
         if is_absent(old) && (empty || (equality::is_zero(declared) && new.is_some_and(equality::is_zero))) {
             return None;
@@ -261,22 +270,21 @@ impl Walk<'_> {
                 }
                 (Found::None, Found::One(_, new)) => self.changed(&item.node, "", &trail, None, Some(new)),
                 (Found::Many(_), Found::Many(_)) => {
-                    let (old, new) = (old.collect(item), new.collect(item));
-                    let same = old.len() == new.len()
-                        && old.iter().zip(&new).all(|(old, new)| !self.is_changed(&item.node, old, new));
+                    let (before, after) = (old.collect(item), new.collect(item));
+                    let same = before.len() == after.len()
+                        && before.iter().zip(&after).all(|(old, new)| !self.is_changed(&item.node, old, new));
                     if !same {
-                        self.push(&trail, None, copies(old), copies(new), Agreement::Differs);
+                        self.push(&trail, None, old.shown(item), new.shown(item), Agreement::Differs);
                     }
                 }
                 (Found::Many(_), Found::One(_, one)) => {
                     let agreement = self.worst(&item.node, one);
-                    self.push(&trail, None, copies(old.collect(item)), Some(copy(one)), agreement);
+                    self.push(&trail, None, old.shown(item), new.shown(item), agreement);
                 }
                 (Found::One(_, _), Found::Many(_) | Found::None)
                 | (Found::Many(_), Found::None)
                 | (Found::None, Found::Many(_)) => {
-                    let (old, new) = (old.find(item).one().map(copy), copies(new.collect(item)));
-                    self.push(&trail, None, old, new, Agreement::Differs);
+                    self.push(&trail, None, old.shown(item), new.shown(item), Agreement::Differs);
                 }
             }
         }
@@ -359,7 +367,7 @@ impl Walk<'_> {
             match index.find(item) {
                 Found::One(_, value) => self.drift(&item.node, "", &trail, Some(value)),
                 Found::None | Found::Many(_) => {
-                    self.push(&trail, None, None, copies(index.collect(item)), Agreement::Differs);
+                    self.push(&trail, None, None, index.shown(item), Agreement::Differs);
                 }
             }
         }
@@ -394,3 +402,6 @@ fn declared_order(elements: &[&Element], after: &Value) -> (Value, Agreement) {
     let agreement = if declared == *after { Agreement::Agrees } else { Agreement::Doubt };
     (declared, agreement)
 }
+
+#[cfg(test)]
+mod tests;

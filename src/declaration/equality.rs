@@ -171,8 +171,9 @@ fn same_text(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// An empty granular value: it declares only that it is there.
-fn is_open_empty(types: &Types, ty: TypeId, declared: &Value, live: Option<&Value>) -> bool {
+/// Whether an empty granular value is declared, which says only that it is
+/// there, and the live object has it.
+pub(super) fn is_open_empty(types: &Types, ty: TypeId, declared: &Value, live: Option<&Value>) -> bool {
     let granular = match types.shape(ty) {
         Shape::Struct(Struct { atomic, .. }) | Shape::Map { atomic, .. } => !atomic,
         Shape::Any => true,
