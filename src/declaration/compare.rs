@@ -133,12 +133,17 @@ impl<'v, 't> Index<'v, 't> {
         all
     }
 
-    /// The element as a change shows it; as a list where there are several.
+    /// The element as a change shows it: its keys; as a list where there are
+    /// several.
     fn shown(&self, element: &Element) -> Option<Value> {
+        let keys = |item: &Value| -> Value {
+            let own = self.keys.iter().filter_map(|key| Some((key.name.to_string(), item.get(&*key.name)?)));
+            Value::Object(own.map(|(name, value)| (name, copy(value))).collect())
+        };
         match self.find(element) {
             Found::None => None,
-            Found::One(_, value) => Some(copy(value)),
-            Found::Many(_) => Some(self.collect(element).into_iter().map(copy).collect()),
+            Found::One(_, value) => Some(keys(value)),
+            Found::Many(_) => Some(self.collect(element).into_iter().map(keys).collect()),
         }
     }
 
