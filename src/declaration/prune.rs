@@ -9,9 +9,9 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use super::equality;
+use super::compare::index::Declared;
 use super::fields::{Elements, Fields, Node};
-use super::schema::{ListKey, Types};
+use super::schema::Types;
 
 /// Reads an object, keeping the paths that any of some declarations declares,
 /// and what every verdict looks at: `apiVersion`, `kind`, the identity, labels,
@@ -110,10 +110,10 @@ impl<'f> Keep<'f> {
         self.nodes.iter().any(|(node, _)| matches!(node, Node::Leaf(_) | Node::Set(_)))
     }
 
-    /// The declared elements of a list, with the keys that tell them apart.
-    fn elements(&self) -> Vec<(&'f Elements, &'f [ListKey], &'f Types)> {
+    /// The declared elements of a list.
+    fn elements(&self) -> Vec<(&'f Elements, &'f Types)> {
         let elements = self.nodes.iter().filter_map(|(node, types)| match *node {
-            Node::Elements(elements) => Some((&**elements, elements.keys(types), *types)),
+            Node::Elements(elements) => Some((&**elements, *types)),
             _ => None,
         });
         elements.collect()
@@ -197,19 +197,19 @@ impl<'de> Visitor<'de> for Keep<'_> {
         // Keys may come after the fields that they decide about: every element
         // is read by what any declares, then cut to its keys if none does.
         let mut keep = Keep::default();
-        for (elements, keys, types) in &elements {
+        for (elements, types) in &elements {
             keep.nodes.extend(elements.items.iter().map(|item| (&item.node, *types)));
-            keep.keys.extend(keys.iter().map(|key| &*key.name));
+            keep.keys.extend(elements.keys(types).iter().map(|key| &*key.name));
         }
+        let declared: Vec<Declared<'_>> =
+            elements.iter().map(|(elements, types)| Declared::new(elements, types)).collect();
         let whole = keep.is_whole();
         while let Some(mut item) = match whole {
             true => access.next_element::<Value>()?,
             false => access.next_element_seed(keep.clone())?,
         } {
-            let declared = elements.iter().any(|(elements, keys, _)| {
-                elements.items.iter().any(|element| equality::has_keys(&item, keys, &element.keys))
-            });
-            if let (false, Value::Object(map)) = (declared, &mut item) {
+            let is_declared = declared.iter().any(|declared| declared.holds(&item));
+            if let (false, Value::Object(map)) = (is_declared, &mut item) {
                 map.retain(|name, _| keep.keys.contains(&name.as_str()));
             }
             items.push(item);
