@@ -1,1 +1,232 @@
-//! Work in progress.
+//! The settings of a run, checked and typed.
+//!
+//! Entry points: [`Serve`], built by the command line, taken apart by the
+//! composition root. Invariant: a value of these types needs no further check.
+//! This module reads no environment and no file, and has no defaults: those
+//! stand on the command line, where a user sees them.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::model::{DriftMode, EditsMode};
+
+/// Everything that `kubemoor serve` needs to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Serve {
+    /// Where the releases are.
+    pub source: Source,
+    /// Where the webhook listens, with TLS.
+    pub listen: SocketAddr,
+    /// Where health and metrics are served, in plain HTTP.
+    pub admin_listen: SocketAddr,
+    /// The webhook's certificate.
+    pub tls: Tls,
+    /// What becomes of an edit that drifts.
+    pub edits: EditsMode,
+    /// What becomes of drift that the loop finds.
+    pub drift: DriftMode,
+    /// How long a Helm operation may be silent before it loses its rights.
+    pub operation_timeout: Duration,
+    /// What is logged.
+    pub log: LogFilter,
+}
+
+/// Where the releases are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In a cluster, as Helm's records.
+    Cluster(Cluster),
+    /// In a directory of `NAMESPACE/RELEASE.yaml` files; there is no cluster.
+    Directory(PathBuf),
+}
+
+/// The cluster that is guarded, and what may be done to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// The kubeconfig; `None` for kubectl's defaults, then the pod's account.
+    pub kubeconfig: Option<PathBuf>,
+    /// The namespaces whose releases are guarded; empty for all.
+    pub namespaces: Vec<String>,
+    /// The form in which Helm keeps its records.
+    pub record_driver: RecordDriver,
+    /// Whether every write is forgone, dry runs included.
+    pub read_only: bool,
+    /// The namespace that Kubemoor itself runs in, which no webhook judges.
+    /// `None` when it runs outside of the cluster.
+    pub own_namespace: Option<String>,
+    /// How the webhooks are kept registered; `None` when somebody else does it.
+    pub registration: Option<Registration>,
+}
+
+/// How the webhooks are kept registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// Where the API server reaches the webhook.
+    pub endpoint: Endpoint,
+    /// Whether objects without Helm's label are sent as well.
+    pub select_all: bool,
+}
+
+/// The form in which Helm keeps its records (`HELM_DRIVER`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum RecordDriver {
+    /// Secrets, Helm's default.
+    Secret,
+    /// ConfigMaps.
+    Configmap,
+}
+
+/// Where the API server reaches the webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// At a URL, as a guard outside of the cluster is.
+    Url(WebhookUrl),
+    /// Behind a Service of the cluster.
+    Service(ServiceRef),
+}
+
+/// An `https` URL without user, query and fragment, as the API server demands,
+/// and without a slash at its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookUrl {
+    url: String,
+    host: String,
+}
+
+/// A Service's port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceRef {
+    /// The Service's namespace.
+    pub namespace: String,
+    /// The Service's name.
+    pub name: String,
+    /// The port; 443 where none was named.
+    pub port: u16,
+}
+
+/// The webhook's certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// Made where absent, in this directory, for these names (DNS or IP).
+    Made {
+        /// The directory of `ca.crt`, `ca.key`, `tls.crt` and `tls.key`.
+        dir: PathBuf,
+        /// The names under which the webhook is reached; never empty.
+        names: Vec<String>,
+    },
+    /// Somebody else's, read again when the files change.
+    Given {
+        /// The certificate chain, PEM.
+        cert: PathBuf,
+        /// Its private key, PEM.
+        key: PathBuf,
+    },
+}
+
+/// What is logged, in the syntax of tracing's `EnvFilter`; known to be valid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFilter(String);
+
+/// Why a setting is none.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum SettingError {
+    /// A webhook URL that the API server would refuse.
+    #[error("a webhook URL is https://HOST[:PORT][/PATH], without user, query and fragment")]
+    ReadUrl,
+    /// A Service reference of another form.
+    #[error("a Service is NAMESPACE/NAME or NAMESPACE/NAME:PORT, such as kubemoor-system/kubemoor:443")]
+    ReadService,
+    /// A log filter that tracing does not know.
+    #[error("a log filter is a list such as info,kubemoor=debug: {0}")]
+    ReadLogFilter(String),
+}
+
+impl Endpoint {
+    /// The names that the API server checks the webhook's certificate for.
+    pub fn names(&self) -> Vec<String> {
+        match self {
+            Self::Url(url) => vec![url.host.clone()],
+            Self::Service(service) => vec![
+                format!("{}.{}.svc", service.name, service.namespace),
+                format!("{}.{}.svc.cluster.local", service.name, service.namespace),
+            ],
+        }
+    }
+}
+
+impl WebhookUrl {
+    /// The URL of `path`, which begins with a slash.
+    pub fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+}
+
+impl FromStr for WebhookUrl {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let uri: http::Uri = text.parse().map_err(|_| SettingError::ReadUrl)?;
+        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        // The parser drops a fragment without a word, hence the look at the text.
+        if uri.scheme_str() != Some("https") || host.is_empty() || text.contains(['?', '#', '@']) {
+            return Err(SettingError::ReadUrl);
+        }
+        Ok(Self { url: text.trim_end_matches('/').to_owned(), host: host.to_owned() })
+    }
+}
+
+impl FromStr for ServiceRef {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (namespace, rest) = text.split_once('/').ok_or(SettingError::ReadService)?;
+        let (name, port) = match rest.split_once(':') {
+            Some((name, port)) => (name, port.parse().map_err(|_| SettingError::ReadService)?),
+            None => (rest, 443),
+        };
+        if port == 0 || !is_dns_label(namespace) || !is_dns_label(name) {
+            return Err(SettingError::ReadService);
+        }
+        Ok(Self { namespace: namespace.to_owned(), name: name.to_owned(), port })
+    }
+}
+
+impl LogFilter {
+    /// The filter's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for LogFilter {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        tracing_subscriber::EnvFilter::try_new(text)
+            .map(|_| Self(text.to_owned()))
+            .map_err(|error| SettingError::ReadLogFilter(error.to_string()))
+    }
+}
+
+impl fmt::Display for LogFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Whether `text` can name a namespace or a Service (RFC 1123 label).
+pub fn is_dns_label(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    text.len() <= 63
+        && text.bytes().all(|byte| inner(byte) || byte == b'-')
+        && text.bytes().next().is_some_and(inner)
+        && text.bytes().next_back().is_some_and(inner)
+}
+
+#[cfg(test)]
+mod tests;

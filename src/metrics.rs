@@ -1,1 +1,376 @@
-//! Work in progress.
+//! What the program counts about itself, one struct per component.
+//!
+//! Entry points: [`registry`], and `register` of each struct. Invariant: the
+//! values of every label are a closed set, written out here, so that neither a
+//! user nor a rename of code can add a series. Must not decide anything.
+
+use std::fmt;
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder,
+};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+/// Declares a label's values and how each is written.
+macro_rules! label {
+    ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $($(#[$value_doc])* $value,)+
+        }
+
+        impl EncodeLabelValue for $name {
+            fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
+                fmt::Write::write_str(encoder, match self { $(Self::$value => $text,)+ })
+            }
+        }
+    };
+}
+
+label! {
+    /// Which webhook a review was sent to.
+    Webhook {
+        /// Edits of the declared kinds.
+        Edits = "edits",
+        /// Edits through the scale subresource.
+        Scale = "scale",
+        /// Deletions of namespaces and definitions that declared objects need.
+        Deletes = "deletes",
+        /// Edits of Helm's records.
+        Records = "records",
+    }
+}
+
+label! {
+    /// What became of a request.
+    Decision {
+        /// It passed.
+        Allow = "allow",
+        /// It passed and was recorded.
+        Record = "record",
+        /// It passed with a warning.
+        Warn = "warn",
+        /// It was refused.
+        Deny = "deny",
+        /// No verdict could be reached.
+        Error = "error",
+    }
+}
+
+label! {
+    /// How a connection ended.
+    ConnectionEnd {
+        /// The client was done, or stayed away for too long.
+        Closed = "closed",
+        /// It was never served, because too many were open.
+        Refused = "refused",
+        /// Its TLS handshake failed or took too long.
+        Handshake = "handshake",
+        /// It broke, or sent what is not HTTP.
+        Failed = "failed",
+        /// It took too long to send a request's head.
+        Slow = "slow",
+        /// The server was stopped.
+        Stopped = "stopped",
+        /// The server was stopped and its request did not end in time.
+        CutOff = "cut_off",
+    }
+}
+
+label! {
+    /// Why a record does not count.
+    RecordFault {
+        /// It is not base64.
+        Encoding = "encoding",
+        /// It is not gzip, or its gzip is broken.
+        Compression = "compression",
+        /// It is larger than the cap when decompressed.
+        TooLarge = "too_large",
+        /// It is not a release in JSON.
+        Syntax = "syntax",
+        /// Its name, labels and content disagree.
+        Disagrees = "disagrees",
+        /// It could not be read from the API server.
+        Unread = "unread",
+    }
+}
+
+label! {
+    /// What a fresh look at a release's records showed.
+    Look {
+        /// The index was up to date.
+        Unchanged = "unchanged",
+        /// The index lagged.
+        Changed = "changed",
+        /// The API server gave an error.
+        Failed = "failed",
+        /// The API server gave no answer in time.
+        TimedOut = "timed_out",
+    }
+}
+
+label! {
+    /// What became of a missing object.
+    Recreation {
+        /// It was created.
+        Created = "created",
+        /// Somebody else had created it.
+        Present = "present",
+        /// It was created, and taken back because its release dropped it.
+        TakenBack = "taken_back",
+        /// It may not be created; it was reported.
+        Reported = "reported",
+        /// The API server refused it, or did not answer.
+        Failed = "failed",
+    }
+}
+
+/// The webhook port's connections.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionMetrics {
+    open: Gauge,
+    ended: Family<EndLabels, Counter>,
+}
+
+/// An open connection; it is counted as such until this is dropped.
+#[derive(Debug)]
+pub struct OpenConnection(Gauge);
+
+/// The reviews and their verdicts.
+#[derive(Clone, Debug)]
+pub struct AdmissionMetrics {
+    verdicts: Family<VerdictLabels, Counter>,
+    duration: Family<WebhookLabels, Histogram, fn() -> Histogram>,
+    malformed: Counter,
+}
+
+/// Helm's records and what is known from them.
+#[derive(Clone, Debug, Default)]
+pub struct RecordMetrics {
+    undecodable: Family<FaultLabels, Counter>,
+    looks: Family<LookLabels, Counter>,
+}
+
+/// The loop.
+#[derive(Clone, Debug)]
+pub struct GuardMetrics {
+    missing: Counter,
+    recreations: Family<RecreationLabels, Counter>,
+    delay: Histogram,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndLabels {
+    end: ConnectionEnd,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VerdictLabels {
+    webhook: Webhook,
+    decision: Decision,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WebhookLabels {
+    webhook: Webhook,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FaultLabels {
+    reason: RecordFault,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LookLabels {
+    outcome: Look,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RecreationLabels {
+    outcome: Recreation,
+}
+
+/// Counts releases when somebody asks, so that no gauge can go stale.
+struct Releases<F>(F);
+
+/// An empty registry; every metric in it begins with `kubemoor_`.
+pub fn registry() -> Registry {
+    Registry::with_prefix("kubemoor")
+}
+
+impl ConnectionMetrics {
+    /// Registers the component's metrics.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register("connections_open", "Connections that are open now", metrics.open.clone());
+        registry.register("connections", "Connections by how they ended", metrics.ended.clone());
+        metrics
+    }
+
+    /// Counts a connection as open until the result is dropped.
+    pub fn opened(&self) -> OpenConnection {
+        self.open.inc();
+        OpenConnection(self.open.clone())
+    }
+
+    /// Counts the end of a connection.
+    pub fn ended(&self, end: ConnectionEnd) {
+        self.ended.get_or_create(&EndLabels { end }).inc();
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl AdmissionMetrics {
+    /// Registers the component's metrics.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            verdicts: Family::default(),
+            duration: Family::new_with_constructor(request_seconds),
+            malformed: Counter::default(),
+        };
+        registry.register("verdicts", "Reviews by what became of them", metrics.verdicts.clone());
+        registry.register_with_unit(
+            "admission_duration",
+            "Time from a review's arrival to its answer",
+            Unit::Seconds,
+            metrics.duration.clone(),
+        );
+        registry.register(
+            "malformed_reviews",
+            "Requests that held no AdmissionReview v1",
+            metrics.malformed.clone(),
+        );
+        metrics
+    }
+
+    /// Counts a review, answered `took` after its arrival. `reason` is a name
+    /// from the verdict's closed set.
+    pub fn answered(&self, webhook: Webhook, decision: Decision, reason: &'static str, took: Duration) {
+        self.verdicts.get_or_create(&VerdictLabels { webhook, decision, reason }).inc();
+        self.duration.get_or_create(&WebhookLabels { webhook }).observe(took.as_secs_f64());
+    }
+
+    /// Counts a request that held no review.
+    pub fn malformed(&self) {
+        self.malformed.inc();
+    }
+}
+
+impl RecordMetrics {
+    /// Registers the component's metrics. `releases` is asked at every scrape
+    /// for the number of releases in each state; the states are names from a
+    /// closed set, each named once.
+    pub fn register<F, I>(registry: &mut Registry, releases: F) -> Self
+    where
+        F: Fn() -> I + Send + Sync + 'static,
+        I: IntoIterator<Item = (&'static str, u64)>,
+    {
+        let metrics = Self::default();
+        registry.register(
+            "records_undecodable",
+            "Release records that do not count, by what is wrong with them",
+            metrics.undecodable.clone(),
+        );
+        registry.register(
+            "fresh_looks",
+            "Readings of a release's records before a refusal, by their outcome",
+            metrics.looks.clone(),
+        );
+        registry.register_collector(Box::new(Releases(releases)));
+        metrics
+    }
+
+    /// Counts a record that does not count.
+    pub fn undecodable(&self, reason: RecordFault) {
+        self.undecodable.get_or_create(&FaultLabels { reason }).inc();
+    }
+
+    /// Counts a fresh look.
+    pub fn looked(&self, outcome: Look) {
+        self.looks.get_or_create(&LookLabels { outcome }).inc();
+    }
+}
+
+impl GuardMetrics {
+    /// Registers the component's metrics.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            missing: Counter::default(),
+            recreations: Family::default(),
+            delay: Histogram::new([0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0]),
+        };
+        registry.register("objects_missing", "Declared objects found missing", metrics.missing.clone());
+        registry.register(
+            "recreations",
+            "Missing objects by what became of them",
+            metrics.recreations.clone(),
+        );
+        registry.register_with_unit(
+            "recreation_delay",
+            "Time from an object's deletion to its re-creation",
+            Unit::Seconds,
+            metrics.delay.clone(),
+        );
+        metrics
+    }
+
+    /// Counts a declared object that was found missing.
+    pub fn missing(&self) {
+        self.missing.inc();
+    }
+
+    /// Counts what became of a missing object.
+    pub fn recreated(&self, outcome: Recreation) {
+        self.recreations.get_or_create(&RecreationLabels { outcome }).inc();
+    }
+
+    /// Takes note that an object was back this long after its deletion.
+    pub fn back_after(&self, delay: Duration) {
+        self.delay.observe(delay.as_secs_f64());
+    }
+}
+
+impl<F> fmt::Debug for Releases<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Releases")
+    }
+}
+
+impl<F, I> Collector for Releases<F>
+where
+    F: Fn() -> I + Send + Sync + 'static,
+    I: IntoIterator<Item = (&'static str, u64)>,
+{
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let kind = ConstGauge::new(0_u64).metric_type();
+        let mut metric = encoder.encode_descriptor("releases", "Releases by their state", None, kind)?;
+        for (state, count) in (self.0)() {
+            ConstGauge::new(count).encode(metric.encode_family(&[("state", state)])?)?;
+        }
+        Ok(())
+    }
+}
+
+/// From a verdict out of memory to the longest timeout of a webhook.
+fn request_seconds() -> Histogram {
+    Histogram::new([
+        0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
+        3.0, 10.0, 30.0,
+    ])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,58 @@
-//! Work in progress.
+//! Log lines, on standard error.
+//!
+//! Entry point: [`init`], once per process. A terminal gets text, everything
+//! else one JSON object per line. Must not be called from the library's core,
+//! which logs nothing.
+
+use std::io::IsTerminal;
+
+use thiserror::Error;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
+
+/// Why logging could not begin.
+#[derive(Debug, Error)]
+pub enum TelemetryError {
+    /// The filter is none.
+    #[error(
+        "the log filter {filter:?} is not understood ({source}); give a level, such as info, or \
+         targets with levels, such as info,kubemoor=debug"
+    )]
+    ParseFilter {
+        /// The filter as given.
+        filter: String,
+        /// What is wrong with it.
+        source: ParseError,
+    },
+    /// The process logs already.
+    #[error("logging has begun already in this process")]
+    Install,
+}
+
+/// Begins to log what `filter` lets through, such as `info,kubemoor=debug`.
+///
+/// # Errors
+/// The filter is not understood, or logging has begun before.
+pub fn init(filter: &str) -> Result<(), TelemetryError> {
+    let terminal = std::io::stderr().is_terminal();
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(parse(filter)?)
+        .with_writer(std::io::stderr)
+        .with_ansi(terminal);
+    let installed = if terminal {
+        builder.try_init()
+    } else {
+        builder.json().flatten_event(true).with_current_span(true).with_span_list(false).try_init()
+    };
+    installed.map_err(|_| TelemetryError::Install)
+}
+
+/// Reads a filter.
+fn parse(filter: &str) -> Result<EnvFilter, TelemetryError> {
+    EnvFilter::builder()
+        .parse(filter)
+        .map_err(|source| TelemetryError::ParseFilter { filter: filter.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests;

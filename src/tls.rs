@@ -1,1 +1,275 @@
-//! Work in progress.
+//! The certificate that the webhook's port shows, and the authority that the
+//! API server is to trust.
+//!
+//! Entry point: [`Certificates::load`], then [`Certificates::keep`] in a task of
+//! its own. Invariant: once loaded, the port always has a certificate: what
+//! replaces it on disk counts only if it is whole. Certificates are read by
+//! content and not by file events, because the volumes of Secrets change by a
+//! link to another directory. Private keys never reach a log or an error.
+
+mod authority;
+mod files;
+mod pair;
+mod resolver;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use self::pair::Pair;
+use self::resolver::Resolver;
+
+/// How often the files are compared with what is served.
+const CHECK_EVERY: Duration = Duration::from_secs(10);
+
+/// The name of the authority's certificate, beside the port's own one.
+const AUTHORITY: &str = "ca.crt";
+
+/// Where the certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// It is given, and renewed, by others.
+    Given {
+        /// A file of PEM certificates, the port's own one first.
+        certificate: PathBuf,
+        /// A file with its private key in PEM.
+        key: PathBuf,
+    },
+    /// It is made here, by an authority of its own.
+    SelfMade {
+        /// The directory that keeps `ca.crt`, `ca.key`, `tls.crt` and `tls.key`.
+        directory: PathBuf,
+        /// The DNS names and IP addresses by which the API server calls.
+        names: Vec<String>,
+    },
+}
+
+/// Why there is no certificate to serve.
+#[derive(Debug, Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    ReadFile {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {path}: {source}; give a directory that this process may write to")]
+    WriteFile {
+        /// The file, or the directory for it.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A file holds no certificate.
+    #[error("{path} holds no PEM certificate that can be read: {reason}")]
+    ParseCertificate {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A file holds no private key.
+    #[error("{path} holds no PEM private key that can be used")]
+    ParseKey {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Certificate and key are of two pairs.
+    #[error("the private key in {key} does not belong to the certificate in {certificate}")]
+    MatchKey {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+    },
+    /// The authority can sign no more.
+    #[error(
+        "{key} is missing or does not belong to {certificate}, so no certificate can be signed: put it \
+         back, or remove all of ca.crt, ca.key, tls.crt and tls.key for a new authority"
+    )]
+    UseAuthority {
+        /// The authority's certificate.
+        certificate: PathBuf,
+        /// The authority's key.
+        key: PathBuf,
+    },
+    /// A certificate cannot be made.
+    #[error("cannot make a certificate for {names}: {source}")]
+    Issue {
+        /// Whom it is for.
+        names: String,
+        /// What is wrong.
+        source: rcgen::Error,
+    },
+    /// The TLS library refuses its settings.
+    #[error("cannot set up TLS: {0}")]
+    Configure(#[source] rustls::Error),
+}
+
+/// The certificate in use and where it comes from; clones share it.
+#[derive(Clone)]
+pub struct Certificates {
+    source: Source,
+    resolver: Arc<Resolver>,
+    authority: watch::Sender<Option<Arc<str>>>,
+    /// What the files held when they were last taken over.
+    taken: Arc<Mutex<Material>>,
+}
+
+/// The content of the files. Not `Debug`: it holds the private key.
+#[derive(Clone, PartialEq, Eq)]
+struct Material {
+    certificate: String,
+    key: String,
+    authority: Option<String>,
+}
+
+impl Certificates {
+    /// Reads the certificate from `source`, making it first where that is
+    /// asked for. Reads and writes files.
+    ///
+    /// # Errors
+    /// There is no usable certificate, and none can be made.
+    pub fn load(source: Source, now: Timestamp) -> Result<Self, TlsError> {
+        let material = read(&source, now)?;
+        let pair = parse(&source, &material)?;
+        warn_when_outside(&pair, now);
+        let authority = material.authority.as_deref().map(Arc::from);
+        Ok(Self {
+            source,
+            resolver: Arc::new(Resolver::new(pair)),
+            authority: watch::Sender::new(authority),
+            taken: Arc::new(Mutex::new(material)),
+        })
+    }
+
+    /// The settings of a port that always shows the current certificate. HTTP/1.1
+    /// is the only protocol, TLS 1.2 the lowest version.
+    ///
+    /// # Errors
+    /// The TLS library refuses its settings.
+    pub fn server_config(&self) -> Result<Arc<ServerConfig>, TlsError> {
+        let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Configure)?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(&self.resolver) as _);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    /// What the API server is to trust, as PEM text for `caBundle`; told again
+    /// whenever it changes. `None` for a given certificate without a `ca.crt`
+    /// beside it: then the API server's own trust store must know the issuer.
+    pub fn ca_bundle(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.authority.subscribe()
+    }
+
+    /// Takes over what is new in the files, and renews a self-made certificate
+    /// after two thirds of its life. Says whether anything changed. Reads and
+    /// writes files.
+    ///
+    /// # Errors
+    /// The files hold no usable certificate; the last one stays in use.
+    pub fn refresh(&self, now: Timestamp) -> Result<bool, TlsError> {
+        let material = read(&self.source, now)?;
+        let mut taken = self.taken.lock();
+        if *taken == material {
+            return Ok(false);
+        }
+        let pair = parse(&self.source, &material)?;
+        warn_when_outside(&pair, now);
+        info!(certificate.not_after = %pair.not_after, "a new certificate is served");
+        self.resolver.set(pair);
+        let authority = material.authority.as_deref().map(Arc::from);
+        self.authority.send_if_modified(|present| {
+            let changes = *present != authority;
+            *present = authority;
+            changes
+        });
+        *taken = material;
+        Ok(true)
+    }
+
+    /// Refreshes every ten seconds until `stop` is cancelled. The wall clock
+    /// decides what is due, because timers stand still while a machine sleeps.
+    pub async fn keep(&self, stop: CancellationToken) {
+        let mut ticks = interval(CHECK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut last_failure = None;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            let certificates = self.clone();
+            let refreshed = tokio::task::spawn_blocking(move || certificates.refresh(Timestamp::now())).await;
+            let failure = match refreshed {
+                Ok(Ok(_)) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(error) => Some(error.to_string()),
+            };
+            match &failure {
+                Some(error) if last_failure == failure => {
+                    debug!(%error, "the certificate is still not renewed")
+                }
+                Some(error) => warn!(%error, "the certificate in use stays, because the files give no other"),
+                None => {}
+            }
+            last_failure = failure;
+        }
+    }
+}
+
+fn read(source: &Source, now: Timestamp) -> Result<Material, TlsError> {
+    match source {
+        Source::Given { certificate, key } => {
+            let authority = certificate.with_file_name(AUTHORITY);
+            let material = Material {
+                certificate: files::read(certificate)?,
+                key: files::read(key)?,
+                authority: files::read_if_there(&authority)?,
+            };
+            if let Some(pem) = &material.authority {
+                pair::certificates(&authority, pem)?;
+            }
+            Ok(material)
+        }
+        Source::SelfMade { directory, names } => authority::provide(directory, names, now),
+    }
+}
+
+fn parse(source: &Source, material: &Material) -> Result<Pair, TlsError> {
+    match source {
+        Source::Given { certificate, key } => Pair::parse(certificate, key, material),
+        Source::SelfMade { directory, .. } => {
+            Pair::parse(&directory.join(authority::CERTIFICATE), &directory.join(authority::KEY), material)
+        }
+    }
+}
+
+fn warn_when_outside(pair: &Pair, now: Timestamp) {
+    if now < pair.not_before || pair.not_after < now {
+        warn!(
+            certificate.not_before = %pair.not_before,
+            certificate.not_after = %pair.not_after,
+            "the API server will refuse the certificate, because this is outside of its time"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

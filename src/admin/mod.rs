@@ -1,1 +1,74 @@
-//! Work in progress.
+//! Health and metrics over plain HTTP, apart from the webhook's port.
+//!
+//! Entry points: [`Readiness`], which every component reports to, and
+//! [`serve`]. Invariant: nothing here writes, and nothing here needs the
+//! cluster to answer. Must not decide what ready means.
+
+mod readiness;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::routing::get;
+use http::{StatusCode, header};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+pub use self::readiness::{Condition, Readiness};
+
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+const TEXT_TYPE: &str = "text/plain; charset=utf-8";
+
+/// The routes: `/livez`, `/readyz` and `/metrics`.
+///
+/// `/livez` is 200 as long as the process answers. `/readyz` is 200 once all
+/// conditions are met, else 503; its body names each condition and, where it is
+/// not met, why.
+pub fn router(readiness: Readiness, metrics: Arc<Registry>) -> Router {
+    Router::new()
+        .route("/livez", get(|| async { ([(header::CONTENT_TYPE, TEXT_TYPE)], "ok\n") }))
+        .route("/readyz", get(ready).with_state(readiness))
+        .route("/metrics", get(scrape).with_state(metrics))
+}
+
+/// Serves [`router`] on `listener` until `stop` is cancelled. Connections that
+/// are open then are given up, so that a held one cannot delay the end.
+///
+/// # Errors
+/// The listener fails.
+pub async fn serve(
+    listener: TcpListener,
+    readiness: Readiness,
+    metrics: Arc<Registry>,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
+    let server = axum::serve(listener, router(readiness, metrics));
+    tokio::select! {
+        served = server => served,
+        () = stop.cancelled() => Ok(()),
+    }
+}
+
+async fn ready(State(readiness): State<Readiness>) -> impl axum::response::IntoResponse {
+    let (ready, report) = readiness.report();
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, [(header::CONTENT_TYPE, TEXT_TYPE)], report)
+}
+
+async fn scrape(State(registry): State<Arc<Registry>>) -> impl axum::response::IntoResponse {
+    let mut text = String::new();
+    match encode(&mut text, &registry) {
+        Ok(()) => (StatusCode::OK, [(header::CONTENT_TYPE, METRICS_TYPE)], text),
+        Err(error) => {
+            let message = format!("the metrics cannot be written: {error}\n");
+            (StatusCode::INTERNAL_SERVER_ERROR, [(header::CONTENT_TYPE, TEXT_TYPE)], message)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

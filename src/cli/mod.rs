@@ -1,1 +1,81 @@
-//! Work in progress.
+//! The command line: arguments in, output and an exit code out.
+//!
+//! Entry point: [`run`]. One file per command family. Invariant: an exit code
+//! of 0 means that all is well, 1 that something was found (a refusal, drift),
+//! 2 that the command could not be carried out; then one sentence on standard
+//! error says what failed and what to do. No rule is decided here.
+
+mod manifests;
+mod serve;
+mod uninstall;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Keeps Helm releases where Helm put them: an admission webhook that judges
+/// edits by the release's own record, and a loop that finds and repairs drift.
+#[derive(Debug, Parser)]
+#[command(name = "kubemoor", bin_name = "kubemoor", version, propagate_version = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the webhook and run the loop
+    Serve(Box<serve::Args>),
+    /// Print the manifests that install Kubemoor
+    Manifests(manifests::Args),
+    /// Withdraw the webhooks from the cluster
+    Uninstall(uninstall::Args),
+    /// Print the version
+    Version,
+}
+
+/// What a command that came to its end found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// All is well.
+    Clean,
+}
+
+/// Parses the process's arguments, carries the command out and returns its
+/// exit code. Ends the process itself for `--help` and for a bad flag.
+pub fn run() -> ExitCode {
+    match Cli::parse().command.carry_out() {
+        Ok(Outcome::Clean) => ExitCode::SUCCESS,
+        Err(error) => {
+            // There is nowhere left to report a broken standard error to.
+            let _ = writeln!(io::stderr(), "kubemoor: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+impl Command {
+    fn carry_out(self) -> anyhow::Result<Outcome> {
+        match self {
+            Self::Serve(args) => serve::run(*args),
+            Self::Manifests(args) => manifests::run(args),
+            Self::Uninstall(args) => uninstall::run(args),
+            Self::Version => print(concat!("kubemoor ", env!("CARGO_PKG_VERSION"), "\n")),
+        }
+    }
+}
+
+/// Writes to standard output. A reader that went away (`| head`) is no error.
+fn print(text: &str) -> anyhow::Result<Outcome> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(anyhow::Error::new(error).context("cannot write to standard output"))
+        }
+        _ => Ok(Outcome::Clean),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,10 @@
-//! Work in progress.
+//! The admission surface: the one place that knows `AdmissionReview`.
+//!
+//! `server` keeps connections, `intake` turns a request into a review's bytes,
+//! `review` reads those bytes and writes the answer, `registration` keeps the
+//! webhook configuration.
+
+pub mod intake;
+pub mod registration;
+pub mod review;
+pub mod server;

@@ -1,0 +1,99 @@
+//! What must hold before requests should be sent here.
+//!
+//! Entry point: [`Readiness::condition`]. Invariant: a condition is not met
+//! until its owner says so, and who asks never waits for an owner.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+/// All conditions of this process; clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Readiness {
+    conditions: Arc<RwLock<Vec<(&'static str, Standing)>>>,
+}
+
+/// One condition, in the hands of the component that knows of it. Clones report
+/// on the same condition.
+#[derive(Clone, Debug)]
+pub struct Condition {
+    readiness: Readiness,
+    name: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Standing {
+    Met,
+    Unmet(String),
+}
+
+impl Readiness {
+    /// No condition; that is ready.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a condition, not met until its owner says so. A name that is there
+    /// already gives the same condition again, as it stands.
+    pub fn condition(&self, name: &'static str) -> Condition {
+        let mut conditions = self.conditions.write();
+        if conditions.iter().all(|(present, _)| *present != name) {
+            conditions.push((name, Standing::Unmet("not yet known".to_owned())));
+        }
+        Condition { readiness: self.clone(), name }
+    }
+
+    /// Whether all conditions are met.
+    pub fn is_ready(&self) -> bool {
+        self.conditions.read().iter().all(|(_, standing)| *standing == Standing::Met)
+    }
+
+    /// Whether all conditions are met, and a line on each: `[+]records ok` or
+    /// `[-]records: no listing yet`.
+    pub fn report(&self) -> (bool, String) {
+        let conditions = self.conditions.read();
+        let mut ready = true;
+        let mut report = String::new();
+        for (name, standing) in conditions.iter() {
+            // Writing to a String cannot fail.
+            let _ = match standing {
+                Standing::Met => writeln!(report, "[+]{name} ok"),
+                Standing::Unmet(reason) => {
+                    ready = false;
+                    writeln!(report, "[-]{name}: {reason}")
+                }
+            };
+        }
+        report.push_str(if ready { "ready\n" } else { "not ready\n" });
+        (ready, report)
+    }
+}
+
+impl Condition {
+    /// The condition holds.
+    pub fn met(&self) {
+        self.set(Standing::Met);
+    }
+
+    /// The condition does not hold, for `reason`: what is missing, in a few
+    /// words on one line.
+    pub fn unmet(&self, reason: impl Into<String>) {
+        self.set(Standing::Unmet(reason.into()));
+    }
+
+    fn set(&self, standing: Standing) {
+        let mut conditions = self.readiness.conditions.write();
+        for (name, present) in conditions.iter_mut() {
+            if *name == self.name && *present != standing {
+                match &standing {
+                    Standing::Met => tracing::info!(condition = name, "a condition for readiness is met"),
+                    Standing::Unmet(reason) => {
+                        tracing::warn!(condition = name, reason, "a condition for readiness is not met");
+                    }
+                }
+                present.clone_from(&standing);
+            }
+        }
+    }
+}

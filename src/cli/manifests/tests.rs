@@ -1,0 +1,213 @@
+use std::collections::BTreeMap;
+
+use clap::Parser;
+use serde_json::Value;
+
+use super::*;
+
+#[derive(Debug, Parser)]
+struct Line {
+    #[command(flatten)]
+    args: Args,
+}
+
+fn printed(args: &[&str]) -> String {
+    match Line::try_parse_from(["manifests"].iter().chain(args)).unwrap().args.part {
+        Part::Install(install) => install.text(),
+        Part::Webhook(webhook) => webhook.text().unwrap(),
+    }
+}
+
+fn objects(yaml: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple(yaml).unwrap()
+}
+
+fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {
+    objects.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
+}
+
+/// The verbs that a role's rules grant, by group and resource.
+fn grants(role: &Value) -> BTreeMap<(String, String), BTreeSet<String>> {
+    let list = |rule: &Value, key: &str| -> Vec<String> {
+        rule[key].as_array().into_iter().flatten().map(|it| it.as_str().unwrap().to_owned()).collect()
+    };
+    let mut grants = BTreeMap::<_, BTreeSet<String>>::new();
+    for rule in role["rules"].as_array().unwrap().iter().filter(|rule| rule["resourceNames"].is_null()) {
+        for group in list(rule, "apiGroups") {
+            for resource in list(rule, "resources") {
+                grants.entry((group.clone(), resource)).or_default().extend(list(rule, "verbs"));
+            }
+        }
+    }
+    grants
+}
+
+#[test]
+fn the_files_in_deploy_are_what_the_command_prints() {
+    let deploy = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
+    let read = |file: &str| fs::read_to_string(deploy.join(file)).unwrap();
+    let install = ["namespace.yaml", "rbac.yaml", "workload.yaml"].map(read).join("---\n");
+    assert_eq!(printed(&["install"]), install);
+    assert_eq!(
+        printed(&["webhook"]),
+        read("static/webhook.yaml"),
+        "write it anew: kubemoor manifests webhook > deploy/static/webhook.yaml"
+    );
+}
+
+#[test]
+fn every_flag_of_install_reaches_its_place() {
+    let yaml = printed(&[
+        "install",
+        "--namespace",
+        "guard",
+        "--image",
+        "host:5000/moor@sha256:0a",
+        "--edits",
+        "Deny",
+        "--drift",
+        "Repair",
+    ]);
+    assert!(!yaml.contains(NAMESPACE), "{yaml}");
+    let objects = objects(&yaml);
+    let deployment = find(&objects, "Deployment", "kubemoor").unwrap();
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(deployment["metadata"]["namespace"], "guard");
+    assert_eq!(container["image"], "host:5000/moor@sha256:0a");
+    assert_eq!(
+        container["args"],
+        serde_json::json!([
+            "serve",
+            "--register",
+            "--service=guard/kubemoor",
+            "--edits=Deny",
+            "--drift=Repair"
+        ])
+    );
+    let namespace = find(&objects, "Namespace", "guard").unwrap();
+    assert_eq!(namespace["metadata"]["labels"]["kubernetes.io/metadata.name"], "guard");
+    for binding in objects.iter().filter(|object| object["kind"] == "ClusterRoleBinding") {
+        assert_eq!(binding["subjects"][0]["namespace"], "guard");
+        assert!(find(&objects, "ClusterRole", binding["roleRef"]["name"].as_str().unwrap()).is_some());
+    }
+}
+
+#[test]
+fn rights_to_write_come_only_with_deny_and_repair() {
+    let check = |args: &[&str], arbiter: bool, repair: bool| {
+        let objects = objects(&printed(&[&["install"], args].concat()));
+        assert_eq!(find(&objects, "ClusterRole", "kubemoor-arbiter").is_some(), arbiter, "{args:?}");
+        assert_eq!(find(&objects, "ClusterRole", "kubemoor-repair").is_some(), repair, "{args:?}");
+        let reading = grants(find(&objects, "ClusterRole", "kubemoor").unwrap());
+        for (resource, verbs) in reading {
+            let own = resource.1 == "validatingwebhookconfigurations";
+            let known: &[&str] =
+                if own { &["get", "list", "watch", "create"] } else { &["get", "list", "watch"] };
+            assert!(verbs.iter().all(|verb| known.contains(&verb.as_str())), "{resource:?}: {verbs:?}");
+        }
+    };
+    check(&[], false, false);
+    check(&["--edits", "Record"], false, false);
+    check(&["--edits", "Deny"], true, false);
+    check(&["--drift", "Repair"], true, true);
+    check(&["--edits", "Deny", "--drift", "Repair"], true, true);
+}
+
+#[test]
+fn the_guard_can_hand_on_no_rights_and_creates_nothing_that_is_never_put_back() {
+    let objects = objects(&printed(&["install", "--edits", "Deny", "--drift", "Repair"]));
+    let arbiter = grants(find(&objects, "ClusterRole", "kubemoor-arbiter").unwrap());
+    let repair = grants(find(&objects, "ClusterRole", "kubemoor-repair").unwrap());
+    for (group, resource) in arbiter.keys().chain(repair.keys()) {
+        let handing_on =
+            ["rbac.authorization.k8s.io", "admissionregistration.k8s.io", "apiregistration.k8s.io"];
+        assert!(!handing_on.contains(&group.as_str()), "{group}/{resource}");
+    }
+    for never in [
+        "jobs",
+        "pods",
+        "namespaces",
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        "customresourcedefinitions",
+    ] {
+        let (_, verbs) = arbiter.iter().find(|((_, resource), _)| resource == never).unwrap();
+        assert!(!verbs.contains("create"), "{never}");
+        assert!(repair.keys().all(|(_, resource)| resource != never), "{never}");
+    }
+    for (resource, verbs) in &arbiter {
+        assert_eq!(repair.contains_key(resource), verbs.contains("create"), "{resource:?}");
+    }
+}
+
+#[test]
+fn what_the_static_webhook_sends_the_guard_may_read() {
+    let reading = grants(find(&objects(RBAC_YAML), "ClusterRole", "kubemoor").unwrap());
+    for resource in chart_resources() {
+        let key = (resource.group.clone(), resource.plural.clone());
+        let verbs = reading.get(&key).unwrap_or_else(|| panic!("{key:?} may not be read"));
+        assert!(["get", "list", "watch"].iter().all(|&verb| verbs.contains(verb)), "{key:?}: {verbs:?}");
+    }
+}
+
+#[test]
+fn the_pod_asks_for_no_privilege() {
+    let objects = objects(WORKLOAD_YAML);
+    let pod = &find(&objects, "Deployment", "kubemoor").unwrap()["spec"]["template"]["spec"];
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    let container = &pod["containers"][0]["securityContext"];
+    assert_eq!(container["readOnlyRootFilesystem"], true);
+    assert_eq!(container["allowPrivilegeEscalation"], false);
+    assert_eq!(container["capabilities"]["drop"], serde_json::json!(["ALL"]));
+}
+
+#[test]
+fn the_arguments_of_the_pod_are_ones_that_serve_takes() {
+    let objects = objects(&printed(&["install", "--edits", "Deny", "--drift", "Repair"]));
+    let container =
+        &find(&objects, "Deployment", "kubemoor").unwrap()["spec"]["template"]["spec"]["containers"][0];
+    let args = container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
+    let line = std::iter::once("kubemoor").chain(args);
+    let Ok(super::super::Cli { command: super::super::Command::Serve(args) }) =
+        super::super::Cli::try_parse_from(line)
+    else {
+        panic!("{container}")
+    };
+    let settings = args.settings().unwrap();
+    assert_eq!((settings.listen.port(), settings.admin_listen.port()), (9443, 9080));
+    assert_eq!(container["env"][0]["name"], "KUBEMOOR_TLS_DIR");
+}
+
+#[test]
+fn the_static_webhook_takes_a_url_and_a_ca() {
+    let ca = tempfile::NamedTempFile::new().unwrap();
+    fs::write(ca.path(), "CA").unwrap();
+    let yaml = printed(&[
+        "webhook",
+        "--webhook-url",
+        "https://127.0.0.1:9443",
+        "--ca-file",
+        ca.path().to_str().unwrap(),
+    ]);
+    let objects = objects(&yaml);
+    for webhook in objects[0]["webhooks"].as_array().unwrap() {
+        assert_eq!(
+            webhook["clientConfig"],
+            serde_json::json!({"url": "https://127.0.0.1:9443/validate", "caBundle": "Q0E="})
+        );
+    }
+}
+
+#[test]
+fn a_namespace_or_an_image_that_is_none_is_refused() {
+    let check = |args: &[&str]| {
+        let error = Line::try_parse_from(["manifests", "install"].iter().chain(args)).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{args:?}");
+    };
+    check(&["--namespace", "Guard"]);
+    check(&["--namespace", "a\nb"]);
+    check(&["--image", "a: b"]);
+    check(&["--image", "a\nb"]);
+    check(&["--image", ""]);
+}

@@ -1,0 +1,221 @@
+//! `kubemoor serve`: flags and environment become [`config::Serve`].
+//!
+//! Entry point: [`run`]. Invariant: flags that contradict each other, or that
+//! would have no effect, are an error before anything starts.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use thiserror::Error;
+
+use super::Outcome;
+use crate::app;
+use crate::config::{
+    self, Cluster, Endpoint, LogFilter, RecordDriver, Registration, ServiceRef, Source, Tls, WebhookUrl,
+};
+use crate::model::{DriftMode, EditsMode};
+
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9443);
+const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9080);
+
+/// The flags of `kubemoor serve`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The kubeconfig; without it kubectl's defaults, then the pod's account
+    #[arg(long, env = "KUBEMOOR_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// Serve the releases of a directory (dir:PATH, with NAMESPACE/RELEASE.yaml files), without a cluster
+    #[arg(long, env = "KUBEMOOR_STORE", value_name = "dir:PATH", value_parser = parse_store)]
+    store: Option<PathBuf>,
+
+    /// Where the webhook listens (TLS)
+    #[arg(long, env = "KUBEMOOR_LISTEN", value_name = "ADDRESS:PORT", default_value_t = LISTEN)]
+    listen: SocketAddr,
+
+    /// Where /livez, /readyz and /metrics are served (plain HTTP)
+    #[arg(long, env = "KUBEMOOR_ADMIN_LISTEN", value_name = "ADDRESS:PORT", default_value_t = ADMIN_LISTEN)]
+    admin_listen: SocketAddr,
+
+    /// Write the webhook configuration and keep it; needs --webhook-url or --service
+    #[arg(long, env = "KUBEMOOR_REGISTER")]
+    register: bool,
+
+    /// Where the API server reaches the webhook when it is no Service of the cluster
+    #[arg(long, env = "KUBEMOOR_WEBHOOK_URL", value_name = "https://HOST[:PORT][/PATH]")]
+    webhook_url: Option<WebhookUrl>,
+
+    /// The Service behind which the webhook is reached; its namespace is Kubemoor's own
+    #[arg(long, env = "KUBEMOOR_SERVICE", value_name = "NAMESPACE/NAME[:PORT]")]
+    service: Option<ServiceRef>,
+
+    /// Where the CA and the certificate are, or are made [default: certs]
+    #[arg(long, env = "KUBEMOOR_TLS_DIR", value_name = "DIR")]
+    tls_dir: Option<PathBuf>,
+
+    /// A certificate chain made elsewhere (PEM); needs --tls-key
+    #[arg(long, env = "KUBEMOOR_TLS_CERT", value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+
+    /// The private key of --tls-cert (PEM)
+    #[arg(long, env = "KUBEMOOR_TLS_KEY", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+
+    /// Guard the releases of this namespace only; may be repeated
+    #[arg(long, env = "KUBEMOOR_NAMESPACE", value_name = "NAMESPACE", value_delimiter = ',')]
+    namespace: Vec<String>,
+
+    /// What becomes of an edit that drifts
+    #[arg(long, env = "KUBEMOOR_EDITS", value_name = "MODE", default_value = "Warn", ignore_case = true)]
+    edits: EditsMode,
+
+    /// What becomes of drift that the loop finds
+    #[arg(long, env = "KUBEMOOR_DRIFT", value_name = "MODE", default_value = "Report", ignore_case = true)]
+    drift: DriftMode,
+
+    /// How long a Helm operation may be silent before its pending record counts as stuck
+    #[arg(long, env = "KUBEMOOR_OPERATION_TIMEOUT", value_name = "DURATION", default_value = "1h", value_parser = parse_duration)]
+    operation_timeout: Duration,
+
+    /// The form in which Helm keeps its records (HELM_DRIVER) [default: secret]
+    #[arg(long, env = "KUBEMOOR_RECORD_DRIVER", value_name = "DRIVER")]
+    record_driver: Option<RecordDriver>,
+
+    /// Register for objects without Helm's label as well
+    #[arg(long, env = "KUBEMOOR_SELECT_ALL")]
+    select_all: bool,
+
+    /// Write nothing to the cluster, not even a dry run
+    #[arg(long, env = "KUBEMOOR_READ_ONLY")]
+    read_only: bool,
+
+    /// What is logged
+    #[arg(long, env = "KUBEMOOR_LOG", value_name = "FILTER", default_value = "info")]
+    log: LogFilter,
+}
+
+/// Why flags do not go together.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub(super) enum ConflictError {
+    /// Two flags exclude each other.
+    #[error("{0} and {1} exclude each other: leave one of them out")]
+    Exclude(&'static str, &'static str),
+    /// A flag has no effect, or no meaning, without another.
+    #[error("{0} needs {1}: add it, or leave {0} out")]
+    Needs(&'static str, &'static str),
+    /// A namespace that cannot exist.
+    #[error("--namespace {0:?} is no namespace's name: give lower-case letters, digits and dashes")]
+    ReadNamespace(String),
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+    app::serve(args.settings()?)?;
+    Ok(Outcome::Clean)
+}
+
+impl Args {
+    /// The settings that the flags amount to.
+    pub(super) fn settings(self) -> Result<config::Serve, ConflictError> {
+        let Self {
+            kubeconfig,
+            store,
+            listen,
+            admin_listen,
+            register,
+            webhook_url,
+            service,
+            tls_dir,
+            tls_cert,
+            tls_key,
+            namespace,
+            edits,
+            drift,
+            operation_timeout,
+            record_driver,
+            select_all,
+            read_only,
+            log,
+        } = self;
+        let repair = drift == DriftMode::Repair;
+        // Judged on values and not by the parser, to which a switch set to
+        // `false` in the environment counts as given.
+        for (left, left_given, right, right_given) in [
+            ("--webhook-url", webhook_url.is_some(), "--service", service.is_some()),
+            ("--register", register, "--read-only", read_only),
+            ("--register", register, "--store", store.is_some()),
+            ("--drift Repair", repair, "--read-only", read_only),
+            ("--drift Repair", repair, "--store", store.is_some()),
+            ("--kubeconfig", kubeconfig.is_some(), "--store", store.is_some()),
+            ("--namespace", !namespace.is_empty(), "--store", store.is_some()),
+            ("--record-driver", record_driver.is_some(), "--store", store.is_some()),
+            ("--tls-dir", tls_dir.is_some(), "--tls-cert", tls_cert.is_some()),
+        ] {
+            if left_given && right_given {
+                return Err(ConflictError::Exclude(left, right));
+            }
+        }
+        if select_all && !register {
+            return Err(ConflictError::Needs("--select-all", "--register"));
+        }
+        if let Some(name) = namespace.iter().find(|name| !config::is_dns_label(name)) {
+            return Err(ConflictError::ReadNamespace(name.clone()));
+        }
+
+        let own_namespace = service.as_ref().map(|service| service.namespace.clone());
+        let endpoint = webhook_url.map(Endpoint::Url).or(service.map(Endpoint::Service));
+        let tls = tls(tls_dir, tls_cert, tls_key, endpoint.as_ref())?;
+        let registration = match (register, endpoint) {
+            (false, _) => None,
+            (true, Some(endpoint)) => Some(Registration { endpoint, select_all }),
+            (true, None) => return Err(ConflictError::Needs("--register", "--webhook-url or --service")),
+        };
+        let source = match store {
+            Some(path) => Source::Directory(path),
+            None => Source::Cluster(Cluster {
+                kubeconfig,
+                namespaces: namespace,
+                record_driver: record_driver.unwrap_or(RecordDriver::Secret),
+                read_only,
+                own_namespace,
+                registration,
+            }),
+        };
+        Ok(config::Serve { source, listen, admin_listen, tls, edits, drift, operation_timeout, log })
+    }
+}
+
+fn tls(
+    dir: Option<PathBuf>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    endpoint: Option<&Endpoint>,
+) -> Result<Tls, ConflictError> {
+    match (cert, key) {
+        (Some(cert), Some(key)) => Ok(Tls::Given { cert, key }),
+        (Some(_), None) => Err(ConflictError::Needs("--tls-cert", "--tls-key")),
+        (None, Some(_)) => Err(ConflictError::Needs("--tls-key", "--tls-cert")),
+        (None, None) => {
+            let local = || ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
+            let dir = dir.unwrap_or_else(|| PathBuf::from("certs"));
+            Ok(Tls::Made { dir, names: endpoint.map_or_else(local, Endpoint::names) })
+        }
+    }
+}
+
+fn parse_store(text: &str) -> Result<PathBuf, &'static str> {
+    match text.strip_prefix("dir:") {
+        Some(path) if !path.is_empty() => Ok(PathBuf::from(path)),
+        _ => Err("a store is dir:PATH, such as dir:/var/lib/kubemoor"),
+    }
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let form = "a duration is a positive time such as 1h, 90m or 1h 30m";
+    let signed: SignedDuration = text.parse().map_err(|error| format!("{form}: {error}"))?;
+    match Duration::try_from(signed) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err(form.to_owned()),
+    }
+}

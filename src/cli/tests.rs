@@ -1,0 +1,111 @@
+use std::time::Duration;
+
+use clap::{CommandFactory, Parser};
+
+use super::serve::ConflictError;
+use super::*;
+use crate::config::{self, Endpoint, RecordDriver, Source, Tls};
+use crate::model::{DriftMode, EditsMode};
+
+fn serve(args: &[&str]) -> Result<config::Serve, ConflictError> {
+    let line = ["kubemoor", "serve"].iter().chain(args);
+    match Cli::try_parse_from(line).unwrap().command {
+        Command::Serve(args) => args.settings(),
+        other => panic!("not serve: {other:?}"),
+    }
+}
+
+fn cluster(config: config::Serve) -> config::Cluster {
+    match config.source {
+        Source::Cluster(cluster) => cluster,
+        Source::Directory(path) => panic!("a directory: {path:?}"),
+    }
+}
+
+#[test]
+fn the_command_line_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn every_flag_can_be_set_in_the_environment() {
+    fn check(command: &clap::Command) {
+        for arg in command.get_arguments().filter(|arg| arg.get_long().is_some()) {
+            let long = arg.get_long().unwrap();
+            if matches!(long, "help" | "version") {
+                continue;
+            }
+            let expected = format!("KUBEMOOR_{}", long.to_uppercase().replace('-', "_"));
+            assert_eq!(arg.get_env().map(|env| env.to_string_lossy().into_owned()), Some(expected));
+        }
+        command.get_subcommands().for_each(check);
+    }
+    check(&Cli::command());
+}
+
+#[test]
+fn the_defaults_of_serve_warn_and_report() {
+    let config = serve(&[]).unwrap();
+    assert_eq!((config.edits, config.drift), (EditsMode::Warn, DriftMode::Report));
+    assert_eq!(config.operation_timeout, Duration::from_secs(3600));
+    assert_eq!((config.listen.port(), config.admin_listen.port()), (9443, 9080));
+    let Tls::Made { dir, names } = &config.tls else { panic!("{:?}", config.tls) };
+    assert_eq!((dir.to_str(), names.first().map(String::as_str)), (Some("certs"), Some("localhost")));
+    let cluster = cluster(config);
+    assert_eq!(cluster.record_driver, RecordDriver::Secret);
+    assert!(cluster.registration.is_none() && cluster.namespaces.is_empty() && !cluster.read_only);
+}
+
+#[test]
+fn a_service_is_the_endpoint_the_certificate_s_name_and_the_own_namespace() {
+    let config = serve(&["--register", "--service", "guard/moor", "--select-all"]).unwrap();
+    let Tls::Made { names, .. } = &config.tls else { panic!("{:?}", config.tls) };
+    assert!(names.contains(&"moor.guard.svc".to_owned()), "{names:?}");
+    let cluster = cluster(config);
+    assert_eq!(cluster.own_namespace.as_deref(), Some("guard"));
+    let registration = cluster.registration.unwrap();
+    assert!(registration.select_all);
+    assert!(matches!(registration.endpoint, Endpoint::Service(service) if service.port == 443));
+}
+
+#[test]
+fn flags_that_contradict_each_other_are_an_error() {
+    use ConflictError::{Exclude, Needs, ReadNamespace};
+    let url = ["--webhook-url", "https://127.0.0.1:9443"];
+    let check = |args: &[&str], expected: ConflictError| {
+        assert_eq!(serve(args).unwrap_err(), expected, "{args:?}");
+    };
+    check(&["--register"], Needs("--register", "--webhook-url or --service"));
+    check(&[&["--register", "--read-only"], &url[..]].concat(), Exclude("--register", "--read-only"));
+    check(&[&["--register", "--store", "dir:x"], &url[..]].concat(), Exclude("--register", "--store"));
+    check(&[&["--service", "a/b"], &url[..]].concat(), Exclude("--webhook-url", "--service"));
+    check(&["--drift", "Repair", "--read-only"], Exclude("--drift Repair", "--read-only"));
+    check(&["--drift", "Repair", "--store", "dir:x"], Exclude("--drift Repair", "--store"));
+    check(&["--kubeconfig", "f", "--store", "dir:x"], Exclude("--kubeconfig", "--store"));
+    check(&["--namespace", "a", "--store", "dir:x"], Exclude("--namespace", "--store"));
+    check(&["--record-driver", "secret", "--store", "dir:x"], Exclude("--record-driver", "--store"));
+    check(&["--tls-dir", "d", "--tls-cert", "c", "--tls-key", "k"], Exclude("--tls-dir", "--tls-cert"));
+    check(&["--tls-cert", "c"], Needs("--tls-cert", "--tls-key"));
+    check(&["--tls-key", "k"], Needs("--tls-key", "--tls-cert"));
+    check(&["--select-all"], Needs("--select-all", "--register"));
+    check(&["--namespace", "a", "--namespace", "B c"], ReadNamespace("B c".to_owned()));
+}
+
+#[test]
+fn a_bad_value_ends_with_exit_code_2_and_says_what_is_wanted() {
+    let check = |args: &[&str], wanted: &str| {
+        let line = ["kubemoor", "serve"].iter().chain(args);
+        let error = Cli::try_parse_from(line).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{args:?}");
+        assert!(error.to_string().contains(wanted), "{args:?}: {error}");
+    };
+    check(&["--operation-timeout", "0s"], "a positive time");
+    check(&["--operation-timeout=-1h"], "a positive time");
+    check(&["--operation-timeout", "soon"], "such as 1h");
+    check(&["--store", "sql:x"], "dir:PATH");
+    check(&["--listen", "9443"], "--listen");
+    check(&["--edits", "Refuse"], "Deny");
+    check(&["--log", "kubemoor=loud"], "info,kubemoor=debug");
+    check(&["--webhook-url", "http://x"], "https://HOST");
+    check(&["--nonsense"], "--nonsense");
+}

@@ -1,0 +1,56 @@
+//! `kubemoor uninstall`: withdraws the webhooks.
+//!
+//! Entry point: [`run`]. Invariant: may be repeated; it removes the one object
+//! that can stand in other people's way and nothing that an admin made.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use super::Outcome;
+use crate::webhook::registration::{self, keep};
+
+/// The flags of `kubemoor uninstall`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The kubeconfig; without it kubectl's defaults, then the pod's account
+    #[arg(long, env = "KUBEMOOR_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+    let Args { kubeconfig } = args;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the asynchronous runtime")?;
+    let found = runtime.block_on(withdraw(kubeconfig.as_deref()))?;
+    super::print(&report(found))
+}
+
+async fn withdraw(kubeconfig: Option<&Path>) -> anyhow::Result<bool> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let kubeconfig = Kubeconfig::read_from(path)
+                .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("cannot use the kubeconfig {}", path.display()))?
+        }
+        None => kube::Config::infer().await.context("there is neither a kubeconfig nor a pod's account")?,
+    };
+    let client = kube::Client::try_from(config).context("cannot set up the connection to the API server")?;
+    Ok(keep::withdraw(&client).await?)
+}
+
+fn report(found: bool) -> String {
+    let name = registration::NAME;
+    let done = if found {
+        format!("ValidatingWebhookConfiguration {name} withdrawn: no edit is judged any more.\n")
+    } else {
+        format!("There is no ValidatingWebhookConfiguration {name}: no edit is judged.\n")
+    };
+    done + "A guard that runs keeps reporting or repairing drift, and registers again when it is started anew.\n\
+            To remove it as well: kubemoor manifests install | kubectl delete --ignore-not-found -f -\n"
+}

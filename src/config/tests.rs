@@ -1,0 +1,58 @@
+use super::*;
+
+#[test]
+fn a_webhook_url_is_https_with_a_host_and_nothing_that_the_api_server_refuses() {
+    let check = |text: &str, expected: Option<(&str, &str)>| {
+        let url = text.parse::<WebhookUrl>().ok();
+        let seen = url.as_ref().map(|url| (url.at("/validate"), url.host.clone()));
+        assert_eq!(seen, expected.map(|(url, host)| (url.to_owned(), host.to_owned())), "{text}");
+    };
+    check("https://127.0.0.1:9443", Some(("https://127.0.0.1:9443/validate", "127.0.0.1")));
+    check("https://[::1]:9443/", Some(("https://[::1]:9443/validate", "::1")));
+    check(
+        "https://guard.example/kubemoor",
+        Some(("https://guard.example/kubemoor/validate", "guard.example")),
+    );
+    check("http://guard.example", None);
+    check("https://", None);
+    check("https://user@guard.example", None);
+    check("https://guard.example/?a=b", None);
+    check("https://guard.example/#part", None);
+    check("guard.example:9443", None);
+    check("", None);
+}
+
+#[test]
+fn a_service_is_a_namespace_a_name_and_perhaps_a_port() {
+    let check = |text: &str, expected: Option<(&str, &str, u16)>| {
+        let service = text.parse::<ServiceRef>().ok();
+        let seen = service.as_ref().map(|it| (it.namespace.as_str(), it.name.as_str(), it.port));
+        assert_eq!(seen, expected, "{text}");
+    };
+    check("kubemoor-system/kubemoor", Some(("kubemoor-system", "kubemoor", 443)));
+    check("a/b:9443", Some(("a", "b", 9443)));
+    check("a/b:0", None);
+    check("a/b:65536", None);
+    check("a/b:", None);
+    check("kubemoor", None);
+    check("/kubemoor", None);
+    check("a/", None);
+    check("A/b", None);
+    check("a/b/c", None);
+    check("a/-b", None);
+}
+
+#[test]
+fn a_log_filter_is_checked_before_anything_runs() {
+    assert!("info,kubemoor=debug".parse::<LogFilter>().is_ok());
+    let error = "kubemoor=loud".parse::<LogFilter>().unwrap_err();
+    assert!(error.to_string().contains("info,kubemoor=debug"), "{error}");
+}
+
+#[test]
+fn a_certificate_carries_the_names_under_which_the_api_server_calls() {
+    let service = Endpoint::Service("kubemoor-system/kubemoor".parse().unwrap());
+    assert!(service.names().contains(&"kubemoor.kubemoor-system.svc".to_owned()));
+    let url = Endpoint::Url("https://127.0.0.1:9443".parse().unwrap());
+    assert_eq!(url.names(), ["127.0.0.1"]);
+}

@@ -1,0 +1,352 @@
+//! One release: what its records say, brought together.
+//!
+//! Entry points: [`latest`] and [`baseline`] choose the records that count,
+//! [`assemble`] makes a [`Release`] of them. Invariant: what a release declares
+//! comes from a record whose name, labels and payload agree; one that
+//! disagrees with itself only marks the release invalid. Nothing of a manifest
+//! is kept but declared fields.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::manifest::{self, Skipped};
+use super::record::{ApplyMethod, Record, RecordError, Status};
+use crate::declaration::catalog::Catalog;
+use crate::declaration::declare::declare;
+use crate::declaration::fields::Fields;
+use crate::declaration::path::Path;
+use crate::model::{Gvk, ObjectId, RESOURCE_POLICY, ReleaseId};
+
+/// The annotations that opt an object out, with the value that does.
+const OPT_OUTS: [(&str, &str); 2] =
+    [("kubemoor.dev/guard", "disabled"), ("helm.toolkit.fluxcd.io/driftDetection", "disabled")];
+
+/// One record as its metadata shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The name of the Secret or ConfigMap.
+    pub secret: String,
+    /// Its uid.
+    pub uid: String,
+    /// Its resourceVersion.
+    pub resource_version: String,
+    /// The label `version`.
+    pub revision: u64,
+    /// The label `status`.
+    pub status: Status,
+    /// Its creationTimestamp.
+    pub created: Timestamp,
+    /// When it was last written: the newest time in its managedFields.
+    pub touched: Timestamp,
+    /// How the record came into the guard's sight.
+    pub appearance: Appearance,
+}
+
+/// How a record came into the guard's sight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appearance {
+    /// It was there when the guard first listed records.
+    Listed,
+    /// It appeared while the guard ran, with this status.
+    Seen(Status),
+}
+
+/// What a record's payload turned out to be.
+pub struct Payload {
+    /// The record, or why it is none.
+    pub record: Result<Record, RecordError>,
+}
+
+/// One release as its records say.
+#[derive(Clone, Debug)]
+pub struct Release {
+    /// The release.
+    pub id: ReleaseId,
+    /// The latest record's metadata, for telling whether this is still true.
+    pub latest: Head,
+    /// The baseline's metadata, where it is another record than the latest.
+    pub baseline: Option<Head>,
+    /// Set while the latest record cannot be believed; then everything below
+    /// comes from the last good one.
+    pub invalid: Option<Invalid>,
+    /// The record that is believed.
+    pub state: State,
+    /// What the records declare. Shared: a release that turns invalid keeps it.
+    pub objects: Arc<HashMap<ObjectId, Declarations>>,
+}
+
+/// The record that a release is judged by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Its revision.
+    pub revision: u64,
+    /// Its status.
+    pub status: Status,
+    /// When it was created.
+    pub created: Timestamp,
+    /// When it was last written.
+    pub touched: Timestamp,
+    /// How it came into sight.
+    pub appearance: Appearance,
+    /// How Helm writes the release's objects.
+    pub apply_method: ApplyMethod,
+    /// SHA-256 of its manifest.
+    pub digest: [u8; 32],
+}
+
+/// Why a release's latest record cannot be believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid {
+    /// The Secret or ConfigMap.
+    pub secret: String,
+    /// The reason, as one clause.
+    pub reason: String,
+}
+
+/// What the two records that count declare of one object.
+#[derive(Clone, Debug, Default)]
+pub struct Declarations {
+    /// In the latest record's manifest.
+    pub latest: Option<Arc<Declared>>,
+    /// In the baseline's, where that is another record.
+    pub baseline: Option<Arc<Declared>>,
+}
+
+/// An object as one manifest declares it.
+#[derive(Clone, Debug)]
+pub struct Declared {
+    /// The declared fields.
+    pub fields: Fields,
+    /// The version in which the manifest spells the object.
+    pub version: Arc<str>,
+    /// The resource's plural; none while the kind is unknown.
+    pub plural: Option<Arc<str>>,
+    /// Where its `scale` subresource keeps the replicas.
+    pub scale: Option<Path>,
+    /// The manifest says `helm.sh/resource-policy: keep`.
+    pub keep: bool,
+    /// The manifest opts the object out.
+    pub opted_out: bool,
+}
+
+/// Why a record cannot be believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Disbelief {
+    /// It does not decode.
+    #[error("{0}")]
+    Decode(String),
+    /// Its name or labels say something else than its payload.
+    #[error("its {what} is {metadata} by its metadata and {payload} by its payload")]
+    Disagree {
+        /// What is told twice.
+        what: &'static str,
+        /// As the metadata tells it.
+        metadata: String,
+        /// As the payload tells it.
+        payload: String,
+    },
+}
+
+/// What [`assemble`] makes of a release's records.
+pub struct Assembled {
+    /// The release.
+    pub release: Release,
+    /// The documents of the latest manifest that are no objects.
+    pub skipped: Vec<Skipped>,
+}
+
+/// The latest record: Helm knows only the highest revision.
+pub fn latest(heads: &[Head]) -> Option<&Head> {
+    heads.iter().max_by_key(|head| head.revision)
+}
+
+/// The record that Helm compares with in its next operation: the last
+/// `deployed`, else the highest `superseded`. None if that is the latest.
+pub fn baseline(heads: &[Head]) -> Option<&Head> {
+    let highest = |status| heads.iter().filter(|head| head.status == status).max_by_key(|head| head.revision);
+    let chosen = highest(Status::Deployed).or_else(|| highest(Status::Superseded))?;
+    (latest(heads)?.revision != chosen.revision).then_some(chosen)
+}
+
+/// Brings a release's records together.
+///
+/// If the latest cannot be believed, the release keeps what `previous` says,
+/// else what the baseline says, and is marked invalid.
+pub fn assemble(
+    id: &ReleaseId,
+    latest: (&Head, &Payload),
+    baseline: Option<(&Head, &Payload)>,
+    previous: Option<&Release>,
+    catalog: &Catalog,
+) -> Assembled {
+    let believed = baseline.and_then(|(head, payload)| Some((head, believe(id, head, payload).ok()?)));
+    let base = |objects: &mut HashMap<ObjectId, Declarations>| {
+        for (object, declared) in believed.iter().flat_map(|(_, record)| declared(id, record, catalog).0) {
+            objects.entry(object).or_default().baseline = Some(declared);
+        }
+    };
+    let release = |state, objects, invalid| Release {
+        id: id.clone(),
+        latest: latest.0.clone(),
+        baseline: baseline.map(|(head, _)| head.clone()),
+        invalid,
+        state,
+        objects,
+    };
+    match believe(id, latest.0, latest.1) {
+        Ok(record) => {
+            let (found, skipped) = declared(id, record, catalog);
+            let mut objects = HashMap::with_capacity(found.len());
+            for (object, declared) in found {
+                objects.entry(object).or_insert_with(Declarations::default).latest = Some(declared);
+            }
+            base(&mut objects);
+            objects.shrink_to_fit();
+            Assembled { release: release(State::of(latest.0, record), Arc::new(objects), None), skipped }
+        }
+        Err(disbelief) => {
+            let invalid = Some(Invalid { secret: latest.0.secret.clone(), reason: disbelief.to_string() });
+            let (state, objects) = match (previous, &believed) {
+                (Some(previous), _) => (previous.state.clone(), Arc::clone(&previous.objects)),
+                (None, Some((head, record))) => {
+                    let mut objects = HashMap::new();
+                    for (object, declared) in declared(id, record, catalog).0 {
+                        objects.entry(object).or_insert_with(Declarations::default).latest = Some(declared);
+                    }
+                    (State::of(head, record), Arc::new(objects))
+                }
+                (None, None) => (State::unknown(latest.0), Arc::default()),
+            };
+            Assembled { release: release(state, objects, invalid), skipped: Vec::new() }
+        }
+    }
+}
+
+/// The objects of a manifest as Helm sends them: in its order, owned by the
+/// release and placed in their namespaces.
+pub fn documents(
+    id: &ReleaseId,
+    manifest: &str,
+    catalog: &Catalog,
+) -> (Vec<(ObjectId, Value)>, Vec<Skipped>) {
+    let parsed = manifest::parse(manifest);
+    let placed = parsed.objects.into_iter().map(|mut object| {
+        let gvk = gvk(&object);
+        let namespaced = catalog.facts(&gvk.group, &gvk.kind).map(|facts| facts.namespaced);
+        let name = manifest::identify(&object, id, namespaced);
+        manifest::own(&mut object, id);
+        manifest::place(&mut object, &name);
+        (name, object)
+    });
+    (placed.collect(), parsed.skipped)
+}
+
+/// The group, version and kind that an object spells.
+pub fn gvk(object: &Value) -> Gvk {
+    let text = |field| object.get(field).and_then(Value::as_str).unwrap_or_default();
+    Gvk::from_api_version(text("apiVersion"), text("kind"))
+}
+
+/// The record, if its name, its labels and its payload agree.
+///
+/// # Errors
+/// Why it cannot be believed.
+pub fn believe<'p>(id: &ReleaseId, head: &Head, payload: &'p Payload) -> Result<&'p Record, Disbelief> {
+    let record = payload.record.as_ref().map_err(|error| Disbelief::Decode(error.to_string()))?;
+    let told = [
+        ("release", id.name.clone(), record.name.clone()),
+        ("namespace", id.namespace.clone(), record.namespace.clone()),
+        ("revision", head.revision.to_string(), record.revision.to_string()),
+        ("status", head.status.to_string(), record.status.to_string()),
+    ];
+    match told.into_iter().find(|(_, metadata, payload)| metadata != payload) {
+        Some((what, metadata, payload)) => Err(Disbelief::Disagree { what, metadata, payload }),
+        None => Ok(record),
+    }
+}
+
+/// SHA-256 of a manifest: what tells whether a revision still declares what it
+/// declared.
+pub fn digest(manifest: &str) -> [u8; 32] {
+    Sha256::digest(manifest.as_bytes()).into()
+}
+
+impl Release {
+    /// The object as the record in force declares it: the latest's manifest,
+    /// else the baseline's.
+    pub fn declared(&self, object: &ObjectId) -> Option<&Arc<Declared>> {
+        let declarations = self.objects.get(object)?;
+        declarations.latest.as_ref().or(declarations.baseline.as_ref())
+    }
+
+    /// Whether the records that this was made of are these.
+    pub fn is_of(&self, latest: &Head, baseline: Option<&Head>) -> bool {
+        let same = |a: &Head, b: &Head| {
+            a.secret == b.secret && a.uid == b.uid && a.resource_version == b.resource_version
+        };
+        same(&self.latest, latest)
+            && match (&self.baseline, baseline) {
+                (Some(a), Some(b)) => same(a, b),
+                (None, None) => true,
+                _ => false,
+            }
+    }
+}
+
+impl State {
+    fn of(head: &Head, record: &Record) -> Self {
+        Self {
+            revision: record.revision,
+            status: record.status,
+            created: head.created,
+            touched: head.touched,
+            appearance: head.appearance,
+            apply_method: record.apply_method,
+            digest: digest(&record.manifest),
+        }
+    }
+
+    fn unknown(head: &Head) -> Self {
+        Self {
+            revision: head.revision,
+            status: Status::Unknown,
+            created: head.created,
+            touched: head.touched,
+            appearance: head.appearance,
+            apply_method: ApplyMethod::ClientSide,
+            digest: [0; 32],
+        }
+    }
+}
+
+fn declared(
+    id: &ReleaseId,
+    record: &Record,
+    catalog: &Catalog,
+) -> (Vec<(ObjectId, Arc<Declared>)>, Vec<Skipped>) {
+    let (documents, skipped) = documents(id, &record.manifest, catalog);
+    let declared = documents.into_iter().map(|(object, document)| {
+        let gvk = gvk(&document);
+        let facts = catalog.facts(&gvk.group, &gvk.kind);
+        let fields = declare(&document, catalog.schema(&gvk).as_ref());
+        let annotation = |name: &str| document.pointer("/metadata/annotations")?.get(name)?.as_str();
+        let declared = Declared {
+            keep: annotation(RESOURCE_POLICY)
+                .is_some_and(|policy| policy.trim().eq_ignore_ascii_case("keep")),
+            opted_out: OPT_OUTS.iter().any(|(name, value)| annotation(name) == Some(value)),
+            fields,
+            version: gvk.version.into(),
+            plural: facts.map(|facts| facts.plural.as_str().into()),
+            scale: facts.and_then(|facts| facts.scale_replicas_path.clone()),
+        };
+        (object, Arc::new(declared))
+    });
+    (declared.collect(), skipped)
+}
+
+#[cfg(test)]
+mod tests;

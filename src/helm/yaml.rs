@@ -1,0 +1,201 @@
+//! One YAML document to the JSON that Helm sends for it.
+//!
+//! Helm reads manifests with `sigs.k8s.io/yaml`: Go's goyaml.v2, a port of
+//! libyaml with YAML 1.1 scalars, then a conversion to JSON, then Go's JSON.
+//! The grammar comes from `granit-parser`; what a scalar, a key, a merge and an
+//! alias mean is decided here.
+//!
+//! Entry point: [`to_json`]. Invariant: total on any text; nesting, aliases and
+//! memory are bounded, nothing recurses over the input. Must not quote the
+//! document in an error: it may hold secrets.
+
+use std::borrow::Cow;
+
+use granit_parser::{ErrorKind, Event, Options, Parser, ScalarStyle, ScanError, Span};
+use serde_json::Value;
+
+mod builder;
+mod dialect;
+mod scalar;
+
+pub(super) use builder::Budget;
+use builder::Builder;
+pub(super) use scalar::shortest;
+
+/// The deepest nesting of a document, aliases resolved. Go stops at 10,000;
+/// the deepest objects known (CRD schemas) stay below 100.
+pub(super) const MAX_DEPTH: usize = 256;
+
+/// How many bytes may be read again after a rewriting. A chart has a few such
+/// places in a document of some kilobytes.
+const EFFORT: usize = 4 << 20;
+
+/// What ends a plain scalar in a flow collection.
+const FLOW: [char; 5] = [',', '[', ']', '{', '}'];
+
+/// Why a document is not what Helm could have sent. Lines count from 1 within
+/// the document.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum YamlError {
+    /// Not YAML by its grammar.
+    #[error("line {line}: {what}")]
+    Syntax {
+        /// The line.
+        line: usize,
+        /// The parser's words; at most one character of the document.
+        what: String,
+    },
+    /// A control character, or a line break of Unicode's, at which Go ends the
+    /// line and the parser does not.
+    #[error("line {line}: a control character")]
+    Character {
+        /// The line.
+        line: usize,
+    },
+    /// `{a:}` or `[?a]`, whose meaning changed between YAML 1.1 and 1.2.
+    #[error("line {line}: a `:` or `?` without a blank in a flow collection")]
+    Flow {
+        /// The line.
+        line: usize,
+    },
+    /// An anchor whose name Go ends earlier.
+    #[error("line {line}: an anchor that is not made of letters, digits, `-` and `_`")]
+    Anchor {
+        /// The line.
+        line: usize,
+    },
+    /// A value that its own tag does not fit.
+    #[error("line {line}: a value that is no {tag}")]
+    Tag {
+        /// The line.
+        line: usize,
+        /// The tag, such as `!!int`.
+        tag: &'static str,
+    },
+    /// A key that JSON cannot have: null, a list, a map, or a huge number.
+    #[error("line {line}: a key that is neither text, a number nor a boolean")]
+    Key {
+        /// The line.
+        line: usize,
+    },
+    /// A number that JSON cannot hold: infinite or none.
+    #[error("line {line}: a number that is not finite")]
+    NotFinite {
+        /// The line.
+        line: usize,
+    },
+    /// `<<` with something else than a map or a list of maps.
+    #[error("line {line}: a merge of what is no map")]
+    Merge {
+        /// The line.
+        line: usize,
+    },
+    /// An alias inside the node that it names.
+    #[error("line {line}: an alias that contains itself")]
+    Cycle {
+        /// The line.
+        line: usize,
+    },
+    /// Nested beyond the bound.
+    #[error("line {line}: nested deeper than {MAX_DEPTH} levels")]
+    Depth {
+        /// The line.
+        line: usize,
+    },
+    /// More objects than one manifest may hold.
+    #[error("line {line}: the manifest's objects take more memory than one release may")]
+    Memory {
+        /// The line.
+        line: usize,
+    },
+}
+
+/// The JSON value of the first document in `text`; null when there is none.
+///
+/// `text` is what stands between two `---` lines, line breaks as `\n`. What
+/// follows a `...` line is not read, as Go does not.
+pub(super) fn to_json(text: &str, budget: &mut Budget) -> Result<Value, YamlError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if let Some(at) = text.find(|letter| !is_allowed(letter)) {
+        let line = text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
+        return Err(YamlError::Character { line });
+    }
+    let mut text = Cow::Borrowed(text);
+    let mut effort = EFFORT;
+    loop {
+        match build(&text, budget) {
+            Ok(value) => return Ok(value),
+            Err(Failure::Document(error)) => return Err(error),
+            Err(Failure::Grammar(error)) => {
+                let left = effort.checked_sub(text.len());
+                let Some((left, rewritten)) = left.zip(dialect::rewrite(&text, &error)) else {
+                    return Err(syntax(&error));
+                };
+                effort = left;
+                text = Cow::Owned(rewritten);
+            }
+        }
+    }
+}
+
+/// Why a document could not be built.
+enum Failure {
+    Grammar(ScanError),
+    Document(YamlError),
+}
+
+fn build(text: &str, budget: &mut Budget) -> Result<Value, Failure> {
+    let mut builder = Builder::new(budget);
+    for event in Parser::new_from_str_with_options(text, options()) {
+        let (event, span) = event.map_err(Failure::Grammar)?;
+        let line = span.start.line();
+        if builder.in_flow() && reads_otherwise(&event, &span, text) {
+            return Err(Failure::Document(YamlError::Flow { line }));
+        }
+        if let Event::Anchor(_, name) = &event
+            && !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+        {
+            return Err(Failure::Document(YamlError::Anchor { line }));
+        }
+        if let Some(root) = builder.take(event, line).map_err(Failure::Document)? {
+            return Ok(root);
+        }
+    }
+    Ok(Value::Null)
+}
+
+/// Whether a scalar in a flow collection is one thing in YAML 1.2 and another
+/// in Go: `[?a]` is a map there, and `{a:}` has the key `a:`.
+fn reads_otherwise(event: &Event<'_>, span: &Span, text: &str) -> bool {
+    let Event::Scalar(content, ScalarStyle::Plain, ..) = event else { return false };
+    let after = span.byte_range().and_then(|range| text.get(range.end..)).unwrap_or_default();
+    content.starts_with('?')
+        || (!content.is_empty() && after.strip_prefix(':').is_some_and(|rest| rest.starts_with(FLOW)))
+}
+
+/// The parser's own bounds stand just above ours, so that ours speak.
+fn options() -> Options {
+    granit_parser::options! {
+        emit_anchor_events: true,
+        emit_comments: false,
+        flow_nesting_limit: MAX_DEPTH + 1,
+        block_nesting_limit: MAX_DEPTH + 1,
+    }
+}
+
+fn syntax(error: &ScanError) -> YamlError {
+    let line = error.marker().line();
+    match error.kind() {
+        ErrorKind::RecursionLimitExceeded => YamlError::Depth { line },
+        kind => YamlError::Syntax { line, what: kind.to_string() },
+    }
+}
+
+/// The characters that goyaml.v2's reader lets through.
+fn is_allowed(letter: char) -> bool {
+    matches!(letter,
+        '\t' | '\n' | '\r' | ' '..='~' | '\u{a0}'..='\u{2027}' | '\u{202a}'..='\u{fffd}' | '\u{10000}'..)
+}
+
+#[cfg(test)]
+mod tests;

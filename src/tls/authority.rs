@@ -1,0 +1,230 @@
+//! A certificate authority in a directory, and the certificate that it signs.
+//!
+//! Entry point: [`provide`]. Invariant: the authority's key stays the same for
+//! as long as its files are there, so that a `caBundle` once handed out goes on
+//! to verify what is signed later; a new authority certificate is signed with
+//! the old key. Processes that share the directory make one authority between
+//! them.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SerialNumber, date_time_ymd,
+};
+use tracing::{info, warn};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::X509Certificate;
+
+use super::files::{self, Access};
+use super::pair::{self, Pair};
+use super::{AUTHORITY, Material, TlsError};
+
+/// The port's certificate.
+pub(super) const CERTIFICATE: &str = "tls.crt";
+
+/// The port's key.
+pub(super) const KEY: &str = "tls.key";
+
+/// The authority's key.
+const AUTHORITY_KEY: &str = "ca.key";
+
+/// Ten years of 365 days.
+const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
+
+/// One year. Renewal after two thirds of it leaves four months to notice that
+/// renewal fails.
+const CERTIFICATE_LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
+
+/// Certificates begin this long before they are made, for clocks that are late.
+const EARLIER: SignedDuration = SignedDuration::from_mins(10);
+
+/// What the directory's files are good for.
+enum Standing {
+    /// To be served.
+    Good(Material),
+    /// To be served, but something is past two thirds of its life.
+    Due(Material),
+    /// Nothing; something is missing, broken or for other names.
+    None,
+}
+
+/// The certificate for `names` that `directory` keeps, made or renewed first
+/// where that is due.
+pub(super) fn provide(directory: &Path, names: &[String], now: Timestamp) -> Result<Material, TlsError> {
+    // Nothing is due nearly always, and then nothing is written or locked: the
+    // directory may be one that this process may only read.
+    if let Standing::Good(material) = look(directory, names, now)? {
+        return Ok(material);
+    }
+    let renewed = files::lock(directory).and_then(|_lock| match look(directory, names, now)? {
+        Standing::Good(material) => Ok(material),
+        Standing::Due(_) | Standing::None => renew(directory, names, now),
+    });
+    renewed.or_else(|error| match look(directory, names, now)? {
+        Standing::Good(material) => Ok(material),
+        Standing::Due(material) => {
+            warn!(%error, "the certificate is due for renewal, which fails");
+            Ok(material)
+        }
+        Standing::None => Err(error),
+    })
+}
+
+/// What the files in `directory` are good for. Only an authority that cannot be
+/// read is an error: nothing may replace it unasked.
+fn look(directory: &Path, names: &[String], now: Timestamp) -> Result<Standing, TlsError> {
+    let authority_path = directory.join(AUTHORITY);
+    let (certificate_path, key_path) = (directory.join(CERTIFICATE), directory.join(KEY));
+    let Some(authority_pem) = files::read_if_there(&authority_path)? else { return Ok(Standing::None) };
+    let authority = first(pair::certificates(&authority_path, &authority_pem)?, &authority_path)?;
+    let (Some(certificate), Some(key)) =
+        (files::read_if_there(&certificate_path)?, files::read_if_there(&key_path)?)
+    else {
+        return Ok(Standing::None);
+    };
+    let material = Material { certificate, key, authority: Some(authority_pem) };
+    let Ok(pair) = Pair::parse(&certificate_path, &key_path, &material) else { return Ok(Standing::None) };
+    let Some(leaf) = pair.key.cert.first() else { return Ok(Standing::None) };
+    let standing = pair::with_parsed(&authority_path, &authority, |authority| {
+        pair::with_parsed(&certificate_path, leaf, |leaf| {
+            let (from, until) = pair::validity(authority);
+            if leaf.verify_signature(Some(authority.public_key())).is_err()
+                || !is_for(leaf, names)
+                || until < now
+                || pair.not_after < now
+            {
+                None
+            } else {
+                Some(is_due(from, until, now) || is_due(pair.not_before, pair.not_after, now))
+            }
+        })
+    })?;
+    Ok(match standing {
+        Ok(Some(false)) => Standing::Good(material),
+        Ok(Some(true)) => Standing::Due(material),
+        Ok(None) | Err(_) => Standing::None,
+    })
+}
+
+/// Makes what is missing or due. The caller holds the directory's lock.
+fn renew(directory: &Path, names: &[String], now: Timestamp) -> Result<Material, TlsError> {
+    let (authority_pem, authority_key) = authority(directory, now)?;
+    let failed = |source| TlsError::Issue { names: names.join(", "), source };
+    let issuer = Issuer::from_ca_cert_pem(&authority_pem, authority_key).map_err(failed)?;
+    let mut params = CertificateParams::new(names).map_err(failed)?;
+    set_times(&mut params, now, CERTIFICATE_LIFE);
+    params.distinguished_name = common_name("kubemoor");
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.use_authority_key_identifier_extension = true;
+    let key = KeyPair::generate().map_err(failed)?;
+    let certificate = params.signed_by(&key, &issuer).map_err(failed)?.pem();
+    let key = key.serialize_pem();
+    files::write(&directory.join(KEY), &key, Access::Private)?;
+    files::write(&directory.join(CERTIFICATE), &certificate, Access::Public)?;
+    info!(directory = %directory.display(), names = names.join(", "), "a certificate was made");
+    Ok(Material { certificate, key, authority: Some(authority_pem) })
+}
+
+/// The authority's certificate and key, made or renewed first where that is due.
+fn authority(directory: &Path, now: Timestamp) -> Result<(String, KeyPair), TlsError> {
+    let (certificate_path, key_path) = (directory.join(AUTHORITY), directory.join(AUTHORITY_KEY));
+    let unusable = || TlsError::UseAuthority { certificate: certificate_path.clone(), key: key_path.clone() };
+    let key = match (files::read_if_there(&certificate_path)?, files::read_if_there(&key_path)?) {
+        (Some(certificate), Some(key)) => {
+            let key = KeyPair::from_pem(&key).map_err(|_| unusable())?;
+            let parsed = first(pair::certificates(&certificate_path, &certificate)?, &certificate_path)?;
+            let (belongs, (from, until)) = pair::with_parsed(&certificate_path, &parsed, |parsed| {
+                let theirs = &parsed.public_key().subject_public_key.data;
+                (theirs.as_ref() == rcgen::PublicKeyData::der_bytes(&key), pair::validity(parsed))
+            })?;
+            if !belongs {
+                return Err(unusable());
+            }
+            if !is_due(from, until, now) {
+                return Ok((certificate, key));
+            }
+            key
+        }
+        (Some(_), None) => return Err(unusable()),
+        // The key is written first, so a key alone is that of a start that was
+        // cut short.
+        (None, Some(key)) => KeyPair::from_pem(&key).map_err(|_| unusable())?,
+        (None, None) => {
+            let key = KeyPair::generate().map_err(not_issued)?;
+            files::write(&key_path, &key.serialize_pem(), Access::Private)?;
+            key
+        }
+    };
+    let mut params = CertificateParams::default();
+    set_times(&mut params, now, AUTHORITY_LIFE);
+    params.distinguished_name = common_name("kubemoor authority");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.serial_number = Some(SerialNumber::from(now.as_second().unsigned_abs()));
+    let certificate = params.self_signed(&key).map_err(not_issued)?.pem();
+    files::write(&certificate_path, &certificate, Access::Public)?;
+    info!(directory = %directory.display(), "a certificate authority was made or renewed");
+    Ok((certificate, key))
+}
+
+fn not_issued(source: rcgen::Error) -> TlsError {
+    TlsError::Issue { names: "the certificate authority".to_owned(), source }
+}
+
+fn first<T>(all: Vec<T>, path: &Path) -> Result<T, TlsError> {
+    all.into_iter().next().ok_or_else(|| TlsError::ParseCertificate {
+        path: path.to_owned(),
+        reason: "there is none in it".to_owned(),
+    })
+}
+
+/// Whether two thirds of a life are over.
+fn is_due(from: Timestamp, until: Timestamp, now: Timestamp) -> bool {
+    let life = until.duration_since(from);
+    now.duration_since(from) >= life / 3 * 2
+}
+
+/// Whether a certificate is for exactly these names and addresses.
+fn is_for(certificate: &X509Certificate<'_>, names: &[String]) -> bool {
+    let Ok(Some(extension)) = certificate.subject_alternative_name() else { return names.is_empty() };
+    let present: Option<BTreeSet<String>> = extension
+        .value
+        .general_names
+        .iter()
+        .map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            GeneralName::IPAddress(bytes) => {
+                match (<[u8; 4]>::try_from(*bytes), <[u8; 16]>::try_from(*bytes)) {
+                    (Ok(v4), _) => Some(IpAddr::from(v4).to_string()),
+                    (_, Ok(v6)) => Some(IpAddr::from(v6).to_string()),
+                    _ => None,
+                }
+            }
+            _ => None,
+        })
+        .collect();
+    let wanted = names.iter().map(|name| match name.parse::<IpAddr>() {
+        Ok(address) => address.to_string(),
+        Err(_) => name.clone(),
+    });
+    present == Some(wanted.collect())
+}
+
+fn common_name(name: &str) -> DistinguishedName {
+    let mut distinguished = DistinguishedName::new();
+    distinguished.push(DnType::CommonName, name);
+    distinguished
+}
+
+fn set_times(params: &mut CertificateParams, now: Timestamp, life: SignedDuration) {
+    let epoch = date_time_ymd(1970, 1, 1);
+    let since_epoch = |time: SignedDuration| epoch + Duration::from_secs(time.as_secs().unsigned_abs());
+    params.not_before = since_epoch(now.as_duration() - EARLIER);
+    params.not_after = since_epoch(now.as_duration() + life);
+}

@@ -1,0 +1,234 @@
+//! The webhook configuration: which requests the API server sends to Kubemoor.
+//!
+//! Entry points: [`configuration`] builds it, [`keep::keep`] writes it,
+//! [`keep::withdraw`] removes it. Invariant: the rules name exactly the
+//! resources that releases declare, their `scale`, the records, and the
+//! deletions that would take declared objects along; no other traffic leaves
+//! the API server. What this module must not do: judge a request.
+//!
+//! A namespaceSelector works on labels, and `kubernetes.io/metadata.name`
+//! stands on every namespace only since Kubernetes 1.21. Before, `NotIn`
+//! matches a namespace without it, so that Kubemoor's own namespace and
+//! kube-system can still arrive: the handler must leave Kubemoor's own alone
+//! by itself and may not rely on the selector.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    RuleWithOperations, ServiceReference, ValidatingWebhook, ValidatingWebhookConfiguration,
+    WebhookClientConfig,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
+use sha2::{Digest, Sha256};
+
+use crate::config::{Endpoint, RecordDriver};
+use crate::model::MANAGED_BY;
+
+pub mod keep;
+
+/// The name of the one configuration that Kubemoor keeps.
+pub const NAME: &str = "kubemoor";
+
+/// The path at which edits are judged.
+pub const VALIDATE: &str = "/validate";
+
+/// Webhooks by group and version, for edits of declared objects.
+pub const EDITS: &str = "edits.kubemoor.dev";
+/// The webhook for the `scale` subresource of declared objects.
+pub const SCALE: &str = "scale.kubemoor.dev";
+/// The webhook for deletions that take declared objects along.
+pub const DELETES: &str = "deletes.kubemoor.dev";
+/// The webhook for Helm's records.
+pub const RECORDS: &str = "records.kubemoor.dev";
+
+/// The label by which the API server knows a namespace's name.
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+/// Kubernetes' bound on a webhook's name.
+const NAME_LIMIT: usize = 253;
+
+/// A resource that releases declare, in the version in which they do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Resource {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The version, such as `v1`.
+    pub version: String,
+    /// The plural, such as `deployments`.
+    pub plural: String,
+    /// Whether it has a `scale` subresource.
+    pub scale: bool,
+}
+
+/// How the API server calls, and whom.
+#[derive(Clone, Debug)]
+pub struct Surface<'a> {
+    /// Where it reaches the webhook.
+    pub endpoint: &'a Endpoint,
+    /// The CA of the webhook's certificate, PEM. `None` leaves it to somebody
+    /// else, such as cert-manager's injector.
+    pub ca_bundle: Option<&'a [u8]>,
+    /// The namespace that Kubemoor runs in.
+    pub own_namespace: Option<&'a str>,
+    /// The form of Helm's records.
+    pub record_driver: RecordDriver,
+    /// Whether objects without Helm's label are sent as well.
+    pub select_all: bool,
+}
+
+/// The configuration for these resources.
+pub fn configuration(
+    resources: &BTreeSet<Resource>,
+    surface: &Surface<'_>,
+) -> ValidatingWebhookConfiguration {
+    // The API server never sends webhook configurations to a webhook.
+    let judged = || resources.iter().filter(|resource| resource.group != "admissionregistration.k8s.io");
+    let edited = by_group_version(judged().map(|it| (it, it.plural.clone())));
+    let scaled =
+        by_group_version(judged().filter(|it| it.scale).map(|it| (it, format!("{}/scale", it.plural))));
+    let everywhere = ["kube-system"].into_iter().chain(surface.own_namespace);
+    let namespaces = not_in(everywhere);
+    let helms = (!surface.select_all).then(|| labelled(MANAGED_BY.0, MANAGED_BY.1));
+
+    let mut webhooks: Vec<_> = edited
+        .iter()
+        .map(|(group_version, plurals)| {
+            let rules = vec![rule(&["CREATE", "UPDATE", "DELETE"], group_version, plurals)];
+            webhook(edits_name(group_version), rules, helms.clone(), Some(namespaces.clone()), surface)
+        })
+        .collect();
+    if !scaled.is_empty() {
+        let rules = scaled.iter().map(|(group_version, plurals)| rule(&["UPDATE"], group_version, plurals));
+        webhooks.push(webhook(SCALE.to_owned(), rules.collect(), None, Some(namespaces.clone()), surface));
+    }
+    // Without kube-system among the exceptions: a namespace is selected by its
+    // own labels here. Kubemoor's own may always be deleted: it is the way out.
+    let own = surface.own_namespace.map(|name| not_in([name]));
+    let (crds, secrets) = (("apiextensions.k8s.io", "v1"), ("", "v1"));
+    let deletes = vec![
+        rule(&["DELETE"], &secrets, &plural("namespaces")),
+        rule(&["DELETE"], &crds, &plural("customresourcedefinitions")),
+    ];
+    webhooks.push(webhook(DELETES.to_owned(), deletes, None, own, surface));
+    let records = match surface.record_driver {
+        RecordDriver::Secret => plural("secrets"),
+        RecordDriver::Configmap => plural("configmaps"),
+    };
+    let records = vec![rule(&["CREATE", "UPDATE", "DELETE"], &secrets, &records)];
+    let owned = Some(labelled("owner", "helm"));
+    webhooks.push(webhook(RECORDS.to_owned(), records, owned, Some(namespaces), surface));
+
+    ValidatingWebhookConfiguration {
+        metadata: ObjectMeta {
+            name: Some(NAME.to_owned()),
+            labels: Some(BTreeMap::from([("app.kubernetes.io/name".to_owned(), NAME.to_owned())])),
+            ..ObjectMeta::default()
+        },
+        webhooks: Some(webhooks),
+    }
+}
+
+type GroupVersion<'a> = (&'a str, &'a str);
+
+fn by_group_version<'a>(
+    resources: impl Iterator<Item = (&'a Resource, String)>,
+) -> BTreeMap<GroupVersion<'a>, BTreeSet<String>> {
+    let mut sorted = BTreeMap::<_, BTreeSet<_>>::new();
+    for (resource, path) in resources {
+        sorted.entry((resource.group.as_str(), resource.version.as_str())).or_default().insert(path);
+    }
+    sorted
+}
+
+/// `v1.apps.edits.kubemoor.dev`. A group that would make it too long for the
+/// API server, which would then refuse the whole configuration, is hashed.
+fn edits_name((group, version): &GroupVersion<'_>) -> String {
+    let group = if group.is_empty() { "core" } else { group };
+    let name = format!("{version}.{group}.{EDITS}");
+    if name.len() <= NAME_LIMIT {
+        return name;
+    }
+    let digest = Sha256::digest(name.as_bytes());
+    let short: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    format!("{short}.{EDITS}")
+}
+
+fn plural(name: &str) -> BTreeSet<String> {
+    BTreeSet::from([name.to_owned()])
+}
+
+fn rule(
+    operations: &[&str],
+    (group, version): &GroupVersion<'_>,
+    plurals: &BTreeSet<String>,
+) -> RuleWithOperations {
+    RuleWithOperations {
+        api_groups: Some(vec![(*group).to_owned()]),
+        api_versions: Some(vec![(*version).to_owned()]),
+        operations: Some(operations.iter().map(|&operation| operation.to_owned()).collect()),
+        resources: Some(plurals.iter().cloned().collect()),
+        scope: Some("*".to_owned()),
+    }
+}
+
+fn webhook(
+    name: String,
+    rules: Vec<RuleWithOperations>,
+    object_selector: Option<LabelSelector>,
+    namespace_selector: Option<LabelSelector>,
+    surface: &Surface<'_>,
+) -> ValidatingWebhook {
+    ValidatingWebhook {
+        name,
+        rules: Some(rules),
+        object_selector,
+        namespace_selector,
+        client_config: client_config(surface),
+        match_policy: Some("Equivalent".to_owned()),
+        failure_policy: Some("Ignore".to_owned()),
+        timeout_seconds: Some(3),
+        side_effects: "NoneOnDryRun".to_owned(),
+        admission_review_versions: vec!["v1".to_owned()],
+        match_conditions: None,
+    }
+}
+
+fn client_config(surface: &Surface<'_>) -> WebhookClientConfig {
+    let ca_bundle = surface.ca_bundle.map(|pem| ByteString(pem.to_vec()));
+    match surface.endpoint {
+        Endpoint::Url(url) => WebhookClientConfig { url: Some(url.at(VALIDATE)), ca_bundle, service: None },
+        Endpoint::Service(service) => WebhookClientConfig {
+            service: Some(ServiceReference {
+                namespace: service.namespace.clone(),
+                name: service.name.clone(),
+                path: Some(VALIDATE.to_owned()),
+                port: Some(service.port.into()),
+            }),
+            ca_bundle,
+            url: None,
+        },
+    }
+}
+
+fn labelled(key: &str, value: &str) -> LabelSelector {
+    LabelSelector {
+        match_labels: Some(BTreeMap::from([(key.to_owned(), value.to_owned())])),
+        match_expressions: None,
+    }
+}
+
+fn not_in<'a>(names: impl IntoIterator<Item = &'a str>) -> LabelSelector {
+    let names: BTreeSet<String> = names.into_iter().map(str::to_owned).collect();
+    LabelSelector {
+        match_labels: None,
+        match_expressions: Some(vec![LabelSelectorRequirement {
+            key: NAMESPACE_NAME.to_owned(),
+            operator: "NotIn".to_owned(),
+            values: Some(names.into_iter().collect()),
+        }]),
+    }
+}
+
+#[cfg(test)]
+mod tests;

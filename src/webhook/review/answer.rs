@@ -1,0 +1,246 @@
+//! What goes back to the API server.
+//!
+//! Entry point: [`Answer`]. Invariant: an answer keeps the API server's limits
+//! on warnings, so none is lost on its way to the client.
+
+use std::borrow::Cow;
+
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Bytes;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use super::ReviewError;
+
+/// The body of every response.
+pub type Body = Full<Bytes>;
+
+/// The API server cuts longer warnings once all of them are too long.
+const WARNING_CHARS: usize = 256;
+
+/// What the API server passes on in one response, in characters.
+const WARNINGS_CHARS: usize = 4096;
+
+/// What a last warning that counts the dropped ones may take.
+const REST_CHARS: usize = 40;
+
+/// A key of an audit annotation. The API server stores it behind the name of
+/// the webhook: `edits.kubemoor.dev/decision`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AuditKey {
+    /// What became of the request.
+    Decision,
+    /// The reason for it.
+    Reason,
+    /// The release, as `namespace/name`.
+    Release,
+    /// The revision that was the declaration.
+    Revision,
+    /// The fields in question.
+    Fields,
+}
+
+/// The answer to one review.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    denial: Option<String>,
+    warnings: Vec<String>,
+    audit: Vec<(AuditKey, String)>,
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    response: Wire<'a>,
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Wire<'a> {
+    uid: &'a str,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status<'a>>,
+    #[serde(skip_serializing_if = "Annotations::is_empty")]
+    audit_annotations: Annotations<'a>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<Cow<'a, str>>,
+}
+
+#[derive(serde::Serialize)]
+struct Status<'a> {
+    status: &'static str,
+    code: u16,
+    reason: &'static str,
+    message: &'a str,
+}
+
+struct Annotations<'a>(&'a [(AuditKey, String)]);
+
+#[derive(serde::Serialize)]
+struct Failure<'a> {
+    error: &'a str,
+}
+
+impl AuditKey {
+    /// All keys.
+    pub const ALL: [Self; 5] = [Self::Decision, Self::Reason, Self::Release, Self::Revision, Self::Fields];
+
+    /// The key as it stands in the audit log.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Decision => "decision",
+            Self::Reason => "reason",
+            Self::Release => "release",
+            Self::Revision => "revision",
+            Self::Fields => "fields",
+        }
+    }
+}
+
+impl Answer {
+    /// The request passes.
+    pub fn allow() -> Self {
+        Self::default()
+    }
+
+    /// The request is refused, as 403 `Forbidden`. The API server puts the
+    /// webhook's name in front of `message`.
+    pub fn deny(message: impl Into<String>) -> Self {
+        Self { denial: Some(message.into()), ..Self::default() }
+    }
+
+    /// Adds a warning. What the API server could not pass on is changed when
+    /// the answer is written: control characters become spaces, a warning is
+    /// cut at 256 characters, and the ones beyond 4096 in all are counted.
+    #[must_use]
+    pub fn warn(mut self, warning: impl Into<String>) -> Self {
+        self.warnings.push(warning.into());
+        self
+    }
+
+    /// Adds an annotation to the API server's audit event; of one key the last
+    /// counts.
+    #[must_use]
+    pub fn annotate(mut self, key: AuditKey, value: impl Into<String>) -> Self {
+        self.audit.retain(|(present, _)| *present != key);
+        self.audit.push((key, value.into()));
+        self
+    }
+
+    /// Whether the request passes.
+    pub fn allowed(&self) -> bool {
+        self.denial.is_none()
+    }
+
+    /// The review that answers the request `uid`, as HTTP 200.
+    pub fn respond(&self, uid: &str) -> Response<Body> {
+        let envelope = Envelope {
+            kind: "AdmissionReview",
+            api_version: "admission.k8s.io/v1",
+            response: Wire {
+                uid,
+                allowed: self.allowed(),
+                status: self.denial.as_deref().map(|message| Status {
+                    status: "Failure",
+                    code: 403,
+                    reason: "Forbidden",
+                    message,
+                }),
+                audit_annotations: Annotations(&self.audit),
+                warnings: within_limits(&self.warnings),
+            },
+        };
+        json(StatusCode::OK, &envelope)
+    }
+}
+
+impl Annotations<'_> {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Serialize for Annotations<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (key, value) in self.0 {
+            map.serialize_entry(key.as_str(), value)?;
+        }
+        map.end()
+    }
+}
+
+/// HTTP 400: the body is no review.
+pub fn malformed(error: &ReviewError) -> Response<Body> {
+    plain(StatusCode::BAD_REQUEST, &error.to_string())
+}
+
+/// HTTP 500: no verdict could be reached; the webhook's `failurePolicy` decides.
+pub fn failed(error: &str) -> Response<Body> {
+    plain(StatusCode::INTERNAL_SERVER_ERROR, error)
+}
+
+/// A response of `status` whose JSON body names what is wrong.
+pub fn plain(status: StatusCode, error: &str) -> Response<Body> {
+    json(status, &Failure { error })
+}
+
+fn json(status: StatusCode, content: &impl serde::Serialize) -> Response<Body> {
+    let (status, body) = match serde_json::to_vec(content) {
+        Ok(body) => (status, body),
+        Err(error) => {
+            tracing::error!(%error, "an answer could not be written as JSON");
+            (StatusCode::INTERNAL_SERVER_ERROR, Vec::new())
+        }
+    };
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// The warnings as the API server passes them on.
+fn within_limits(warnings: &[String]) -> Vec<Cow<'_, str>> {
+    let mut kept: Vec<Cow<'_, str>> = Vec::with_capacity(warnings.len());
+    let mut chars = 0;
+    for (index, warning) in warnings.iter().enumerate() {
+        let warning = one_line(warning);
+        if kept.contains(&warning) {
+            continue;
+        }
+        let length = warning.chars().count();
+        let is_last = index + 1 == warnings.len();
+        let room = if is_last { WARNINGS_CHARS } else { WARNINGS_CHARS - REST_CHARS };
+        if chars + length > room {
+            let rest = warnings.len() - index;
+            kept.push(Cow::Owned(format!(
+                "… and {rest} more {}",
+                if rest == 1 { "warning" } else { "warnings" }
+            )));
+            break;
+        }
+        chars += length;
+        kept.push(warning);
+    }
+    kept
+}
+
+/// `warning` without control characters, at most [`WARNING_CHARS`] long.
+fn one_line(warning: &str) -> Cow<'_, str> {
+    let short = warning.len() <= WARNING_CHARS || warning.chars().nth(WARNING_CHARS).is_none();
+    if short && !warning.chars().any(char::is_control) {
+        return Cow::Borrowed(warning);
+    }
+    let kept = if short { usize::MAX } else { WARNING_CHARS - 1 };
+    let mut line: String = warning.chars().take(kept).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if !short {
+        line.push('…');
+    }
+    Cow::Owned(line)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,299 @@
+//! Reading reviews in every order and writing answers within the limits.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A review as the API server writes one, field for field in its order.
+const UPDATE: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"9f6d7b2e-1f0c-4b63-8a51-5c4b8a1a0001","kind":{"group":"apps","version":"v1","kind":"Deployment"},"resource":{"group":"apps","version":"v1","resource":"deployments"},"requestKind":{"group":"apps","version":"v1","kind":"Deployment"},"requestResource":{"group":"apps","version":"v1","resource":"deployments"},"name":"web","namespace":"shop","operation":"UPDATE","userInfo":{"username":"jane","groups":["dev","system:authenticated"],"extra":{"scopes":["a"]}},"object":{"kind":"Deployment","spec":{"replicas":3}},"oldObject":{"kind":"Deployment","spec":{"replicas":2}},"dryRun":true,"options":{"kind":"UpdateOptions","apiVersion":"meta.k8s.io/v1","fieldManager":"kubectl-edit"}}}"#;
+
+fn update() -> Value {
+    serde_json::from_str(UPDATE).unwrap()
+}
+
+/// `UPDATE` with the request's field `name` set to `value`, in JSON's text.
+fn with(name: &str, value: Value) -> String {
+    let mut review = update();
+    review["request"][name] = value;
+    review.to_string()
+}
+
+fn without(name: &str) -> String {
+    let mut review = update();
+    review["request"].as_object_mut().unwrap().remove(name);
+    review.to_string()
+}
+
+/// Writes a review with the fields of its request in this order.
+fn in_order(request: &[(String, Value)], request_first: bool) -> String {
+    let fields: Vec<String> =
+        request.iter().map(|(name, value)| format!("{}: {value}", Value::from(name.as_str()))).collect();
+    let request = format!("\"request\": {{{}}}", fields.join(", "));
+    let envelope = r#""kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1""#;
+    if request_first { format!("{{{request}, {envelope}}}") } else { format!("{{{envelope}, {request}}}") }
+}
+
+#[test]
+fn the_head_names_the_object_and_what_is_done() {
+    let head = Head::parse(UPDATE.as_bytes()).unwrap();
+    assert_eq!(head.uid, "9f6d7b2e-1f0c-4b63-8a51-5c4b8a1a0001");
+    assert_eq!((head.kind.group.as_ref(), head.kind.kind.as_ref()), ("apps", "Deployment"));
+    assert_eq!(head.resource.resource, "deployments");
+    assert_eq!(head.subresource, None);
+    assert_eq!(head.namespace.as_deref(), Some("shop"));
+    assert_eq!(head.name.as_deref(), Some("web"));
+    assert_eq!(head.operation, Some(Operation::Update));
+}
+
+#[test]
+fn a_request_holds_its_objects_as_they_were_sent() {
+    let request = Request::parse(UPDATE.as_bytes()).unwrap();
+    assert_eq!(request.head, Head::parse(UPDATE.as_bytes()).unwrap());
+    assert_eq!(request.actor.user, "jane");
+    assert_eq!(request.actor.groups, ["dev", "system:authenticated"]);
+    assert_eq!(request.object.unwrap().get(), r#"{"kind":"Deployment","spec":{"replicas":3}}"#);
+    assert_eq!(object(request.old_object.unwrap()).unwrap()["spec"]["replicas"], 2);
+    assert!(request.dry_run);
+    assert_eq!(request.field_manager.as_deref(), Some("kubectl-edit"));
+}
+
+#[test]
+fn the_head_is_read_without_what_follows_it() {
+    let (front, _) = UPDATE.split_once(r#""userInfo""#).unwrap();
+    let broken = format!("{front}\"userInfo\": what follows is no JSON");
+    assert_eq!(Head::parse(broken.as_bytes()).unwrap(), Head::parse(UPDATE.as_bytes()).unwrap());
+    assert!(matches!(Request::parse(broken.as_bytes()), Err(ReviewError::Parse(_))));
+}
+
+#[test]
+fn a_head_that_is_cut_off_is_truncated() {
+    let enough = UPDATE.find(r#""userInfo""#).unwrap() + r#""userInfo""#.len();
+    for end in 0..enough {
+        let error = Head::parse(&UPDATE.as_bytes()[..end]).unwrap_err();
+        assert!(matches!(error, ReviewError::Truncated), "{end}: {error}");
+    }
+    assert!(Head::parse(&UPDATE.as_bytes()[..enough]).is_ok());
+}
+
+#[test]
+fn null_and_empty_stand_for_absent() {
+    for absent in [Value::Null, json!("")] {
+        let text = with("namespace", absent.clone());
+        assert_eq!(Request::parse(text.as_bytes()).unwrap().head.namespace, None);
+        let text = with("name", absent.clone());
+        assert_eq!(Request::parse(text.as_bytes()).unwrap().head.name, None);
+        let text = with("subResource", absent);
+        assert_eq!(Request::parse(text.as_bytes()).unwrap().head.subresource, None);
+    }
+    for name in ["object", "oldObject", "dryRun", "options", "userInfo"] {
+        let text = with(name, Value::Null);
+        let request = Request::parse(text.as_bytes()).unwrap();
+        assert_eq!(request.object.is_none(), name == "object");
+        assert_eq!(request.old_object.is_none(), name == "oldObject");
+        assert_eq!(request.dry_run, name != "dryRun");
+        assert_eq!(request.field_manager.is_none(), name == "options");
+        assert_eq!(request.actor == Actor::default(), name == "userInfo");
+    }
+}
+
+#[test]
+fn a_namespace_lies_in_no_namespace() {
+    let mut review = update();
+    review["request"]["resource"] = json!({"group": "", "version": "v1", "resource": "namespaces"});
+    review["request"]["name"] = json!("shop");
+    let text = review.to_string();
+    let head = Head::parse(text.as_bytes()).unwrap();
+    assert_eq!((head.namespace, head.name.as_deref()), (None, Some("shop")));
+}
+
+#[test]
+fn an_operation_that_changes_no_object_is_none() {
+    let text = with("operation", json!("CONNECT"));
+    assert_eq!(Head::parse(text.as_bytes()).unwrap().operation, None);
+}
+
+#[test]
+fn escapes_are_read_as_what_they_stand_for() {
+    let text = UPDATE.replace(r#""name":"web""#, r#""na\u006de":"w\u0065b\n""#);
+    assert_eq!(Head::parse(text.as_bytes()).unwrap().name.as_deref(), Some("web\n"));
+    assert_eq!(Request::parse(text.as_bytes()).unwrap().head.name.as_deref(), Some("web\n"));
+}
+
+#[test]
+fn what_is_no_review_is_said_clearly() {
+    let v1beta1 = UPDATE.replace("admission.k8s.io/v1", "admission.k8s.io/v1beta1");
+    let twice = UPDATE.replace(r#""name":"web""#, r#""name":"web","name":"db""#);
+    let two_requests = UPDATE.replace(r#","request":"#, r#","request":null,"request":{},"request":"#);
+    let cases: &[(&str, &str)] = &[
+        ("", "the body ends before the review does"),
+        ("{}", "the body is no kind of no apiVersion"),
+        ("[]", "the body is not an AdmissionReview in JSON: invalid type"),
+        ("kind: AdmissionReview", "the body is not an AdmissionReview in JSON: expected value"),
+        (&v1beta1, "only AdmissionReview of admission.k8s.io/v1 is answered"),
+        (&twice, "the review has request.name twice"),
+        (&two_requests, "the review has request twice"),
+        (r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#, "the review lacks request"),
+        (
+            r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":null}"#,
+            "the review lacks request",
+        ),
+        (
+            r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":7}"#,
+            "the body is not an AdmissionReview in JSON: invalid type: integer",
+        ),
+        (&without("uid"), "the review lacks request.uid"),
+        (&with("uid", json!("")), "the review lacks request.uid"),
+        (&with("uid", json!(7)), "the body is not an AdmissionReview in JSON: invalid type"),
+        (&without("kind"), "the review lacks request.kind"),
+        (&without("resource"), "the review lacks request.resource"),
+        (&without("operation"), "the review lacks request.operation"),
+        (&format!("{UPDATE} and more"), "the body is not an AdmissionReview in JSON: trailing characters"),
+    ];
+    for (body, expected) in cases {
+        let error = Request::parse(body.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{body}\n gives: {error}\n and not: {expected}");
+    }
+    let no_text = [UPDATE.as_bytes(), b"\xff"].concat();
+    assert!(matches!(Request::parse(&no_text), Err(ReviewError::Parse(_))));
+}
+
+#[test]
+fn an_object_is_read_down_to_its_bound() {
+    let nested = |levels: usize| {
+        let text = format!("{}7{}", "[".repeat(levels), "]".repeat(levels));
+        object(&RawValue::from_string(text).unwrap())
+    };
+    assert!(nested(MAX_DEPTH).is_ok());
+    assert_eq!(nested(MAX_DEPTH + 1), Err(ObjectError::TooDeep));
+    assert_eq!(nested(100_000), Err(ObjectError::TooDeep));
+}
+
+#[test]
+fn brackets_within_text_are_no_nesting() {
+    let text = format!(r#"{{"a\"{}": 1e999}}"#, "[".repeat(1000));
+    assert_eq!(object(&RawValue::from_string(text).unwrap()), Err(ObjectError::Unreadable));
+}
+
+#[test]
+fn of_a_key_that_stands_twice_the_last_counts() {
+    let text = r#"{"replicas": 1, "replicas": 2}"#.to_owned();
+    assert_eq!(object(&RawValue::from_string(text).unwrap()), Ok(json!({"replicas": 2})));
+}
+
+#[test]
+fn a_review_of_any_depth_is_read_without_recursion() {
+    let deep = format!("{}{}", r#"{"a":["#.repeat(100_000), "]}".repeat(100_000));
+    for field in ["object", "oldObject", "options", "userInfo", "kind", "requestKind", "future"] {
+        let mut text = without(field);
+        let end = text.rfind("}}").unwrap();
+        text.insert_str(end, &format!(r#","{field}":{deep}"#));
+        // A field of another shape is malformed; what counts is that it returns.
+        match Request::parse(text.as_bytes()) {
+            Ok(request) if field == "object" => {
+                assert_eq!(object(request.object.unwrap()), Err(ObjectError::TooDeep));
+            }
+            Ok(_) => assert_ne!(field, "kind"),
+            Err(error) => assert!(matches!(error, ReviewError::Missing(_)), "{field}: {error}"),
+        }
+    }
+}
+
+/// How far the fields stand in the API server's order.
+fn rank(field: &str) -> usize {
+    const ORDER: [&str; 15] = [
+        "uid",
+        "kind",
+        "resource",
+        "subResource",
+        "requestKind",
+        "requestResource",
+        "requestSubResource",
+        "name",
+        "namespace",
+        "operation",
+        "userInfo",
+        "object",
+        "oldObject",
+        "dryRun",
+        "options",
+    ];
+    ORDER.iter().position(|name| *name == field).unwrap_or(ORDER.len())
+}
+
+/// Whether the fields come in the API server's order until after the head, and
+/// then no longer: an order that pretends to be the API server's and is not.
+fn pretends(request: &[(String, Value)]) -> bool {
+    let ranks: Vec<usize> = request.iter().map(|(name, _)| rank(name)).collect();
+    let ordered = ranks.windows(2).take_while(|pair| pair[0] < pair[1]).count() + 1;
+    let user = rank("userInfo");
+    ranks.iter().take(ordered).any(|rank| *rank >= user)
+        && ranks.iter().skip(ordered).any(|rank| *rank < user)
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof!["[a-z0-9-]{0,12}", "\\PC{0,8}", "[\\\\\"\u{0}-\u{1f}]{0,4}"]
+}
+
+prop_compose! {
+    fn fields()(
+        uid in text(),
+        kind in text(),
+        resource in text(),
+        optional in proptest::collection::vec(proptest::option::of(text()), 3),
+        operation in prop_oneof![Just("CREATE"), Just("UPDATE"), Just("DELETE"), Just("CONNECT")],
+        depth in 0..4_usize,
+        shuffled in any::<bool>(),
+        dry_run in proptest::option::of(any::<bool>()),
+    )(
+        order in {
+            let mut fields = vec![
+                ("uid".to_owned(), json!(uid)),
+                ("kind".to_owned(), json!({"group": "g", "version": "v1", "kind": kind})),
+                ("resource".to_owned(), json!({"group": "g", "version": "v1", "resource": resource})),
+                ("requestKind".to_owned(), json!({"group": "other"})),
+                ("requestResource".to_owned(), json!({"group": "other"})),
+                ("operation".to_owned(), json!(operation)),
+                ("userInfo".to_owned(), json!({"username": uid, "groups": [kind]})),
+                ("object".to_owned(), (0..depth).fold(json!({"namespace": "decoy"}), |inner, _| json!([inner]))),
+                ("oldObject".to_owned(), Value::Null),
+            ];
+            let names = ["subResource", "name", "namespace"];
+            for (name, value) in names.iter().zip(optional) {
+                fields.extend(value.map(|value| ((*name).to_owned(), json!(value))));
+            }
+            fields.extend(dry_run.map(|dry_run| ("dryRun".to_owned(), json!(dry_run))));
+            fields.sort_by_key(|(name, _)| rank(name));
+            if shuffled { Just(fields).prop_shuffle().boxed() } else { Just(fields).boxed() }
+        }
+    ) -> Vec<(String, Value)> {
+        order
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_head_is_that_of_the_whole_in_any_order(request in fields(), request_first in any::<bool>()) {
+        prop_assume!(!pretends(&request));
+        let text = in_order(&request, request_first);
+        match (Head::parse(text.as_bytes()), Request::parse(text.as_bytes())) {
+            (Ok(head), Ok(request)) => prop_assert_eq!(head, request.head),
+            (Err(head), Err(request)) => prop_assert_eq!(head.to_string(), request.to_string()),
+            (head, request) => prop_assert!(false, "{:?} and {:?}", head, request),
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Head::parse(&bytes);
+        let _ = Request::parse(&bytes);
+    }
+
+    #[test]
+    fn a_changed_byte_is_read_or_refused(at in 0..UPDATE.len(), byte in any::<u8>()) {
+        let mut bytes = UPDATE.as_bytes().to_vec();
+        bytes[at] = byte;
+        let _ = Head::parse(&bytes);
+        let _ = Request::parse(&bytes);
+    }
+}
