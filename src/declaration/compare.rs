@@ -5,7 +5,6 @@
 //! found. Decides nothing about a change but its agreement.
 
 use std::cmp::max;
-use std::collections::HashMap;
 
 use serde_json::Value;
 
@@ -13,10 +12,11 @@ use super::declare::cut;
 use super::equality::{self, Agreement, Place, Spot};
 use super::fields::{Element, Elements, FieldChange, Fields, Leaf, Node, Set};
 use super::path::{Segment, Step, Trail};
-use super::schema::{ListKey, Types};
+use super::schema::Types;
 
-/// Pairs of elements above which a list is looked up by an index.
-const MAX_PAIRS: usize = 1 << 12;
+use self::index::{Found, Index};
+
+pub(super) mod index;
 
 /// See [`Fields::changed`].
 pub(super) fn changed(fields: &Fields, old: &Value, new: &Value) -> Vec<FieldChange> {
@@ -55,9 +55,8 @@ pub(super) fn settle(fields: &Fields, change: &FieldChange, canonical: &Value) -
         Node::Leaf(leaf) => equality::is_same(types, leaf.ty, change.new.as_ref(), value),
         Node::Elements(elements) => {
             let index = Index::new(elements, types, value);
-            let there: Vec<&Element> =
-                elements.items.iter().filter(|e| index.find(e).one().is_some()).collect();
-            Some(order(&there, |e| index.find(e).first())) == change.new
+            let there = elements.items.iter().filter_map(|e| Some((e, index.find(e).place()?)));
+            Some(order(there)) == change.new
         }
         Node::Object(_) | Node::Set(_) => return change.agreement,
     };
@@ -69,114 +68,15 @@ struct Walk<'t> {
     found: Vec<FieldChange>,
 }
 
-/// The live elements of one declared key.
-#[derive(Clone, Copy)]
-enum Found<'v> {
-    None,
-    One(usize, &'v Value),
-    Many(usize),
-}
-
-impl<'v> Found<'v> {
-    fn one(self) -> Option<&'v Value> {
-        if let Self::One(_, value) = self { Some(value) } else { None }
-    }
-
-    fn first(self) -> Option<usize> {
-        match self {
-            Self::None => None,
-            Self::One(index, _) | Self::Many(index) => Some(index),
-        }
-    }
-}
-
-/// A live list, to look up elements by declared keys.
-struct Index<'v, 't> {
-    keys: &'t [ListKey],
-    items: &'v [Value],
-    /// Only for long lists.
-    places: Option<HashMap<Vec<String>, Vec<usize>>>,
-}
-
-impl<'v, 't> Index<'v, 't> {
-    fn new(elements: &Elements, types: &'t Types, list: Option<&'v Value>) -> Self {
-        let keys = elements.keys(types);
-        let items = list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        let places = (elements.items.len().saturating_mul(items.len()) > MAX_PAIRS).then(|| {
-            let mut places: HashMap<Vec<String>, Vec<usize>> = HashMap::new();
-            for (index, item) in items.iter().enumerate() {
-                let spelled: Option<Vec<String>> =
-                    keys.iter().map(|key| equality::key_value(item, key).and_then(spelled)).collect();
-                if let Some(spelled) = spelled {
-                    places.entry(spelled).or_default().push(index);
-                }
-            }
-            places
-        });
-        Self { keys, items, places }
-    }
-
-    fn find(&self, element: &Element) -> Found<'v> {
-        let mut found = Found::None;
-        self.each(element, |index, value| {
-            found = match found {
-                Found::None => Found::One(index, value),
-                Found::One(first, _) | Found::Many(first) => Found::Many(first),
-            };
-        });
-        found
-    }
-
-    fn collect(&self, element: &Element) -> Vec<&'v Value> {
-        let mut all = Vec::new();
-        self.each(element, |_, value| all.push(value));
-        all
-    }
-
-    fn each(&self, element: &Element, mut visit: impl FnMut(usize, &'v Value)) {
-        let Some(places) = &self.places else {
-            for (index, item) in self.items.iter().enumerate() {
-                if equality::has_keys(item, self.keys, &element.keys) {
-                    visit(index, item);
-                }
-            }
-            return;
-        };
-        let spelled: Option<Vec<String>> = element.keys.iter().map(spelled).collect();
-        for index in spelled.and_then(|key| places.get(&key)).into_iter().flatten() {
-            if let Some(item) = self.items.get(*index) {
-                visit(*index, item);
-            }
-        }
-    }
-}
-
-/// A key's value as text, the same for values that are the same key.
-fn spelled(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Array(_) | Value::Object(_) => None,
-        Value::Number(number) => Some(match number.as_f64() {
-            Some(float) if number.is_f64() && float.fract() == 0.0 => format!("{float:.0}"),
-            _ => number.to_string(),
-        }),
-        other => Some(other.to_string()),
-    }
-}
-
-/// The keys of these elements in the order of their places.
-fn order(elements: &[&Element], place: impl Fn(&Element) -> Option<usize>) -> Value {
-    let mut sorted: Vec<(Option<usize>, &Element)> = elements.iter().map(|e| (place(e), *e)).collect();
-    sorted.sort_by_key(|(place, _)| *place);
-    sorted.into_iter().filter_map(|(_, e)| e.keys.first().cloned()).collect()
+/// The first keys of elements, in the order of their places.
+fn order<'e>(elements: impl Iterator<Item = (&'e Element, usize)>) -> Value {
+    let mut sorted: Vec<(&Element, usize)> = elements.collect();
+    sorted.sort_by_key(|(_, place)| *place);
+    sorted.into_iter().filter_map(|(element, _)| element.keys.first().cloned()).collect()
 }
 
 fn copy(value: &Value) -> Value {
     cut(value, 0)
-}
-
-fn copies(values: Vec<&Value>) -> Option<Value> {
-    if values.is_empty() { None } else { Some(values.into_iter().map(copy).collect()) }
 }
 
 fn is_absent(value: Option<&Value>) -> bool {
@@ -234,6 +134,10 @@ impl Walk<'_> {
         if declared.is_null() || equality::is_same(self.types, leaf.ty, old, new) {
             return None;
         }
+        let there = |value| equality::is_open_empty(self.types, leaf.ty, declared, value);
+        if there(old) && there(new) {
+            return None;
+        }
         let empty = equality::is_empty(declared) && (leaf.place != Place::Entry || !declared.is_string());
         if is_absent(old) && (empty || (equality::is_zero(declared) && new.is_some_and(equality::is_zero))) {
             return None;
@@ -252,56 +156,54 @@ impl Walk<'_> {
         new: Option<&Value>,
     ) {
         let (old, new) = (Index::new(elements, self.types, old), Index::new(elements, self.types, new));
+        let mut places = Vec::new();
         for item in &elements.items {
             let trail = trail.then(Step::Key(new.keys, &item.keys));
-            match (old.find(item), new.find(item)) {
+            let (before, after) = (old.find(item), new.find(item));
+            if let (true, Some(before), Some(after)) = (elements.ordered, before.place(), after.place()) {
+                places.push((item, before, after));
+            }
+            match (before, after) {
                 (Found::None, Found::None) => {}
                 (Found::One(_, old), Found::One(_, new)) => {
                     self.changed(&item.node, "", &trail, Some(old), Some(new));
                 }
                 (Found::None, Found::One(_, new)) => self.changed(&item.node, "", &trail, None, Some(new)),
-                (Found::Many(_), Found::Many(_)) => {
-                    let (old, new) = (old.collect(item), new.collect(item));
-                    let same = old.len() == new.len()
-                        && old.iter().zip(&new).all(|(old, new)| !self.is_changed(&item.node, old, new));
+                (Found::Many, Found::Many) => {
+                    let (before, after) = (old.collect(item), new.collect(item));
+                    let same = before.len() == after.len()
+                        && before.iter().zip(&after).all(|(old, new)| !self.is_changed(&item.node, old, new));
                     if !same {
-                        self.push(&trail, None, copies(old), copies(new), Agreement::Differs);
+                        self.push(&trail, None, old.shown(item), new.shown(item), Agreement::Differs);
                     }
                 }
-                (Found::Many(_), Found::One(_, one)) => {
+                (Found::Many, Found::One(_, one)) => {
                     let agreement = self.worst(&item.node, one);
-                    self.push(&trail, None, copies(old.collect(item)), Some(copy(one)), agreement);
+                    self.push(&trail, None, old.shown(item), new.shown(item), agreement);
                 }
-                (Found::One(_, _), Found::Many(_) | Found::None)
-                | (Found::Many(_), Found::None)
-                | (Found::None, Found::Many(_)) => {
-                    let (old, new) = (old.find(item).one().map(copy), copies(new.collect(item)));
-                    self.push(&trail, None, old, new, Agreement::Differs);
+                (Found::One(_, _), Found::Many | Found::None)
+                | (Found::Many, Found::None)
+                | (Found::None, Found::Many) => {
+                    self.push(&trail, None, old.shown(item), new.shown(item), Agreement::Differs);
                 }
             }
         }
-        if elements.ordered {
-            self.order_changed(elements, trail, &old, &new);
-        }
+        self.order_changed(&places, trail);
     }
 
-    fn order_changed(
-        &mut self,
-        elements: &Elements,
-        trail: &Trail<'_>,
-        old: &Index<'_, '_>,
-        new: &Index<'_, '_>,
-    ) {
-        let both: Vec<&Element> = elements
-            .items
-            .iter()
-            .filter(|e| old.find(e).one().is_some() && new.find(e).one().is_some())
-            .collect();
-        let before = order(&both, |e| old.find(e).first());
-        let after = order(&both, |e| new.find(e).first());
+    /// The order of the declared elements that are there before and after, with
+    /// their places.
+    fn order_changed(&mut self, places: &[(&Element, usize, usize)], trail: &Trail<'_>) {
+        let before_ascends = places.is_sorted_by_key(|(_, before, _)| *before);
+        let after_ascends = places.is_sorted_by_key(|(_, _, after)| *after);
+        if before_ascends && after_ascends {
+            return;
+        }
+        let before = order(places.iter().map(|(element, before, _)| (*element, *before)));
+        let after = order(places.iter().map(|(element, _, after)| (*element, *after)));
         if before != after {
-            let (declared, agreement) = declared_order(&both, &after);
-            self.push(trail, Some(declared), Some(before), Some(after), agreement);
+            let declared = order(places.iter().enumerate().map(|(place, (element, _, _))| (*element, place)));
+            self.push(trail, Some(declared), Some(before), Some(after), ordering(after_ascends));
         }
     }
 
@@ -354,23 +256,23 @@ impl Walk<'_> {
 
     fn elements_drift(&mut self, elements: &Elements, trail: &Trail<'_>, live: Option<&Value>) {
         let index = Index::new(elements, self.types, live);
+        let mut places = Vec::new();
         for item in &elements.items {
             let trail = trail.then(Step::Key(index.keys, &item.keys));
             match index.find(item) {
-                Found::One(_, value) => self.drift(&item.node, "", &trail, Some(value)),
-                Found::None | Found::Many(_) => {
-                    self.push(&trail, None, None, copies(index.collect(item)), Agreement::Differs);
+                Found::One(place, value) => {
+                    places.push((item, place));
+                    self.drift(&item.node, "", &trail, Some(value));
+                }
+                Found::None | Found::Many => {
+                    self.push(&trail, None, None, index.shown(item), Agreement::Differs);
                 }
             }
         }
-        if elements.ordered {
-            let there: Vec<&Element> =
-                elements.items.iter().filter(|e| index.find(e).one().is_some()).collect();
-            let after = order(&there, |e| index.find(e).first());
-            let (declared, agreement) = declared_order(&there, &after);
-            if agreement != Agreement::Agrees {
-                self.push(trail, Some(declared), None, Some(after), agreement);
-            }
+        if elements.ordered && !places.is_sorted_by_key(|(_, place)| *place) {
+            let declared = order(places.iter().enumerate().map(|(place, (element, _))| (*element, place)));
+            let live = order(places.into_iter());
+            self.push(trail, Some(declared), None, Some(live), ordering(false));
         }
     }
 
@@ -387,10 +289,11 @@ impl Walk<'_> {
     }
 }
 
-/// The declared order of elements, and whether `after` is it. Another order is
-/// in doubt: appliers keep the live order of elements that they find.
-fn declared_order(elements: &[&Element], after: &Value) -> (Value, Agreement) {
-    let declared: Value = elements.iter().filter_map(|e| e.keys.first().cloned()).collect();
-    let agreement = if declared == *after { Agreement::Agrees } else { Agreement::Doubt };
-    (declared, agreement)
+/// Another order than the declared one is in doubt: appliers keep the live
+/// order of elements that they find.
+fn ordering(is_declared: bool) -> Agreement {
+    if is_declared { Agreement::Agrees } else { Agreement::Doubt }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! The built-in catalog: the kinds that people put in charts, as Kubernetes
 //! itself describes them.
 //!
-//! Entry point: [`core`]. Invariant: read once, at the first use, from a file
+//! Entry point: [`core()`]. Invariant: read once, at the first use, from a file
 //! that `cargo run --example core_kinds` writes from a server's own OpenAPI
 //! documents; never edited by hand. The forms are [`encode`] and [`decode`].
 

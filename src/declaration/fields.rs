@@ -27,9 +27,9 @@ pub struct Fields {
 
 /// One declared path at which an object changed or is not as declared.
 ///
-/// For the order of a list, `declared`, `old` and `new` hold the keys of its
-/// declared elements in their order there. For an element that is there more
-/// than once, they hold every such element.
+/// For the existence of a list element, `old` and `new` hold its keys, as a
+/// list where it is there more than once. For the order of a list, `declared`,
+/// `old` and `new` hold the keys of its declared elements in their order there.
 #[derive(Clone, PartialEq)]
 pub struct FieldChange {
     /// The path.

@@ -21,5 +21,9 @@ pub mod equality;
 pub mod fields;
 pub mod openapi;
 pub mod path;
+pub mod prune;
 pub mod quantity;
 pub mod schema;
+
+#[cfg(test)]
+mod samples;

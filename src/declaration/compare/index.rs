@@ -1,0 +1,154 @@
+//! Lists whose elements are told apart by keys.
+//!
+//! Entry points: [`Index`] finds declared elements in a live list,
+//! [`Declared`] tells whether a live element is declared. Invariant: time is
+//! linear in long lists, whatever they hold.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::Value;
+
+use crate::declaration::declare::cut;
+use crate::declaration::equality;
+use crate::declaration::fields::{Element, Elements};
+use crate::declaration::schema::{ListKey, Types};
+
+/// Pairs of elements above which a list is looked up by an index.
+const MAX_PAIRS: usize = 1 << 12;
+
+/// Declared elements above which they are looked up by an index.
+const MAX_ELEMENTS: usize = 16;
+
+/// The live elements of one declared key.
+#[derive(Clone, Copy)]
+pub(super) enum Found<'v> {
+    None,
+    /// Its place, and itself.
+    One(usize, &'v Value),
+    Many,
+}
+
+impl<'v> Found<'v> {
+    /// The element, if it is there once.
+    pub(super) fn one(self) -> Option<&'v Value> {
+        if let Self::One(_, value) = self { Some(value) } else { None }
+    }
+
+    /// The place of the element, if it is there once.
+    pub(super) fn place(self) -> Option<usize> {
+        if let Self::One(place, _) = self { Some(place) } else { None }
+    }
+}
+
+/// A live list, to look up elements by declared keys.
+pub(super) struct Index<'v, 't> {
+    pub(super) keys: &'t [ListKey],
+    items: &'v [Value],
+    /// Only for long lists.
+    places: Option<HashMap<Vec<String>, Vec<usize>>>,
+}
+
+impl<'v, 't> Index<'v, 't> {
+    pub(super) fn new(elements: &Elements, types: &'t Types, list: Option<&'v Value>) -> Self {
+        let keys = elements.keys(types);
+        let items = list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let places = (elements.items.len().saturating_mul(items.len()) > MAX_PAIRS).then(|| {
+            let mut places: HashMap<Vec<String>, Vec<usize>> = HashMap::new();
+            for (index, item) in items.iter().enumerate() {
+                if let Some(spelled) = spelled_keys(item, keys) {
+                    places.entry(spelled).or_default().push(index);
+                }
+            }
+            places
+        });
+        Self { keys, items, places }
+    }
+
+    pub(super) fn find(&self, element: &Element) -> Found<'v> {
+        let mut found = Found::None;
+        self.each(element, |index, value| {
+            found = match found {
+                Found::None => Found::One(index, value),
+                Found::One(..) | Found::Many => Found::Many,
+            };
+        });
+        found
+    }
+
+    pub(super) fn collect(&self, element: &Element) -> Vec<&'v Value> {
+        let mut all = Vec::new();
+        self.each(element, |_, value| all.push(value));
+        all
+    }
+
+    /// The element as a change shows it: its keys; as a list where there are
+    /// several.
+    pub(super) fn shown(&self, element: &Element) -> Option<Value> {
+        let keys = |item: &Value| -> Value {
+            let own = self.keys.iter().filter_map(|key| Some((key.name.to_string(), item.get(&*key.name)?)));
+            Value::Object(own.map(|(name, value)| (name, cut(value, 0))).collect())
+        };
+        match self.find(element) {
+            Found::None => None,
+            Found::One(_, value) => Some(keys(value)),
+            Found::Many => Some(self.collect(element).into_iter().map(keys).collect()),
+        }
+    }
+
+    fn each(&self, element: &Element, mut visit: impl FnMut(usize, &'v Value)) {
+        let Some(places) = &self.places else {
+            for (index, item) in self.items.iter().enumerate() {
+                if equality::has_keys(item, self.keys, &element.keys) {
+                    visit(index, item);
+                }
+            }
+            return;
+        };
+        let spelled: Option<Vec<String>> = element.keys.iter().map(spelled).collect();
+        for index in spelled.and_then(|key| places.get(&key)).into_iter().flatten() {
+            if let Some(item) = self.items.get(*index) {
+                visit(*index, item);
+            }
+        }
+    }
+}
+
+/// A key's value as text, the same for values that are the same key.
+fn spelled(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(_) | Value::Object(_) => None,
+        Value::Number(number) => Some(match number.as_f64() {
+            Some(float) if number.is_f64() && float.fract() == 0.0 => format!("{float:.0}"),
+            _ => number.to_string(),
+        }),
+        other => Some(other.to_string()),
+    }
+}
+
+/// Declared elements, to tell whether a live one is among them.
+pub(in crate::declaration) struct Declared<'f> {
+    elements: &'f Elements,
+    keys: &'f [ListKey],
+    /// Only for many elements.
+    known: Option<HashSet<Vec<String>>>,
+}
+
+impl<'f> Declared<'f> {
+    pub(in crate::declaration) fn new(elements: &'f Elements, types: &'f Types) -> Self {
+        let all = || elements.items.iter().filter_map(|e| e.keys.iter().map(spelled).collect()).collect();
+        let known = (elements.items.len() > MAX_ELEMENTS).then(all);
+        Self { elements, keys: elements.keys(types), known }
+    }
+
+    pub(in crate::declaration) fn holds(&self, item: &Value) -> bool {
+        match &self.known {
+            Some(known) => spelled_keys(item, self.keys).is_some_and(|keys| known.contains(&keys)),
+            None => self.elements.items.iter().any(|e| equality::has_keys(item, self.keys, &e.keys)),
+        }
+    }
+}
+
+fn spelled_keys(item: &Value, keys: &[ListKey]) -> Option<Vec<String>> {
+    keys.iter().map(|key| equality::key_value(item, key).and_then(spelled)).collect()
+}

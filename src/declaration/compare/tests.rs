@@ -1,0 +1,160 @@
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::declaration::declare::declare;
+use crate::declaration::embedded;
+use crate::declaration::equality::Agreement;
+use crate::declaration::fields::{FieldChange, Fields};
+use crate::declaration::schema::KindSchema;
+use crate::model::Gvk;
+
+mod properties;
+
+#[derive(Deserialize)]
+struct Drift {
+    kind: String,
+    declared: Value,
+    live: Value,
+    is: String,
+}
+
+#[derive(Deserialize)]
+struct Change {
+    kind: String,
+    declared: Value,
+    old: Value,
+    new: Value,
+    changes: BTreeMap<String, String>,
+}
+
+/// A part of an object, made whole.
+fn object(kind: &str, part: &Value) -> Value {
+    let (api_version, kind) = kind.split_once(' ').expect("a kind is written `apps/v1 Deployment`");
+    let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}});
+    for (name, value) in part.as_object().expect("a part is a map") {
+        match (name.as_str(), value) {
+            ("metadata", Value::Object(map)) => {
+                object["metadata"].as_object_mut().unwrap().extend(map.clone());
+            }
+            _ => object[name] = value.clone(),
+        }
+    }
+    object
+}
+
+fn schema(kind: &str) -> Option<KindSchema> {
+    let (api_version, kind) = kind.split_once(' ').expect("a kind is written `apps/v1 Deployment`");
+    embedded::core().schema(&Gvk::from_api_version(api_version, kind))
+}
+
+fn fields(kind: &str, part: &Value) -> Fields {
+    declare(&object(kind, part), schema(kind).as_ref())
+}
+
+fn worst(changes: &[FieldChange]) -> Agreement {
+    changes.iter().map(|change| change.agreement).max().unwrap_or(Agreement::Agrees)
+}
+
+#[test]
+fn spellings_are_judged_by_their_meaning() {
+    let cases: Vec<Drift> = serde_saphyr::from_str(include_str!("drift.yaml")).expect("the table is YAML");
+    let mut wrong = Vec::new();
+    for (index, case) in cases.iter().enumerate() {
+        let found = fields(&case.kind, &case.declared).drift(&object(&case.kind, &case.live));
+        if format!("{:?}", worst(&found)) != case.is {
+            wrong.push(format!(
+                "{index}: {} against {}: {found:?}, not {}",
+                case.declared, case.live, case.is
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn edits_show_exactly_the_declared_paths_that_changed() {
+    let cases: Vec<Change> = serde_saphyr::from_str(include_str!("changes.yaml")).expect("the table is YAML");
+    let mut wrong = Vec::new();
+    for (index, case) in cases.iter().enumerate() {
+        let fields = fields(&case.kind, &case.declared);
+        let found = fields.changed(&object(&case.kind, &case.old), &object(&case.kind, &case.new));
+        let found: BTreeMap<String, String> =
+            found.iter().map(|c| (c.path.to_string(), format!("{:?}", c.agreement))).collect();
+        if found != case.changes {
+            wrong.push(format!("{index}: {} to {}: {found:?}, not {:?}", case.old, case.new, case.changes));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_doubt_is_settled_by_what_the_server_makes_of_the_manifest() {
+    let kind = "networking.k8s.io/v1 NetworkPolicy";
+    let declared = json!({"spec": {"podSelector": {}, "ingress": [{"from": [{"podSelector": {}}]}]}});
+    let fields = fields(kind, &declared);
+    let live = object(kind, &json!({"spec": {"podSelector": {"matchLabels": {"a": "b"}}}}));
+    let found = fields.drift(&live);
+    let doubt = found.iter().find(|c| c.agreement == Agreement::Doubt).expect("one path is in doubt");
+    assert_eq!(doubt.path.to_string(), "/spec/podSelector");
+    assert_eq!(fields.settle(doubt, &live), Agreement::Agrees);
+    assert_eq!(fields.settle(doubt, &object(kind, &declared)), Agreement::Differs);
+}
+
+#[test]
+fn the_order_of_variables_is_settled_by_the_order_that_the_server_keeps() {
+    let kind = "v1 Pod";
+    let env = |names: &[&str]| {
+        let env: Vec<Value> = names.iter().map(|name| json!({"name": name, "value": "x"})).collect();
+        json!({"spec": {"containers": [{"name": "app", "env": env}]}})
+    };
+    let fields = fields(kind, &env(&["A", "B", "C"]));
+    let found = fields.drift(&object(kind, &env(&["C", "X", "A", "B"])));
+    let [doubt] = found.as_slice() else { panic!("one change, not {found:?}") };
+    assert_eq!(doubt.declared, Some(json!(["A", "B", "C"])));
+    assert_eq!(doubt.new, Some(json!(["C", "A", "B"])));
+    assert_eq!(fields.settle(doubt, &object(kind, &env(&["C", "A", "B"]))), Agreement::Agrees);
+    assert_eq!(fields.settle(doubt, &object(kind, &env(&["A", "B", "C"]))), Agreement::Differs);
+}
+
+#[test]
+fn a_field_below_a_list_element_is_settled_in_that_element() {
+    let kind = "v1 Service";
+    let fields = fields(kind, &json!({"spec": {"ports": [{"port": 80, "nodePort": 0}, {"port": 81}]}}));
+    let live = |port: u32| {
+        let ports =
+            json!([{"port": 81, "protocol": "TCP"}, {"port": 80, "protocol": "TCP", "nodePort": port}]);
+        object(kind, &json!({"spec": {"ports": ports}}))
+    };
+    let found = fields.drift(&live(30080));
+    let [doubt] = found.as_slice() else { panic!("one change, not {found:?}") };
+    assert_eq!(doubt.path.to_string(), "/spec/ports/[port=80,protocol=TCP]/nodePort");
+    assert_eq!(fields.settle(doubt, &live(30080)), Agreement::Agrees);
+    assert_eq!(fields.settle(doubt, &live(30081)), Agreement::Differs);
+}
+
+#[test]
+fn a_change_carries_the_declared_the_old_and_the_new_value() {
+    let kind = "apps/v1 Deployment";
+    let part = |image: &str| json!({"spec": {"template": {"spec": {"containers": [{"name": "app", "image": image}]}}}});
+    let found = fields(kind, &part("a")).changed(&object(kind, &part("b")), &object(kind, &part("c")));
+    let [change] = found.as_slice() else { panic!("one change, not {found:?}") };
+    assert_eq!(change.declared, Some(json!("a")));
+    assert_eq!(change.old, Some(json!("b")));
+    assert_eq!(change.new, Some(json!("c")));
+}
+
+#[test]
+fn long_lists_are_matched_as_short_ones_are() {
+    let kind = "v1 Pod";
+    let env = |range: std::ops::Range<u32>, value: &str| {
+        let env: Vec<Value> = range.map(|n| json!({"name": format!("N{n}"), "value": value})).collect();
+        object(kind, &json!({"spec": {"containers": [{"name": "app", "env": env}]}}))
+    };
+    let fields = declare(&env(0..500, "x"), schema(kind).as_ref());
+    assert!(fields.changed(&env(0..500, "x"), &env(0..900, "x")).is_empty());
+    assert!(fields.drift(&env(0..900, "x")).is_empty());
+    assert_eq!(fields.changed(&env(0..500, "x"), &env(0..500, "y")).len(), 500);
+    assert_eq!(fields.drift(&env(499..900, "x")).len(), 499);
+}

@@ -1,0 +1,199 @@
+//! What holds for any object.
+
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+use super::*;
+use crate::declaration::samples::{any_value, deployment, texts};
+
+/// The same object, its lists that know no order turned round.
+fn reordered(value: &Value, name: &str) -> Value {
+    match value {
+        Value::Array(items) => {
+            let items = items.iter().map(|item| reordered(item, ""));
+            match name {
+                "containers" | "ports" | "finalizers" => items.rev().collect(),
+                _ => items.collect(),
+            }
+        }
+        Value::Object(map) => {
+            map.iter().map(|(name, value)| (name.clone(), reordered(value, name))).collect()
+        }
+        scalar => scalar.clone(),
+    }
+}
+
+/// Whether some list of the object holds one key twice.
+fn has_doubled_keys(value: &Value) -> bool {
+    let key = |item: &Value| match item.get("containerPort") {
+        Some(port) => format!("{port}/{}", item.get("protocol").and_then(Value::as_str).unwrap_or("TCP")),
+        None => item.get("name").map(Value::to_string).unwrap_or_default(),
+    };
+    match value {
+        Value::Array(items) => {
+            let keys: std::collections::HashSet<String> = items.iter().map(key).collect();
+            let keyed = items.iter().any(Value::is_object);
+            (keyed && keys.len() < items.len()) || items.iter().any(has_doubled_keys)
+        }
+        Value::Object(map) => map.values().any(has_doubled_keys),
+        _ => false,
+    }
+}
+
+fn deployments() -> Option<KindSchema> {
+    schema("apps/v1 Deployment")
+}
+
+/// Every declared path at which the two objects hold different JSON.
+fn differing(fields: &Fields, old: &Value, new: &Value) -> usize {
+    fields.leaves().iter().filter(|(path, _)| path.get(old) != path.get(new)).count()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn an_object_against_itself_changes_nothing(declared in deployment(), live in deployment()) {
+        let fields = declare(&declared, deployments().as_ref());
+        prop_assert!(fields.changed(&live, &live).is_empty());
+        prop_assert_eq!(fields.drift(&declared), Vec::new());
+    }
+
+    #[test]
+    fn any_json_gives_an_answer(declared in any_value(), old in any_value(), new in any_value()) {
+        for schema in [deployments(), schema("v1 Service"), schema("v1 Secret"), None] {
+            let fields = declare(&declared, schema.as_ref());
+            prop_assert!(fields.changed(&old, &old).is_empty());
+            for change in fields.changed(&old, &new).into_iter().chain(fields.drift(&new)) {
+                fields.settle(&change, &old);
+            }
+            fields.leaves();
+        }
+    }
+
+    #[test]
+    fn any_json_in_the_place_of_any_field_gives_an_answer(
+        declared in deployment(), live in deployment(), other in any_value(), at in 0_usize..40
+    ) {
+        let fields = declare(&declared, deployments().as_ref());
+        let mut broken = live.clone();
+        let leaves = fields.leaves();
+        if let Some((path, _)) = leaves.get(at % leaves.len().max(1)) {
+            let mut place = &mut broken;
+            for segment in path.0.iter().take(at % 7) {
+                match segment {
+                    crate::declaration::path::Segment::Field(name) if place.is_object() => {
+                        place = &mut place[name.as_str()];
+                    }
+                    _ => break,
+                }
+            }
+            *place = other;
+        }
+        for change in fields.changed(&live, &broken).into_iter().chain(fields.changed(&broken, &live)) {
+            fields.settle(&change, &live);
+        }
+        prop_assert!(fields.changed(&broken, &broken).is_empty());
+        declare(&broken, deployments().as_ref()).drift(&live);
+    }
+
+    #[test]
+    fn the_order_of_maps_keyed_lists_and_sets_never_matters(declared in deployment(), live in deployment()) {
+        prop_assume!(!has_doubled_keys(&declared) && !has_doubled_keys(&live));
+        let fields = declare(&declared, deployments().as_ref());
+        let turned = reordered(&live, "");
+        prop_assert!(fields.changed(&live, &turned).is_empty());
+        let again = declare(&reordered(&declared, ""), deployments().as_ref());
+        let sorted = |changes: Vec<FieldChange>| {
+            let mut all: Vec<_> =
+                changes.into_iter().map(|c| (c.path.to_string(), c.agreement)).collect();
+            all.sort();
+            all
+        };
+        prop_assert_eq!(sorted(fields.drift(&live)), sorted(again.drift(&turned)));
+    }
+
+    #[test]
+    fn nothing_changed_where_no_declared_path_did(declared in deployment(), live in deployment(), added in texts()) {
+        let fields = declare(&declared, deployments().as_ref());
+        let mut edited = live.clone();
+        edited["metadata"]["annotations"] = added;
+        edited["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(7);
+        edited["status"] = json!({"replicas": 3});
+        prop_assert!(fields.changed(&live, &edited).is_empty());
+    }
+
+    #[test]
+    fn every_reported_change_is_a_difference(declared in deployment(), old in deployment(), new in deployment()) {
+        let fields = declare(&declared, deployments().as_ref());
+        let found = fields.changed(&old, &new);
+        prop_assert!(found.is_empty() || old != new);
+        if !has_doubled_keys(&declared) && differing(&fields, &old, &new) == 0 {
+            let beyond: Vec<_> = found.iter().filter(|c| c.declared.is_some() && !c.path.to_string().ends_with("env")).collect();
+            prop_assert!(beyond.is_empty(), "{beyond:?}");
+        }
+        for change in found.iter().filter(|change| change.declared.is_some()) {
+            prop_assert!(change.old != change.new, "{change:?}");
+        }
+    }
+}
+
+/// A value nested `levels` deep, built and dropped without recursion.
+struct Deep(Value);
+
+impl Deep {
+    fn new(levels: usize, innermost: Value) -> Self {
+        Self((0..levels).fold(innermost, |value, level| match level % 2 {
+            0 => Value::Array(vec![value]),
+            _ => {
+                let mut map = Map::new();
+                map.insert("a".to_owned(), value);
+                Value::Object(map)
+            }
+        }))
+    }
+}
+
+impl Drop for Deep {
+    fn drop(&mut self) {
+        let mut rest = vec![self.0.take()];
+        while let Some(value) = rest.pop() {
+            match value {
+                Value::Array(items) => rest.extend(items),
+                Value::Object(map) => rest.extend(map.into_iter().map(|(_, value)| value)),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn with_spec(spec: &mut Deep) -> Deep {
+    let mut object = json!({"apiVersion": "example.org/v1", "kind": "Thing", "metadata": {"name": "a"}});
+    object["spec"] = spec.0.take();
+    Deep(object)
+}
+
+#[test]
+fn any_depth_gives_an_answer_on_a_small_stack() {
+    let run = || {
+        let one = with_spec(&mut Deep::new(100_000, json!(1)));
+        let two = with_spec(&mut Deep::new(100_000, json!(2)));
+        for schema in [None, deployments(), schema("v1 ConfigMap")] {
+            let fields = declare(&one.0, schema.as_ref());
+            assert!(fields.changed(&one.0, &one.0).is_empty());
+            assert!(fields.drift(&one.0).iter().all(|change| change.agreement != Agreement::Differs));
+            fields.changed(&one.0, &two.0);
+            fields.changed(&one.0, &json!({}));
+            fields.drift(&two.0);
+        }
+    };
+    std::thread::Builder::new().stack_size(1 << 20).spawn(run).unwrap().join().unwrap();
+}
+
+#[test]
+fn a_change_as_deep_as_parsers_read_is_found() {
+    let spec = |n: i32| with_spec(&mut Deep(Deep::new(100, json!(n)).0.take()));
+    let (one, two) = (spec(1), spec(2));
+    let fields = declare(&one.0, None);
+    assert_eq!(fields.changed(&one.0, &two.0).len(), 1);
+}

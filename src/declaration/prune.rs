@@ -1,0 +1,254 @@
+//! Reading only what is declared of a large object.
+//!
+//! Entry point: [`Pruned`], a seed for any deserializer. Invariant: comparing
+//! pruned objects with the same fields gives what comparing the whole objects
+//! gives. What is not kept is skipped without being built.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use super::compare::index::Declared;
+use super::fields::{Elements, Fields, Node};
+use super::schema::Types;
+
+/// Reads an object, keeping the paths that any of some declarations declares,
+/// and what every verdict looks at: `apiVersion`, `kind`, the identity, labels,
+/// annotations and owners in `metadata`, `immutable`, `spec.paused` and
+/// `spec.suspend`.
+///
+/// Keyed lists keep every element in its place; of elements that nobody
+/// declares only the keys stay.
+#[derive(Clone, Debug)]
+pub struct Pruned<'f> {
+    keep: Keep<'f>,
+}
+
+/// What is kept whatever is declared.
+struct Always(&'static [(&'static str, Option<&'static Always>)]);
+
+static ALWAYS: Always = Always(&[
+    ("apiVersion", None),
+    ("immutable", None),
+    ("kind", None),
+    ("metadata", Some(&METADATA)),
+    ("spec", Some(&SPEC)),
+]);
+
+static METADATA: Always = Always(&[
+    ("annotations", None),
+    ("creationTimestamp", None),
+    ("deletionTimestamp", None),
+    ("labels", None),
+    ("name", None),
+    ("namespace", None),
+    ("ownerReferences", None),
+    ("resourceVersion", None),
+    ("uid", None),
+]);
+
+static SPEC: Always = Always(&[("paused", None), ("suspend", None)]);
+
+/// What is kept of one value.
+#[derive(Clone, Default)]
+struct Keep<'f> {
+    nodes: Vec<(&'f Node, &'f Types)>,
+    always: Option<&'static Always>,
+    keys: Vec<&'f str>,
+}
+
+impl<'f> Pruned<'f> {
+    /// A seed that keeps what any of these declares.
+    pub fn new(fields: &[&'f Fields]) -> Self {
+        let nodes = fields.iter().map(|fields| (&fields.root, &*fields.types)).collect();
+        Self { keep: Keep { nodes, always: Some(&ALWAYS), keys: Vec::new() } }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Pruned<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.keep.deserialize(deserializer)
+    }
+}
+
+/// What becomes of one entry of a map.
+enum Fate<'f> {
+    Skip,
+    Whole,
+    Prune(Keep<'f>),
+}
+
+impl<'f> Keep<'f> {
+    fn entry(&self, name: &str) -> Fate<'f> {
+        if self.keys.contains(&name) {
+            return Fate::Whole;
+        }
+        let mut below = Keep::default();
+        if let Some((_, always)) =
+            self.always.and_then(|always| always.0.iter().find(|(own, _)| *own == name))
+        {
+            match always {
+                None => return Fate::Whole,
+                some => below.always = *some,
+            }
+        }
+        for (node, types) in &self.nodes {
+            match node.entry(name) {
+                Some(Node::Leaf(_) | Node::Set(_)) => return Fate::Whole,
+                Some(node) => below.nodes.push((node, types)),
+                None => {}
+            }
+        }
+        let nothing = below.nodes.is_empty() && below.always.is_none();
+        if nothing { Fate::Skip } else { Fate::Prune(below) }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.nodes.iter().any(|(node, _)| matches!(node, Node::Leaf(_) | Node::Set(_)))
+    }
+
+    /// The declared elements of a list.
+    fn elements(&self) -> Vec<(&'f Elements, &'f Types)> {
+        let elements = self.nodes.iter().filter_map(|(node, types)| match *node {
+            Node::Elements(elements) => Some((&**elements, *types)),
+            _ => None,
+        });
+        elements.collect()
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Keep<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Keep<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.deserialize(deserializer)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::from(text))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Value, E> {
+        Ok(Value::String(text))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some((name, fate)) = access.next_key_seed(Name(&self))? {
+            let value = match fate {
+                Fate::Skip => {
+                    access.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                Fate::Whole => access.next_value()?,
+                Fate::Prune(keep) => access.next_value_seed(keep)?,
+            };
+            map.insert(name, value);
+        }
+        Ok(Value::Object(map))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        let elements = self.elements();
+        if elements.is_empty() {
+            while access.next_element::<IgnoredAny>()?.is_some() {}
+            return Ok(Value::Array(items));
+        }
+        // Keys may come after the fields that they decide about: every element
+        // is read by what any declares, then cut to its keys if none does.
+        let mut keep = Keep::default();
+        for (elements, types) in &elements {
+            keep.nodes.extend(elements.items.iter().map(|item| (&item.node, *types)));
+            keep.keys.extend(elements.keys(types).iter().map(|key| &*key.name));
+        }
+        let declared: Vec<Declared<'_>> =
+            elements.iter().map(|(elements, types)| Declared::new(elements, types)).collect();
+        let whole = keep.is_whole();
+        while let Some(mut item) = match whole {
+            true => access.next_element::<Value>()?,
+            false => access.next_element_seed(keep.clone())?,
+        } {
+            let is_declared = declared.iter().any(|declared| declared.holds(&item));
+            if let (false, Value::Object(map)) = (is_declared, &mut item) {
+                map.retain(|name, _| keep.keys.contains(&name.as_str()));
+            }
+            items.push(item);
+        }
+        Ok(Value::Array(items))
+    }
+}
+
+/// Reads a name, and copies it only if the entry is kept.
+struct Name<'k, 'f>(&'k Keep<'f>);
+
+impl<'de, 'f> DeserializeSeed<'de> for Name<'_, 'f> {
+    type Value = (String, Fate<'f>);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'f> Visitor<'_> for Name<'_, 'f> {
+    type Value = (String, Fate<'f>);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(match self.0.entry(name) {
+            Fate::Skip => (String::new(), Fate::Skip),
+            fate => (name.to_owned(), fate),
+        })
+    }
+}
+
+impl fmt::Debug for Keep<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keep").field("declarations", &self.nodes.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
