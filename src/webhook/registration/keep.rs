@@ -48,6 +48,8 @@ pub enum Kept {
     Unchanged,
     /// It is being withdrawn; nothing was written.
     Withdrawn,
+    /// It is absent and was not to be created; nothing was written.
+    Absent,
 }
 
 /// Why the configuration could not be kept or withdrawn.
@@ -78,18 +80,21 @@ pub async fn maintain(
     mut desired: watch::Receiver<Option<ValidatingWebhookConfiguration>>,
     stop: CancellationToken,
 ) {
+    let api = Configurations::all(client);
     let selected = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-    let mut events = pin!(watcher(Configurations::all(client.clone()), selected).default_backoff());
-    let mut again = false;
+    let mut events = pin!(watcher(api.clone(), selected).default_backoff());
+    let mut sight = Sight { may_create: true, listed: false };
     loop {
         let wanted = desired.borrow_and_update().clone();
+        let mut again = false;
         if let Some(wanted) = wanted {
-            match keep(&client, &wanted).await {
-                Ok(Kept::Unchanged) => again = false,
+            match write(&api, &wanted, sight.may_create).await {
                 Ok(Kept::Withdrawn) => return stand_down(),
                 Ok(kept) => {
-                    again = false;
-                    tracing::info!(registration.kept = ?kept, "the webhook configuration {NAME} was written");
+                    sight.may_create = false;
+                    if let Kept::Created | Kept::Updated = kept {
+                        tracing::info!(registration.kept = ?kept, "the webhook configuration {NAME} was written");
+                    }
                 }
                 Err(error) => {
                     again = true;
@@ -107,10 +112,11 @@ pub async fn maintain(
                 },
                 () = tokio::time::sleep(RETRY), if again => break,
                 event = events.next() => match event {
-                    Some(Ok(watcher::Event::Delete(gone))) if is_withdrawn(&gone) => return stand_down(),
-                    // The end of a listing stands for all of it: also for an object that went unseen.
-                    Some(Ok(watcher::Event::Init | watcher::Event::InitApply(_))) => {}
-                    Some(Ok(_)) => break,
+                    Some(Ok(event)) => match sight.after(event) {
+                        Next::Wait => {}
+                        Next::Keep => break,
+                        Next::StandDown => return stand_down(),
+                    },
                     Some(Err(error)) => {
                         let error = anyhow::Error::new(error);
                         tracing::warn!("the webhook configuration cannot be watched, trying again: {error:#}");
@@ -127,25 +133,7 @@ pub async fn keep(
     client: &kube::Client,
     desired: &ValidatingWebhookConfiguration,
 ) -> Result<Kept, RegistrationError> {
-    let api = Configurations::all(client.clone());
-    for _ in 0..ATTEMPTS {
-        let live = api.get_opt(NAME).await.map_err(RegistrationError::Get)?;
-        let (written, kept) = match live {
-            None => (api.create(&PostParams::default(), desired).await, Kept::Created),
-            Some(live) if is_withdrawn(&live) => return Ok(Kept::Withdrawn),
-            Some(live) => match merge(&live, desired) {
-                None => return Ok(Kept::Unchanged),
-                Some(merged) => (api.replace(NAME, &PostParams::default(), &merged).await, Kept::Updated),
-            },
-        };
-        match written {
-            Ok(_) => return Ok(kept),
-            // Somebody else was faster (409), or deleted it meanwhile (404).
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-            Err(error) => return Err(RegistrationError::Write(error)),
-        }
-    }
-    Err(RegistrationError::Contested)
+    write(&Configurations::all(client.clone()), desired, true).await
 }
 
 /// Removes the configuration, so that a running guard does not write it again.
@@ -171,6 +159,79 @@ pub async fn withdraw(client: &kube::Client) -> Result<bool, RegistrationError> 
             Ok(()) => return Ok(true),
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(error) => return Err(RegistrationError::Delete(error)),
+        }
+    }
+    Err(RegistrationError::Contested)
+}
+
+/// What the watch has told of the configuration.
+struct Sight {
+    /// Whether it may be created: it was never there, or its deletion was seen
+    /// and was none for good. A mere absence can be a withdrawal whose event is
+    /// still on its way.
+    may_create: bool,
+    /// Whether the listing under way has it.
+    listed: bool,
+}
+
+enum Next {
+    Wait,
+    Keep,
+    StandDown,
+}
+
+impl Sight {
+    fn after(&mut self, event: watcher::Event<ValidatingWebhookConfiguration>) -> Next {
+        match event {
+            watcher::Event::Apply(live) | watcher::Event::InitApply(live) | watcher::Event::Delete(live)
+                if is_withdrawn(&live) =>
+            {
+                Next::StandDown
+            }
+            watcher::Event::Apply(_) => Next::Keep,
+            watcher::Event::Delete(_) => {
+                self.may_create = true;
+                Next::Keep
+            }
+            watcher::Event::Init => {
+                self.listed = false;
+                Next::Wait
+            }
+            watcher::Event::InitApply(_) => {
+                self.listed = true;
+                Next::Wait
+            }
+            // A deletion that fell into a gap of the watch shows only here.
+            watcher::Event::InitDone => {
+                self.may_create = !self.listed;
+                Next::Keep
+            }
+        }
+    }
+}
+
+/// Writes what differs.
+async fn write(
+    api: &Configurations,
+    desired: &ValidatingWebhookConfiguration,
+    may_create: bool,
+) -> Result<Kept, RegistrationError> {
+    for _ in 0..ATTEMPTS {
+        let live = api.get_opt(NAME).await.map_err(RegistrationError::Get)?;
+        let (written, kept) = match live {
+            None if !may_create => return Ok(Kept::Absent),
+            None => (api.create(&PostParams::default(), desired).await, Kept::Created),
+            Some(live) if is_withdrawn(&live) => return Ok(Kept::Withdrawn),
+            Some(live) => match merge(&live, desired) {
+                None => return Ok(Kept::Unchanged),
+                Some(merged) => (api.replace(NAME, &PostParams::default(), &merged).await, Kept::Updated),
+            },
+        };
+        match written {
+            Ok(_) => return Ok(kept),
+            // Somebody else was faster (409), or deleted it meanwhile (404).
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            Err(error) => return Err(RegistrationError::Write(error)),
         }
     }
     Err(RegistrationError::Contested)
