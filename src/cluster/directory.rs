@@ -1,7 +1,7 @@
 //! Releases in files: the store of a guard without a cluster.
 //!
-//! Entry points: [`load`] for a directory of `NAMESPACE/RELEASE.yaml`, [`read`]
-//! for one file. A file is a manifest as `helm get manifest` prints it, or an
+//! Entry points: [`load`] for a directory of `NAMESPACE/RELEASE.yaml`; [`read`]
+//! and [`assemble`] for one file. A file is a manifest as `helm get manifest` prints it, or an
 //! exported record: the Secret or ConfigMap as YAML or JSON, or its payload
 //! alone. Invariant: a file that cannot be read is named with its reason and
 //! takes nothing else with it. Must not quote a file: it may hold secrets.
@@ -12,12 +12,15 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use jiff::Timestamp;
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::config::is_dns_label;
+use crate::declaration::catalog::Catalog;
 use crate::helm::manifest::{self, SkipReason};
 use crate::helm::record::{self, ApplyMethod, DEFAULT_CAP, Record, RecordError, Status};
+use crate::helm::release::{self, Appearance, Assembled, Head, Payload};
 use crate::model::ReleaseId;
 
 /// The type of a Secret that holds a record.
@@ -26,17 +29,9 @@ const RECORD_TYPE: &str = "helm.sh/release.v1";
 /// What a directory holds.
 pub struct Directory {
     /// The releases, by namespace and name.
-    pub releases: Vec<Stored>,
+    pub releases: Vec<Assembled>,
     /// What is not served, and why.
     pub unreadable: Vec<UnreadableError>,
-}
-
-/// A release of a directory, as if it were its latest record.
-pub struct Stored {
-    /// The folder and the file that hold it.
-    pub id: ReleaseId,
-    /// What it declares.
-    pub record: Record,
 }
 
 /// What a file holds.
@@ -108,16 +103,17 @@ pub enum ReadError {
     },
 }
 
-/// Reads every `NAMESPACE/RELEASE.yaml` below `path`. Names that begin with a
-/// dot are passed over: a mounted ConfigMap has such folders of its own.
+/// Reads every `NAMESPACE/RELEASE.yaml` below `path`; `catalog` knows the kinds
+/// that they declare. Names that begin with a dot are passed over: a mounted
+/// ConfigMap has such folders of its own.
 ///
 /// # Errors
 /// When the directory itself cannot be listed.
-pub fn load(path: &Path) -> Result<Directory, DirectoryError> {
+pub fn load(path: &Path, catalog: &Catalog) -> Result<Directory, DirectoryError> {
     let failed = |source| DirectoryError { path: path.to_owned(), source };
     let mut directory = Directory { releases: Vec::new(), unreadable: Vec::new() };
     for folder in entries(path).map_err(failed)? {
-        directory.take_folder(folder);
+        directory.take_folder(folder, catalog);
     }
     Ok(directory)
 }
@@ -134,6 +130,25 @@ pub fn read(path: &Path) -> Result<Content, ReadError> {
         return Err(ReadError::TooLarge);
     }
     interpret(String::from_utf8(bytes).map_err(|_| ReadError::Utf8)?)
+}
+
+/// The release that a record stands for when it is all that is known of it.
+pub fn assemble(record: Record, catalog: &Catalog) -> Assembled {
+    let id = ReleaseId { namespace: record.namespace.clone(), name: record.name.clone() };
+    // Without the Secret's metadata the record's own times are the best there is.
+    let created = record.last_deployed.unwrap_or(Timestamp::UNIX_EPOCH);
+    let head = Head {
+        secret: record::record_name(&record.name, record.revision),
+        uid: String::new(),
+        resource_version: String::new(),
+        revision: record.revision,
+        status: record.status,
+        created,
+        touched: record.deleted.map_or(created, |deleted| deleted.max(created)),
+        appearance: Appearance::Listed,
+    };
+    let payload = Payload { record: Ok(record) };
+    release::assemble(&id, (&head, &payload), None, None, catalog)
 }
 
 impl Content {
@@ -156,17 +171,17 @@ impl Content {
 }
 
 impl Directory {
-    fn take_folder(&mut self, folder: PathBuf) {
+    fn take_folder(&mut self, folder: PathBuf, catalog: &Catalog) {
         match (name_of(&folder), folder.is_dir()) {
             (Some(namespace), true) if is_dns_label(&namespace) => match entries(&folder) {
-                Ok(files) => files.into_iter().for_each(|file| self.take_file(&namespace, file)),
+                Ok(files) => files.into_iter().for_each(|file| self.take_file(&namespace, file, catalog)),
                 Err(error) => self.refuse(folder, ReadError::Io(error)),
             },
             _ => self.refuse(folder, ReadError::Place),
         }
     }
 
-    fn take_file(&mut self, namespace: &str, file: PathBuf) {
+    fn take_file(&mut self, namespace: &str, file: PathBuf, catalog: &Catalog) {
         let name = name_of(&file).and_then(|name| name.strip_suffix(".yaml").map(str::to_owned));
         let Some(name) = name.filter(|name| !name.is_empty()) else {
             return self.refuse(file, ReadError::Place);
@@ -174,7 +189,7 @@ impl Directory {
         let id = ReleaseId { namespace: namespace.to_owned(), name };
         match read(&file).map(|content| content.into_record(&id)) {
             Ok(record) if record.name == id.name && record.namespace == id.namespace => {
-                self.releases.push(Stored { id, record });
+                self.releases.push(assemble(record, catalog));
             }
             Ok(Record { namespace, name, .. }) => {
                 let found = ReleaseId { namespace, name };

@@ -23,6 +23,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use sha2::{Digest, Sha256};
 
 use crate::config::{Endpoint, RecordDriver};
+use crate::helm::index::DeclaredResource;
 use crate::model::MANAGED_BY;
 
 pub mod keep;
@@ -75,6 +76,13 @@ pub struct Surface<'a> {
     pub record_driver: RecordDriver,
     /// Whether objects without Helm's label are sent as well.
     pub select_all: bool,
+}
+
+impl From<DeclaredResource> for Resource {
+    fn from(declared: DeclaredResource) -> Self {
+        let DeclaredResource { group, version, plural, scale, kind: _ } = declared;
+        Self { group, version, plural, scale }
+    }
 }
 
 /// The configuration for these resources.

@@ -98,13 +98,18 @@ fn a_bad_file_is_named_and_the_rest_is_served() {
     put("Shop/web.yaml", MANIFEST);
     put("web.yaml", MANIFEST);
 
-    let directory = load(root.path()).unwrap();
+    let directory = load(root.path(), &Catalog::with_core()).unwrap();
     let served: Vec<_> = directory
         .releases
         .iter()
-        .map(|stored| format!("{} v{} {}", stored.id, stored.record.revision, stored.record.status))
+        .map(|Assembled { release, .. }| {
+            let objects: Vec<_> = release.objects.keys().map(ToString::to_string).collect();
+            let state = &release.state;
+            format!("{} v{} {}: {}", release.id, state.revision, state.status, objects.join(", "))
+        })
         .collect();
-    assert_eq!(served, ["shop/db v7 deployed", "shop/web v1 deployed"]);
+    let object = "ConfigMap/web in namespace shop";
+    assert_eq!(served, [format!("shop/db v7 deployed: {object}"), format!("shop/web v1 deployed: {object}")]);
     let refused: Vec<_> = directory
         .unreadable
         .iter()
@@ -125,6 +130,15 @@ fn a_bad_file_is_named_and_the_rest_is_served() {
 
 #[test]
 fn a_store_that_is_not_there_is_an_error_that_names_it() {
-    let error = load(Path::new("/nowhere/store")).err().unwrap();
+    let error = load(Path::new("/nowhere/store"), &Catalog::default()).err().unwrap();
     assert_eq!(error.to_string(), "cannot list the releases in /nowhere/store");
+}
+
+#[test]
+fn a_pending_record_is_as_old_as_it_says() {
+    let record = record::decode(payload("shop", "web").as_bytes(), DEFAULT_CAP).unwrap();
+    let release =
+        assemble(Record { status: Status::PendingUpgrade, ..record }, &Catalog::with_core()).release;
+    assert_eq!(release.state.touched, "2026-01-02T03:04:05Z".parse().unwrap());
+    assert!(release.invalid.is_none());
 }
