@@ -5,6 +5,7 @@
 //! 2 that the command could not be carried out; then one sentence on standard
 //! error says what failed and what to do. No rule is decided here.
 
+mod check;
 mod manifests;
 mod serve;
 mod uninstall;
@@ -27,6 +28,8 @@ pub struct Cli {
 enum Command {
     /// Serve the webhook and run the loop
     Serve(Box<serve::Args>),
+    /// Judge one AdmissionReview by one release, offline; exit 1 when it is refused
+    Check(check::Args),
     /// Print the manifests that install Kubemoor
     Manifests(manifests::Args),
     /// Withdraw the webhooks from the cluster
@@ -40,6 +43,8 @@ enum Command {
 enum Outcome {
     /// All is well.
     Clean,
+    /// Something was found: a refusal.
+    Found,
 }
 
 /// Parses the process's arguments, carries the command out and returns its
@@ -47,9 +52,9 @@ enum Outcome {
 pub fn run() -> ExitCode {
     match Cli::parse().command.carry_out() {
         Ok(Outcome::Clean) => ExitCode::SUCCESS,
+        Ok(Outcome::Found) => ExitCode::from(1),
         Err(error) => {
-            // There is nowhere left to report a broken standard error to.
-            let _ = writeln!(io::stderr(), "kubemoor: {error:#}");
+            warn(&format!("{error:#}"));
             ExitCode::from(2)
         }
     }
@@ -59,6 +64,7 @@ impl Command {
     fn carry_out(self) -> anyhow::Result<Outcome> {
         match self {
             Self::Serve(args) => serve::run(*args),
+            Self::Check(args) => check::run(args),
             Self::Manifests(args) => manifests::run(args),
             Self::Uninstall(args) => uninstall::run(args),
             Self::Version => print(concat!("kubemoor ", env!("CARGO_PKG_VERSION"), "\n")),
@@ -75,6 +81,12 @@ fn print(text: &str) -> anyhow::Result<Outcome> {
         }
         _ => Ok(Outcome::Clean),
     }
+}
+
+/// Says a sentence on standard error.
+fn warn(sentence: &str) {
+    // There is nowhere left to report a broken standard error to.
+    let _ = writeln!(io::stderr(), "kubemoor: {sentence}");
 }
 
 #[cfg(test)]

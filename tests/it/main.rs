@@ -5,3 +5,4 @@
 #![allow(clippy::indexing_slicing, clippy::string_slice)]
 
 mod architecture;
+mod check;
