@@ -1,1 +1,27 @@
-//! Work in progress.
+//! Every call to the API server, and what is kept of its answers. No decision.
+//!
+//! Entry points: [`client::connect`], then [`kinds::Kinds`] (which kinds the
+//! cluster serves and how their fields compare), [`releases::Releases`] (the
+//! index of what releases declare, fed by [`records`]), [`objects::Objects`]
+//! (single objects), [`arbiter::Arbiter`] (dry runs).
+//!
+//! Invariants: a failed or slow API server costs an answer, never a panic and
+//! never the last good state. What the cluster holds is untrusted: every body
+//! has a size cap, one bad object never ends a watch. Must not judge an edit,
+//! know AdmissionReview, or put a Secret's values into a log or an error.
+
+mod call;
+mod queue;
+mod records;
+mod resource;
+mod watch;
+
+pub mod client;
+pub mod identity;
+pub mod objects;
+
+
+pub use call::CallError;
+pub use queue::Changes;
+pub use resource::Resource;
+pub use watch::Event;
