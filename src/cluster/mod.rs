@@ -11,13 +11,16 @@
 //! know AdmissionReview, or put a Secret's values into a log or an error.
 
 mod call;
+mod discovery;
 mod queue;
 mod records;
 mod resource;
+mod schemas;
 mod watch;
 
 pub mod client;
 pub mod identity;
+pub mod kinds;
 pub mod objects;
 
 
