@@ -75,8 +75,10 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Connection, ConnectErr
 }
 
 async fn from_file(path: &Path) -> Result<Config, ConnectError> {
-    let failed =
-        |error: kube::config::KubeconfigError| ConnectError::Kubeconfig { path: path.to_owned(), reason: causes_of(&error) };
+    let failed = |error: kube::config::KubeconfigError| ConnectError::Kubeconfig {
+        path: path.to_owned(),
+        reason: causes_of(&error),
+    };
     let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)
 }

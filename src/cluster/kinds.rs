@@ -43,7 +43,9 @@ pub struct Kinds {
     current: ArcSwap<Snapshot>,
     /// Held while something is read, so that nothing is read twice.
     reading: Mutex<Reading>,
-    learned: Announcer<Learned>,
+    /// Kinds that releases declare and of which not all is known yet.
+    owed: parking_lot::Mutex<HashSet<Gvk>>,
+    learned: Announcer<Gvk>,
     owing: Notify,
 }
 
@@ -53,15 +55,9 @@ pub(super) struct Snapshot {
     /// Grows with every change.
     pub(super) generation: u64,
     pub(super) catalog: Arc<Catalog>,
-    /// Kinds of which the API server has told all that it knows.
-    settled: HashSet<Gvk>,
-}
-
-/// A kind whose types became known, or changed, with a generation of the catalog.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Learned {
-    pub(super) gvk: Gvk,
-    pub(super) generation: u64,
+    /// Kinds of which the API server has told all that it knows, with the
+    /// generation in which it did.
+    settled: HashMap<Gvk, u64>,
 }
 
 struct Reading {
@@ -69,14 +65,11 @@ struct Reading {
     documents: Option<Documents>,
     /// By name, the generation whose types are in the catalog.
     customs: HashMap<String, i64>,
-    /// Kinds that releases declare and of which not all is known yet.
-    owed: HashSet<Gvk>,
 }
 
 struct Draft {
     catalog: Catalog,
-    settled: HashSet<Gvk>,
-    learned: Vec<Gvk>,
+    learned: HashSet<Gvk>,
 }
 
 impl Kinds {
@@ -87,17 +80,13 @@ impl Kinds {
     pub async fn read(client: kube::Client) -> Result<Arc<Self>, CallError> {
         let mut catalog = Catalog::with_core();
         add(&mut catalog, discover(&client).await?);
-        let snapshot = Snapshot { generation: 0, catalog: Arc::new(catalog), settled: HashSet::new() };
-        let reading = Reading {
-            discovered: Instant::now(),
-            documents: None,
-            customs: HashMap::new(),
-            owed: HashSet::new(),
-        };
+        let snapshot = Snapshot { generation: 0, catalog: Arc::new(catalog), settled: HashMap::new() };
+        let reading = Reading { discovered: Instant::now(), documents: None, customs: HashMap::new() };
         Ok(Arc::new(Self {
             client,
             current: ArcSwap::from_pointee(snapshot),
             reading: Mutex::new(reading),
+            owed: parking_lot::Mutex::default(),
             learned: Announcer::default(),
             owing: Notify::new(),
         }))
@@ -140,30 +129,38 @@ impl Kinds {
     }
 
     /// Tells of every kind whose types become known or change from now on.
-    pub(super) fn changes(&self) -> Changes<Learned> {
+    pub(super) fn changes(&self) -> Changes<Gvk> {
         self.learned.subscribe([])
+    }
+
+    /// Has `kinds` learned soon.
+    pub(super) fn owe(&self, kinds: impl IntoIterator<Item = Gvk>) {
+        let snapshot = self.snapshot();
+        let mut owed = self.owed.lock();
+        let before = owed.len();
+        owed.extend(kinds.into_iter().filter(|gvk| !snapshot.is_settled(gvk)));
+        if owed.len() > before {
+            self.owing.notify_one();
+        }
     }
 
     /// Reads what the API server knows of `kinds` and has not told yet. What
     /// cannot be learned now is tried again in the background.
     pub(super) async fn learn(&self, kinds: impl IntoIterator<Item = Gvk>) {
+        let kinds: Vec<Gvk> = kinds.into_iter().collect();
+        // Owed until learned, also when this call is given up half-way.
+        self.owe(kinds.iter().cloned());
         let mut reading = self.reading.lock().await;
         let snapshot = self.snapshot();
         let wanted: HashSet<Gvk> = kinds.into_iter().filter(|gvk| !snapshot.is_settled(gvk)).collect();
         if wanted.is_empty() {
             return;
         }
-        // Owed until learned, also when this call is given up half-way.
-        let owed = reading.owed.len();
-        reading.owed.extend(wanted.iter().cloned());
-        if reading.owed.len() > owed {
-            self.owing.notify_one();
-        }
         let mut draft = Draft::of(&snapshot);
         if let Err(error) = self.learn_into(&mut draft, &mut reading, wanted).await {
             tracing::warn!(%error, "the types of some kinds cannot be read; built-in ones serve meanwhile");
         }
-        self.publish(draft, &mut reading);
+        self.publish(draft);
     }
 
     async fn learn_into(
@@ -173,7 +170,9 @@ impl Kinds {
         wanted: HashSet<Gvk>,
     ) -> Result<(), TypesError> {
         let is_known = |catalog: &Catalog, gvk: &Gvk| catalog.facts(&gvk.group, &gvk.kind).is_some();
-        if !wanted.iter().all(|gvk| is_known(&draft.catalog, gvk)) && reading.discovered.elapsed() > REDISCOVERY {
+        if !wanted.iter().all(|gvk| is_known(&draft.catalog, gvk))
+            && reading.discovered.elapsed() > REDISCOVERY
+        {
             reading.discovered = Instant::now();
             reading.documents = None;
             add(&mut draft.catalog, discover(&self.client).await?);
@@ -189,7 +188,7 @@ impl Kinds {
             {
                 reading.customs.insert(format!("{plural}.{}", gvk.group), custom.generation);
                 draft.add_custom(custom);
-                draft.settle(gvk);
+                draft.learned.insert(gvk);
             } else {
                 documented.insert(gvk.clone(), Gvk { version, ..gvk });
             }
@@ -202,18 +201,21 @@ impl Kinds {
             for (gvk, schema) in documents.of(&self.client, documented.values().cloned().collect()).await? {
                 draft.catalog.insert_schema(gvk, schema);
             }
-            documented.into_keys().for_each(|gvk| draft.settle(gvk));
+            draft.learned.extend(documented.into_keys());
         }
         Ok(())
     }
 
-    fn publish(&self, draft: Draft, reading: &mut Reading) {
-        let generation = self.current.load().generation + 1;
-        let Draft { catalog, settled, learned } = draft;
-        self.current.store(Arc::new(Snapshot { generation, catalog: Arc::new(catalog), settled }));
-        for gvk in learned {
-            reading.owed.remove(&gvk);
-            self.learned.announce(&Learned { gvk, generation });
+    /// The caller holds `reading`.
+    fn publish(&self, draft: Draft) {
+        let before = self.snapshot();
+        let generation = before.generation + 1;
+        let mut settled = before.settled.clone();
+        settled.extend(draft.learned.iter().map(|gvk| (gvk.clone(), generation)));
+        self.current.store(Arc::new(Snapshot { generation, catalog: Arc::new(draft.catalog), settled }));
+        for gvk in draft.learned {
+            self.owed.lock().remove(&gvk);
+            self.learned.announce(&gvk);
         }
     }
 
@@ -266,10 +268,12 @@ impl Kinds {
     /// declare their kinds.
     async fn refresh(&self, names: HashSet<String>) {
         let mut reading = self.reading.lock().await;
-        let mut draft = Draft::of(&self.snapshot());
+        let snapshot = self.snapshot();
+        let owed = self.owed.lock().clone();
+        let mut draft = Draft::of(&snapshot);
         for name in names {
             let Some((plural, group)) = name.split_once('.') else { continue };
-            if !reading.customs.contains_key(&name) && !reading.owed.iter().any(|gvk| gvk.group == group) {
+            if !reading.customs.contains_key(&name) && !owed.iter().any(|gvk| gvk.group == group) {
                 continue;
             }
             match schemas::crd(&self.client, plural, group).await {
@@ -277,10 +281,8 @@ impl Kinds {
                     let (kind, generation) = (custom.facts.kind.clone(), custom.generation);
                     draft.add_custom(custom);
                     let of_kind = |gvk: &&Gvk| gvk.group == group && gvk.kind == kind;
-                    let declared = draft.settled.iter().chain(&reading.owed).filter(of_kind).cloned();
-                    for gvk in declared.collect::<Vec<_>>() {
-                        draft.settle(gvk);
-                    }
+                    let declared = snapshot.settled.keys().chain(&owed).filter(of_kind).cloned();
+                    draft.learned.extend(declared);
                     reading.customs.insert(name, generation);
                 }
                 Ok(_) => {}
@@ -290,31 +292,36 @@ impl Kinds {
             }
         }
         if !draft.learned.is_empty() {
-            self.publish(draft, &mut reading);
+            self.publish(draft);
         }
     }
 
     /// Tries again to learn what is owed. Whether anything still is.
     async fn retry(&self) -> bool {
-        let owed: Vec<Gvk> = self.reading.lock().await.owed.iter().cloned().collect();
+        let owed = self.owed.lock().clone();
         if owed.is_empty() {
             return false;
         }
         self.learn(owed).await;
-        !self.reading.lock().await.owed.is_empty()
+        !self.owed.lock().is_empty()
     }
 }
 
 impl Snapshot {
     /// Whether the API server has told all that it knows of a kind.
     pub(super) fn is_settled(&self, gvk: &Gvk) -> bool {
-        self.settled.contains(gvk)
+        self.settled.contains_key(gvk)
+    }
+
+    /// Whether the types of a kind became known, or changed, after `generation`.
+    pub(super) fn is_newer(&self, gvk: &Gvk, generation: u64) -> bool {
+        self.settled.get(gvk).is_some_and(|settled| *settled > generation)
     }
 }
 
 impl Draft {
     fn of(snapshot: &Snapshot) -> Self {
-        Self { catalog: (*snapshot.catalog).clone(), settled: snapshot.settled.clone(), learned: Vec::new() }
+        Self { catalog: (*snapshot.catalog).clone(), learned: HashSet::new() }
     }
 
     fn add_custom(&mut self, custom: Custom) {
@@ -322,11 +329,6 @@ impl Draft {
         for (gvk, schema) in custom.types {
             self.catalog.insert_schema(gvk, schema);
         }
-    }
-
-    fn settle(&mut self, gvk: Gvk) {
-        self.settled.insert(gvk.clone());
-        self.learned.push(gvk);
     }
 }
 

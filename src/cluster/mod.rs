@@ -12,17 +12,19 @@
 
 mod call;
 mod discovery;
+mod payloads;
 mod queue;
 mod records;
 mod resource;
 mod schemas;
 mod watch;
 
+pub mod arbiter;
 pub mod client;
 pub mod identity;
 pub mod kinds;
 pub mod objects;
-
+pub mod releases;
 
 pub use call::CallError;
 pub use queue::Changes;

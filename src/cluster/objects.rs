@@ -255,7 +255,9 @@ impl Sighting {
             .managed_fields
             .unwrap_or_default()
             .into_iter()
-            .filter(|entry| entry.owns_release_name() && entry.subresource.as_deref().unwrap_or_default().is_empty())
+            .filter(|entry| {
+                entry.owns_release_name() && entry.subresource.as_deref().unwrap_or_default().is_empty()
+            })
             .filter_map(|entry| {
                 Some(Manager { applies: entry.operation.as_deref() == Some("Apply"), name: entry.manager? })
             })

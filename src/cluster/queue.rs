@@ -113,7 +113,10 @@ mod tests {
         let changes = announcer.subscribe(["web", "db"]);
         announcer.announce(&"web");
         announcer.announce(&"cache");
-        assert_eq!([changes.next().await, changes.next().await, changes.next().await], ["web", "db", "cache"]);
+        assert_eq!(
+            [changes.next().await, changes.next().await, changes.next().await],
+            ["web", "db", "cache"]
+        );
         assert!(changes.is_empty());
     }
 

@@ -6,7 +6,7 @@
 //! back by an event of the lagging watch; a record that is not what Helm writes
 //! costs a warning and nothing else. Pure state: no I/O.
 
-use std::collections::{HashMap, hash_map};
+use std::collections::{HashMap, HashSet, hash_map};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -16,14 +16,15 @@ use tokio::time::Instant;
 use super::resource::Meta;
 use super::watch::parse_version;
 use crate::helm::record::{Status, parse_record_name};
-use crate::helm::release::Head;
+use crate::helm::release::{Appearance, Head};
 use crate::model::ReleaseId;
 
 /// One record as its metadata tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) head: Head,
-    /// In what its labels contradict its name. Its payload is not looked at.
+    /// In what its labels contradict its name. What is flawed has no status, so
+    /// that its payload disagrees too.
     pub(super) flaw: Option<Arc<str>>,
 }
 
@@ -33,6 +34,12 @@ pub(super) enum Stray {
     /// The name is not one that Helm gives.
     #[error("its name is not `sh.helm.release.v1.NAME.vREVISION`")]
     Name,
+    /// Helm looks records up by this label and does not find it.
+    #[error("its label `name` is {label:?}, so Helm does not find it")]
+    Label {
+        /// The label's value.
+        label: String,
+    },
     /// It lies in no namespace.
     #[error("it lies in no namespace")]
     Namespace,
@@ -42,6 +49,8 @@ pub(super) enum Stray {
 #[derive(Default)]
 pub(super) struct Records {
     releases: HashMap<ReleaseId, Entry>,
+    /// The namespaces (`None`: all) that were listed in full at least once.
+    listed: HashSet<Option<String>>,
 }
 
 #[derive(Default)]
@@ -70,26 +79,35 @@ pub(super) fn read(meta: Meta) -> Result<(ReleaseId, Known), Stray> {
     let (name, revision) = parse_record_name(&meta.name).ok_or(Stray::Name)?;
     let labels = meta.labels.unwrap_or_default();
     let label = |key: &str| labels.get(key).map(String::as_str).unwrap_or_default();
-    let expected = [("name", name.as_str()), ("version", &revision.to_string())];
-    let flaw = match expected.into_iter().find(|(key, value)| label(key) != *value) {
-        Some((key, value)) => Some(format!("its label `{key}` says {:?}, its name {value:?}", label(key))),
-        None if label("status").is_empty() => Some("it has no label `status`".to_owned()),
-        None => None,
+    if label("name") != name {
+        return Err(Stray::Label { label: label("name").to_owned() });
+    }
+    let flaw = if label("version") != revision.to_string() {
+        Some(format!("its label `version` says {:?}, its name {revision}", label("version")))
+    } else if label("status").is_empty() {
+        Some("it has no label `status`".to_owned())
+    } else {
+        None
     };
     let created = meta.creation_timestamp.unwrap_or(Timestamp::UNIX_EPOCH);
     let touches = meta.managed_fields.unwrap_or_default();
+    let status = match flaw {
+        Some(_) => Status::Unknown,
+        None => Status::from_str(label("status")).unwrap_or(Status::Unknown),
+    };
     let head = Head {
         secret: meta.name,
         uid: meta.uid,
         resource_version: meta.resource_version,
         revision,
-        status: match flaw {
-            // What contradicts itself authorises nothing.
-            Some(_) => Status::Unknown,
-            None => Status::from_str(label("status")).unwrap_or(Status::Unknown),
-        },
+        status,
         created,
-        touched: touches.iter().filter_map(|entry| entry.time).max().map_or(created, |time| time.max(created)),
+        touched: touches
+            .iter()
+            .filter_map(|entry| entry.time)
+            .max()
+            .map_or(created, |time| time.max(created)),
+        appearance: Appearance::Seen(status),
     };
     Ok((ReleaseId { namespace, name }, Known { head, flaw: flaw.map(Arc::from) }))
 }
@@ -108,7 +126,7 @@ impl Records {
     /// Takes in an event of the watch: the record is there. Whether that is news.
     pub(super) fn apply(&mut self, release: ReleaseId, known: Known) -> bool {
         let entry = self.releases.entry(release).or_default();
-        !entry.covers(&known.head.resource_version) && entry.put(known)
+        if entry.covers(&known.head.resource_version) { entry.look_back(&known) } else { entry.put(known) }
     }
 
     /// Takes in what a read of a single record returned. Whether that is news.
@@ -136,43 +154,54 @@ impl Records {
 
     /// Takes in a fresh look that began at `began`: these are all records of
     /// `release` at the API server's version `at`. Whether that is news.
-    pub(super) fn look(&mut self, release: &ReleaseId, records: Vec<Known>, at: &str, began: Instant) -> bool {
-        let records = sorted(records);
+    pub(super) fn look(
+        &mut self,
+        release: &ReleaseId,
+        records: Vec<Known>,
+        at: &str,
+        began: Instant,
+    ) -> bool {
         if records.is_empty() {
             return self.releases.remove(release).is_some();
         }
+        let is_first = !self.is_listed(&release.namespace);
         let entry = self.releases.entry(release.clone()).or_default();
         entry.as_of = parse_version(at);
         entry.looked = Some(began);
-        let changed = entry.records != records;
-        entry.records = records;
-        changed
+        entry.set(records, is_first)
+    }
+
+    fn is_listed(&self, namespace: &str) -> bool {
+        self.listed.contains(&None) || self.listed.contains(&Some(namespace.to_owned()))
     }
 
     /// Takes in a full listing of `namespace` (`None`: of all). The releases
     /// about which it has news.
     pub(super) fn replace(&mut self, namespace: Option<&str>, listing: Listing) -> Vec<ReleaseId> {
         let Listing { mut releases, began } = listing;
+        let is_first = self.listed.insert(namespace.map(str::to_owned));
         let mut changed = Vec::new();
         self.releases.retain(|id, entry| {
             if namespace.is_some_and(|namespace| namespace != id.namespace) {
                 return true;
             }
-            let listed = releases.remove(id).map(sorted).unwrap_or_default();
+            let listed = releases.remove(id).unwrap_or_default();
             if entry.looked.is_some_and(|looked| looked > began) {
                 return true;
             }
-            if entry.records != listed {
-                changed.push(id.clone());
-            }
             // The listing may be of an older state than the look: a restored
             // etcd. What was known of versions counts no more.
-            *entry = Entry { records: listed, as_of: None, looked: None };
+            (entry.as_of, entry.looked) = (None, None);
+            if entry.set(listed, is_first) {
+                changed.push(id.clone());
+            }
             !entry.records.is_empty()
         });
         for (id, records) in releases {
+            let mut entry = Entry::default();
+            entry.set(records, is_first);
             changed.push(id.clone());
-            self.releases.insert(id, Entry { records: sorted(records), ..Entry::default() });
+            self.releases.insert(id, entry);
         }
         changed
     }
@@ -199,27 +228,55 @@ impl Entry {
         matches!((self.as_of, parse_version(version)), (Some(as_of), Some(version)) if version <= as_of)
     }
 
+    /// Puts all records in, in place of the ones before. Whether that is news.
+    fn set(&mut self, mut records: Vec<Known>, is_first: bool) -> bool {
+        records.sort_by_key(|known| known.head.revision);
+        records.shrink_to_fit();
+        for known in &mut records {
+            let before = self.records.iter().find(|before| before.head.uid == known.head.uid);
+            match before {
+                Some(before) => known.head.appearance = before.head.appearance,
+                None if is_first => known.head.appearance = Appearance::Listed,
+                None => {}
+            }
+        }
+        let changed = self.records != records;
+        self.records = records;
+        changed
+    }
+
+    /// Takes in an older state of a record than the one that is known: it may
+    /// tell that the record was an operation's when it appeared.
+    fn look_back(&mut self, older: &Known) -> bool {
+        let known = self.records.iter_mut().find(|known| known.head.uid == older.head.uid);
+        let Some(known) = known.filter(|_| older.head.status.is_pending()) else { return false };
+        let appeared = matches!(known.head.appearance, Appearance::Seen(status) if !status.is_pending());
+        if appeared {
+            known.head.appearance = older.head.appearance;
+        }
+        appeared
+    }
+
     /// Puts a record in, unless a newer state of the same record is there.
-    fn put(&mut self, known: Known) -> bool {
-        let Some(present) = self.records.iter_mut().find(|present| present.head.secret == known.head.secret) else {
+    fn put(&mut self, mut known: Known) -> bool {
+        let Some(present) = self.records.iter_mut().find(|present| present.head.secret == known.head.secret)
+        else {
             self.records.push(known);
             self.records.sort_by_key(|known| known.head.revision);
             return true;
         };
-        let versions = (parse_version(&present.head.resource_version), parse_version(&known.head.resource_version));
-        let older = matches!(versions, (Some(present), Some(offered)) if offered < present);
-        if *present == known || (present.head.uid == known.head.uid && older) {
-            return false;
+        if present.head.uid == known.head.uid {
+            let versions =
+                (parse_version(&present.head.resource_version), parse_version(&known.head.resource_version));
+            if matches!(versions, (Some(present), Some(offered)) if offered < present) {
+                return self.look_back(&known);
+            }
+            known.head.appearance = present.head.appearance;
         }
+        let changed = *present != known;
         *present = known;
-        true
+        changed
     }
-}
-
-fn sorted(mut records: Vec<Known>) -> Vec<Known> {
-    records.sort_by_key(|known| known.head.revision);
-    records.shrink_to_fit();
-    records
 }
 
 #[cfg(test)]

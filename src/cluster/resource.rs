@@ -98,6 +98,11 @@ impl Resource {
         }
     }
 
+    /// The `apiVersion` of the objects, such as `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
     /// Whether the objects are Secrets, whose values no message may quote.
     pub(super) fn is_secret(&self) -> bool {
         self.group.is_empty() && self.plural == "secrets"

@@ -55,7 +55,9 @@ impl Documents {
     /// Asks the API server what it has.
     pub(super) async fn find(client: &kube::Client) -> Result<Self, CallError> {
         match call::fetch::<Index>(client, call::get("/openapi/v3")?, PATIENCE).await {
-            Ok(index) => Ok(Self::V3(index.paths.into_iter().map(|(path, entry)| (path, entry.url)).collect())),
+            Ok(index) => {
+                Ok(Self::V3(index.paths.into_iter().map(|(path, entry)| (path, entry.url)).collect()))
+            }
             Err(error) if error.is_not_found() || error.is_forbidden() => Ok(Self::V2),
             Err(error) => Err(error),
         }
@@ -80,14 +82,21 @@ impl Documents {
         for url in urls {
             let document = call::send(client, call::get(url)?, BODY_CAP, PATIENCE).await?;
             let (wanted, is_v2) = (wanted.clone(), matches!(self, Self::V2));
-            types.extend(reduce(move || {
-                let core = embedded::core();
-                let wanted = |gvk: &Gvk| wanted.contains(gvk) || core.facts(&gvk.group, &gvk.kind).is_some();
-                let mut reduction = Reduction::default();
-                if is_v2 { reduction.add_v2(&document, &wanted) } else { reduction.add_v3(&document, &wanted) }?;
-                Ok(reduction.finish())
-            })
-            .await?);
+            types.extend(
+                reduce(move || {
+                    let core = embedded::core();
+                    let wanted =
+                        |gvk: &Gvk| wanted.contains(gvk) || core.facts(&gvk.group, &gvk.kind).is_some();
+                    let mut reduction = Reduction::default();
+                    if is_v2 {
+                        reduction.add_v2(&document, &wanted)
+                    } else {
+                        reduction.add_v3(&document, &wanted)
+                    }?;
+                    Ok(reduction.finish())
+                })
+                .await?,
+            );
         }
         Ok(types)
     }
@@ -128,5 +137,9 @@ async fn reduce(
 }
 
 fn place(gvk: &Gvk) -> String {
-    if gvk.group.is_empty() { format!("api/{}", gvk.version) } else { format!("apis/{}/{}", gvk.group, gvk.version) }
+    if gvk.group.is_empty() {
+        format!("api/{}", gvk.version)
+    } else {
+        format!("apis/{}/{}", gvk.group, gvk.version)
+    }
 }

@@ -165,7 +165,8 @@ impl MetadataWatch {
                     return Ok(Some(Event::Synced));
                 }
                 let after = listing.next.clone();
-                let page = self.list(PAGE, after.as_deref()).await.inspect_err(|_| self.state = State::Fresh)?;
+                let page =
+                    self.list(PAGE, after.as_deref()).await.inspect_err(|_| self.state = State::Fresh)?;
                 self.state = State::Listing(Listing {
                     page: page.items.unwrap_or_default().into_iter().map(|item| item.metadata).collect(),
                     next: page.metadata.r#continue.filter(|token| !token.is_empty()),

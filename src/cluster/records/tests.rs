@@ -42,11 +42,9 @@ fn metadata_tells_release_revision_status_and_the_last_touch() {
 #[test]
 fn labels_that_contradict_the_name_are_a_flaw_and_authorise_nothing() {
     let cases = [
-        (json!({"name": "db", "version": "3", "status": "pending-upgrade"}), "`name`"),
         (json!({"name": "web", "version": "4", "status": "pending-upgrade"}), "`version`"),
         (json!({"name": "web", "version": "x", "status": "pending-upgrade"}), "`version`"),
         (json!({"name": "web", "version": "3"}), "`status`"),
-        (json!(null), "`name`"),
     ];
     for (labels, named) in cases {
         let (_, known) = read(meta("sh.helm.release.v1.web.v3", "1", labels.clone())).unwrap();
@@ -59,6 +57,10 @@ fn labels_that_contradict_the_name_are_a_flaw_and_authorise_nothing() {
 fn a_name_that_helm_does_not_give_is_a_stray() {
     for name in ["web", "sh.helm.release.v1.web", "sh.helm.release.v1.web.v0", "sh.helm.release.v1.web.vx"] {
         assert_eq!(read(meta(name, "1", json!({"name": "web"}))).unwrap_err(), Stray::Name, "{name}");
+    }
+    for labels in [json!({"name": "db", "version": "3", "status": "deployed"}), json!(null)] {
+        let error = read(meta("sh.helm.release.v1.web.v3", "1", labels.clone())).unwrap_err();
+        assert!(matches!(error, Stray::Label { .. }), "{labels}");
     }
 }
 
@@ -79,7 +81,12 @@ fn events_come_and_go() {
 fn a_lagging_watch_takes_nothing_back_that_a_look_has_seen() {
     let mut records = Records::default();
     records.apply(web(), record(1, "deployed", 10));
-    assert!(records.look(&web(), vec![record(2, "pending-upgrade", 30), record(1, "deployed", 10)], "35", Instant::now()));
+    assert!(records.look(
+        &web(),
+        vec![record(2, "pending-upgrade", 30), record(1, "deployed", 10)],
+        "35",
+        Instant::now()
+    ));
     assert!(!records.apply(web(), record(2, "deployed", 25)));
     assert!(!records.delete(&web(), "sh.helm.release.v1.web.v2", UID, "34"));
     assert_eq!(revisions(&records), [(1, Status::Deployed), (2, Status::PendingUpgrade)]);
@@ -121,7 +128,10 @@ fn a_listing_after_a_restore_forgets_the_versions_of_the_time_before() {
     let mut listing = Listing::new(Instant::now() + Duration::from_secs(1));
     listing.add(web(), record(1, "deployed", 10));
     assert_eq!(records.replace(None, listing), [web()]);
-    assert!(records.apply(web(), record(2, "pending-upgrade", 16)), "an event below the old look counts again");
+    assert!(
+        records.apply(web(), record(2, "pending-upgrade", 16)),
+        "an event below the old look counts again"
+    );
 }
 
 #[test]
@@ -139,9 +149,51 @@ fn a_listing_that_began_before_a_look_does_not_undo_it() {
 fn an_older_answer_about_the_same_record_is_no_news() {
     let mut records = Records::default();
     assert!(records.refine(web(), record(1, "deployed", 20)));
-    assert!(!records.refine(web(), record(1, "pending-install", 19)));
+    assert!(!records.refine(web(), record(1, "failed", 19)));
     assert_eq!(revisions(&records), [(1, Status::Deployed)]);
     let mut reborn = record(1, "pending-install", 19);
     reborn.head.uid = "another".to_owned();
     assert!(records.refine(web(), reborn), "another object of that name");
+}
+
+fn appearances(records: &Records) -> Vec<Appearance> {
+    records.of(&web()).iter().map(|known| known.head.appearance).collect()
+}
+
+#[test]
+fn what_the_first_listing_names_was_there_before() {
+    let mut records = Records::default();
+    let mut listing = Listing::new(Instant::now());
+    listing.add(web(), record(1, "deployed", 10));
+    records.replace(None, listing);
+    assert_eq!(appearances(&records), [Appearance::Listed]);
+    records.apply(web(), record(1, "superseded", 20));
+    assert_eq!(appearances(&records), [Appearance::Listed], "a change is no appearance");
+    let mut reborn = record(1, "deployed", 30);
+    reborn.head.uid = "another".to_owned();
+    let mut listing = Listing::new(Instant::now());
+    listing.add(web(), reborn);
+    records.replace(None, listing);
+    assert_eq!(appearances(&records), [Appearance::Seen(Status::Deployed)]);
+}
+
+#[test]
+fn a_record_appears_with_its_first_status() {
+    let mut records = Records::default();
+    records.replace(None, Listing::new(Instant::now()));
+    records.apply(web(), record(1, "pending-install", 10));
+    records.apply(web(), record(1, "deployed", 11));
+    assert_eq!(appearances(&records), [Appearance::Seen(Status::PendingInstall)]);
+}
+
+#[test]
+fn a_look_that_overtakes_the_watch_still_learns_how_the_record_appeared() {
+    let mut records = Records::default();
+    records.replace(None, Listing::new(Instant::now()));
+    records.look(&web(), vec![record(1, "deployed", 11)], "15", Instant::now());
+    assert_eq!(appearances(&records), [Appearance::Seen(Status::Deployed)]);
+    assert!(records.apply(web(), record(1, "pending-install", 10)));
+    assert!(!records.apply(web(), record(1, "deployed", 11)));
+    assert_eq!(appearances(&records), [Appearance::Seen(Status::PendingInstall)]);
+    assert_eq!(revisions(&records), [(1, Status::Deployed)]);
 }
