@@ -87,7 +87,7 @@ pub enum LookError {
         /// The release.
         release: ReleaseId,
         /// What the API server said.
-        reason: CallError,
+        reason: Box<CallError>,
     },
     /// The records changed faster than they could be read.
     #[error("the records of release {release} change faster than they can be read")]
@@ -193,9 +193,7 @@ impl Releases {
         self.metrics.looked(match &outcome {
             Ok(false) => Look::Unchanged,
             Ok(true) => Look::Changed,
-            Err(LookError::Late { .. } | LookError::Call { reason: CallError::Late { .. }, .. }) => {
-                Look::TimedOut
-            }
+            Err(LookError::Late { .. }) => Look::TimedOut,
             Err(_) => Look::Failed,
         });
         outcome
@@ -221,7 +219,7 @@ impl Releases {
 
     async fn look(&self, release: &ReleaseId, began: Instant, within: Duration) -> Result<bool, LookError> {
         let looked = self.payloads.look(release, within).await;
-        let looked = looked.map_err(|reason| LookError::Call { release: release.clone(), reason })?;
+        let looked = looked.map_err(|reason| LookError::called(release, reason))?;
         self.records.lock().look(release, looked.records, &looked.version, began);
         self.settle(release, settle::Care::Soon).await
     }
@@ -245,6 +243,15 @@ impl Releases {
     fn pass<'r>(&'r self, release: &'r ReleaseId) -> Pass<'r> {
         let gate = self.gates.lock().entry(release.clone()).or_default().clone();
         Pass { releases: self, release, gate }
+    }
+}
+
+impl LookError {
+    fn called(release: &ReleaseId, reason: CallError) -> Self {
+        match reason {
+            CallError::Late { within } => Self::Late { release: release.clone(), within },
+            reason => Self::Call { release: release.clone(), reason: Box::new(reason) },
+        }
     }
 }
 

@@ -59,7 +59,7 @@ pub enum DocumentError {
         /// The revision.
         revision: u64,
         /// What the API server said.
-        reason: CallError,
+        reason: Box<CallError>,
     },
 }
 
@@ -75,7 +75,8 @@ impl Releases {
         revision: u64,
         within: Duration,
     ) -> Result<Documents, DocumentError> {
-        let called = |reason| DocumentError::Call { release: release.clone(), revision, reason };
+        let called =
+            |reason| DocumentError::Call { release: release.clone(), revision, reason: Box::new(reason) };
         let reading = timeout(within, self.read_documents(release, revision, within)).await;
         reading.unwrap_or_else(|_| Err(called(CallError::Late { within })))
     }
@@ -86,7 +87,8 @@ impl Releases {
         revision: u64,
         within: Duration,
     ) -> Result<Documents, DocumentError> {
-        let called = |reason| DocumentError::Call { release: release.clone(), revision, reason };
+        let called =
+            |reason| DocumentError::Call { release: release.clone(), revision, reason: Box::new(reason) };
         let none = || DocumentError::NoRecord { release: release.clone(), revision };
         let mut head = self.head(release, revision).ok_or_else(none)?;
         for _ in 0..ATTEMPTS {

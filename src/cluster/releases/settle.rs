@@ -51,7 +51,7 @@ impl Releases {
     }
 
     async fn settle_anew(&self, id: &ReleaseId, care: Care, is_outdated: bool) -> Result<bool, LookError> {
-        let called = |reason| LookError::Call { release: id.clone(), reason };
+        let called = |reason| LookError::called(id, reason);
         for _ in 0..ATTEMPTS {
             let known = self.records.lock().of(id);
             let heads: Vec<Head> = known.iter().map(|known| known.head.clone()).collect();
