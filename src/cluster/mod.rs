@@ -10,7 +10,6 @@
 //! has a size cap, one bad object never ends a watch. Must not judge an edit,
 //! know AdmissionReview, or put a Secret's values into a log or an error.
 
-mod call;
 mod discovery;
 mod payloads;
 mod queue;
@@ -20,13 +19,13 @@ mod schemas;
 mod watch;
 
 pub mod arbiter;
+pub mod call;
 pub mod client;
 pub mod identity;
 pub mod kinds;
 pub mod objects;
 pub mod releases;
 
-pub use call::CallError;
 pub use queue::Changes;
 pub use resource::Resource;
 pub use watch::Event;

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
@@ -153,9 +153,9 @@ impl Releases {
         })
     }
 
-    /// The index. Hold it for no longer than a lookup, and across no `await`.
-    pub fn index(&self) -> RwLockReadGuard<'_, Index> {
-        self.index.read()
+    /// The index. Lock it for no longer than a lookup, and across no `await`.
+    pub fn index(&self) -> &RwLock<Index> {
+        &self.index
     }
 
     /// How far the index can be relied on, now and whenever that changes.
@@ -166,7 +166,7 @@ impl Releases {
     /// Every release of the index, then each one whose place in it changes.
     pub fn changes(&self) -> Changes<ReleaseId> {
         self.announcer
-            .subscribe(self.index().releases().map(|release| release.id.clone()).collect::<Vec<_>>())
+            .subscribe(self.index.read().releases().map(|release| release.id.clone()).collect::<Vec<_>>())
     }
 
     /// How many records there are, and of how many releases.

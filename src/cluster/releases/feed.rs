@@ -164,7 +164,12 @@ impl Releases {
         let is_news = self.health.send_if_modified(|health| !std::mem::replace(&mut health.indexed, true));
         if is_news {
             let (records, releases) = self.count();
-            tracing::info!(releases, records, objects = self.index().objects(), "the releases are indexed");
+            tracing::info!(
+                releases,
+                records,
+                objects = self.index.read().objects(),
+                "the releases are indexed"
+            );
         }
     }
 

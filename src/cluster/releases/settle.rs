@@ -75,7 +75,7 @@ impl Releases {
                 },
             };
             let standing = Standing { latest: latest.clone(), baseline: baseline.cloned(), generation: 0 };
-            let previous = self.index().release(id).cloned();
+            let previous = self.index.read().release(id).cloned();
             let material =
                 Material { id: id.clone(), latest: (latest.clone(), payload), baseline: base, previous };
             return self.take_in(Arc::new(material), &known, standing, care).await.map_err(called);
@@ -122,7 +122,7 @@ impl Releases {
     pub(super) fn outdate_kind(&self, gvk: &Gvk) {
         let current = self.kinds.snapshot();
         let declaring: Vec<ReleaseId> = {
-            let index = self.index();
+            let index = self.index.read();
             let declares = |release: &&Arc<Release>| {
                 release.objects.keys().any(|object| object.kind == gvk.kind && object.group == gvk.group)
             };
