@@ -6,9 +6,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use super::Outcome;
+use crate::cluster::client;
 use crate::webhook::registration::{self, keep};
 
 /// The flags of `kubemoor uninstall`.
@@ -30,18 +30,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 }
 
 async fn withdraw(kubeconfig: Option<&Path>) -> anyhow::Result<bool> {
-    let config = match kubeconfig {
-        Some(path) => {
-            let kubeconfig = Kubeconfig::read_from(path)
-                .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
-            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("cannot use the kubeconfig {}", path.display()))?
-        }
-        None => kube::Config::infer().await.context("there is neither a kubeconfig nor a pod's account")?,
-    };
-    let client = kube::Client::try_from(config).context("cannot set up the connection to the API server")?;
-    Ok(keep::withdraw(&client).await?)
+    let connection = client::connect(kubeconfig).await?;
+    Ok(keep::withdraw(&connection.client).await?)
 }
 
 fn report(found: bool) -> String {

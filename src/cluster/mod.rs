@@ -1,3 +1,32 @@
-//! Work in progress.
+//! Every call to the API server, and what is kept of its answers. No decision.
+//!
+//! Entry points: [`client::connect`], then [`kinds::Kinds`] (which kinds the
+//! cluster serves and how their fields compare), [`releases::Releases`] (the
+//! index of what releases declare, fed by [`records`]), [`objects::Objects`]
+//! (single objects), [`arbiter::Arbiter`] (dry runs).
+//!
+//! Invariants: a failed or slow API server costs an answer, never a panic and
+//! never the last good state. What the cluster holds is untrusted: every body
+//! has a size cap, one bad object never ends a watch. Must not judge an edit,
+//! know AdmissionReview, or put a Secret's values into a log or an error.
 
+mod discovery;
+mod payloads;
+mod queue;
+mod records;
+mod resource;
+mod schemas;
+mod watch;
+
+pub mod arbiter;
+pub mod call;
+pub mod client;
 pub mod directory;
+pub mod identity;
+pub mod kinds;
+pub mod objects;
+pub mod releases;
+
+pub use queue::Changes;
+pub use resource::Resource;
+pub use watch::Event;

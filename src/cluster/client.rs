@@ -1,0 +1,84 @@
+//! The connection to the API server.
+//!
+//! Entry point: [`connect`]. Reads a kubeconfig, or the service account of the
+//! pod; talks to nobody yet.
+
+use std::path::{Path, PathBuf};
+
+use http::HeaderValue;
+use http::header::USER_AGENT;
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use super::call::causes_of;
+use super::identity;
+
+/// A client and what its credentials say of themselves.
+#[derive(Clone)]
+pub struct Connection {
+    /// The client. Cheap to clone.
+    pub client: kube::Client,
+    /// The API server's URL.
+    pub url: String,
+    /// The namespace that the credentials default to: the pod's own in a cluster.
+    pub namespace: String,
+    /// The user name that the bearer token claims; see [`identity::own_name`].
+    pub(super) claimed: Option<String>,
+}
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// A kubeconfig was named and cannot be used.
+    #[error("the kubeconfig {} cannot be used: {reason}", .path.display())]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No kubeconfig was named, none is in the usual places, and this is no pod.
+    #[error("no cluster to talk to: name one with --kubeconfig or KUBECONFIG, or run in a pod ({reason})")]
+    Nowhere {
+        /// What was tried.
+        reason: String,
+    },
+    /// The configuration is readable but makes no client.
+    #[error("no client for {url}: {reason}")]
+    Client {
+        /// The API server's URL.
+        url: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// A client for the current context of the file `kubeconfig`; without one for
+/// `$KUBECONFIG`, `~/.kube/config` or the pod's service account, in that order.
+///
+/// # Errors
+/// When no configuration is found, or it cannot be used.
+pub async fn connect(kubeconfig: Option<&Path>) -> Result<Connection, ConnectError> {
+    let mut config = match kubeconfig {
+        Some(path) => from_file(path).await?,
+        None => Config::infer().await.map_err(|error| ConnectError::Nowhere { reason: causes_of(&error) })?,
+    };
+    let agent = HeaderValue::from_static(concat!("kubemoor/", env!("CARGO_PKG_VERSION")));
+    config.headers.push((USER_AGENT, agent));
+    let url = config.cluster_url.to_string();
+    let namespace = config.default_namespace.clone();
+    let claimed = identity::claimed(&config.auth_info);
+    match kube::Client::try_from(config) {
+        Ok(client) => Ok(Connection { client, url, namespace, claimed }),
+        Err(error) => Err(ConnectError::Client { url, reason: causes_of(&error) }),
+    }
+}
+
+async fn from_file(path: &Path) -> Result<Config, ConnectError> {
+    let failed = |error: kube::config::KubeconfigError| ConnectError::Kubeconfig {
+        path: path.to_owned(),
+        reason: causes_of(&error),
+    };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)
+}

@@ -1,0 +1,312 @@
+//! Single objects of any kind: read, create, apply, delete, watch.
+//!
+//! Entry point: [`Objects`]. Invariant: writes keep to a rate, a delete names
+//! the uid that it means, and no error quotes a Secret's values. Decides
+//! nothing about what is written.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use http::Request;
+use kube::core::Request as Requests;
+use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
+use serde_json::Value;
+
+use super::call::{self, BODY_CAP, CallError, Cause, PATIENCE};
+use super::resource::{Meta, Partial, Resource, segment};
+use super::watch::{Event, MetadataWatch};
+use crate::model::{ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
+
+/// Reads and writes single objects. Cheap to clone; clones share one rate.
+#[derive(Clone)]
+pub struct Objects {
+    client: kube::Client,
+    writes: Arc<DefaultDirectRateLimiter>,
+}
+
+/// One object's place in the API.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// The resource that holds it.
+    pub resource: Resource,
+    /// Its namespace; `None` for cluster-scoped objects.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
+/// What an object's metadata tells of its life and its release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    /// The object.
+    pub id: ObjectId,
+    /// The uid of this life of it.
+    pub uid: String,
+    /// The version of its state.
+    pub resource_version: String,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// The release that its `meta.helm.sh/*` annotations name.
+    pub release: Option<ReleaseId>,
+    /// The field managers that wrote the annotation `meta.helm.sh/release-name`:
+    /// Helm, under whatever name it ran. Server-side appliers first.
+    pub managers: Vec<Manager>,
+}
+
+/// A field manager of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manager {
+    /// Its name, such as `helm`.
+    pub name: String,
+    /// Whether it wrote by server-side apply, else by create or update.
+    pub applies: bool,
+}
+
+/// The objects of a resource as they come, change and go.
+pub struct Sightings {
+    watch: MetadataWatch,
+    resource: Resource,
+}
+
+/// Why a write did not happen. Messages are the API server's own.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// The object, its kind or its namespace does not exist.
+    #[error("not found: {message}")]
+    NotFound {
+        /// The API server's message.
+        message: String,
+    },
+    /// An object of that name exists.
+    #[error("it exists already: {message}")]
+    AlreadyExists {
+        /// The API server's message.
+        message: String,
+    },
+    /// The object has another version, uid or field owner than the write expects.
+    #[error("conflict: {message}")]
+    Conflict {
+        /// The API server's message.
+        message: String,
+    },
+    /// Missing rights, a quota, or an admission plugin or webhook that refuses.
+    #[error("forbidden: {message}")]
+    Forbidden {
+        /// The API server's message.
+        message: String,
+    },
+    /// The namespace is being deleted and takes no new objects.
+    #[error("the namespace is being deleted: {message}")]
+    Terminating {
+        /// The API server's message.
+        message: String,
+    },
+    /// The object is invalid, or changes a field that must not change.
+    #[error("invalid: {message}")]
+    Invalid {
+        /// The API server's message.
+        message: String,
+        /// The fields at fault.
+        causes: Vec<Cause>,
+    },
+    /// Any other failure.
+    #[error(transparent)]
+    Failed(#[from] CallError),
+}
+
+impl Objects {
+    /// Writes keep to `writes_per_second`, in bursts of at most as many.
+    pub fn new(client: kube::Client, writes_per_second: NonZeroU32) -> Self {
+        Self { client, writes: Arc::new(RateLimiter::direct(Quota::per_second(writes_per_second))) }
+    }
+
+    /// The whole object, or `None` when it does not exist.
+    ///
+    /// # Errors
+    /// When the API server gives no usable answer.
+    pub async fn get(&self, target: &Target) -> Result<Option<Value>, CallError> {
+        let request = target.requests()?.get(&target.segment()?, &GetParams::default())?;
+        found(call::fetch(&self.client, request, PATIENCE).await)
+    }
+
+    /// The object's metadata, or `None` when it does not exist.
+    ///
+    /// # Errors
+    /// When the API server gives no usable answer.
+    pub async fn sight(&self, target: &Target) -> Result<Option<Sighting>, CallError> {
+        let request = target.requests()?.get_metadata(&target.segment()?, &GetParams::default())?;
+        let partial = found(call::fetch::<Partial>(&self.client, request, PATIENCE).await)?;
+        Ok(partial.map(|partial| Sighting::of(&target.resource, partial.metadata)))
+    }
+
+    /// Creates the object by POST as the field manager `manager`, as Helm 3
+    /// does. Gives the object as the API server holds it.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn create(&self, target: &Target, object: &Value, manager: &str) -> Result<Value, WriteError> {
+        let parameters = PostParams { dry_run: false, field_manager: Some(manager.to_owned()) };
+        let body = serde_json::to_vec(object).map_err(unformed)?;
+        let request = target.requests()?.create(&parameters, body).map_err(CallError::from)?;
+        self.write(target, request).await
+    }
+
+    /// Applies the object server-side as the field manager `manager`, as Helm 4
+    /// does; `force` takes fields from other managers. Creates what does not
+    /// exist. Gives the object as the API server holds it.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn apply(
+        &self,
+        target: &Target,
+        object: &Value,
+        manager: &str,
+        force: bool,
+    ) -> Result<Value, WriteError> {
+        let parameters = PatchParams { force, ..PatchParams::apply(manager) };
+        let request = target.patch(object, &parameters)?;
+        self.write(target, request).await
+    }
+
+    /// What the API server would hold after a forced apply as `manager`; stores nothing.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub(super) async fn dry_run(
+        &self,
+        target: &Target,
+        object: &Value,
+        manager: &str,
+        within: Duration,
+    ) -> Result<Value, WriteError> {
+        let request = target.patch(object, &PatchParams::apply(manager).force().dry_run())?;
+        let answer = call::send(&self.client, request, BODY_CAP, within).await;
+        Ok(call::decode(&answer.map_err(|error| WriteError::of(target, error))?)?)
+    }
+
+    /// Deletes the object if it still is the one with the uid `uid`; its
+    /// dependants go in the background.
+    ///
+    /// # Errors
+    /// [`WriteError::Conflict`] when another object has taken its place; see [`WriteError`].
+    pub async fn delete(&self, target: &Target, uid: &str) -> Result<(), WriteError> {
+        let parameters = DeleteParams::background()
+            .preconditions(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
+        let request = target.requests()?.delete(&target.segment()?, &parameters).map_err(CallError::from)?;
+        self.send(target, request).await.map(drop)
+    }
+
+    /// Watches the metadata of all objects of `resource` in `namespace` (`None`:
+    /// in all) that match the label selector `selector`.
+    pub fn watch(&self, resource: &Resource, namespace: Option<&str>, selector: Option<&str>) -> Sightings {
+        Sightings {
+            watch: MetadataWatch::new(self.client.clone(), resource, namespace, selector),
+            resource: resource.clone(),
+        }
+    }
+
+    async fn write(&self, target: &Target, request: Request<Vec<u8>>) -> Result<Value, WriteError> {
+        Ok(call::decode(&self.send(target, request).await?)?)
+    }
+
+    async fn send(&self, target: &Target, request: Request<Vec<u8>>) -> Result<Vec<u8>, WriteError> {
+        self.writes.until_ready().await;
+        let answer = call::send(&self.client, request, BODY_CAP, PATIENCE).await;
+        answer.map_err(|error| WriteError::of(target, error))
+    }
+}
+
+impl Sightings {
+    /// What happens next. Never ends; failures are told and tried again.
+    /// Safe to cancel.
+    pub async fn next(&mut self) -> Event<Sighting> {
+        let event = self.watch.next().await;
+        event.map(|meta| Sighting::of(&self.resource, meta))
+    }
+}
+
+impl Target {
+    fn requests(&self) -> Result<Requests, CallError> {
+        Ok(Requests::new(self.resource.path(self.namespace.as_deref())?))
+    }
+
+    fn segment(&self) -> Result<String, CallError> {
+        segment(&self.name)
+    }
+
+    fn patch(&self, object: &Value, parameters: &PatchParams) -> Result<Request<Vec<u8>>, CallError> {
+        Ok(self.requests()?.patch(&self.segment()?, parameters, &Patch::Apply(object))?)
+    }
+}
+
+impl Sighting {
+    fn of(resource: &Resource, meta: Meta) -> Self {
+        let annotations = meta.annotations.unwrap_or_default();
+        let release = match (annotations.get(RELEASE_NAMESPACE), annotations.get(RELEASE_NAME)) {
+            (Some(namespace), Some(name)) => {
+                Some(ReleaseId { namespace: namespace.clone(), name: name.clone() })
+            }
+            _ => None,
+        };
+        let mut managers: Vec<Manager> = meta
+            .managed_fields
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|entry| {
+                entry.owns_release_name() && entry.subresource.as_deref().unwrap_or_default().is_empty()
+            })
+            .filter_map(|entry| {
+                Some(Manager { applies: entry.operation.as_deref() == Some("Apply"), name: entry.manager? })
+            })
+            .collect();
+        managers.sort_by_key(|manager| !manager.applies);
+        Self {
+            id: ObjectId {
+                group: resource.group.clone(),
+                kind: resource.kind.clone(),
+                namespace: meta.namespace,
+                name: meta.name,
+            },
+            uid: meta.uid,
+            resource_version: meta.resource_version,
+            deleting: meta.deletion_timestamp,
+            release,
+            managers,
+        }
+    }
+}
+
+impl WriteError {
+    fn of(target: &Target, error: CallError) -> Self {
+        let error = if target.resource.is_secret() { error.without_values() } else { error };
+        let CallError::Refused { code, reason, message, causes } = error else {
+            return Self::Failed(error);
+        };
+        match (code, reason.as_str()) {
+            (404, _) => Self::NotFound { message },
+            (409, "AlreadyExists") => Self::AlreadyExists { message },
+            (409, _) => Self::Conflict { message },
+            (403, _) if causes.iter().any(|cause| cause.reason == "NamespaceTerminating") => {
+                Self::Terminating { message }
+            }
+            (403, _) => Self::Forbidden { message },
+            (422, _) => Self::Invalid { message, causes },
+            _ => Self::Failed(CallError::Refused { code, reason, message, causes }),
+        }
+    }
+}
+
+fn found<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
+    match answer {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn unformed(error: serde_json::Error) -> CallError {
+    CallError::Unformed { reason: error.to_string() }
+}

@@ -1,0 +1,148 @@
+//! A queue in which what already waits is not added again.
+//!
+//! Invariant: never longer than the number of different items, never blocks a
+//! sender; an item added while it is being worked on is handed out once more.
+
+use std::collections::{HashSet, VecDeque};
+use std::hash::Hash;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// The receiving end: what has changed since it was last asked for.
+#[derive(Debug)]
+pub struct Changes<T>(Arc<Waiting<T>>);
+
+/// The sending end for any number of [`Changes`].
+#[derive(Debug)]
+pub(super) struct Announcer<T>(Mutex<Vec<Weak<Waiting<T>>>>);
+
+#[derive(Debug)]
+struct Waiting<T> {
+    items: Mutex<(VecDeque<T>, HashSet<T>)>,
+    arrived: Notify,
+}
+
+impl<T: Clone + Eq + Hash> Changes<T> {
+    /// A queue that holds `items`.
+    pub(super) fn of(items: impl IntoIterator<Item = T>) -> Self {
+        let changes = Self(Arc::new(Waiting { items: Mutex::default(), arrived: Notify::new() }));
+        for item in items {
+            changes.0.add(item);
+        }
+        changes
+    }
+
+    /// Adds `item` unless it waits already.
+    pub(super) fn add(&self, item: T) {
+        self.0.add(item);
+    }
+
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.items.lock().0.is_empty()
+    }
+
+    /// The item that has waited longest; waits for one. Safe to cancel: an
+    /// item is taken only when it is returned.
+    pub async fn next(&self) -> T {
+        loop {
+            let arrived = self.0.arrived.notified();
+            if let Some(item) = self.0.take() {
+                return item;
+            }
+            arrived.await;
+        }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Announcer<T> {
+    /// A receiver that starts with `items`.
+    pub(super) fn subscribe(&self, items: impl IntoIterator<Item = T>) -> Changes<T> {
+        let changes = Changes::of(items);
+        self.0.lock().push(Arc::downgrade(&changes.0));
+        changes
+    }
+
+    /// Tells every receiver of `item`.
+    pub(super) fn announce(&self, item: &T) {
+        self.0.lock().retain(|receiver| match receiver.upgrade() {
+            Some(receiver) => {
+                receiver.add(item.clone());
+                true
+            }
+            None => false,
+        });
+    }
+}
+
+impl<T> Default for Announcer<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Clone + Eq + Hash> Waiting<T> {
+    fn add(&self, item: T) {
+        let mut items = self.items.lock();
+        let (order, known) = &mut *items;
+        if known.insert(item.clone()) {
+            order.push_back(item);
+            drop(items);
+            self.arrived.notify_one();
+        }
+    }
+
+    fn take(&self) -> Option<T> {
+        let mut items = self.items.lock();
+        let (order, known) = &mut *items;
+        let item = order.pop_front()?;
+        known.remove(&item);
+        Some(item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_waits_already_is_handed_out_once() {
+        let announcer = Announcer::default();
+        let changes = announcer.subscribe(["web", "db"]);
+        announcer.announce(&"web");
+        announcer.announce(&"cache");
+        assert_eq!(
+            [changes.next().await, changes.next().await, changes.next().await],
+            ["web", "db", "cache"]
+        );
+        assert!(changes.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_taken_can_be_added_again() {
+        let changes = Changes::of(["web"]);
+        assert_eq!(changes.next().await, "web");
+        changes.add("web");
+        assert_eq!(changes.next().await, "web");
+    }
+
+    #[tokio::test]
+    async fn a_receiver_that_is_gone_is_forgotten() {
+        let announcer = Announcer::default();
+        drop(announcer.subscribe(["web"]));
+        announcer.announce(&"db");
+        assert!(announcer.0.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_waiting_receiver_wakes() {
+        let announcer = Arc::new(Announcer::default());
+        let changes = announcer.subscribe([]);
+        let waiting = tokio::spawn(async move { changes.next().await });
+        tokio::task::yield_now().await;
+        announcer.announce(&"web");
+        assert_eq!(waiting.await.unwrap(), "web");
+    }
+}

@@ -1,0 +1,199 @@
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::*;
+
+const UID: &str = "2c6b4f6e-0000-4000-8000-000000000001";
+
+fn meta(name: &str, version: &str, labels: serde_json::Value) -> Meta {
+    serde_json::from_value(json!({
+        "name": name, "namespace": "shop", "uid": UID, "resourceVersion": version, "labels": labels,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "managedFields": [{"time": "2026-01-01T00:00:05Z"}, {"time": "2026-01-01T00:00:03Z"}, {}],
+    }))
+    .unwrap()
+}
+
+fn record(revision: u64, status: &str, version: u64) -> Known {
+    let labels = json!({"name": "web", "version": revision.to_string(), "status": status, "owner": "helm"});
+    read(meta(&format!("sh.helm.release.v1.web.v{revision}"), &version.to_string(), labels)).unwrap().1
+}
+
+fn web() -> ReleaseId {
+    ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() }
+}
+
+fn revisions(records: &Records) -> Vec<(u64, Status)> {
+    records.of(&web()).iter().map(|known| (known.head.revision, known.head.status)).collect()
+}
+
+#[test]
+fn metadata_tells_release_revision_status_and_the_last_touch() {
+    let labels = json!({"name": "web", "version": "3", "status": "pending-upgrade", "owner": "helm"});
+    let (id, known) = read(meta("sh.helm.release.v1.web.v3", "77", labels)).unwrap();
+    assert_eq!(id, web());
+    assert_eq!(known.flaw, None);
+    assert_eq!((known.head.revision, known.head.status), (3, Status::PendingUpgrade));
+    assert_eq!(known.head.created, "2026-01-01T00:00:00Z".parse().unwrap());
+    assert_eq!(known.head.touched, "2026-01-01T00:00:05Z".parse().unwrap());
+}
+
+#[test]
+fn labels_that_contradict_the_name_are_a_flaw_and_authorise_nothing() {
+    let cases = [
+        (json!({"name": "web", "version": "4", "status": "pending-upgrade"}), "`version`"),
+        (json!({"name": "web", "version": "x", "status": "pending-upgrade"}), "`version`"),
+        (json!({"name": "web", "version": "3"}), "`status`"),
+    ];
+    for (labels, named) in cases {
+        let (_, known) = read(meta("sh.helm.release.v1.web.v3", "1", labels.clone())).unwrap();
+        assert!(known.flaw.as_deref().unwrap().contains(named), "{labels}");
+        assert_eq!(known.head.status, Status::Unknown, "{labels}");
+    }
+}
+
+#[test]
+fn a_name_that_helm_does_not_give_is_a_stray() {
+    for name in ["web", "sh.helm.release.v1.web", "sh.helm.release.v1.web.v0", "sh.helm.release.v1.web.vx"] {
+        assert_eq!(read(meta(name, "1", json!({"name": "web"}))).unwrap_err(), Stray::Name, "{name}");
+    }
+    for labels in [json!({"name": "db", "version": "3", "status": "deployed"}), json!(null)] {
+        let error = read(meta("sh.helm.release.v1.web.v3", "1", labels.clone())).unwrap_err();
+        assert!(matches!(error, Stray::Label { .. }), "{labels}");
+    }
+}
+
+#[test]
+fn events_come_and_go() {
+    let mut records = Records::default();
+    assert!(records.apply(web(), record(2, "deployed", 20)));
+    assert!(records.apply(web(), record(1, "superseded", 21)));
+    assert!(!records.apply(web(), record(1, "superseded", 21)), "nothing new");
+    assert_eq!(revisions(&records), [(1, Status::Superseded), (2, Status::Deployed)]);
+    assert!(!records.delete(&web(), "sh.helm.release.v1.web.v1", "another uid", "22"));
+    assert!(records.delete(&web(), "sh.helm.release.v1.web.v1", UID, "22"));
+    assert!(records.delete(&web(), "sh.helm.release.v1.web.v2", UID, "23"));
+    assert_eq!(records.count(), (0, 0));
+}
+
+#[test]
+fn a_lagging_watch_takes_nothing_back_that_a_look_has_seen() {
+    let mut records = Records::default();
+    records.apply(web(), record(1, "deployed", 10));
+    assert!(records.look(
+        &web(),
+        vec![record(2, "pending-upgrade", 30), record(1, "deployed", 10)],
+        "35",
+        Instant::now()
+    ));
+    assert!(!records.apply(web(), record(2, "deployed", 25)));
+    assert!(!records.delete(&web(), "sh.helm.release.v1.web.v2", UID, "34"));
+    assert_eq!(revisions(&records), [(1, Status::Deployed), (2, Status::PendingUpgrade)]);
+    assert!(records.apply(web(), record(2, "deployed", 36)));
+    assert_eq!(revisions(&records), [(1, Status::Deployed), (2, Status::Deployed)]);
+}
+
+#[test]
+fn a_look_may_go_back_to_a_restored_state() {
+    let mut records = Records::default();
+    records.apply(web(), record(2, "deployed", 90));
+    assert!(records.look(&web(), vec![record(1, "deployed", 10)], "15", Instant::now()));
+    assert_eq!(revisions(&records), [(1, Status::Deployed)]);
+    assert!(records.apply(web(), record(2, "pending-upgrade", 16)));
+    assert!(records.look(&web(), Vec::new(), "20", Instant::now()));
+    assert_eq!(records.count(), (0, 0));
+}
+
+#[test]
+fn a_listing_replaces_its_scope_alone() {
+    let mut records = Records::default();
+    let other = ReleaseId { namespace: "prod".to_owned(), name: "db".to_owned() };
+    records.apply(web(), record(1, "deployed", 10));
+    records.apply(other.clone(), record(1, "deployed", 11));
+    let mut listing = Listing::new(Instant::now());
+    let cart = ReleaseId { namespace: "shop".to_owned(), name: "cart".to_owned() };
+    listing.add(cart.clone(), record(1, "deployed", 12));
+    let mut changed = records.replace(Some("shop"), listing);
+    changed.sort();
+    assert_eq!(changed, [cart, web()]);
+    assert_eq!(revisions(&records), []);
+    assert_eq!(records.of(&other).len(), 1);
+}
+
+#[test]
+fn a_listing_after_a_restore_forgets_the_versions_of_the_time_before() {
+    let mut records = Records::default();
+    records.look(&web(), vec![record(2, "deployed", 90)], "95", Instant::now());
+    let mut listing = Listing::new(Instant::now() + Duration::from_secs(1));
+    listing.add(web(), record(1, "deployed", 10));
+    assert_eq!(records.replace(None, listing), [web()]);
+    assert!(
+        records.apply(web(), record(2, "pending-upgrade", 16)),
+        "an event below the old look counts again"
+    );
+}
+
+#[test]
+fn a_listing_that_began_before_a_look_does_not_undo_it() {
+    let mut records = Records::default();
+    let began = Instant::now();
+    let mut listing = Listing::new(began);
+    listing.add(web(), record(1, "deployed", 10));
+    records.look(&web(), vec![record(2, "pending-upgrade", 20)], "25", began + Duration::from_secs(1));
+    assert_eq!(records.replace(None, listing), Vec::<ReleaseId>::new());
+    assert_eq!(revisions(&records), [(2, Status::PendingUpgrade)]);
+}
+
+#[test]
+fn an_older_answer_about_the_same_record_is_no_news() {
+    let mut records = Records::default();
+    assert!(records.refine(web(), record(1, "deployed", 20)));
+    assert!(!records.refine(web(), record(1, "failed", 19)));
+    assert_eq!(revisions(&records), [(1, Status::Deployed)]);
+    let mut reborn = record(1, "pending-install", 19);
+    reborn.head.uid = "another".to_owned();
+    assert!(records.refine(web(), reborn), "another object of that name");
+}
+
+fn appearances(records: &Records) -> Vec<Appearance> {
+    records.of(&web()).iter().map(|known| known.head.appearance).collect()
+}
+
+#[test]
+fn what_the_first_listing_names_was_there_before() {
+    let mut records = Records::default();
+    let mut listing = Listing::new(Instant::now());
+    listing.add(web(), record(1, "deployed", 10));
+    records.replace(None, listing);
+    assert_eq!(appearances(&records), [Appearance::Listed]);
+    records.apply(web(), record(1, "superseded", 20));
+    assert_eq!(appearances(&records), [Appearance::Listed], "a change is no appearance");
+    let mut reborn = record(1, "deployed", 30);
+    reborn.head.uid = "another".to_owned();
+    let mut listing = Listing::new(Instant::now());
+    listing.add(web(), reborn);
+    records.replace(None, listing);
+    assert_eq!(appearances(&records), [Appearance::Seen(Status::Deployed)]);
+}
+
+#[test]
+fn a_record_appears_with_its_first_status() {
+    let mut records = Records::default();
+    records.replace(None, Listing::new(Instant::now()));
+    records.apply(web(), record(1, "pending-install", 10));
+    records.apply(web(), record(1, "deployed", 11));
+    assert_eq!(appearances(&records), [Appearance::Seen(Status::PendingInstall)]);
+}
+
+#[test]
+fn a_look_that_overtakes_the_watch_still_learns_how_the_record_appeared() {
+    let mut records = Records::default();
+    records.replace(None, Listing::new(Instant::now()));
+    records.look(&web(), vec![record(1, "deployed", 11)], "15", Instant::now());
+    assert_eq!(appearances(&records), [Appearance::Seen(Status::Deployed)]);
+    assert!(records.apply(web(), record(1, "pending-install", 10)));
+    assert!(!records.apply(web(), record(1, "deployed", 11)));
+    assert_eq!(appearances(&records), [Appearance::Seen(Status::PendingInstall)]);
+    assert_eq!(revisions(&records), [(1, Status::Deployed)]);
+}

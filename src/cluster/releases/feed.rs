@@ -1,0 +1,199 @@
+//! From the watch of records to what is known of them, and on to the index.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::future::join_all;
+use futures::stream::FuturesUnordered;
+use kube::runtime::watcher::DefaultBackoff;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::super::call::CallError;
+use super::super::payloads::SELECTOR;
+use super::super::records::{self, Known, Listing};
+use super::super::resource::Meta;
+use super::super::watch::{Event, MetadataWatch};
+use super::settle::Care;
+use super::{LookError, Outage, Releases};
+use crate::metrics::RecordFault;
+use crate::model::ReleaseId;
+
+/// Releases that are read at once.
+const AT_ONCE: usize = 16;
+
+/// Objects that carry Helm's label and are no records, by namespace and name,
+/// in the version in which they were reported.
+type Strays = HashMap<(String, String), String>;
+
+impl Releases {
+    /// Follows the cluster's records until `stop`. Failures are reported by
+    /// [`Releases::health`] and tried again.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let scopes: Vec<Option<&str>> = match self.namespaces.as_slice() {
+            [] => vec![None],
+            namespaces => namespaces.iter().map(|namespace| Some(namespace.as_str())).collect(),
+        };
+        let unlisted = watch::Sender::new(scopes.len());
+        let feeds =
+            scopes.iter().enumerate().map(|(scope, namespace)| self.feed(scope, *namespace, &unlisted));
+        tokio::select! {
+            () = stop.cancelled() => {}
+            _ = join_all(feeds) => {}
+            () = self.work(unlisted.subscribe()) => {}
+        }
+    }
+
+    async fn feed(&self, scope: usize, namespace: Option<&str>, unlisted: &watch::Sender<usize>) {
+        let resource = self.payloads.resource();
+        let mut watch = MetadataWatch::new(self.client.clone(), &resource, namespace, Some(SELECTOR));
+        let mut listing = Listing::new(Instant::now());
+        let mut is_listed = false;
+        let mut strays = Strays::new();
+        loop {
+            match watch.next().await {
+                Event::Relisting => listing = Listing::new(Instant::now()),
+                Event::Listed(meta) => {
+                    if let Some((release, known)) = self.read(meta, &mut strays) {
+                        listing.add(release, known);
+                    }
+                }
+                Event::Synced => {
+                    let whole = std::mem::replace(&mut listing, Listing::new(Instant::now()));
+                    let changed = self.records.lock().replace(namespace, whole);
+                    changed.into_iter().for_each(|release| self.dirty.add(release));
+                    if !std::mem::replace(&mut is_listed, true) {
+                        unlisted.send_modify(|unlisted| *unlisted -= 1);
+                    }
+                }
+                Event::Applied(meta) => {
+                    if let Some((release, known)) = self.read(meta, &mut strays)
+                        && self.records.lock().apply(release.clone(), known)
+                    {
+                        self.dirty.add(release);
+                    }
+                }
+                Event::Deleted(meta) => {
+                    if let Some((release, known)) = self.read(meta, &mut strays) {
+                        let head = &known.head;
+                        let gone = self.records.lock().delete(
+                            &release,
+                            &head.secret,
+                            &head.uid,
+                            &head.resource_version,
+                        );
+                        if gone {
+                            self.dirty.add(release);
+                        }
+                    }
+                }
+                Event::Watching => self.recovered(scope),
+                Event::Broken(error) => self.broken(scope, error),
+            }
+        }
+    }
+
+    async fn work(&self, mut unlisted: watch::Receiver<usize>) {
+        let kinds = self.kinds.changes();
+        let mut running = FuturesUnordered::new();
+        let mut resting = FuturesUnordered::new();
+        let mut failures: HashMap<ReleaseId, DefaultBackoff> = HashMap::new();
+        loop {
+            let is_quiet = self.dirty.is_empty() && running.is_empty() && failures.is_empty();
+            if is_quiet && *unlisted.borrow() == 0 {
+                self.indexed();
+            }
+            tokio::select! {
+                release = self.dirty.next(), if running.len() < AT_ONCE => running.push(self.settle_dirty(release)),
+                Some((release, outcome)) = running.next() => match outcome {
+                    Ok(_) => drop(failures.remove(&release)),
+                    Err(error) => {
+                        if !failures.contains_key(&release) {
+                            tracing::warn!(%release, %error, "a release cannot be read; it is tried again");
+                        }
+                        let pause = failures.entry(release.clone()).or_default().next().unwrap_or_default();
+                        resting.push(async move {
+                            sleep(pause).await;
+                            release
+                        });
+                    }
+                },
+                Some(release) = resting.next() => self.dirty.add(release),
+                gvk = kinds.next() => self.outdate_kind(&gvk),
+                Ok(()) = unlisted.changed() => {}
+            }
+        }
+    }
+
+    async fn settle_dirty(&self, release: ReleaseId) -> (ReleaseId, Result<bool, LookError>) {
+        let outcome = {
+            let pass = self.pass(&release);
+            let _turn = pass.gate.last.lock().await;
+            self.settle(&release, Care::First).await
+        };
+        (release, outcome)
+    }
+
+    /// The record that an object is, or nothing and one warning.
+    fn read(&self, meta: Meta, strays: &mut Strays) -> Option<(ReleaseId, Known)> {
+        let place = (meta.namespace.clone().unwrap_or_default(), meta.name.clone());
+        let version = meta.resource_version.clone();
+        match records::read(meta) {
+            Ok(record) => {
+                strays.remove(&place);
+                Some(record)
+            }
+            Err(stray) => {
+                let (namespace, name) = &place;
+                if strays.get(&place) != Some(&version) {
+                    self.metrics.undecodable(RecordFault::Disagrees);
+                    tracing::warn!(
+                        %namespace, record = %name, reason = %stray,
+                        "an object with Helm's label is no release record"
+                    );
+                    strays.insert(place, version);
+                }
+                None
+            }
+        }
+    }
+
+    fn indexed(&self) {
+        let is_news = self.health.send_if_modified(|health| !std::mem::replace(&mut health.indexed, true));
+        if is_news {
+            let (records, releases) = self.count();
+            tracing::info!(
+                releases,
+                records,
+                objects = self.index.read().objects(),
+                "the releases are indexed"
+            );
+        }
+    }
+
+    fn broken(&self, scope: usize, reason: CallError) {
+        let mut outages = self.outages.lock();
+        if !outages.contains_key(&scope) {
+            tracing::warn!(%reason, "release records cannot be watched; the last state serves");
+        }
+        let outage = outages.entry(scope).or_insert(Outage { since: Instant::now(), reason: reason.clone() });
+        outage.reason = reason;
+        self.tell(outages.values());
+    }
+
+    fn recovered(&self, scope: usize) {
+        let mut outages = self.outages.lock();
+        if let Some(outage) = outages.remove(&scope) {
+            let seconds = outage.since.elapsed().as_secs();
+            tracing::info!(seconds, "release records are watched again");
+            self.tell(outages.values());
+        }
+    }
+
+    fn tell<'o>(&self, outages: impl Iterator<Item = &'o Outage>) {
+        let longest = outages.min_by_key(|outage| outage.since).cloned();
+        self.health.send_modify(|health| health.outage = longest);
+    }
+}

@@ -1,0 +1,291 @@
+//! A list and a watch of one resource's metadata that never end.
+//!
+//! Entry point: [`MetadataWatch::next`]. Unlike kube's own watcher it tells
+//! when the connection stands again, starts over when the API server refuses
+//! the place to go on from, and notices that etcd was restored to an older
+//! state: a watch from a version that lies in the future stays silent for ever.
+//!
+//! Invariant: between [`Event::Relisting`] and [`Event::Synced`] every object
+//! that exists is listed; after that every change is told. Safe to cancel.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use http::Request;
+use kube::core::params::{ListParams, WatchParams};
+use kube::core::{Request as Requests, WatchEvent};
+use kube::runtime::watcher::DefaultBackoff;
+use serde::Deserialize;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::call::{self, CallError, PATIENCE};
+use super::resource::{Meta, Partial, Resource};
+
+/// Objects per page of a list.
+pub(super) const PAGE: u32 = 250;
+
+/// How long the API server keeps one watch open. Every server accepts it.
+const LIFE: Duration = Duration::from_secs(290);
+
+/// How long after [`LIFE`] a silent connection counts as dead.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A watch that ended before this share of its life was cut off.
+const EARLY: Duration = Duration::from_secs(240);
+
+/// What happened to the objects under watch.
+#[derive(Debug)]
+pub enum Event<T> {
+    /// A full listing begins: what it does not name by [`Event::Synced`] is gone.
+    Relisting,
+    /// An object of the listing.
+    Listed(T),
+    /// The listing is whole.
+    Synced,
+    /// The watch stands.
+    Watching,
+    /// An object came or changed.
+    Applied(T),
+    /// An object went.
+    Deleted(T),
+    /// The list or the watch failed; it is tried again after a pause.
+    Broken(CallError),
+}
+
+/// The metadata of all objects of a resource, in one namespace or in all, that
+/// carry the labels of a selector.
+pub(super) struct MetadataWatch {
+    client: kube::Client,
+    path: Result<String, CallError>,
+    selector: Option<String>,
+    state: State,
+    /// Not before this instant is the API server asked again.
+    not_before: Option<Instant>,
+    backoff: DefaultBackoff,
+}
+
+enum State {
+    /// Nothing is known.
+    Fresh,
+    /// Pages are being read.
+    Listing(Listing),
+    /// Everything up to `version` is known.
+    Listed { version: String, trusted: bool },
+    /// Changes are being read.
+    Open { version: String, since: Instant, changes: BoxStream<'static, kube::Result<WatchEvent<Partial>>> },
+}
+
+#[derive(Default)]
+struct Listing {
+    page: VecDeque<Meta>,
+    next: Option<String>,
+    version: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: PageMeta,
+    #[serde(default)]
+    items: Option<Vec<Partial>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PageMeta {
+    resource_version: Option<String>,
+    r#continue: Option<String>,
+}
+
+impl<T> Event<T> {
+    /// The same event of what `f` makes of its object.
+    pub(super) fn map<U>(self, f: impl FnOnce(T) -> U) -> Event<U> {
+        match self {
+            Self::Relisting => Event::Relisting,
+            Self::Listed(object) => Event::Listed(f(object)),
+            Self::Synced => Event::Synced,
+            Self::Watching => Event::Watching,
+            Self::Applied(object) => Event::Applied(f(object)),
+            Self::Deleted(object) => Event::Deleted(f(object)),
+            Self::Broken(error) => Event::Broken(error),
+        }
+    }
+}
+
+impl MetadataWatch {
+    /// A watch of `resource` in `namespace` (`None`: all) under the label selector `selector`.
+    pub(super) fn new(
+        client: kube::Client,
+        resource: &Resource,
+        namespace: Option<&str>,
+        selector: Option<&str>,
+    ) -> Self {
+        Self {
+            client,
+            path: resource.path(namespace),
+            selector: selector.map(str::to_owned),
+            state: State::Fresh,
+            not_before: None,
+            backoff: DefaultBackoff::default(),
+        }
+    }
+
+    /// What happens next.
+    pub(super) async fn next(&mut self) -> Event<Meta> {
+        loop {
+            if let Some(instant) = self.not_before {
+                sleep_until(instant).await;
+                self.not_before = None;
+            }
+            match self.step().await {
+                Ok(Some(event)) => return event,
+                Ok(None) => {}
+                Err(error) => {
+                    self.pause();
+                    return Event::Broken(error);
+                }
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Result<Option<Event<Meta>>, CallError> {
+        match &mut self.state {
+            State::Fresh => {
+                self.state = State::Listing(Listing::default());
+                Ok(Some(Event::Relisting))
+            }
+            State::Listing(listing) => {
+                if let Some(meta) = listing.page.pop_front() {
+                    return Ok(Some(Event::Listed(meta)));
+                }
+                if let (None, Some(version)) = (&listing.next, &listing.version) {
+                    self.state = State::Listed { version: version.clone(), trusted: true };
+                    return Ok(Some(Event::Synced));
+                }
+                let after = listing.next.clone();
+                let page =
+                    self.list(PAGE, after.as_deref()).await.inspect_err(|_| self.state = State::Fresh)?;
+                self.state = State::Listing(Listing {
+                    page: page.items.unwrap_or_default().into_iter().map(|item| item.metadata).collect(),
+                    next: page.metadata.r#continue.filter(|token| !token.is_empty()),
+                    version: page.metadata.resource_version,
+                });
+                Ok(None)
+            }
+            State::Listed { version, trusted } => {
+                let (version, trusted) = (version.clone(), *trusted);
+                if !trusted && self.is_ahead_of_the_server(&version).await? {
+                    self.state = State::Fresh;
+                    return Ok(None);
+                }
+                match self.open(&version).await {
+                    Ok(changes) => {
+                        self.state = State::Open { version, since: Instant::now(), changes };
+                        Ok(Some(Event::Watching))
+                    }
+                    Err(error) => {
+                        // The server does not go on from there; only a listing helps.
+                        if error.is_answer() {
+                            self.state = State::Fresh;
+                        }
+                        Err(error)
+                    }
+                }
+            }
+            State::Open { version, since, changes } => {
+                let left = (*since + LIFE + GRACE).saturating_duration_since(Instant::now());
+                match timeout(left, changes.next()).await {
+                    Ok(Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => {
+                        version.clone_from(&object.metadata.resource_version);
+                        Ok(Some(Event::Applied(object.metadata)))
+                    }
+                    Ok(Some(Ok(WatchEvent::Deleted(object)))) => {
+                        version.clone_from(&object.metadata.resource_version);
+                        Ok(Some(Event::Deleted(object.metadata)))
+                    }
+                    Ok(Some(Ok(WatchEvent::Bookmark(mark)))) => {
+                        *version = mark.metadata.resource_version;
+                        Ok(None)
+                    }
+                    Ok(Some(Ok(WatchEvent::Error(status)))) => {
+                        let early = since.elapsed() < EARLY;
+                        self.state = State::Fresh;
+                        let error = CallError::from(*status);
+                        if !error.is_gone() {
+                            return Err(error);
+                        }
+                        // Expired is an ordinary end, unless it comes again and again.
+                        if early {
+                            self.pause();
+                        }
+                        Ok(None)
+                    }
+                    Ok(Some(Err(error))) => {
+                        self.state = State::Listed { version: version.clone(), trusted: false };
+                        Err(error.into())
+                    }
+                    Ok(None) | Err(_) => {
+                        let trusted = since.elapsed() >= EARLY;
+                        self.state = State::Listed { version: version.clone(), trusted };
+                        if !trusted {
+                            self.pause();
+                        }
+                        Ok(None)
+                    }
+                }
+            }
+        }
+    }
+
+    fn pause(&mut self) {
+        self.not_before = self.backoff.next().map(|pause| Instant::now() + pause);
+    }
+
+    /// Whether the server's state is older than `version`: etcd was restored.
+    /// Versions that are no numbers are not compared.
+    async fn is_ahead_of_the_server(&mut self, version: &str) -> Result<bool, CallError> {
+        let page = self.list(1, None).await?;
+        let server = page.metadata.resource_version.as_deref().and_then(parse_version);
+        Ok(matches!((server, parse_version(version)), (Some(server), Some(known)) if server < known))
+    }
+
+    async fn list(&self, limit: u32, after: Option<&str>) -> Result<Page, CallError> {
+        let parameters = ListParams {
+            label_selector: self.selector.clone(),
+            limit: Some(limit),
+            continue_token: after.map(str::to_owned),
+            ..ListParams::default()
+        };
+        let request = Requests::new(self.path.clone()?).list_metadata(&parameters)?;
+        call::fetch(&self.client, request, PATIENCE).await
+    }
+
+    async fn open(
+        &self,
+        version: &str,
+    ) -> Result<BoxStream<'static, kube::Result<WatchEvent<Partial>>>, CallError> {
+        let parameters = WatchParams {
+            label_selector: self.selector.clone(),
+            timeout: u32::try_from(LIFE.as_secs()).ok(),
+            bookmarks: true,
+            ..WatchParams::default()
+        };
+        let request: Request<Vec<u8>> =
+            Requests::new(self.path.clone()?).watch_metadata(&parameters, version)?;
+        let opening = self.client.request_events::<Partial>(request);
+        match timeout(PATIENCE, opening).await {
+            Ok(changes) => Ok(changes?.boxed()),
+            Err(_) => Err(CallError::Late { within: PATIENCE }),
+        }
+    }
+}
+
+/// A resource version as the number that etcd made it from.
+pub(super) fn parse_version(version: &str) -> Option<u64> {
+    version.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;
