@@ -1,9 +1,269 @@
 //! The composition root: builds everything, owns the tasks and the order of
 //! shutdown.
+//!
+//! Entry point: [`serve`]. Invariant: the only module that knows everybody; it
+//! holds no rule. The webhook answers from the start, with an error until the
+//! index is whole, so that the webhook's `failurePolicy` decides and not a
+//! connection that hangs.
 
-use crate::config;
+mod cluster;
 
-/// Serves until it is told to stop.
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use anyhow::Context;
+use parking_lot::RwLock;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::{self, Readiness};
+use crate::cluster::directory;
+use crate::config::{self, RecordDriver, Source, Tls};
+use crate::declaration::catalog::Catalog;
+use crate::helm::index::Index;
+use crate::metrics::{self, AdmissionMetrics, ConnectionMetrics, GuardMetrics, RecordMetrics};
+use crate::policy::Policy;
+use crate::tls::{self, Certificates};
+use crate::webhook::intake::{BodyLimits, Intake};
+use crate::webhook::look::Truth;
+use crate::webhook::review;
+use crate::webhook::server::{self, Limits};
+use crate::webhook::validate::{Setup, Validator};
+
+/// How long a guard behind a Service goes on serving once it is told to stop:
+/// the API server learns only after a moment that its endpoint is gone.
+const LINGER: Duration = Duration::from_secs(3);
+
+/// What the parts of a run share.
+struct Run {
+    policy: Policy,
+    readiness: Readiness,
+    metrics: Metrics,
+    certificates: Certificates,
+    judging: Judging,
+    tasks: Tasks,
+    /// No more work of the guard's own.
+    stop: CancellationToken,
+}
+
+/// Answers reviews; with an error until it can judge.
+#[derive(Clone, Default)]
+struct Judging(Arc<OnceLock<Validator>>);
+
+/// What is counted, one struct per component.
+struct Metrics {
+    admission: AdmissionMetrics,
+    records: RecordMetrics,
+    guard: GuardMetrics,
+    /// What the releases' states are collected from.
+    index: Arc<RwLock<Index>>,
+}
+
+/// Tasks that run until they are told to stop; one that ends sooner ends the
+/// process, since nothing would do its work.
+type Tasks = JoinSet<&'static str>;
+
+/// Serves until SIGTERM or SIGINT, then finishes what is under way. A second
+/// signal ends the process at once.
+///
+/// # Errors
+/// When serving cannot start, or a part of it failed.
 pub fn serve(config: config::Serve) -> anyhow::Result<()> {
-    anyhow::bail!("serving is not built yet ({:?})", config.listen)
+    crate::telemetry::init(config.log.as_str())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the asynchronous runtime")?;
+    runtime.block_on(run(config))
+}
+
+async fn run(config: config::Serve) -> anyhow::Result<()> {
+    let config::Serve { source, listen, admin_listen, tls, edits, drift, operation_timeout, log: _ } = config;
+    let webhook_listener = bind(listen, "--listen").await?;
+    let admin_listener = bind(admin_listen, "--admin-listen").await?;
+    let certificates = Certificates::load(tls_source(tls), jiff::Timestamp::now())?;
+    let mut registry = metrics::registry();
+    let connections = ConnectionMetrics::register(&mut registry);
+    let index = Arc::new(RwLock::new(Index::default()));
+    let metrics = Metrics::register(&mut registry, index);
+    let readiness = Readiness::new();
+    let judging = Judging::default();
+    let (stop, serving) = (CancellationToken::new(), CancellationToken::new());
+    let mut tasks = Tasks::new();
+
+    let admin = admin::serve(admin_listener, readiness.clone(), Arc::new(registry), serving.clone());
+    tasks.spawn(async move {
+        if let Err(error) = admin.await {
+            tracing::error!("health and metrics are served no more: {error}");
+        }
+        "health and metrics"
+    });
+    let answering = judging.clone();
+    let answer = move |request| answering.clone().answer(request);
+    let tls = certificates.server_config()?;
+    let webhook =
+        server::serve(webhook_listener, tls, answer, Limits::default(), connections, serving.clone());
+    tasks.spawn(async move {
+        webhook.await;
+        "the webhook"
+    });
+    let keeper = certificates.clone();
+    let kept = stop.clone();
+    tasks.spawn(async move {
+        keeper.keep(kept).await;
+        "the certificate's renewal"
+    });
+
+    let policy = Policy { edits, drift, operation_timeout };
+    let mut run = Run { policy, readiness, metrics, certificates, judging, tasks, stop };
+    let linger = match source {
+        Source::Directory(path) => {
+            run.directory(&path)?;
+            Duration::ZERO
+        }
+        Source::Cluster(cluster) => {
+            let linger = if cluster.own_namespace.is_some() { LINGER } else { Duration::ZERO };
+            run.cluster(cluster).await?;
+            linger
+        }
+    };
+    run.until_told(serving, linger).await
+}
+
+impl Run {
+    /// Serves the releases of a directory.
+    fn directory(&mut self, path: &std::path::Path) -> anyhow::Result<()> {
+        let catalog = Catalog::with_core();
+        let directory = directory::load(path, &catalog)?;
+        for unreadable in &directory.unreadable {
+            let unreadable = anyhow::Error::msg(unreadable.to_string());
+            tracing::warn!("a release is not guarded: {unreadable:#}");
+        }
+        let mut index = Index::default();
+        for assembled in directory.releases {
+            for skipped in &assembled.skipped {
+                tracing::warn!(
+                    release.id = %assembled.release.id, document = skipped.index,
+                    "a manifest document is no object and is not guarded: {}", skipped.reason
+                );
+            }
+            index.set(assembled.release);
+        }
+        tracing::info!(releases = index.releases().count(), objects = index.objects(), "releases are loaded");
+        self.judging.begin(Setup {
+            truth: Truth::Fixed(RwLock::new(index)),
+            policy: self.policy,
+            record_driver: RecordDriver::Secret,
+            own_account: None,
+            own_namespace: None,
+            metrics: self.metrics.admission.clone(),
+        });
+        Ok(())
+    }
+
+    /// Waits for a signal, or for a part that fails; then stops in order: the
+    /// guard's own work, then answering, then health.
+    async fn until_told(mut self, serving: CancellationToken, linger: Duration) -> anyhow::Result<()> {
+        let mut signals = Signals::new()?;
+        let failed = tokio::select! {
+            signal = signals.next() => {
+                tracing::info!("{signal}: finishing what is under way");
+                None
+            }
+            ended = self.tasks.join_next() => ended,
+        };
+        self.readiness.condition("serving").unmet("it is shutting down");
+        self.stop.cancel();
+        let finish = async {
+            if failed.is_none() {
+                tokio::time::sleep(linger).await;
+            }
+            serving.cancel();
+            while self.tasks.join_next().await.is_some() {}
+        };
+        tokio::select! {
+            () = finish => {}
+            signal = signals.next() => anyhow::bail!("{signal} again: ended at once"),
+        }
+        match failed {
+            None => Ok(()),
+            Some(Ok(part)) => anyhow::bail!("{part} ended by itself; the log says why"),
+            Some(Err(error)) => Err(error).context("a part of the program broke down"),
+        }
+    }
+}
+
+impl Metrics {
+    fn register(registry: &mut Registry, index: Arc<RwLock<Index>>) -> Self {
+        let counted = Arc::clone(&index);
+        Self {
+            admission: AdmissionMetrics::register(registry),
+            records: RecordMetrics::register(registry, move || states(&counted.read())),
+            guard: GuardMetrics::register(registry),
+            index,
+        }
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+impl Judging {
+    /// Has reviews judged from now on. Once: a run has one source.
+    fn begin(&self, setup: Setup) {
+        let _ = self.0.set(Validator::new(Intake::new(BodyLimits::default()), setup));
+    }
+
+    async fn answer(self, request: http::Request<hyper::body::Incoming>) -> http::Response<review::Body> {
+        match self.0.get() {
+            Some(validator) => validator.answer(request).await,
+            None => review::failed("the guard does not know all releases yet; try again in a moment"),
+        }
+    }
+}
+
+async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
+    let cannot = || format!("cannot listen on {address}; choose another address with {flag}");
+    TcpListener::bind(address).await.with_context(cannot)
+}
+
+fn tls_source(tls: Tls) -> tls::Source {
+    match tls {
+        Tls::Made { dir, names } => tls::Source::SelfMade { directory: dir, names },
+        Tls::Given { cert, key } => tls::Source::Given { certificate: cert, key },
+    }
+}
+
+/// How many releases are in each state.
+fn states(index: &Index) -> Vec<(&'static str, u64)> {
+    let mut counts = std::collections::BTreeMap::new();
+    for release in index.releases() {
+        let state = match &release.invalid {
+            Some(_) => "record-invalid",
+            None => release.state.status.as_str(),
+        };
+        *counts.entry(state).or_default() += 1;
+    }
+    counts.into_iter().collect()
 }

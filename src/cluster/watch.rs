@@ -17,6 +17,7 @@ use http::Request;
 use kube::core::params::{ListParams, WatchParams};
 use kube::core::{Request as Requests, WatchEvent};
 use kube::runtime::watcher::DefaultBackoff;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -74,8 +75,12 @@ enum State {
     /// Everything up to `version` is known.
     Listed { version: String, trusted: bool },
     /// Changes are being read.
-    Open { version: String, since: Instant, changes: BoxStream<'static, kube::Result<WatchEvent<Partial>>> },
+    Open { version: String, since: Instant, changes: Mutex<Changes> },
 }
+
+/// Behind a mutex that is never locked, only so that references to a watch may
+/// cross threads: the stream itself may not.
+type Changes = BoxStream<'static, kube::Result<WatchEvent<Partial>>>;
 
 #[derive(Default)]
 struct Listing {
@@ -182,6 +187,7 @@ impl MetadataWatch {
                 }
                 match self.open(&version).await {
                     Ok(changes) => {
+                        let changes = Mutex::new(changes);
                         self.state = State::Open { version, since: Instant::now(), changes };
                         Ok(Some(Event::Watching))
                     }
@@ -196,7 +202,7 @@ impl MetadataWatch {
             }
             State::Open { version, since, changes } => {
                 let left = (*since + LIFE + GRACE).saturating_duration_since(Instant::now());
-                match timeout(left, changes.next()).await {
+                match timeout(left, changes.get_mut().next()).await {
                     Ok(Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => {
                         version.clone_from(&object.metadata.resource_version);
                         Ok(Some(Event::Applied(object.metadata)))
@@ -262,10 +268,7 @@ impl MetadataWatch {
         call::fetch(&self.client, request, PATIENCE).await
     }
 
-    async fn open(
-        &self,
-        version: &str,
-    ) -> Result<BoxStream<'static, kube::Result<WatchEvent<Partial>>>, CallError> {
+    async fn open(&self, version: &str) -> Result<Changes, CallError> {
         let parameters = WatchParams {
             label_selector: self.selector.clone(),
             timeout: u32::try_from(LIFE.as_secs()).ok(),

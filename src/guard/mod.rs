@@ -1,1 +1,172 @@
-//! Work in progress.
+//! The loop: watches what releases declare and re-creates what goes missing.
+//!
+//! Entry point: [`Guard::run`]. Data flows one way: `watch` reports what lives
+//! and what went, `missing` remembers what is gone and what was seen alive,
+//! `plan` says whether it may come back, `repair` brings it back.
+//!
+//! Invariant: of objects only identities are kept. Nothing is created that was
+//! not seen alive with its release's annotations, so that a forged record lends
+//! nobody the guard's rights. One object of a release at a time.
+
+mod backoff;
+mod missing;
+mod plan;
+mod repair;
+mod watch;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::missing::Missing;
+use self::repair::Repairer;
+use crate::cluster::kinds::Kinds;
+use crate::cluster::objects::Objects;
+use crate::cluster::releases::Releases;
+use crate::helm::index::DeclaredResource;
+use crate::metrics::GuardMetrics;
+use crate::model::ReleaseId;
+use crate::policy::Policy;
+
+/// Releases that are repaired at one time.
+const RELEASES_AT_ONCE: usize = 8;
+
+/// How long changes of the declared kinds are gathered before watches follow.
+const SETTLING: Duration = Duration::from_millis(200);
+
+/// What the loop works with.
+pub struct Guard {
+    /// The releases.
+    pub releases: Arc<Releases>,
+    /// The kinds that the cluster serves.
+    pub kinds: Arc<Kinds>,
+    /// Single objects.
+    pub objects: Objects,
+    /// The policy in force.
+    pub policy: Policy,
+    /// Where the loop counts.
+    pub metrics: GuardMetrics,
+}
+
+/// What the tasks of the loop share.
+struct Shared {
+    guard: Guard,
+    missing: Mutex<Missing>,
+    repairer: Repairer,
+    /// Releases at which somebody works, and whether to look again after.
+    busy: Mutex<HashMap<ReleaseId, bool>>,
+    room: Semaphore,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Guard {
+    /// Runs until `stop`; then finishes the writes under way.
+    pub async fn run(self, stop: CancellationToken) {
+        let changes = self.releases.changes();
+        let shared = Arc::new(Shared {
+            repairer: Repairer::default(),
+            missing: Mutex::default(),
+            busy: Mutex::default(),
+            room: Semaphore::new(RELEASES_AT_ONCE),
+            tasks: TaskTracker::new(),
+            stop: stop.clone(),
+            guard: self,
+        });
+        let mut watches: HashMap<DeclaredResource, CancellationToken> = HashMap::new();
+        let mut follow_at: Option<Instant> = None;
+        loop {
+            let follow = async {
+                match follow_at {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => break,
+                release = changes.next() => {
+                    shared.missing.lock().notice(&release, shared.guard.releases.index().read().release(&release));
+                    shared.attend(release);
+                    follow_at.get_or_insert_with(|| Instant::now() + SETTLING);
+                }
+                () = follow => {
+                    follow_at = None;
+                    shared.follow(&mut watches);
+                }
+            }
+        }
+        shared.tasks.close();
+        shared.tasks.wait().await;
+    }
+}
+
+impl Shared {
+    /// Opens watches of kinds that releases declare, and closes the others.
+    fn follow(self: &Arc<Self>, watches: &mut HashMap<DeclaredResource, CancellationToken>) {
+        let declared = self.guard.releases.index().read().resources();
+        watches.retain(|resource, stop| {
+            let keep = declared.contains(resource);
+            if !keep {
+                stop.cancel();
+            }
+            keep
+        });
+        // One watch of a kind is enough, whatever versions spell it.
+        let mut kinds: HashSet<(String, String)> =
+            watches.keys().map(|resource| (resource.group.clone(), resource.kind.clone())).collect();
+        for resource in declared {
+            if kinds.insert((resource.group.clone(), resource.kind.clone())) {
+                let stop = self.stop.child_token();
+                watches.insert(resource.clone(), stop.clone());
+                let shared = Arc::clone(self);
+                self.tasks.spawn(async move { watch::run(shared, resource, stop).await });
+            }
+        }
+    }
+
+    /// Has somebody look at what a release misses, once at a time.
+    fn attend(self: &Arc<Self>, release: ReleaseId) {
+        if !self.missing.lock().misses(&release) {
+            return;
+        }
+        if let Some(again) = self.busy.lock().get_mut(&release) {
+            *again = true;
+            return;
+        }
+        self.busy.lock().insert(release.clone(), false);
+        let shared = Arc::clone(self);
+        self.tasks.spawn(async move { shared.attend_until_done(release).await });
+    }
+
+    async fn attend_until_done(self: Arc<Self>, release: ReleaseId) {
+        loop {
+            let later = {
+                let Ok(_room) = self.room.acquire().await else { return };
+                repair::pass(&self, &release).await
+            };
+            let mut busy = self.busy.lock();
+            let again = busy.insert(release.clone(), false).unwrap_or_default();
+            if again {
+                continue;
+            }
+            busy.remove(&release);
+            drop(busy);
+            if let Some(delay) = later {
+                let shared = Arc::clone(&self);
+                self.tasks.spawn(async move {
+                    tokio::select! {
+                        () = shared.stop.cancelled() => {}
+                        () = tokio::time::sleep(delay) => shared.attend(release),
+                    }
+                });
+            }
+            return;
+        }
+    }
+}

@@ -155,6 +155,17 @@ pub fn decode(payload: &[u8], cap: usize) -> Result<Record, RecordError> {
     if compressed { read(MultiGzDecoder::new(whole), cap) } else { read(whole, cap) }
 }
 
+/// Decodes a record from the text of `data.release` in a Helm Secret as the
+/// API gives it, with Kubernetes' own base64 around it. See [`decode`].
+///
+/// # Errors
+/// As [`decode`], and when the outer layer is not base64.
+pub fn decode_secret(text: &str, cap: usize) -> Result<Record, RecordError> {
+    let mut payload = Vec::new();
+    DecoderReader::new(text.as_bytes(), &BASE64).read_to_end(&mut payload).map_err(RecordError::Base64)?;
+    decode(&payload, cap)
+}
+
 /// The name of the Secret or ConfigMap that holds `revision` of `release`.
 pub fn record_name(release: &str, revision: u64) -> String {
     format!("{NAME_PREFIX}{release}.v{revision}")

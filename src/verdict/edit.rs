@@ -63,6 +63,8 @@ pub enum Evidence<'a> {
     Canonical(&'a Value),
     /// It was asked and could not tell.
     Unavailable,
+    /// There is no arbiter: no cluster, or no right to any write.
+    Nowhere,
 }
 
 /// What becomes of an edit, and why.
@@ -116,7 +118,8 @@ pub enum Reason {
     AsDeclared,
     /// The state of the record authorises it.
     InBand,
-    /// The arbiter could not tell, and an operation is under way.
+    /// The arbiter could not tell, and an operation is under way; or there is
+    /// no arbiter.
     Unsettled,
     /// A declared field would not be as declared.
     Drift,

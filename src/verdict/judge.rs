@@ -114,6 +114,11 @@ fn change(edit: &Edit<'_>, standing: &Standing<'_>, rules: &Rules<'_>, evidence:
         // can settle must not stop it.
         return Verdict { outcome: Outcome::Record, reason: Reason::Unsettled, grounds, arguable: false };
     }
+    if all_in_doubt && matches!(evidence, Evidence::Nowhere) {
+        // Where nobody can settle a doubt it is said as one, never a refusal.
+        let outcome = Verdict::by_mode(rules.policy, Reason::Unsettled, None).outcome.min(Outcome::Warn);
+        return Verdict { outcome, reason: Reason::Unsettled, grounds, arguable: false };
+    }
     let arguable = matches!(evidence, Evidence::None) && !edit.scale && (all_in_doubt || standing.pending);
     Verdict { arguable, ..Verdict::by_mode(rules.policy, Reason::Drift, grounds) }
 }

@@ -1,10 +1,13 @@
 //! The admission surface: the one place that knows `AdmissionReview`.
 //!
 //! `server` keeps connections, `intake` turns a request into a review's bytes,
-//! `review` reads those bytes and writes the answer, `registration` keeps the
-//! webhook configuration.
+//! `review` reads those bytes and writes the answer, `validate` judges with
+//! `case` and `look`, `registration` keeps the webhook configuration.
 
+mod case;
 pub mod intake;
+pub mod look;
 pub mod registration;
 pub mod review;
 pub mod server;
+pub mod validate;

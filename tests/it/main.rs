@@ -6,3 +6,5 @@
 
 mod architecture;
 mod check;
+mod demo;
+mod support;

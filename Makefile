@@ -1,0 +1,49 @@
+# What a developer and CI call. `make provide` says where the control plane and Helm come from.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+
+tools := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kubemoor/tools
+deny_version := 0.20.2
+machete_version := 0.9.2
+cargo_deny := $(tools)/cargo-deny-$(deny_version)/bin/cargo-deny
+cargo_machete := $(tools)/cargo-machete-$(machete_version)/bin/cargo-machete
+
+# A tool is built once per machine and runs for a second: compile time counts, not speed.
+install_tool := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+  cargo install --locked --quiet
+
+with_control_plane = provided=$$(tests/control-plane/provide); set -a; eval "$$provided"; set +a
+
+.PHONY: help provide demo test lint bench
+
+help: ## say what there is
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1: \2/p' Makefile
+
+provide: ## provide a control plane and Helm for tests, once per machine
+	@tests/control-plane/provide
+
+demo: ## show the guard at work on a real control plane, and end everything again
+	@$(with_control_plane)
+	cargo test --locked --quiet --test it -- --exact demo::the_guard_at_work --nocapture
+
+test: ## run every test
+	@$(with_control_plane)
+	cargo test --locked --no-fail-fast
+
+lint: $(cargo_deny) $(cargo_machete) ## check format, code, documentation and dependencies
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- --deny warnings
+	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --no-deps --document-private-items
+	$(cargo_deny) --locked check bans licenses sources
+	$(cargo_machete) .
+
+bench: ## measure
+	cargo bench --locked
+
+$(cargo_deny):
+	$(install_tool) --root $(tools)/cargo-deny-$(deny_version) cargo-deny@$(deny_version)
+
+$(cargo_machete):
+	$(install_tool) --root $(tools)/cargo-machete-$(machete_version) cargo-machete@$(machete_version)

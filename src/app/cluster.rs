@@ -1,0 +1,279 @@
+//! Serving a cluster: connects, follows the records, then judges, registers
+//! and repairs.
+//!
+//! Invariant: what needs the index starts once it is whole. An API server that
+//! does not answer at the start is said and waited for.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Judging, Run};
+use crate::admin::Condition;
+use crate::cluster::arbiter::Arbiter;
+use crate::cluster::client::{self, Connection};
+use crate::cluster::identity;
+use crate::cluster::kinds::Kinds;
+use crate::cluster::objects::Objects;
+use crate::cluster::releases::{Health, Releases};
+use crate::config;
+use crate::guard::Guard;
+use crate::tls::Certificates;
+use crate::webhook::look::{Live, Truth};
+use crate::webhook::registration::{Resource, Surface, configuration, keep};
+use crate::webhook::validate::Setup;
+
+/// Writes of the guard's own, per second.
+const WRITES: NonZeroU32 = at_least_one(50);
+
+/// Dry runs of the arbiter, per second.
+const DRY_RUNS: NonZeroU32 = at_least_one(10);
+
+/// The pause between attempts to reach an API server at the start.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// For how long the records may go unwatched before the guard is not ready.
+const OUTAGE: Duration = Duration::from_secs(60);
+
+/// How often it is looked whether an outage has lasted that long.
+const OUTAGE_LOOK: Duration = Duration::from_secs(5);
+
+/// What is known of the cluster once it answered.
+struct Met {
+    connection: Connection,
+    kinds: Arc<Kinds>,
+    own_account: Option<String>,
+}
+
+impl Run {
+    /// Serves a cluster's releases.
+    pub(super) async fn cluster(&mut self, cluster: config::Cluster) -> anyhow::Result<()> {
+        // Only the kubeconfig can be wrong here; the rest waits for the API server.
+        let connection = client::connect(cluster.kubeconfig.as_deref()).await?;
+        let records = self.readiness.condition("records");
+        records.unmet("the API server has not answered yet");
+        let work = Work {
+            cluster,
+            policy: self.policy,
+            index: Arc::clone(&self.metrics.index),
+            record_metrics: self.metrics.records.clone(),
+            guard_metrics: self.metrics.guard.clone(),
+            admission: self.metrics.admission.clone(),
+            certificates: self.certificates.clone(),
+            judging: self.judging.clone(),
+            records,
+            stop: self.stop.clone(),
+        };
+        self.tasks.spawn(async move {
+            work.run(connection).await;
+            "following the cluster"
+        });
+        Ok(())
+    }
+}
+
+/// Everything that following a cluster takes.
+struct Work {
+    cluster: config::Cluster,
+    policy: crate::policy::Policy,
+    index: Arc<parking_lot::RwLock<crate::helm::index::Index>>,
+    record_metrics: crate::metrics::RecordMetrics,
+    guard_metrics: crate::metrics::GuardMetrics,
+    admission: crate::metrics::AdmissionMetrics,
+    certificates: Certificates,
+    judging: Judging,
+    records: Condition,
+    stop: CancellationToken,
+}
+
+impl Work {
+    async fn run(self, connection: Connection) {
+        let stop = self.stop.clone();
+        tokio::select! {
+            () = stop.cancelled() => {}
+            met = meet(connection, &self.records) => self.follow(met).await,
+        }
+    }
+
+    async fn follow(self, met: Met) {
+        let Self { cluster, policy, index, record_metrics, guard_metrics, .. } = &self;
+        let Met { connection, kinds, own_account } = met;
+        let client = connection.client;
+        let releases = Releases::new(
+            client.clone(),
+            cluster.record_driver,
+            cluster.namespaces.clone(),
+            Arc::clone(&kinds),
+            Arc::clone(index),
+            record_metrics.clone(),
+        );
+        let mut parts = tokio::task::JoinSet::new();
+        parts.spawn({
+            let (kinds, stop) = (Arc::clone(&kinds), self.stop.clone());
+            async move { kinds.run(stop).await }
+        });
+        parts.spawn(Arc::clone(&releases).run(self.stop.clone()));
+        let mut health = releases.health();
+        self.records.unmet("the first listing is not whole yet");
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            whole = health.wait_for(|health| health.indexed) => drop(whole),
+        }
+        let objects = Objects::new(client.clone(), WRITES);
+        if !self.stop.is_cancelled() {
+            let arbiter = (!cluster.read_only)
+                .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS));
+            let live = Live {
+                releases: Arc::clone(&releases),
+                arbiter,
+                objects: objects.clone(),
+                kinds: Arc::clone(&kinds),
+            };
+            self.judging.begin(Setup {
+                truth: Truth::Cluster(live),
+                policy: *policy,
+                record_driver: cluster.record_driver,
+                own_account,
+                own_namespace: cluster.own_namespace.clone(),
+                metrics: self.admission.clone(),
+            });
+            let guard = Guard {
+                releases: Arc::clone(&releases),
+                kinds,
+                objects,
+                policy: *policy,
+                metrics: guard_metrics.clone(),
+            };
+            parts.spawn(guard.run(self.stop.clone()));
+            if let Some(registration) = &cluster.registration {
+                let (desired, wanted) = watch::channel(None);
+                parts.spawn(keep::maintain(client, wanted, self.stop.clone()));
+                let registrar = Registrar {
+                    registration: registration.clone(),
+                    own_namespace: cluster.own_namespace.clone(),
+                    record_driver: cluster.record_driver,
+                    certificates: self.certificates.clone(),
+                    releases: Arc::clone(&releases),
+                };
+                let stop = self.stop.clone();
+                parts.spawn(async move { registrar.run(desired, stop).await });
+            }
+            self.records.met();
+        }
+        let report = report(health, self.records, self.stop.clone());
+        parts.spawn(report);
+        while parts.join_next().await.is_some_and(|ended| ended.is_ok()) {}
+    }
+}
+
+/// Asks the API server until it answers.
+async fn meet(connection: Connection, records: &Condition) -> Met {
+    loop {
+        let met = async {
+            let kinds = Kinds::read(connection.client.clone()).await?;
+            let own_account = identity::own_name(&connection).await?;
+            Ok::<_, crate::cluster::call::CallError>((kinds, own_account))
+        };
+        match met.await {
+            Ok((kinds, own_account)) => {
+                tracing::info!(server = connection.url, account = own_account, "the API server answers");
+                return Met { connection, kinds, own_account };
+            }
+            Err(error) => {
+                records.unmet(format!("the API server does not answer: {error}"));
+                tracing::warn!(
+                    server = connection.url,
+                    "the API server does not answer, trying again: {error}"
+                );
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+/// Says through readiness when the records go unwatched for long. The last
+/// state serves meanwhile.
+async fn report(mut health: watch::Receiver<Health>, records: Condition, stop: CancellationToken) {
+    loop {
+        let outage = health.borrow_and_update().outage.clone();
+        match outage {
+            Some(outage) if outage.since + OUTAGE <= Instant::now() => {
+                records.unmet(format!("records cannot be watched; the last state serves: {}", outage.reason));
+            }
+            Some(_) => {}
+            None => records.met(),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = health.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+            () = tokio::time::sleep(OUTAGE_LOOK) => {}
+        }
+    }
+}
+
+/// Says what is to be registered as releases and certificates change.
+struct Registrar {
+    registration: config::Registration,
+    own_namespace: Option<String>,
+    record_driver: config::RecordDriver,
+    certificates: Certificates,
+    releases: Arc<Releases>,
+}
+
+impl Registrar {
+    async fn run(
+        self,
+        desired: watch::Sender<
+            Option<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration>,
+        >,
+        stop: CancellationToken,
+    ) {
+        let changes = self.releases.changes();
+        let mut authority = self.certificates.ca_bundle();
+        loop {
+            let resources: BTreeSet<Resource> =
+                self.releases.index().read().resources().into_iter().map(Resource::from).collect();
+            let bundle = authority.borrow_and_update().clone();
+            let surface = Surface {
+                endpoint: &self.registration.endpoint,
+                ca_bundle: bundle.as_deref().map(str::as_bytes),
+                own_namespace: self.own_namespace.as_deref(),
+                record_driver: self.record_driver,
+                select_all: self.registration.select_all,
+            };
+            let wanted = configuration(&resources, &surface);
+            desired.send_if_modified(|desired| {
+                let differs = desired.as_ref() != Some(&wanted);
+                if differs {
+                    *desired = Some(wanted);
+                }
+                differs
+            });
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = changes.next() => {}
+                changed = authority.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+const fn at_least_one(number: u32) -> NonZeroU32 {
+    match NonZeroU32::new(number) {
+        Some(number) => number,
+        None => NonZeroU32::MIN,
+    }
+}

@@ -1,0 +1,53 @@
+//! How long to wait before an object is re-created once more.
+//!
+//! Entry point: [`Backoff`]. Invariant: an object that goes again and again is
+//! never fought over hot and never given up; the first few times cost no wait.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::model::ObjectId;
+
+/// How often an object comes back at once.
+const AT_ONCE: u32 = 3;
+
+/// The first wait.
+const FIRST: Duration = Duration::from_secs(1);
+
+/// The longest wait.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// After this time in peace the count starts anew.
+const PEACE: Duration = Duration::from_secs(600);
+
+/// Counts what was done for each object lately.
+#[derive(Default)]
+pub(super) struct Backoff(HashMap<ObjectId, (u32, Instant)>);
+
+impl Backoff {
+    /// When the next attempt for `object` may be made; none: now.
+    pub(super) fn until(&self, object: &ObjectId, now: Instant) -> Option<Duration> {
+        let (attempts, last) = self.0.get(object)?;
+        let exponent = attempts.checked_sub(AT_ONCE)?;
+        let wait = FIRST.saturating_mul(2_u32.saturating_pow(exponent)).min(LONGEST);
+        // Spread by the object's name, so that many do not come at once.
+        let spread =
+            object.name.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        let wait = wait.mul_f64(1.0 + f64::from(spread % 100) / 400.0);
+        (*last + wait).checked_duration_since(now)
+    }
+
+    /// An attempt is made; gives the number of recent ones.
+    pub(super) fn attempt(&mut self, object: &ObjectId, now: Instant) -> u32 {
+        self.0.retain(|_, (_, last)| now.duration_since(*last) < PEACE);
+        let (attempts, last) = self.0.entry(object.clone()).or_insert((0, now));
+        *attempts = attempts.saturating_add(1);
+        *last = now;
+        *attempts
+    }
+}
+
+#[cfg(test)]
+mod tests;

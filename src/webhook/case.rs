@@ -1,0 +1,353 @@
+//! One review, made ready to be judged: what it is about, and the objects, as
+//! far as the declarations in force look at them.
+//!
+//! Entry points: [`Subject::of`] from a review's head, [`Case::of`] from a
+//! whole review, [`Case::judge`]. Invariant: judging is repeated when the index
+//! changes, so a case keeps the review's text and never an index's answer. Does
+//! no I/O.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use jiff::Timestamp;
+use serde::de::DeserializeSeed;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::review::{self, Head, ObjectError, Request};
+use crate::config::RecordDriver;
+use crate::declaration::path::{Path, Segment};
+use crate::declaration::prune::Pruned;
+use crate::helm::index::Index;
+use crate::helm::record::{self, RecordError};
+use crate::helm::release::{Declared, Release};
+use crate::metrics::Webhook;
+use crate::model::{Actor, ObjectId, Operation, ReleaseId};
+use crate::verdict::dependants::{self, Taken};
+use crate::verdict::edit::{Edit, Evidence, Owner, Reason, Rules, Verdict};
+use crate::verdict::judge::judge;
+use crate::verdict::message;
+use crate::verdict::records::{self, RecordEdit, Stored};
+
+/// What a review is about.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Subject {
+    /// The object; for a subresource, its parent. Without a name for the items
+    /// of a `deletecollection`, until the old object is read.
+    pub(super) object: ObjectId,
+    pub(super) aspect: Aspect,
+}
+
+/// Which question is asked of the object.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Aspect {
+    /// Whether it may be edited.
+    Object,
+    /// Whether it may be scaled; where the kind keeps the replicas.
+    Scale(Path),
+    /// Whether a record of Helm's stays true.
+    Record,
+    /// Whether what it takes along may go.
+    Dependants(Taken),
+}
+
+/// One review.
+pub(super) struct Case<'a> {
+    pub(super) subject: Subject,
+    pub(super) operation: Operation,
+    pub(super) actor: Actor,
+    pub(super) dry_run: bool,
+    field_manager: String,
+    old: Option<&'a RawValue>,
+    new: Option<&'a RawValue>,
+    /// What is known of the owner of an object whose metadata is not sent.
+    pub(super) owner: Owner,
+}
+
+/// A verdict in words, and the releases whose records it rests on.
+pub(super) struct Judgement {
+    pub(super) verdict: Verdict,
+    pub(super) message: String,
+    /// Whose records must be looked at before a refusal leaves.
+    pub(super) rests_on: Vec<ReleaseId>,
+    /// The object's claims, the one seen first in front.
+    pub(super) claims: Vec<Arc<Release>>,
+    /// The uid of the object as it is; empty before it exists.
+    pub(super) uid: String,
+}
+
+impl Subject {
+    /// What a review's head says that it is about. None if it is about nothing
+    /// that is ever judged.
+    pub(super) fn of(head: &Head<'_>, index: &Index, driver: RecordDriver) -> Option<Self> {
+        let operation = head.operation?;
+        let object = |group: &str, kind: &str| ObjectId {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            namespace: head.namespace.as_deref().map(str::to_owned),
+            name: head.name.as_deref().unwrap_or_default().to_owned(),
+        };
+        match head.subresource.as_deref() {
+            None => {}
+            Some("scale") => {
+                let (kind, scale) = index.kind_of_resource(&head.resource.group, &head.resource.resource)?;
+                let object = object(&head.resource.group, kind);
+                return Some(Self { object, aspect: Aspect::Scale(scale?.clone()) });
+            }
+            Some(_) => return None,
+        }
+        let object = object(&head.kind.group, &head.kind.kind);
+        let aspect = if is_record(&object, driver) {
+            Aspect::Record
+        } else {
+            match dependants::taken(&object).filter(|_| operation == Operation::Delete) {
+                Some(taken) => Aspect::Dependants(taken),
+                None => Aspect::Object,
+            }
+        };
+        Some(Self { object, aspect })
+    }
+
+    /// Whether anything about this subject can be refused: all other traffic
+    /// passes without a look at the objects.
+    pub(super) fn concerns(&self, index: &Index) -> bool {
+        match self.aspect {
+            Aspect::Record | Aspect::Dependants(_) => true,
+            Aspect::Object | Aspect::Scale(_) => {
+                self.object.name.is_empty() || !index.claims(&self.object).is_empty()
+            }
+        }
+    }
+
+    pub(super) fn webhook(&self) -> Webhook {
+        match self.aspect {
+            Aspect::Object => Webhook::Edits,
+            Aspect::Scale(_) => Webhook::Scale,
+            Aspect::Record => Webhook::Records,
+            Aspect::Dependants(_) => Webhook::Deletes,
+        }
+    }
+}
+
+impl<'a> Case<'a> {
+    /// Takes a whole review apart.
+    pub(super) fn of(subject: Subject, request: &Request<'a>, driver: RecordDriver) -> Self {
+        let mut case = Self {
+            subject,
+            operation: request.head.operation.unwrap_or(Operation::Update),
+            actor: request.actor.clone(),
+            dry_run: request.dry_run,
+            field_manager: request.field_manager.as_deref().unwrap_or_default().to_owned(),
+            old: request.old_object,
+            new: request.object,
+            owner: Owner::Unknown,
+        };
+        if case.subject.object.name.is_empty()
+            && let Some(name) = [case.old, case.new].into_iter().flatten().find_map(name)
+        {
+            case.subject.object.name = name;
+            if is_record(&case.subject.object, driver) {
+                case.subject.aspect = Aspect::Record;
+            }
+        }
+        case
+    }
+
+    /// Judges the review by what the index holds now.
+    ///
+    /// # Errors
+    /// When the review is malformed; never for what an editor can put into an
+    /// object.
+    pub(super) fn judge(
+        &self,
+        index: &parking_lot::RwLock<Index>,
+        rules: &Rules<'_>,
+        evidence: Evidence<'_>,
+        now: Timestamp,
+    ) -> Judgement {
+        let claims = index.read().claims(&self.subject.object).to_vec();
+        if self.subject.aspect == Aspect::Record {
+            return self.judge_record(index, rules);
+        }
+        let dependants = match &self.subject.aspect {
+            Aspect::Dependants(taken) => dependants::of(taken, &index.read(), rules, now),
+            _ => Vec::new(),
+        };
+        if claims.is_empty() && dependants.is_empty() {
+            return Judgement::of(Verdict::allow(Reason::NotDeclared), String::new(), Vec::new(), claims);
+        }
+        let objects = self.read(self.old, &claims).and_then(|old| Ok((old, self.read(self.new, &claims)?)));
+        let (old, new) = match objects {
+            Ok(objects) => objects,
+            Err(_) => {
+                let verdict = Verdict::by_mode(rules.policy, Reason::TooDeep, None);
+                return Judgement::of(verdict, beyond_judgement(&self.subject.object), Vec::new(), claims);
+            }
+        };
+        let owner = match self.subject.aspect {
+            Aspect::Scale(_) => self.owner.clone(),
+            _ => old.as_ref().or(new.as_ref()).map_or(Owner::Nobody, Owner::of),
+        };
+        let edit = Edit {
+            operation: self.operation,
+            actor: &self.actor,
+            object: &self.subject.object,
+            old: old.as_ref(),
+            new: new.as_ref(),
+            scale: matches!(self.subject.aspect, Aspect::Scale(_)),
+            owner,
+            dry_run: self.dry_run,
+            field_manager: &self.field_manager,
+        };
+        if let Aspect::Dependants(_) = self.subject.aspect {
+            let verdict = dependants::judge(&edit, &claims, &dependants, rules, now);
+            let message = match verdict.reason {
+                Reason::Dependants => message::of_dependants(&self.subject.object, &dependants),
+                _ => message::sentence(&self.subject.object, self.operation, &verdict),
+            };
+            let rests_on = verdict.grounds.iter().map(|grounds| grounds.release.clone());
+            let rests_on = rests_on.chain(claims.iter().map(|claim| claim.id.clone())).collect();
+            return Judgement::of(verdict, message, rests_on, claims);
+        }
+        let verdict = judge(&edit, &claims, rules, evidence, now);
+        let message = message::sentence(&self.subject.object, self.operation, &verdict);
+        // A release may have taken the object over a moment ago.
+        let named = match new.as_ref().map(Owner::of) {
+            Some(Owner::Release(release)) => Some(release),
+            _ => None,
+        };
+        let mut rests_on: Vec<_> = claims.iter().map(|claim| claim.id.clone()).chain(named).collect();
+        rests_on.dedup();
+        let uid = old.as_ref().and_then(|old| old.pointer("/metadata/uid")?.as_str()).unwrap_or_default();
+        Judgement { uid: uid.to_owned(), ..Judgement::of(verdict, message, rests_on, claims) }
+    }
+
+    fn judge_record(&self, index: &parking_lot::RwLock<Index>, rules: &Rules<'_>) -> Judgement {
+        let object = &self.subject.object;
+        let Some((id, _)) = records::names(object) else {
+            return Judgement::of(Verdict::allow(Reason::NotDeclared), String::new(), Vec::new(), Vec::new());
+        };
+        let release = index.read().release(&id).cloned();
+        let old = self.old.map(review::object).transpose();
+        let being_deleted =
+            matches!(&old, Ok(Some(old)) if old.pointer("/metadata/deletionTimestamp").is_some());
+        // What cannot be read holds no record.
+        let stored = |text: Option<&RawValue>| {
+            text.map(|text| review::object(text).map_or_else(|_| Stored::nothing(), |value| stored(&value)))
+        };
+        let edit = RecordEdit {
+            operation: self.operation,
+            actor: &self.actor,
+            object,
+            old: stored(self.old),
+            new: stored(self.new),
+            being_deleted,
+        };
+        let (verdict, falsified) = records::judge(&edit, release.as_deref(), rules);
+        let message = falsified.map(|falsified| message::of_record(object, falsified)).unwrap_or_default();
+        let rests_on = match falsified {
+            Some(records::Falsified::LastDeployed) => vec![id],
+            _ => Vec::new(),
+        };
+        Judgement::of(verdict, message, rests_on, Vec::new())
+    }
+
+    /// Reads as much of an object as the claims look at.
+    fn read(&self, text: Option<&RawValue>, claims: &[Arc<Release>]) -> Result<Option<Value>, ObjectError> {
+        let Some(text) = text else { return Ok(None) };
+        if let Aspect::Scale(replicas) = &self.subject.aspect {
+            let scale = review::object(text)?;
+            // An absent number is zero: the API server leaves zeros out.
+            let count = scale.pointer("/spec/replicas").cloned().unwrap_or_else(|| Value::from(0));
+            return Ok(Some(nest(&replicas.0, count)));
+        }
+        let declared: Vec<&Declared> = claims
+            .iter()
+            .filter_map(|claim| claim.objects.get(&self.subject.object))
+            .flat_map(|declarations| declarations.latest.iter().chain(&declarations.baseline))
+            .map(AsRef::as_ref)
+            .collect();
+        let fields: Vec<_> = declared.iter().map(|declared| &declared.fields).collect();
+        let mut deserializer = serde_json::Deserializer::from_str(text.get());
+        match Pruned::new(&fields).deserialize(&mut deserializer) {
+            Ok(value) => Ok(Some(value)),
+            Err(_) => review::object(text).map(Some),
+        }
+    }
+}
+
+impl Judgement {
+    fn of(verdict: Verdict, message: String, rests_on: Vec<ReleaseId>, claims: Vec<Arc<Release>>) -> Self {
+        Self { verdict, message, rests_on, claims, uid: String::new() }
+    }
+}
+
+/// What is said of an edit that is too large or too deep to be judged.
+pub(super) fn beyond_judgement(object: &ObjectId) -> String {
+    format!(
+        "this edit of {object}, which a Helm release declares, is too large or nested too deep to be judged. \
+         Send a smaller one."
+    )
+}
+
+/// What is said of an edit for which there was no room.
+pub(super) fn no_room(object: &ObjectId) -> String {
+    format!(
+        "too many large edits arrive at once to judge this one of {object}, which a Helm release declares. Try \
+         again (HTTP {}).",
+        StatusCode::TOO_MANY_REQUESTS.as_u16()
+    )
+}
+
+fn is_record(object: &ObjectId, driver: RecordDriver) -> bool {
+    let kind = match driver {
+        RecordDriver::Secret => "Secret",
+        RecordDriver::Configmap => "ConfigMap",
+    };
+    object.group.is_empty() && object.kind == kind && record::parse_record_name(&object.name).is_some()
+}
+
+fn name(text: &RawValue) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        metadata: Metadata,
+    }
+    #[derive(serde::Deserialize)]
+    struct Metadata {
+        name: String,
+    }
+    serde_json::from_str::<Named>(text.get()).ok().map(|named| named.metadata.name)
+}
+
+/// An object that holds nothing but `value` at `path`.
+fn nest(path: &[Segment], value: Value) -> Value {
+    path.iter().rev().fold(value, |value, segment| match segment {
+        Segment::Field(name) => Value::Object([(name.clone(), value)].into_iter().collect()),
+        _ => value,
+    })
+}
+
+/// The record that a Secret or ConfigMap holds.
+fn stored(object: &Value) -> Stored {
+    let label = |name: &str| object.pointer("/metadata/labels")?.get(name)?.as_str().map(str::to_owned);
+    let text = object.pointer("/data/release").and_then(Value::as_str).unwrap_or_default();
+    // A Secret's values carry Kubernetes' own base64, a ConfigMap's do not.
+    let payload = match object.get("kind").and_then(Value::as_str) {
+        Some("ConfigMap") => record::decode(text.as_bytes(), record::DEFAULT_CAP),
+        _ => record::decode_secret(text, record::DEFAULT_CAP),
+    };
+    Stored {
+        owner: label("owner"),
+        name: label("name"),
+        version: label("version"),
+        status: label("status"),
+        payload,
+    }
+}
+
+impl Stored {
+    fn nothing() -> Self {
+        let payload = Err(RecordError::Missing { field: "release" });
+        Self { owner: None, name: None, version: None, status: None, payload }
+    }
+}

@@ -1,0 +1,208 @@
+//! The fresh look before a refusal.
+//!
+//! Entry point: [`Looker::judge`]. Invariant: a verdict that refuses was judged
+//! by records that the API server gave after the request arrived; where a
+//! refusal hangs on spelling, or meets an operation that is under way, the
+//! arbiter was asked. If a look fails, a refusal becomes an error and the
+//! webhook's `failurePolicy` decides; `Record` and `Warn` never fail a request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use serde_json::Value;
+use thiserror::Error;
+use tokio::time::Instant;
+
+use super::case::{Aspect, Case, Judgement};
+use super::validate::{LOOK, now};
+use crate::cluster::arbiter::{Arbiter, ArbiterError, Question};
+use crate::cluster::call::CallError;
+use crate::cluster::kinds::Kinds;
+use crate::cluster::objects::Objects;
+use crate::cluster::releases::{LookError, Releases};
+use crate::helm::index::Index;
+use crate::model::ReleaseId;
+use crate::verdict::claims::is_local;
+use crate::verdict::edit::{Evidence, Outcome, Owner, Rules};
+
+/// How many times a verdict is judged anew because a look changed what it
+/// rests on.
+const ROUNDS: usize = 8;
+
+/// Where releases are known from.
+pub enum Truth {
+    /// A cluster, whose records the index follows.
+    Cluster(Live),
+    /// Files that were read at the start: there is nothing to look at afresh.
+    Fixed(RwLock<Index>),
+}
+
+/// A cluster as the webhook looks at it.
+pub struct Live {
+    /// The releases.
+    pub releases: Arc<Releases>,
+    /// The arbiter; none where every write is forgone, dry runs included.
+    pub arbiter: Option<Arbiter>,
+    /// Single objects.
+    pub objects: Objects,
+    /// The kinds that the cluster serves.
+    pub kinds: Arc<Kinds>,
+}
+
+/// Why no verdict could be reached.
+#[derive(Debug, Error)]
+pub(super) enum Unreached {
+    /// The records could not be looked at.
+    #[error("the edit could not be judged: {0}")]
+    Look(#[from] LookError),
+    /// The arbiter could not tell.
+    #[error("the edit could not be judged: {0}")]
+    Arbitrate(#[from] ArbiterError),
+    /// The object's metadata could not be read.
+    #[error("the edit could not be judged, since the object's owner cannot be read: {0}")]
+    Own(#[from] CallError),
+}
+
+/// Looks on behalf of one review.
+pub(super) struct Looker<'a> {
+    pub(super) truth: &'a Truth,
+    pub(super) rules: &'a Rules<'a>,
+    pub(super) deadline: Instant,
+}
+
+impl Truth {
+    /// What is known of releases now.
+    pub fn index(&self) -> &RwLock<Index> {
+        match self {
+            Self::Cluster(live) => live.releases.index(),
+            Self::Fixed(index) => index,
+        }
+    }
+}
+
+impl Looker<'_> {
+    /// Judges `case`, with as many looks as a verdict other than a plain allow
+    /// takes.
+    pub(super) async fn judge<'c>(&self, mut case: Case<'c>) -> Result<(Judgement, Case<'c>), Unreached> {
+        let index = self.truth.index();
+        let mut judgement = case.judge(index, self.rules, Evidence::None, now());
+        let live = match self.truth {
+            Truth::Cluster(live) => live,
+            Truth::Fixed(_) => {
+                if judgement.verdict.arguable {
+                    judgement = case.judge(index, self.rules, Evidence::Nowhere, now());
+                }
+                return Ok((judgement, case));
+            }
+        };
+        let mut looked: Vec<ReleaseId> = Vec::new();
+        for _ in 0..ROUNDS {
+            if judgement.verdict.outcome == Outcome::Allow {
+                return Ok((judgement, case));
+            }
+            match self.look(live, &mut case, &judgement, &mut looked).await {
+                Ok(false) => break,
+                Ok(true) => judgement = case.judge(index, self.rules, Evidence::None, now()),
+                Err(error) => return unless_refused(judgement, case, error),
+            }
+        }
+        if !judgement.verdict.arguable {
+            return Ok((judgement, case));
+        }
+        match self.arbitrate(live, &case, &judgement).await {
+            None => judgement = case.judge(index, self.rules, Evidence::Nowhere, now()),
+            Some(Ok(canonical)) => {
+                judgement = case.judge(index, self.rules, Evidence::Canonical(&canonical), now());
+            }
+            Some(Err(error)) => {
+                tracing::warn!(edit.object = %case.subject.object, "the arbiter could not tell: {error}");
+                let unsettled = case.judge(index, self.rules, Evidence::Unavailable, now());
+                let hangs_on_spelling = unsettled
+                    .verdict
+                    .grounds
+                    .as_ref()
+                    .is_some_and(|grounds| grounds.fields.iter().all(|field| field.doubt));
+                if unsettled.verdict.outcome == Outcome::Deny && hangs_on_spelling {
+                    return unless_refused(unsettled, case, error.into());
+                }
+                judgement = unsettled;
+            }
+        }
+        Ok((judgement, case))
+    }
+
+    /// Looks at whatever the judgement rests on and was not looked at yet. Says
+    /// whether there was anything.
+    async fn look(
+        &self,
+        live: &Live,
+        case: &mut Case<'_>,
+        judgement: &Judgement,
+        looked: &mut Vec<ReleaseId>,
+    ) -> Result<bool, Unreached> {
+        let mut any = false;
+        for release in judgement.rests_on.iter().take(ROUNDS) {
+            if !looked.contains(release) {
+                live.releases.fresh(release, self.left()).await?;
+                looked.push(release.clone());
+                any = true;
+            }
+        }
+        // A Scale carries no annotations, and a release's word about objects
+        // in other namespaces counts only if the object agrees.
+        let foreign = || judgement.claims.iter().any(|claim| !is_local(claim, &case.subject.object));
+        if matches!(case.subject.aspect, Aspect::Scale(_)) && case.owner == Owner::Unknown && foreign() {
+            case.owner = self.owner(live, case, judgement).await?;
+            any = true;
+        }
+        Ok(any)
+    }
+
+    async fn owner(&self, live: &Live, case: &Case<'_>, judgement: &Judgement) -> Result<Owner, CallError> {
+        let object = &case.subject.object;
+        let declared = judgement.claims.iter().find_map(|claim| claim.declared(object));
+        let target = declared.and_then(|declared| live.kinds.target(object, &declared.version));
+        let Some(target) = target else { return Ok(Owner::Nobody) };
+        let sighting = live.objects.sight(&target).await?;
+        Ok(sighting.and_then(|sighting| sighting.release).map_or(Owner::Nobody, Owner::Release))
+    }
+
+    /// The arbiter's answer; none where there is no arbiter.
+    async fn arbitrate(
+        &self,
+        live: &Live,
+        case: &Case<'_>,
+        judgement: &Judgement,
+    ) -> Option<Result<Arc<Value>, ArbiterError>> {
+        let arbiter = live.arbiter.as_ref()?;
+        let release = &judgement.verdict.grounds.as_ref()?.release;
+        let object = &case.subject.object;
+        let claim = judgement.claims.iter().find(|claim| claim.id == *release)?;
+        let latest = claim.objects.get(object)?.latest.is_some();
+        let revision = match &claim.baseline {
+            Some(baseline) if !latest => baseline.revision,
+            _ => claim.state.revision,
+        };
+        let question = Question {
+            object: object.clone(),
+            uid: judgement.uid.clone(),
+            release: release.clone(),
+            revision,
+        };
+        Some(arbiter.canonical(&question, self.left()).await)
+    }
+
+    fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now()).min(LOOK)
+    }
+}
+
+/// A failed look turns a refusal into an error and nothing else.
+fn unless_refused<'c>(
+    judgement: Judgement,
+    case: Case<'c>,
+    error: Unreached,
+) -> Result<(Judgement, Case<'c>), Unreached> {
+    if judgement.verdict.outcome == Outcome::Deny { Err(error) } else { Ok((judgement, case)) }
+}

@@ -1,0 +1,202 @@
+//! `/validate`: judges what the API server sends.
+//!
+//! Entry point: [`Validator::answer`]. Invariant: what no release declares
+//! passes with a look at the review's head alone and without a call; no refusal
+//! leaves before the records were looked at afresh. Knows HTTP and the order of
+//! looks; the rules are [`crate::verdict`]'s.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use hyper::body::{Body, Bytes};
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::case::{Case, Judgement, Subject, beyond_judgement, no_room};
+use super::intake::{Intake, Received};
+use super::look::{Looker, Truth};
+use super::registration::VALIDATE;
+use super::review::{self, Answer, AuditKey, Head};
+use crate::config::RecordDriver;
+use crate::metrics::{AdmissionMetrics, Decision, Webhook};
+use crate::policy::Policy;
+use crate::verdict::edit::{Outcome, Reason, Rules, Verdict};
+
+/// What the webhook is set up with.
+pub struct Setup {
+    /// Where releases are known from.
+    pub truth: Truth,
+    /// The policy in force.
+    pub policy: Policy,
+    /// The form of Helm's records.
+    pub record_driver: RecordDriver,
+    /// The user name under which Kubemoor itself writes, where it is known.
+    pub own_account: Option<String>,
+    /// The namespace that Kubemoor runs in, whose objects only the loop guards.
+    pub own_namespace: Option<String>,
+    /// Where verdicts are counted.
+    pub metrics: AdmissionMetrics,
+}
+
+/// Answers reviews. Cheap to clone.
+#[derive(Clone)]
+pub struct Validator {
+    intake: Intake,
+    setup: Arc<Setup>,
+}
+
+impl Validator {
+    /// A validator for this setup.
+    pub fn new(intake: Intake, setup: Setup) -> Self {
+        Self { intake, setup: Arc::new(setup) }
+    }
+
+    /// Answers one request.
+    pub async fn answer<B>(&self, request: Request<B>) -> Response<review::Body>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        if request.uri().path() != VALIDATE {
+            return review::plain(StatusCode::NOT_FOUND, "reviews are answered at /validate");
+        }
+        let submission = match self.intake.receive(request).await {
+            Ok(submission) => submission,
+            Err(error) => {
+                self.setup.metrics.malformed();
+                return error.respond();
+            }
+        };
+        let arrived = Instant::now();
+        let head = match Head::parse(submission.body.bytes()) {
+            Ok(head) => head,
+            Err(error) => {
+                self.setup.metrics.malformed();
+                return review::malformed(&error);
+            }
+        };
+        let subject = self.subject(&head);
+        let webhook = subject.as_ref().map_or(Webhook::Edits, Subject::webhook);
+        let (response, verdict) = match subject {
+            Err(reason) => (Answer::allow().respond(&head.uid), Verdict::allow(reason)),
+            Ok(subject) => match &submission.body {
+                Received::Whole(bytes) => match self.judged(bytes, subject, submission.deadline).await {
+                    Ok(judged) => judged,
+                    Err(response) => return response,
+                },
+                Received::TooLarge(_) => {
+                    let verdict = Verdict::by_mode(self.setup.policy, Reason::TooLarge, None);
+                    (put(&verdict, beyond_judgement(&subject.object)).respond(&head.uid), verdict)
+                }
+                Received::Busy(_) => {
+                    let verdict = Verdict::by_mode(self.setup.policy, Reason::Busy, None);
+                    (put(&verdict, no_room(&subject.object)).respond(&head.uid), verdict)
+                }
+            },
+        };
+        self.setup.metrics.answered(
+            webhook,
+            decision(verdict.outcome),
+            verdict.reason.as_str(),
+            arrived.elapsed(),
+        );
+        response
+    }
+
+    /// What the review is about, or why it passes unread.
+    fn subject(&self, head: &Head<'_>) -> Result<Subject, Reason> {
+        let index = self.setup.truth.index().read();
+        let subject =
+            Subject::of(head, &index, self.setup.record_driver).filter(|subject| subject.concerns(&index));
+        let subject = subject.ok_or(Reason::NotDeclared)?;
+        let own = self.setup.own_namespace.as_deref();
+        if own.is_some() && subject.object.namespace.as_deref() == own {
+            return Err(Reason::OwnNamespace);
+        }
+        Ok(subject)
+    }
+
+    async fn judged(
+        &self,
+        bytes: &Bytes,
+        subject: Subject,
+        deadline: Instant,
+    ) -> Result<(Response<review::Body>, Verdict), Response<review::Body>> {
+        let request = review::Request::parse(bytes).map_err(|error| {
+            self.setup.metrics.malformed();
+            review::malformed(&error)
+        })?;
+        let case = Case::of(subject, &request, self.setup.record_driver);
+        let rules = Rules { policy: self.setup.policy, own_account: self.setup.own_account.as_deref() };
+        let looker = Looker { truth: &self.setup.truth, rules: &rules, deadline };
+        let judgement = match looker.judge(case).await {
+            Ok((judgement, case)) => {
+                self.record(&judgement, &case, &request.head.uid);
+                judgement
+            }
+            Err(error) => {
+                tracing::warn!(review.uid = %request.head.uid, "a review could not be answered: {error}");
+                return Err(review::failed(&error.to_string()));
+            }
+        };
+        let answer = put(&judgement.verdict, judgement.message);
+        Ok((answer.respond(&request.head.uid), judgement.verdict))
+    }
+
+    /// Records what was not plainly allowed. A dry run leaves no trace.
+    fn record(&self, judgement: &Judgement, case: &Case<'_>, uid: &str) {
+        let Judgement { verdict, message, .. } = judgement;
+        if case.dry_run || verdict.outcome == Outcome::Allow {
+            return;
+        }
+        let grounds = verdict.grounds.as_ref();
+        tracing::info!(
+            verdict.outcome = verdict.outcome.as_str(),
+            verdict.reason = verdict.reason.as_str(),
+            release.id = grounds.map(|grounds| grounds.release.to_string()),
+            release.revision = grounds.map(|grounds| grounds.revision),
+            edit.object = %case.subject.object,
+            edit.operation = ?case.operation,
+            edit.user = case.actor.user,
+            edit.groups = ?case.actor.groups,
+            review.uid = uid,
+            "{message}"
+        );
+    }
+}
+
+/// The answer that says `verdict`.
+fn put(verdict: &Verdict, message: String) -> Answer {
+    let answer = match verdict.outcome {
+        Outcome::Allow => return Answer::allow(),
+        Outcome::Record => Answer::allow(),
+        Outcome::Warn => Answer::allow().warn(message),
+        Outcome::Deny => Answer::deny(message),
+    };
+    let answer = answer
+        .annotate(AuditKey::Decision, verdict.outcome.as_str())
+        .annotate(AuditKey::Reason, verdict.reason.as_str());
+    let Some(grounds) = &verdict.grounds else { return answer };
+    let fields: Vec<_> = grounds.fields.iter().map(|field| field.path.to_string()).collect();
+    answer
+        .annotate(AuditKey::Release, grounds.release.to_string())
+        .annotate(AuditKey::Revision, grounds.revision.to_string())
+        .annotate(AuditKey::Fields, fields.join(","))
+}
+
+fn decision(outcome: Outcome) -> Decision {
+    match outcome {
+        Outcome::Allow => Decision::Allow,
+        Outcome::Record => Decision::Record,
+        Outcome::Warn => Decision::Warn,
+        Outcome::Deny => Decision::Deny,
+    }
+}
+
+/// How long a look may take when the deadline leaves more.
+pub(super) const LOOK: Duration = Duration::from_secs(5);
+
+pub(super) fn now() -> Timestamp {
+    Timestamp::now()
+}

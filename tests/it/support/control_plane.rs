@@ -1,0 +1,305 @@
+//! A real etcd, kube-apiserver and kube-controller-manager on loopback. No kubelet: pods stay Pending.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fs;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleRef, Subject};
+use kube::api::{Api, ObjectMeta, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+use super::identity::Identity;
+use super::process::{Process, folder, free_port};
+use super::settings;
+use super::wait::eventually;
+
+const STARTUP: Duration = Duration::from_secs(60);
+
+/// A running control plane. Dropping it ends it.
+pub(crate) struct ControlPlane {
+    // In the order in which they end.
+    controller_manager: Process,
+    apiserver: Process,
+    etcd: Process,
+    dir: PathBuf,
+    minor: u32,
+    namespaces: AtomicU32,
+    pub(super) applied: Mutex<BTreeSet<String>>,
+}
+
+/// The contents of etcd at one moment.
+pub(crate) struct EtcdSnapshot(PathBuf);
+
+impl ControlPlane {
+    /// The control plane that the tests share, started by the first who asks and never stopped by any.
+    ///
+    /// # Panics
+    /// When it does not start: every test then fails with the same message and the logs' last lines.
+    pub(crate) fn get() -> &'static Self {
+        static SHARED: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
+        match SHARED.get_or_init(Self::try_start) {
+            Ok(control_plane) => control_plane,
+            Err(message) => panic!("{message}"),
+        }
+    }
+
+    /// A control plane for one test alone, which may stop, freeze and restore it, or count its requests.
+    pub(crate) fn start() -> Self {
+        Self::try_start().unwrap_or_else(|message| panic!("{message}"))
+    }
+
+    /// The minor version of its Kubernetes: 20 for 1.20.
+    pub(crate) fn minor(&self) -> u32 {
+        self.minor
+    }
+
+    pub(crate) fn kubeconfig(&self, identity: Identity) -> PathBuf {
+        self.dir.join(format!("{}.kubeconfig", identity.token()))
+    }
+
+    /// A client of the current runtime: each test makes its own.
+    pub(crate) async fn client(&self, identity: Identity) -> Client {
+        install_crypto_provider();
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig(identity)).unwrap();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        Client::try_from(config).unwrap()
+    }
+
+    /// Makes a new namespace for one test and returns its name, which begins with `prefix`.
+    pub(crate) async fn namespace(&self, prefix: &str) -> String {
+        let name = format!("{prefix}-{}", self.namespaces.fetch_add(1, Ordering::Relaxed));
+        let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
+        let namespaces: Api<Namespace> = Api::all(self.client(Identity::Admin).await);
+        let namespace = Namespace { metadata, ..Namespace::default() };
+        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+        name
+    }
+
+    /// Runs kubectl to its end, without a cache or settings of the machine's user.
+    pub(crate) fn kubectl(&self, identity: Identity, arguments: &[&str]) -> Output {
+        let bundled = assets().join("kubectl");
+        let mut command = Command::new(if bundled.exists() { &bundled } else { Path::new("kubectl") });
+        command.env("HOME", &self.dir).arg("--kubeconfig").arg(self.kubeconfig(identity)).args(arguments);
+        command.output().expect("kubectl is in KUBEBUILDER_ASSETS or on PATH")
+    }
+
+    /// The audit events so far, at the level Metadata and at stage ResponseComplete: what was asked, by whom, the
+    /// answer's code, and the annotations that webhooks added.
+    pub(crate) fn audit_events(&self) -> Vec<Value> {
+        let log = fs::read_to_string(self.dir.join("audit.log")).unwrap_or_default();
+        // The last line may be in the making.
+        log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// Ends the API server at once; clients see refused connections.
+    pub(crate) fn kill_apiserver(&mut self) {
+        self.apiserver.kill();
+    }
+
+    /// Starts the API server again, at the same address, and waits until it is ready.
+    pub(crate) fn start_apiserver(&mut self) {
+        self.apiserver.start();
+        self.wait_until_ready().unwrap_or_else(|message| panic!("{message}"));
+    }
+
+    /// Freezes the API server: connections stay open and nothing answers.
+    pub(crate) fn pause_apiserver(&mut self) {
+        self.apiserver.pause();
+    }
+
+    pub(crate) fn resume_apiserver(&mut self) {
+        self.apiserver.resume();
+    }
+
+    /// Ends the controllers, so that nothing but the test writes.
+    pub(crate) fn kill_controller_manager(&mut self) {
+        self.controller_manager.kill();
+    }
+
+    /// Keeps what etcd holds now. The API server has no storage for a moment and is ready again afterwards.
+    pub(crate) fn snapshot_etcd(&mut self) -> EtcdSnapshot {
+        let snapshot = EtcdSnapshot(folder("etcd-snapshot").join("data"));
+        self.etcd.kill();
+        copy(&self.etcd_data(), &snapshot.0);
+        self.etcd.start();
+        self.wait_until_ready().unwrap_or_else(|message| panic!("{message}"));
+        snapshot
+    }
+
+    /// Goes back to a snapshot, as an operator does after a disaster: everything is stopped and started again, and
+    /// resource versions begin anew where the snapshot was taken.
+    pub(crate) fn restore_etcd(&mut self, snapshot: &EtcdSnapshot) {
+        self.controller_manager.kill();
+        self.apiserver.kill();
+        self.etcd.kill();
+        fs::remove_dir_all(self.etcd_data()).unwrap();
+        copy(&snapshot.0, &self.etcd_data());
+        self.etcd.start();
+        self.start_apiserver();
+        self.controller_manager.start();
+    }
+
+    fn try_start() -> Result<Self, String> {
+        install_crypto_provider();
+        let dir = folder("control-plane");
+        let (client_port, peer_port, secure_port) = (free_port(), free_port(), free_port());
+        let (etcd_url, url) =
+            (format!("http://127.0.0.1:{client_port}"), format!("https://127.0.0.1:{secure_port}"));
+        let minor = minor_version(&assets().join("kube-apiserver"))?;
+        settings::write_files(&dir, &url);
+        let program = |name: &str| assets().join(name);
+        let mut control_plane = Self {
+            etcd: Process::new("etcd", program("etcd"), settings::etcd(&dir, &etcd_url, peer_port), &dir),
+            apiserver: Process::new(
+                "kube-apiserver",
+                program("kube-apiserver"),
+                settings::apiserver(&dir, &etcd_url, secure_port),
+                &dir,
+            ),
+            controller_manager: Process::new(
+                "kube-controller-manager",
+                program("kube-controller-manager"),
+                settings::controller_manager(&dir, minor),
+                &dir,
+            ),
+            dir,
+            minor,
+            namespaces: AtomicU32::new(0),
+            applied: Mutex::new(BTreeSet::new()),
+        };
+        control_plane.etcd.start();
+        control_plane.apiserver.start();
+        control_plane.wait_until_ready()?;
+        blocking(control_plane.grant_every_right());
+        control_plane.controller_manager.start();
+        Ok(control_plane)
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(), String> {
+        let deadline = Instant::now() + STARTUP;
+        loop {
+            let unready = match blocking(self.readiness()) {
+                Ok(()) => return Ok(()),
+                Err(reason) => reason,
+            };
+            let ended = [&mut self.etcd, &mut self.apiserver].into_iter().find_map(|process| {
+                let status = process.exited()?;
+                Some(format!("ended with {status}{}", process.tail()))
+            });
+            if let Some(ended) = ended {
+                return Err(format!("the control plane does not start: {ended}"));
+            }
+            if Instant::now() > deadline {
+                let (etcd, apiserver) = (self.etcd.tail(), self.apiserver.tail());
+                return Err(format!(
+                    "the API server is not ready in {STARTUP:?}: {unready}{etcd}{apiserver}"
+                ));
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    async fn readiness(&self) -> Result<(), String> {
+        // The API server signs its certificate itself, when it starts for the first time.
+        if !self.certificate().exists() {
+            return Err("it has not written its certificate".to_owned());
+        }
+        let client = self.client(Identity::Admin).await;
+        let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
+        let answer = tokio::time::timeout(Duration::from_secs(5), client.request_text(request)).await;
+        match answer {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("it does not answer".to_owned()),
+        }
+    }
+
+    async fn grant_every_right(&self) {
+        let bindings: Api<ClusterRoleBinding> = Api::all(self.client(Identity::Admin).await);
+        let user = |identity: Identity| Subject {
+            api_group: Some("rbac.authorization.k8s.io".to_owned()),
+            kind: "User".to_owned(),
+            name: identity.user().to_owned(),
+            namespace: None,
+        };
+        let binding = ClusterRoleBinding {
+            metadata: ObjectMeta { name: Some("kubemoor-test-users".to_owned()), ..ObjectMeta::default() },
+            role_ref: RoleRef {
+                api_group: Some("rbac.authorization.k8s.io".to_owned()),
+                kind: "ClusterRole".to_owned(),
+                name: "cluster-admin".to_owned(),
+            },
+            subjects: Some(Identity::PRIVILEGED.map(user).to_vec()),
+        };
+        eventually("the test users get their rights", STARTUP, || async {
+            bindings.create(&PostParams::default(), &binding).await
+        })
+        .await;
+    }
+
+    fn certificate(&self) -> PathBuf {
+        settings::certificate(&self.dir)
+    }
+
+    fn etcd_data(&self) -> PathBuf {
+        self.dir.join("etcd")
+    }
+}
+
+/// The folder with the programs: `KUBEBUILDER_ASSETS`, else where `make provide` puts them.
+fn assets() -> PathBuf {
+    provided("KUBEBUILDER_ASSETS", "assets")
+}
+
+/// What `variable` names, else what `make provide` has left in the cache folder.
+///
+/// # Panics
+/// When there is neither.
+pub(super) fn provided(variable: &str, name: &str) -> PathBuf {
+    if let Some(path) = env::var_os(variable).filter(|path| !path.is_empty()) {
+        return path.into();
+    }
+    let cache = env::var_os("XDG_CACHE_HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+    let cache =
+        cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache"))).unwrap_or_default();
+    let path = cache.join("kubemoor").join(name);
+    assert!(path.exists(), "{} is not there: run `make provide`, or set {variable}", path.display());
+    path
+}
+
+/// rustls asks for one when several are compiled in.
+pub(super) fn install_crypto_provider() {
+    // Fails only when an earlier call was first.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+}
+
+fn minor_version(apiserver: &Path) -> Result<u32, String> {
+    let output = Command::new(apiserver).arg("--version").output();
+    let output = output.map_err(|error| format!("cannot run {}: {error}", apiserver.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let minor =
+        text.trim().strip_prefix("Kubernetes v1.").and_then(|rest| rest.split('.').next()?.parse().ok());
+    minor.ok_or_else(|| format!("{} says {text:?}, which names no version", apiserver.display()))
+}
+
+fn copy(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(status.success(), "cannot copy {} to {}", from.display(), to.display());
+}
+
+/// Runs a future to its end on a thread and a runtime of its own: callers may stand inside a runtime or outside.
+fn blocking<T: Send>(future: impl Future<Output = T> + Send) -> T {
+    let run = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future);
+    thread::scope(|scope| scope.spawn(run).join().unwrap())
+}

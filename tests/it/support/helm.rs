@@ -1,0 +1,182 @@
+//! The real Helm SDK, and charts for it.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use super::control_plane::{ControlPlane, provided};
+use super::identity::Identity;
+use super::process::{folder, forget, reap};
+
+/// Helm run by one user: one operation after the other; take several for operations at once.
+///
+/// Every operation takes the SDK's options as a JSON object; `tests/control-plane/helm.py` lists the useful ones. The
+/// key `values` is the chart's values. The answer is the SDK's; an error is the sentence that Helm would print.
+pub(crate) struct Helm {
+    child: Child,
+    pipes: Arc<Mutex<Pipes>>,
+    log: PathBuf,
+}
+
+/// A chart folder, written file by file.
+pub(crate) struct Chart {
+    path: PathBuf,
+}
+
+struct Pipes {
+    requests: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Helm {
+    pub(crate) fn start(control_plane: &ControlPlane, identity: Identity) -> Self {
+        let home = folder("helm");
+        let log = home.join("helm.log");
+        let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/control-plane/helm.py");
+        let mut command = Command::new(provided("KUBEMOOR_HELM_PYTHON", "helm/bin/python3"));
+        // A home of its own: the discovery cache must not outlive the control plane.
+        command.arg(driver).arg(control_plane.kubeconfig(identity)).env("HOME", &home);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
+        let mut child = command.spawn().unwrap();
+        reap(&child);
+        let requests = child.stdin.take().unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        Self { child, pipes: Arc::new(Mutex::new(Pipes { requests, answers })), log }
+    }
+
+    pub(crate) async fn install(
+        &self,
+        namespace: &str,
+        release: &str,
+        chart: &Chart,
+        options: Value,
+    ) -> Result<Value, String> {
+        self.run("install", namespace, release, Some(chart), options).await
+    }
+
+    pub(crate) async fn upgrade(
+        &self,
+        namespace: &str,
+        release: &str,
+        chart: &Chart,
+        options: Value,
+    ) -> Result<Value, String> {
+        self.run("upgrade", namespace, release, Some(chart), options).await
+    }
+
+    pub(crate) async fn rollback(
+        &self,
+        namespace: &str,
+        release: &str,
+        options: Value,
+    ) -> Result<Value, String> {
+        self.run("rollback", namespace, release, None, options).await
+    }
+
+    pub(crate) async fn uninstall(
+        &self,
+        namespace: &str,
+        release: &str,
+        options: Value,
+    ) -> Result<Value, String> {
+        self.run("uninstall", namespace, release, None, options).await
+    }
+
+    /// The revisions, oldest first, each with `revision` and `status`.
+    pub(crate) async fn history(&self, namespace: &str, release: &str) -> Result<Value, String> {
+        self.run("history", namespace, release, None, json!({})).await
+    }
+
+    /// What `helm get manifest` prints for the latest revision.
+    pub(crate) async fn manifest(&self, namespace: &str, release: &str) -> Result<String, String> {
+        let status = self.run("status", namespace, release, None, json!({})).await?;
+        status["manifest"].as_str().map(str::to_owned).ok_or_else(|| format!("no manifest in {status}"))
+    }
+
+    /// Ends Helm in the middle of what it does, as a crash or a lost CI job would.
+    pub(crate) fn kill(&mut self) {
+        // Fails only for a process that has ended by itself.
+        let _ = self.child.kill();
+    }
+
+    async fn run(
+        &self,
+        operation: &str,
+        namespace: &str,
+        release: &str,
+        chart: Option<&Chart>,
+        mut options: Value,
+    ) -> Result<Value, String> {
+        let values = options.as_object_mut().expect("options are an object").remove("values");
+        let request = json!({
+            "op": operation,
+            "namespace": namespace,
+            "release": release,
+            "chart": chart.map(|chart| &chart.path),
+            "values": values,
+            "options": options,
+        });
+        let pipes = Arc::clone(&self.pipes);
+        let answer =
+            tokio::task::spawn_blocking(move || pipes.lock().unwrap().exchange(&request)).await.unwrap();
+        let mut answer = answer.map_err(|error| {
+            let log = fs::read_to_string(&self.log).unwrap_or_default();
+            format!("Helm ended during {operation}: {error}\n{log}")
+        })?;
+        match answer["error"].as_str() {
+            None => Ok(answer["result"].take()),
+            Some(error) => Err(error.to_owned()),
+        }
+    }
+}
+
+impl Drop for Helm {
+    fn drop(&mut self) {
+        self.kill();
+        self.child.wait().unwrap();
+        forget(&self.child);
+    }
+}
+
+impl Pipes {
+    fn exchange(&mut self, request: &Value) -> std::io::Result<Value> {
+        self.requests.write_all(format!("{request}\n").as_bytes())?;
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer)?;
+        Ok(serde_json::from_str(&answer)?)
+    }
+}
+
+impl Chart {
+    /// A chart of version 0.1.0 without templates or values.
+    pub(crate) fn new(name: &str) -> Self {
+        let chart = Self { path: folder("chart").join(name) };
+        chart.write("Chart.yaml", &format!("apiVersion: v2\nname: {name}\nversion: 0.1.0\n"))
+    }
+
+    /// Adds or replaces a template.
+    pub(crate) fn template(self, file: &str, text: &str) -> Self {
+        self.write(&format!("templates/{file}"), text)
+    }
+
+    /// Adds a file to `crds/`.
+    pub(crate) fn crd(self, file: &str, text: &str) -> Self {
+        self.write(&format!("crds/{file}"), text)
+    }
+
+    /// Sets the default values (YAML).
+    pub(crate) fn values(self, text: &str) -> Self {
+        self.write("values.yaml", text)
+    }
+
+    fn write(self, file: &str, text: &str) -> Self {
+        let path = self.path.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+        self
+    }
+}

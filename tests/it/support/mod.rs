@@ -1,0 +1,25 @@
+//! What the tests stand on: a real control plane, the real Helm SDK and the real `kubemoor` program.
+//!
+//! Entry points: [`ControlPlane::get`] for the control plane that all tests share, one namespace each;
+//! [`ControlPlane::start`] for one of a test's own, which it may stop, freeze and restore; [`Helm`], [`Chart`],
+//! [`Guard`] and [`eventually`]. Tests run as threads of one process, as `cargo test` does it: a runner that gives
+//! every test a process of its own would start a control plane for each.
+//!
+//! Invariant: every process and folder made here is gone once the test process is, however that ended.
+
+mod control_plane;
+mod deploy;
+mod guard;
+mod helm;
+mod identity;
+mod lag;
+mod process;
+mod settings;
+mod wait;
+
+pub(crate) use control_plane::ControlPlane;
+pub(crate) use guard::Guard;
+pub(crate) use helm::{Chart, Helm};
+pub(crate) use identity::Identity;
+pub(crate) use lag::LaggingWatch;
+pub(crate) use wait::eventually;

@@ -1,0 +1,190 @@
+//! Processes that end with the test process, and the folder that goes with them.
+//!
+//! Statics are never dropped and a killed process drops nothing, so a shell stands by: it holds the reading end of a
+//! pipe of ours, and when that closes, for whatever reason, it kills what we started and removes our folder.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::{LazyLock, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const REAPER: &str = r#"
+trap '' INT TERM HUP
+pids=
+while IFS= read -r line; do
+  case $line in
+    +*) pids="$pids ${line#+}" ;;
+    -*) kept=
+        for pid in $pids; do [ "$pid" = "${line#-}" ] || kept="$kept $pid"; done
+        pids=$kept ;;
+  esac
+done
+[ -z "$pids" ] || kill -KILL $pids
+rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }
+"#;
+
+static REAPED: LazyLock<Reaped> = LazyLock::new(Reaped::new);
+
+/// A long-running program with its log, which can be stopped, frozen and started again with the same arguments.
+pub(crate) struct Process {
+    name: &'static str,
+    program: PathBuf,
+    arguments: Vec<String>,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+impl Process {
+    /// Describes the process; its output will go to a file in `dir`.
+    pub(crate) fn new(name: &'static str, program: PathBuf, arguments: Vec<String>, dir: &Path) -> Self {
+        Self { name, program, arguments, log: dir.join(format!("{name}.log")), child: None }
+    }
+
+    pub(crate) fn start(&mut self) {
+        assert!(self.child.is_none(), "{} runs already", self.name);
+        let log = File::options().create(true).append(true).open(&self.log).unwrap();
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        let child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {}: {error}", self.program.display()));
+        reap(&child);
+        self.child = Some(child);
+    }
+
+    /// Ends it at once (SIGKILL).
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // Fails only for a process that has ended by itself.
+            let _ = child.kill();
+            child.wait().unwrap();
+            forget(&child);
+        }
+    }
+
+    /// Asks it to end (SIGTERM) and waits for that.
+    ///
+    /// # Panics
+    /// When it still runs after the time given.
+    pub(crate) fn terminate(&mut self, within: Duration) -> ExitStatus {
+        self.signal("TERM");
+        let deadline = Instant::now() + within;
+        loop {
+            if let Some(status) = self.exited() {
+                self.kill();
+                return status;
+            }
+            assert!(Instant::now() < deadline, "{} ignores SIGTERM for {within:?}{}", self.name, self.tail());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Freezes it: connections stay open and nothing answers.
+    pub(crate) fn pause(&self) {
+        self.signal("STOP");
+    }
+
+    pub(crate) fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    /// How it ended, if it has ended by itself.
+    pub(crate) fn exited(&mut self) -> Option<ExitStatus> {
+        self.child.as_mut().and_then(|child| child.try_wait().unwrap())
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.as_ref().unwrap_or_else(|| panic!("{} does not run", self.name)).id()
+    }
+
+    /// Everything it has written so far.
+    pub(crate) fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// The end of its log under a headline, for the messages of failures.
+    pub(crate) fn tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        let skipped = lines.len().saturating_sub(60);
+        format!("\n--- last lines of {} ---\n{}\n---", self.log.display(), lines[skipped..].join("\n"))
+    }
+
+    fn signal(&self, signal: &str) {
+        // The shell's own `kill`: a minimal system has no other.
+        let status =
+            Command::new("sh").args(["-c", "kill -s $0 $1", signal, &self.id().to_string()]).status();
+        assert!(status.unwrap().success(), "cannot send SIG{signal} to {}", self.name);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+struct Reaped {
+    folder: PathBuf,
+    orders: Mutex<ChildStdin>,
+}
+
+impl Reaped {
+    fn new() -> Self {
+        let folder = tempfile::Builder::new().prefix("kubemoor-it-").tempdir().unwrap().keep();
+        let mut reaper = Command::new("sh");
+        reaper.args(["-c", REAPER, "reaper"]).arg(&folder);
+        // A process group of its own, so that Ctrl-C reaches the tests and not this.
+        reaper.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let orders = reaper.spawn().unwrap().stdin.take().unwrap();
+        Self { folder, orders: Mutex::new(orders) }
+    }
+
+    fn order(&self, sign: char, child: &Child) {
+        // One write, so that an end in between leaves no half line.
+        let line = format!("{sign}{}\n", child.id());
+        self.orders.lock().unwrap().write_all(line.as_bytes()).unwrap();
+    }
+}
+
+/// From now on the child dies with this process.
+pub(super) fn reap(child: &Child) {
+    REAPED.order('+', child);
+}
+
+/// The child has ended: its number may soon be another's.
+pub(super) fn forget(child: &Child) {
+    REAPED.order('-', child);
+}
+
+/// A new folder that goes with this process.
+pub(crate) fn folder(name: &str) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let folder = REAPED.folder.join(format!("{name}-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// A loopback port that nobody listens on.
+///
+/// Below the range from which the system picks ports for outgoing connections, so that it stays free until its
+/// server listens, also while that server is stopped.
+pub(crate) fn free_port() -> u16 {
+    const FIRST: u16 = 20_000;
+    const COUNT: u16 = 10_000;
+    static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
+        // Test processes that run side by side begin at different places.
+        let start = std::process::id().wrapping_mul(97) % u32::from(COUNT);
+        AtomicU16::new(u16::try_from(start).unwrap())
+    });
+    (0..COUNT)
+        .map(|_| FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("there is a free port")
+}

@@ -1,0 +1,98 @@
+//! The files and flags of the control plane's programs. They hold from Kubernetes 1.20 to today.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::identity::{Identity, token_file};
+
+/// Writes what the programs read: tokens, keys, the audit policy, a kubeconfig for each identity.
+pub(super) fn write_files(dir: &Path, url: &str) {
+    let write = |name: &str, content: &str| fs::write(dir.join(name), content).unwrap();
+    write("tokens.csv", &token_file());
+    let service_accounts = rcgen::KeyPair::generate().unwrap();
+    write("service-accounts.key", &service_accounts.serialize_pem());
+    write("service-accounts.pub", &service_accounts.public_key_pem());
+    // The API server's own requests and those that concern no resource would only fill the log.
+    let policy = json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [
+            {"level": "None", "users": ["system:apiserver"]},
+            {"level": "None", "nonResourceURLs": ["*"]},
+            {"level": "Metadata"},
+        ],
+    });
+    write("audit-policy.json", &policy.to_string());
+    for identity in Identity::ALL {
+        let kubeconfig = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "test", "cluster": {"server": url, "certificate-authority": certificate(dir)}}],
+            "users": [{"name": "test", "user": {"token": identity.token()}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+            "current-context": "test",
+        });
+        write(&format!("{}.kubeconfig", identity.token()), &kubeconfig.to_string());
+    }
+}
+
+/// The certificate that the API server makes for itself, with the CA that signed it.
+pub(super) fn certificate(dir: &Path) -> PathBuf {
+    dir.join("certificates").join("apiserver.crt")
+}
+
+pub(super) fn etcd(dir: &Path, url: &str, peer_port: u16) -> Vec<String> {
+    let peer = format!("http://127.0.0.1:{peer_port}");
+    vec![
+        format!("--data-dir={}", dir.join("etcd").display()),
+        format!("--listen-client-urls={url}"),
+        format!("--advertise-client-urls={url}"),
+        format!("--listen-peer-urls={peer}"),
+        format!("--initial-advertise-peer-urls={peer}"),
+        format!("--initial-cluster=default={peer}"),
+        "--unsafe-no-fsync".to_owned(),
+    ]
+}
+
+pub(super) fn apiserver(dir: &Path, etcd_url: &str, port: u16) -> Vec<String> {
+    let file = |name: &str| dir.join(name).display().to_string();
+    vec![
+        format!("--etcd-servers={etcd_url}"),
+        format!("--cert-dir={}", file("certificates")),
+        format!("--secure-port={port}"),
+        "--bind-address=127.0.0.1".to_owned(),
+        format!("--service-account-key-file={}", file("service-accounts.pub")),
+        format!("--service-account-signing-key-file={}", file("service-accounts.key")),
+        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+        format!("--token-auth-file={}", file("tokens.csv")),
+        "--authorization-mode=RBAC".to_owned(),
+        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+        format!("--audit-policy-file={}", file("audit-policy.json")),
+        format!("--audit-log-path={}", file("audit.log")),
+        // In megabytes: the log must not be rotated away while tests read it.
+        "--audit-log-maxsize=2048".to_owned(),
+    ]
+}
+
+pub(super) fn controller_manager(dir: &Path, minor: u32) -> Vec<String> {
+    let file = |name: &str| dir.join(name).display().to_string();
+    let mut arguments = vec![
+        format!("--kubeconfig={}", file(&format!("{}.kubeconfig", Identity::ControllerManager.token()))),
+        format!("--service-account-private-key-file={}", file("service-accounts.key")),
+        "--use-service-account-credentials".to_owned(),
+        "--controllers=namespace,garbagecollector,deployment,replicaset,statefulset,serviceaccount,\
+         serviceaccount-token,horizontalpodautoscaling,job,clusterrole-aggregation"
+            .to_owned(),
+        "--leader-elect=false".to_owned(),
+        // It serves nothing, so that several control planes can run side by side.
+        "--secure-port=0".to_owned(),
+    ];
+    if minor < 24 {
+        // Its plain-text port, which later versions no longer have.
+        arguments.push("--port=0".to_owned());
+    }
+    arguments
+}

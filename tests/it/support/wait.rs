@@ -1,0 +1,63 @@
+//! Waiting for a condition: the only way in which tests wait.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What a condition says each time it is asked: its value once it holds, why it does not hold before.
+pub(crate) trait Outcome {
+    type Value;
+
+    fn met(self) -> Result<Self::Value, String>;
+}
+
+impl Outcome for bool {
+    type Value = ();
+
+    fn met(self) -> Result<(), String> {
+        if self { Ok(()) } else { Err("it does not hold".to_owned()) }
+    }
+}
+
+impl<T> Outcome for Option<T> {
+    type Value = T;
+
+    fn met(self) -> Result<T, String> {
+        self.ok_or_else(|| "there is nothing yet".to_owned())
+    }
+}
+
+impl<T, E: Display> Outcome for Result<T, E> {
+    type Value = T;
+
+    fn met(self) -> Result<T, String> {
+        self.map_err(|error| error.to_string())
+    }
+}
+
+/// Asks until the condition holds and returns its value.
+///
+/// # Panics
+/// When the condition does not hold `within` the time given: with its name and the last reason.
+pub(crate) async fn eventually<F, R>(
+    what: &str,
+    within: Duration,
+    mut condition: F,
+) -> <R::Output as Outcome>::Value
+where
+    F: FnMut() -> R,
+    R: Future<Output: Outcome>,
+{
+    let deadline = Instant::now() + within;
+    loop {
+        match condition().await.met() {
+            Ok(value) => return value,
+            Err(reason) if Instant::now() >= deadline => {
+                panic!("not within {within:?}: {what}; last seen: {reason}")
+            }
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
