@@ -133,4 +133,5 @@ def main():
             print(f"{chart}: done")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -10,6 +10,7 @@ use crate::declaration::fields::{FieldChange, Fields};
 use crate::declaration::schema::KindSchema;
 use crate::model::Gvk;
 
+mod golden;
 mod properties;
 
 #[derive(Deserialize)]
@@ -120,16 +121,22 @@ fn the_order_of_variables_is_settled_by_the_order_that_the_server_keeps() {
 
 #[test]
 fn a_field_below_a_list_element_is_settled_in_that_element() {
-    let kind = "v1 Service";
-    let fields = fields(kind, &json!({"spec": {"ports": [{"port": 80, "nodePort": 0}, {"port": 81}]}}));
+    let kind = "v1 Pod";
+    let pod = |ports: Value| json!({"spec": {"containers": [{"name": "a", "ports": ports}]}});
+    let declared = json!([{"containerPort": 80, "hostPort": 0}, {"containerPort": 81}]);
+    let fields = fields(kind, &pod(declared));
     let live = |port: u32| {
-        let ports =
-            json!([{"port": 81, "protocol": "TCP"}, {"port": 80, "protocol": "TCP", "nodePort": port}]);
-        object(kind, &json!({"spec": {"ports": ports}}))
+        let tcp = |port| json!({"containerPort": port, "protocol": "TCP"});
+        let mut host = tcp(80);
+        host["hostPort"] = json!(port);
+        object(kind, &pod(json!([tcp(81), host])))
     };
     let found = fields.drift(&live(30080));
     let [doubt] = found.as_slice() else { panic!("one change, not {found:?}") };
-    assert_eq!(doubt.path.to_string(), "/spec/ports/[port=80,protocol=TCP]/nodePort");
+    assert_eq!(
+        doubt.path.to_string(),
+        "/spec/containers/[name=a]/ports/[containerPort=80,protocol=TCP]/hostPort"
+    );
     assert_eq!(fields.settle(doubt, &live(30080)), Agreement::Agrees);
     assert_eq!(fields.settle(doubt, &live(30081)), Agreement::Differs);
 }

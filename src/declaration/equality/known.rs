@@ -55,9 +55,7 @@ const DEFAULTS: &[(&str, Filled)] = &[
 /// Numbers that the server replaces when they are zero.
 const FILLED_ZEROS: &[&str] = &[
     "failureThreshold",
-    "healthCheckNodePort",
     "hostPort",
-    "nodePort",
     "periodSeconds",
     "port",
     "successThreshold",
@@ -100,6 +98,23 @@ const KEPT_ZEROS: &[&str] = &[
     "ttlSecondsAfterFinished",
 ];
 
+/// What the server chooses or allocates where nothing is declared: a declared
+/// empty or zero value asks it to.
+const CHOSEN: &[&str] = &[
+    "clusterIP",
+    "clusterIPs",
+    "healthCheckNodePort",
+    "ipFamilies",
+    "ipFamilyPolicy",
+    "nodePort",
+    "volumeName",
+];
+
+/// Lists that servers before 1.23 return in another order than they took them:
+/// they stored autoscalers in a version that keeps the processor's metric
+/// apart.
+const UNORDERED: &[&str] = &["metrics"];
+
 /// Whether `live` is what the server sets where `name` is absent.
 pub(super) fn is_default(name: &str, live: &Value) -> bool {
     match live {
@@ -124,4 +139,14 @@ pub(super) fn fills_zero(name: &str) -> bool {
 /// Whether the server shows a zero there, so that absence is something else.
 pub(super) fn keeps_zero(name: &str) -> bool {
     KEPT_ZEROS.contains(&name)
+}
+
+/// Whether an empty value there leaves the choice to the server.
+pub(super) fn is_chosen(name: &str) -> bool {
+    CHOSEN.contains(&name)
+}
+
+/// Whether the server may return a list in another order.
+pub(super) fn loses_order(name: &str) -> bool {
+    UNORDERED.contains(&name)
 }

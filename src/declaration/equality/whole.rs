@@ -34,6 +34,14 @@ impl Comparison<'_> {
         }
         match (self.types.shape(ty), declared, live) {
             (_, Value::Null, live) => self.extra(spot, None, live, Agreement::Doubt),
+            (_, Value::Array(items), Value::Array(others)) if items.is_empty() && !others.is_empty() => {
+                filled(spot, declared, live)
+            }
+            (Shape::List { item, .. }, Value::Array(declared), Value::Array(live))
+                if known::loses_order(spot.name) && self.in_any_order(*item, declared, live, depth) =>
+            {
+                Agreement::Agrees
+            }
             (Shape::List { item, kind }, Value::Array(declared), Value::Array(live)) => {
                 self.list(*item, kind, declared, live, depth)
             }
@@ -155,9 +163,6 @@ impl Comparison<'_> {
         live: &[Value],
         depth: usize,
     ) -> Agreement {
-        if declared.is_empty() && !live.is_empty() {
-            return Agreement::Doubt;
-        }
         let small = declared.len().saturating_mul(live.len()) <= MAX_PAIRS;
         match kind {
             ListKind::Map(keys) if small => self.keyed(item, keys, declared, live, depth),
@@ -192,6 +197,19 @@ impl Comparison<'_> {
             }
         }
         worst
+    }
+
+    /// Whether the lists agree but for their order.
+    fn in_any_order(&self, item: TypeId, declared: &[Value], live: &[Value], depth: usize) -> bool {
+        let spot = Spot { name: "", place: Place::Entry };
+        let mut rest: Vec<&Value> = live.iter().collect();
+        declared.len() == live.len()
+            && declared.len() * live.len() <= MAX_PAIRS
+            && declared.iter().all(|wanted| {
+                let agrees =
+                    |own: &&Value| self.member(item, spot, wanted, Some(own), depth) == Agreement::Agrees;
+                rest.iter().position(agrees).map(|index| rest.swap_remove(index)).is_some()
+            })
     }
 
     /// A list of keyed elements as one value: keys pair them where each key is
@@ -255,6 +273,10 @@ pub(super) fn with_absent(types: &Types, ty: TypeId, spot: Spot<'_>, declared: &
 
 /// A declared empty or zero value where the live object has something.
 fn filled(spot: Spot<'_>, declared: &Value, live: &Value) -> Agreement {
+    if spot.place == Place::Field && known::is_chosen(spot.name) && (is_empty(declared) || is_zero(declared))
+    {
+        return Agreement::Agrees;
+    }
     let may_fill = match (spot.place, declared) {
         (_, Value::Array(_) | Value::Object(_)) => is_empty(declared),
         (Place::Entry, _) => false,

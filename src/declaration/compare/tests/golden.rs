@@ -1,0 +1,107 @@
+//! Against what real API servers made of the same manifests, see
+//! `tests/golden/kinds.py`.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::*;
+use crate::declaration::openapi::from_crd;
+use crate::declaration::path::{Path, Segment};
+
+#[derive(Deserialize)]
+struct Held {
+    live: Value,
+    owned: Value,
+}
+
+/// The paths that the API server's own record of an applier names.
+fn owned_paths(fields: &Value, at: &Path, found: &mut BTreeSet<String>) {
+    let below = fields.as_object().unwrap();
+    if below.is_empty() && !at.0.is_empty() {
+        found.insert(at.to_string());
+    }
+    for (name, below) in below.iter().filter(|(name, _)| *name != ".") {
+        let segment = match name.split_once(':').unwrap() {
+            ("f", name) => Segment::Field(name.to_owned()),
+            ("k", keys) => {
+                Segment::Key(serde_json::from_str::<Map<String, Value>>(keys).unwrap().into_iter().collect())
+            }
+            ("v", value) => Segment::Element(serde_json::from_str(value).unwrap()),
+            other => panic!("{other:?} is no field of a known form"),
+        };
+        let path = Path(at.0.iter().cloned().chain([segment]).collect());
+        owned_paths(below, &path, found);
+    }
+}
+
+/// Every document with its fields, and what the server of a version holds.
+fn check(held: &str, visit: impl Fn(&Value, &Fields, &Held)) {
+    let documents: Vec<Value> =
+        serde_json::from_str(include_str!("../../../../tests/golden/kinds.json")).unwrap();
+    let held: Vec<Held> = serde_json::from_str(held).unwrap();
+    assert_eq!(documents.len(), held.len());
+    let crd = documents.iter().find(|document| document["kind"] == "CustomResourceDefinition").unwrap();
+    let mut catalog = embedded::core().clone();
+    for (gvk, schema) in from_crd(crd).unwrap() {
+        catalog.insert_schema(gvk, schema);
+    }
+    for (document, held) in documents.iter().zip(&held) {
+        // Where an older server serves the kind.
+        let mut document = document.clone();
+        document["apiVersion"] = held.live["apiVersion"].clone();
+        let text = |name: &str| document[name].as_str().unwrap();
+        let schema = catalog.schema(&Gvk::from_api_version(text("apiVersion"), text("kind")));
+        assert!(schema.is_some(), "{document}");
+        visit(&document, &declare(&document, schema.as_ref()), held);
+    }
+}
+
+#[track_caller]
+fn check_drift(held: &str, doubts: &[&str]) {
+    let found = std::cell::RefCell::new(Vec::new());
+    check(held, |document, fields, held| {
+        assert!(fields.changed(&held.live, &held.live).is_empty(), "{document}");
+        for change in fields.drift(&held.live) {
+            assert_eq!(change.agreement, Agreement::Doubt, "{document}: {change:?}");
+            assert_eq!(fields.settle(&change, &held.live), Agreement::Agrees, "{document}: {change:?}");
+            let (kind, name) = (&document["kind"], &document["metadata"]["name"]);
+            found.borrow_mut().push(format!("{kind} {name} {}", change.path).replace('"', ""));
+        }
+    });
+    assert_eq!(found.into_inner(), doubts);
+}
+
+/// What no comparison of texts can settle: the policy hangs on the image's
+/// tag, the requests on the limits.
+const DOUBTS: &[&str] = &[
+    "Deployment web /spec/template/spec/containers/[name=app]/imagePullPolicy",
+    "LimitRange l /spec/limits",
+];
+
+#[test]
+fn what_server_1_36_made_of_the_manifests_is_no_drift() {
+    check_drift(include_str!("../../../../tests/golden/kinds.1.36.json"), DOUBTS);
+}
+
+#[test]
+fn what_server_1_20_made_of_the_manifests_is_no_drift() {
+    check_drift(include_str!("../../../../tests/golden/kinds.1.20.json"), DOUBTS);
+}
+
+#[test]
+fn the_declared_paths_are_those_that_the_server_gives_the_applier() {
+    check(include_str!("../../../../tests/golden/kinds.1.36.json"), |document, fields, held| {
+        let mut owned = BTreeSet::new();
+        owned_paths(&held.owned, &Path::default(), &mut owned);
+        // Texts become data, and built-in outputs are nobody's declaration.
+        let owned: BTreeSet<String> = owned
+            .into_iter()
+            .map(|path| path.replace("/stringData/", "/data/"))
+            .filter(|path| !path.ends_with("/clientConfig/caBundle"))
+            .filter(|path| document["aggregationRule"].is_null() || path != "/rules")
+            .collect();
+        let declared: BTreeSet<String> = fields.leaves().iter().map(|(path, _)| path.to_string()).collect();
+        assert_eq!(declared, owned, "{document}");
+    });
+}
