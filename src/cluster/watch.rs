@@ -57,13 +57,18 @@ pub enum Event<T> {
 /// The metadata of all objects of a resource, in one namespace or in all, that
 /// carry the labels of a selector.
 pub(super) struct MetadataWatch {
-    client: kube::Client,
-    path: Result<String, CallError>,
-    selector: Option<String>,
+    source: Source,
     state: State,
     /// Not before this instant is the API server asked again.
     not_before: Option<Instant>,
     backoff: DefaultBackoff,
+}
+
+/// What is asked for.
+struct Source {
+    client: kube::Client,
+    path: Result<String, CallError>,
+    selector: Option<String>,
 }
 
 enum State {
@@ -123,9 +128,7 @@ impl MetadataWatch {
         selector: Option<&str>,
     ) -> Self {
         Self {
-            client,
-            path: resource.path(namespace),
-            selector: selector.map(str::to_owned),
+            source: Source { client, path: resource.path(namespace), selector: selector.map(str::to_owned) },
             state: State::Fresh,
             not_before: None,
             backoff: DefaultBackoff::default(),
@@ -165,8 +168,11 @@ impl MetadataWatch {
                     return Ok(Some(Event::Synced));
                 }
                 let after = listing.next.clone();
-                let page =
-                    self.list(PAGE, after.as_deref()).await.inspect_err(|_| self.state = State::Fresh)?;
+                let page = self
+                    .source
+                    .list(PAGE, after.as_deref())
+                    .await
+                    .inspect_err(|_| self.state = State::Fresh)?;
                 self.state = State::Listing(Listing {
                     page: page.items.unwrap_or_default().into_iter().map(|item| item.metadata).collect(),
                     next: page.metadata.r#continue.filter(|token| !token.is_empty()),
@@ -176,11 +182,11 @@ impl MetadataWatch {
             }
             State::Listed { version, trusted } => {
                 let (version, trusted) = (version.clone(), *trusted);
-                if !trusted && self.is_ahead_of_the_server(&version).await? {
+                if !trusted && self.source.is_behind(&version).await? {
                     self.state = State::Fresh;
                     return Ok(None);
                 }
-                match self.open(&version).await {
+                match self.source.open(&version).await {
                     Ok(changes) => {
                         self.state = State::Open { version, since: Instant::now(), changes };
                         Ok(Some(Event::Watching))
@@ -242,10 +248,12 @@ impl MetadataWatch {
     fn pause(&mut self) {
         self.not_before = self.backoff.next().map(|pause| Instant::now() + pause);
     }
+}
 
+impl Source {
     /// Whether the server's state is older than `version`: etcd was restored.
     /// Versions that are no numbers are not compared.
-    async fn is_ahead_of_the_server(&mut self, version: &str) -> Result<bool, CallError> {
+    async fn is_behind(&self, version: &str) -> Result<bool, CallError> {
         let page = self.list(1, None).await?;
         let server = page.metadata.resource_version.as_deref().and_then(parse_version);
         Ok(matches!((server, parse_version(version)), (Some(server), Some(known)) if server < known))
