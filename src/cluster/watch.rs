@@ -17,11 +17,10 @@ use http::Request;
 use kube::core::params::{ListParams, WatchParams};
 use kube::core::{Request as Requests, WatchEvent};
 use kube::runtime::watcher::DefaultBackoff;
-use serde::Deserialize;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::call::{self, CallError, PATIENCE};
-use super::resource::{Meta, Partial, Resource};
+use super::resource::{Meta, Page, Partial, Resource};
 
 /// Objects per page of a list.
 pub(super) const PAGE: u32 = 250;
@@ -87,21 +86,6 @@ struct Listing {
     page: VecDeque<Meta>,
     next: Option<String>,
     version: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Page {
-    #[serde(default)]
-    metadata: PageMeta,
-    #[serde(default)]
-    items: Option<Vec<Partial>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct PageMeta {
-    resource_version: Option<String>,
-    r#continue: Option<String>,
 }
 
 impl<T> Event<T> {
@@ -174,9 +158,9 @@ impl MetadataWatch {
                     .await
                     .inspect_err(|_| self.state = State::Fresh)?;
                 self.state = State::Listing(Listing {
-                    page: page.items.unwrap_or_default().into_iter().map(|item| item.metadata).collect(),
-                    next: page.metadata.r#continue.filter(|token| !token.is_empty()),
-                    version: page.metadata.resource_version,
+                    next: page.next(),
+                    version: Some(page.metadata.resource_version.clone()),
+                    page: page.into_items().collect(),
                 });
                 Ok(None)
             }
@@ -255,7 +239,7 @@ impl Source {
     /// Versions that are no numbers are not compared.
     async fn is_behind(&self, version: &str) -> Result<bool, CallError> {
         let page = self.list(1, None).await?;
-        let server = page.metadata.resource_version.as_deref().and_then(parse_version);
+        let server = parse_version(&page.metadata.resource_version);
         Ok(matches!((server, parse_version(version)), (Some(server), Some(known)) if server < known))
     }
 

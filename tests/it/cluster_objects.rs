@@ -148,9 +148,7 @@ async fn no_error_quotes_a_secrets_values() {
     let secrets = Resource::new("", "v1", "Secret", "secrets");
     let place = target(secrets, &namespace, "login");
     let secret = |data: Value| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"}, "data": data});
-    for data in
-        [json!({"pin": 424_242}), json!({"pin": "424242!"}), json!("424242"), json!({"424242!": "aGk="})]
-    {
+    for data in [json!({"pin": 424_242}), json!({"pin": "424242!"}), json!("424242")] {
         let by_post = objects.create(&place, &secret(data.clone()), "helm").await.unwrap_err();
         let by_apply = objects.apply(&place, &secret(data.clone()), "helm", true).await.unwrap_err();
         for error in [by_post, by_apply] {

@@ -52,7 +52,7 @@ impl Watched {
         let client = connection.client.clone();
         let kinds = Kinds::read(client.clone()).await.unwrap();
         let mut metrics = registry();
-        let counted = RecordMetrics::register(&mut metrics, || Vec::<(&'static str, u64)>::new());
+        let counted = RecordMetrics::register(&mut metrics, Vec::<(&'static str, u64)>::new);
         let namespaces = namespaces.iter().map(|&namespace| namespace.to_owned()).collect();
         let releases = Releases::new(client, driver, namespaces, kinds.clone(), Arc::default(), counted);
         Self { connection, kinds, releases, metrics, stop: CancellationToken::new() }
