@@ -6,3 +6,8 @@
 
 mod architecture;
 mod check;
+mod cluster_arbiter;
+mod cluster_kinds;
+mod cluster_objects;
+mod cluster_outages;
+mod cluster_releases;
