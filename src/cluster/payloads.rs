@@ -3,7 +3,7 @@
 //! Entry point: [`Payloads::fetch`]. Invariant: a payload belongs to exactly
 //! the state of the record that was asked for; few are decoded at once, off the
 //! threads that answer requests; nothing of one outlives its decoding but the
-//! fields of a [`Record`].
+//! fields of a record.
 
 use std::io;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The fresh look before a refusal.
 //!
-//! Entry point: [`Looker::judge`]. Invariant: a verdict that refuses was judged
+//! Entry point: `Looker::judge`. Invariant: a verdict that refuses was judged
 //! by records that the API server gave after the request arrived; where a
 //! refusal hangs on spelling, or meets an operation that is under way, the
 //! arbiter was asked. If a look fails, a refusal becomes an error and the
