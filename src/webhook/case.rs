@@ -67,6 +67,15 @@ pub struct Case<'a> {
     new: Option<&'a RawValue>,
     /// What is known of the owner of an object whose metadata is not sent.
     pub owner: Owner,
+    /// The records that the objects hold, where the subject is one.
+    held: Option<Held>,
+}
+
+/// The records that a review's objects hold, decoded once.
+#[derive(Default)]
+pub struct Held {
+    old: Option<Stored>,
+    new: Option<Stored>,
 }
 
 /// A verdict in words, and the releases whose records it rests on.
@@ -149,6 +158,7 @@ impl<'a> Case<'a> {
             old: request.old_object,
             new: request.object,
             owner: Owner::Unknown,
+            held: None,
         };
         if case.subject.object.name.is_empty()
             && let Some(name) = [case.old, case.new].into_iter().flatten().find_map(name)
@@ -159,6 +169,11 @@ impl<'a> Case<'a> {
             }
         }
         case
+    }
+
+    /// Takes the records that [`Held::read`] found in this review.
+    pub fn hold(&mut self, held: Held) {
+        self.held = Some(held);
     }
 
     /// Judges the review by what the index holds now. What an editor can put
@@ -236,16 +251,20 @@ impl<'a> Case<'a> {
         let old = self.old.map(review::object).transpose();
         let being_deleted =
             matches!(&old, Ok(Some(old)) if old.pointer("/metadata/deletionTimestamp").is_some());
-        // What cannot be read holds no record.
-        let stored = |text: Option<&RawValue>| {
-            text.map(|text| review::object(text).map_or_else(|_| Stored::nothing(), |value| stored(&value)))
+        let read;
+        let held = match &self.held {
+            Some(held) => held,
+            None => {
+                read = Held::of(self.old, self.new);
+                &read
+            }
         };
         let edit = RecordEdit {
             operation: self.operation,
             actor: &self.actor,
             object,
-            old: stored(self.old),
-            new: stored(self.new),
+            old: held.old.as_ref(),
+            new: held.new.as_ref(),
             being_deleted,
         };
         let (verdict, falsified) = records::judge(&edit, release.as_deref(), rules);
@@ -278,6 +297,25 @@ impl<'a> Case<'a> {
             Ok(value) => Ok(Some(value)),
             Err(_) => review::object(text).map(Some),
         }
+    }
+}
+
+impl Held {
+    /// Decodes the records in the review that `body` holds. Takes time and, for
+    /// as long, memory: up to [`record::DEFAULT_CAP`] for each.
+    pub fn read(body: &[u8]) -> Self {
+        match Request::parse(body) {
+            Ok(request) => Self::of(request.old_object, request.object),
+            Err(_) => Self::default(),
+        }
+    }
+
+    fn of(old: Option<&RawValue>, new: Option<&RawValue>) -> Self {
+        // What cannot be read holds no record.
+        let stored = |text: Option<&RawValue>| {
+            text.map(|text| review::object(text).map_or_else(|_| Stored::nothing(), |value| stored(&value)))
+        };
+        Self { old: stored(old), new: stored(new) }
     }
 }
 
