@@ -146,6 +146,7 @@ impl Work {
                 releases: Arc::clone(&releases),
                 kinds,
                 objects,
+                namespaces: cluster.namespaces.clone(),
                 policy: *policy,
                 metrics: guard_metrics.clone(),
             };

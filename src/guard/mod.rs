@@ -14,7 +14,8 @@ mod plan;
 mod repair;
 mod watch;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,12 +27,13 @@ use tokio_util::task::TaskTracker;
 
 use self::missing::Missing;
 use self::repair::Repairer;
+use crate::cluster::Resource;
 use crate::cluster::kinds::Kinds;
 use crate::cluster::objects::Objects;
 use crate::cluster::releases::Releases;
 use crate::helm::index::DeclaredResource;
 use crate::metrics::GuardMetrics;
-use crate::model::ReleaseId;
+use crate::model::{Gvk, ObjectId, ReleaseId};
 use crate::policy::Policy;
 
 /// Releases that are repaired at one time.
@@ -48,6 +50,8 @@ pub struct Guard {
     pub kinds: Arc<Kinds>,
     /// Single objects.
     pub objects: Objects,
+    /// The namespaces whose releases are guarded; empty for all.
+    pub namespaces: Vec<String>,
     /// The policy in force.
     pub policy: Policy,
     /// Where the loop counts.
@@ -67,6 +71,14 @@ struct Shared {
     stop: CancellationToken,
 }
 
+/// A kind, in one namespace or in all.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Scope {
+    group: String,
+    kind: String,
+    namespace: Option<String>,
+}
+
 impl Guard {
     /// Runs until `stop`; then finishes the writes under way.
     pub async fn run(self, stop: CancellationToken) {
@@ -80,7 +92,7 @@ impl Guard {
             stop: stop.clone(),
             guard: self,
         });
-        let mut watches: HashMap<DeclaredResource, CancellationToken> = HashMap::new();
+        let mut watches: HashMap<Scope, CancellationToken> = HashMap::new();
         let mut follow_at: Option<Instant> = None;
         loop {
             let follow = async {
@@ -108,28 +120,55 @@ impl Guard {
     }
 }
 
+impl Scope {
+    /// Whether an object is one of these.
+    fn holds(&self, object: &ObjectId) -> bool {
+        object.group == self.group
+            && object.kind == self.kind
+            && (self.namespace.is_none() || self.namespace == object.namespace)
+    }
+}
+
 impl Shared {
     /// Opens watches of kinds that releases declare, and closes the others.
-    fn follow(self: &Arc<Self>, watches: &mut HashMap<DeclaredResource, CancellationToken>) {
-        let declared = self.guard.releases.index().read().resources();
-        watches.retain(|resource, stop| {
-            let keep = declared.contains(resource);
+    fn follow(self: &Arc<Self>, watches: &mut HashMap<Scope, CancellationToken>) {
+        let scopes = self.scopes();
+        watches.retain(|scope, stop| {
+            let keep = scopes.contains_key(scope);
             if !keep {
                 stop.cancel();
             }
             keep
         });
-        // One watch of a kind is enough, whatever versions spell it.
-        let mut kinds: HashSet<(String, String)> =
-            watches.keys().map(|resource| (resource.group.clone(), resource.kind.clone())).collect();
-        for resource in declared {
-            if kinds.insert((resource.group.clone(), resource.kind.clone())) {
-                let stop = self.stop.child_token();
-                watches.insert(resource.clone(), stop.clone());
+        for (scope, resource) in scopes {
+            if let Entry::Vacant(vacant) = watches.entry(scope) {
+                let (scope, stop) = (vacant.key().clone(), self.stop.child_token());
+                vacant.insert(stop.clone());
                 let shared = Arc::clone(self);
-                self.tasks.spawn(async move { watch::run(shared, resource, stop).await });
+                self.tasks.spawn(async move { watch::run(shared, scope, resource, stop).await });
             }
         }
+    }
+
+    /// What is to be watched: each declared kind once, whatever versions spell
+    /// it, in all namespaces or in each of those that are guarded.
+    fn scopes(&self) -> HashMap<Scope, Resource> {
+        let declared = self.guard.releases.index().read().resources();
+        let mut scopes = HashMap::new();
+        for resource in declared {
+            let DeclaredResource { group, version, kind, .. } = resource;
+            let namespaced =
+                self.guard.kinds.catalog().facts(&group, &kind).is_some_and(|facts| facts.namespaced);
+            let gvk = Gvk { group, version, kind };
+            let Some(served) = self.guard.kinds.resource(&gvk) else { continue };
+            let namespaces = self.guard.namespaces.iter().cloned().map(Some);
+            let everywhere = namespaces.len() == 0 || !namespaced;
+            for namespace in namespaces.filter(|_| !everywhere).chain(everywhere.then_some(None)) {
+                let scope = Scope { group: gvk.group.clone(), kind: gvk.kind.clone(), namespace };
+                scopes.entry(scope).or_insert_with(|| served.clone());
+            }
+        }
+        scopes
     }
 
     /// Has somebody look at what a release misses, once at a time.

@@ -10,22 +10,17 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Shared;
-use crate::cluster::Event;
+use super::{Scope, Shared};
 use crate::cluster::objects::Sighting;
+use crate::cluster::{Event, Resource};
 
-use crate::helm::index::DeclaredResource;
 use crate::helm::record::Status;
-use crate::model::{Gvk, MANAGED_BY, ObjectId, ReleaseId};
+use crate::model::{MANAGED_BY, ObjectId, ReleaseId};
 
-/// Watches `declared` until `stop`.
-pub(super) async fn run(shared: Arc<Shared>, declared: DeclaredResource, stop: CancellationToken) {
-    let gvk =
-        Gvk { group: declared.group.clone(), version: declared.version.clone(), kind: declared.kind.clone() };
-    let Some(resource) = shared.guard.kinds.resource(&gvk) else { return };
+/// Watches `scope`, whose objects are at `resource`, until `stop`.
+pub(super) async fn run(shared: Arc<Shared>, scope: Scope, resource: Resource, stop: CancellationToken) {
     let selector = format!("{}={}", MANAGED_BY.0, MANAGED_BY.1);
-    let mut sightings = shared.guard.objects.watch(&resource, None, Some(&selector));
-    let is_of_kind = |id: &ObjectId| id.group == declared.group && id.kind == declared.kind;
+    let mut sightings = shared.guard.objects.watch(&resource, scope.namespace.as_deref(), Some(&selector));
     let mut listed: HashSet<ObjectId> = HashSet::new();
     let mut broken = false;
     loop {
@@ -40,9 +35,9 @@ pub(super) async fn run(shared: Arc<Shared>, declared: DeclaredResource, stop: C
                 shared.missing.lock().lives(sighting);
             }
             Event::Synced => {
-                let went = shared.missing.lock().went_but(is_of_kind, &listed, Instant::now());
+                let went = shared.missing.lock().went_but(|id| scope.holds(id), &listed, Instant::now());
                 listed = HashSet::new();
-                let never = never_seen(&shared, is_of_kind);
+                let never = never_seen(&shared, &scope);
                 went.into_iter().chain(never).for_each(|release| shared.attend(release));
             }
             Event::Watching => broken = false,
@@ -51,10 +46,11 @@ pub(super) async fn run(shared: Arc<Shared>, declared: DeclaredResource, stop: C
             Event::Broken(error) => {
                 if !std::mem::replace(&mut broken, true) {
                     tracing::warn!(
-                        resource.group = declared.group,
-                        resource.plural = declared.plural,
-                        "{} cannot be watched, so the loop does not see them: {error}",
-                        declared.plural
+                        watch.group = scope.group,
+                        watch.kind = scope.kind,
+                        watch.namespace = scope.namespace,
+                        "objects of the kind {} cannot be watched, so the loop does not see them: {error}",
+                        scope.kind
                     );
                 }
             }
@@ -71,13 +67,13 @@ fn went(shared: &Arc<Shared>, sighting: &Sighting) {
 
 /// Notes what releases in force declare of a kind and was not there when the
 /// kind was listed.
-fn never_seen(shared: &Shared, is_of_kind: impl Fn(&ObjectId) -> bool) -> HashSet<ReleaseId> {
+fn never_seen(shared: &Shared, scope: &Scope) -> HashSet<ReleaseId> {
     let index = shared.guard.releases.index().read();
     let mut missing = shared.missing.lock();
     let mut releases = HashSet::new();
     for release in index.releases().filter(|release| release.state.status == Status::Deployed) {
         for (object, declarations) in release.objects.iter() {
-            if is_of_kind(object) && declarations.latest.is_some() && !missing.is_alive(object) {
+            if scope.holds(object) && declarations.latest.is_some() && !missing.is_alive(object) {
                 missing.never_seen(&release.id, object.clone(), Instant::now());
                 releases.insert(release.id.clone());
             }
