@@ -135,7 +135,7 @@ impl Work {
                 kinds: Arc::clone(&kinds),
             };
             self.judging.begin(Setup {
-                truth: Truth::Cluster(live),
+                truth: Truth::Cluster(Box::new(live)),
                 policy: *policy,
                 record_driver: cluster.record_driver,
                 own_account,

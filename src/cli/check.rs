@@ -10,19 +10,19 @@ use std::time::Duration;
 
 use anyhow::Context;
 use jiff::Timestamp;
+use parking_lot::RwLock;
 use serde::Serialize;
 
-use self::question::Question;
 use super::{Outcome, warn};
 use crate::cluster::directory;
+use crate::config::RecordDriver;
 use crate::declaration::catalog::Catalog;
 use crate::helm::index::Index;
 use crate::model::{DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
 use crate::policy::Policy;
-use crate::verdict::edit::{self, Owner, Rules, Verdict};
-use crate::webhook::review::Request;
-
-mod question;
+use crate::verdict::edit::{self, Evidence, Owner, Rules, Verdict};
+use crate::webhook::case::{Case, Subject};
+use crate::webhook::review::{self, Request};
 
 /// The flags of `kubemoor check`.
 #[derive(Debug, clap::Args)]
@@ -80,14 +80,18 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 }
 
 fn report(release: &Path, review: &Path, edits: EditsMode, now: Timestamp) -> anyhow::Result<Report> {
-    let cannot_read = |path: &Path| format!("cannot read the review {}", path.display());
-    let body = fs::read(review).with_context(|| cannot_read(review))?;
-    let request = Request::parse(&body).with_context(|| cannot_read(review))?;
-    let question = Question::of(&request).with_context(|| cannot_read(review))?;
+    let cannot_read = || format!("cannot read the review {}", review.display());
+    let body = fs::read(review).with_context(cannot_read)?;
+    let request = Request::parse(&body).with_context(cannot_read)?;
+    let operation = request
+        .head
+        .operation
+        .context("its operation is none of CREATE, UPDATE and DELETE")
+        .with_context(cannot_read)?;
 
     let content =
         directory::read(release).with_context(|| format!("cannot read the release {}", release.display()))?;
-    let record = content.into_record(&assumed_release(release, &question));
+    let record = content.into_record(&assumed_release(release, &request));
     let assembled = directory::assemble(record, &Catalog::with_core());
     for skipped in &assembled.skipped {
         warn(&format!(
@@ -101,18 +105,53 @@ fn report(release: &Path, review: &Path, edits: EditsMode, now: Timestamp) -> an
     index.set(assembled.release);
     let policy = Policy { edits, drift: DriftMode::Report, operation_timeout: OPERATION_TIMEOUT };
     let rules = Rules { policy, own_account: None };
-    Ok(question.answer(&index, &rules, now))
+    let Some(subject) = Subject::of(&request.head, &index, RecordDriver::Secret) else {
+        let object = object(&request);
+        return Ok(Report {
+            object,
+            operation,
+            verdict: Verdict::allow(edit::Reason::NotDeclared),
+            message: None,
+        });
+    };
+    let case = Case::of(subject, &request, RecordDriver::Secret);
+    if case.subject.object.name.is_empty() {
+        return Err(anyhow::anyhow!("it names no object").context(cannot_read()));
+    }
+    let index = RwLock::new(index);
+    let mut judgement = case.judge(&index, &rules, Evidence::None, now);
+    if judgement.verdict.arguable {
+        judgement = case.judge(&index, &rules, Evidence::Nowhere, now);
+    }
+    let message = (judgement.verdict.outcome != edit::Outcome::Allow).then_some(judgement.message);
+    Ok(Report { object: case.subject.object, operation, verdict: judgement.verdict, message })
+}
+
+/// What a review names whose subject is never judged.
+fn object(request: &Request<'_>) -> ObjectId {
+    let head = &request.head;
+    let text = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(str::to_owned);
+    ObjectId {
+        group: head.kind.group.to_string(),
+        kind: head.kind.kind.to_string(),
+        namespace: text(&head.namespace),
+        name: text(&head.name).unwrap_or_default(),
+    }
 }
 
 /// Whose a manifest is that does not say so itself: of the release that the
 /// object under judgement names, else of the one that the file is named for,
 /// in the object's namespace.
-fn assumed_release(file: &Path, question: &Question<'_>) -> ReleaseId {
-    if let Owner::Release(id) = question.owner() {
+fn assumed_release(file: &Path, request: &Request<'_>) -> ReleaseId {
+    let object = request.old_object.or(request.object).and_then(|text| review::object(text).ok());
+    if let Some(Owner::Release(id)) = object.as_ref().map(Owner::of) {
         return id;
     }
     let name = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    ReleaseId { namespace: question.namespace().unwrap_or("default").to_owned(), name }
+    let head = &request.head;
+    let is_namespace = head.kind.group.is_empty() && head.kind.kind == "Namespace";
+    let namespace = if is_namespace { &head.name } else { &head.namespace };
+    ReleaseId { namespace: namespace.as_deref().unwrap_or("default").to_owned(), name }
 }
 
 impl Report {

@@ -1,6 +1,6 @@
 //! One request to the API server: bytes in, bytes or a typed refusal out.
 //!
-//! Entry point: [`send`]. Invariant: no body beyond its cap is held, every
+//! Entry point: `send`. Invariant: no body beyond its cap is held, every
 //! request ends within its time, and no body ever reaches a log or an error
 //! (kube's own decoding logs what it cannot decode, and bodies hold Secrets).
 
@@ -19,6 +19,9 @@ pub(super) const BODY_CAP: usize = 64 << 20;
 
 /// The most bytes of a refusal that are read.
 const REFUSAL_CAP: usize = 1 << 20;
+
+/// Stands for a message that could quote a Secret's values.
+const WITHHELD: &str = "(withheld, since it may quote the Secret)";
 
 /// How long one request may take where the caller sets no shorter time.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -45,7 +48,7 @@ pub enum CallError {
         code: u16,
         /// The API's reason word, such as `NotFound`; may be empty.
         reason: String,
-        /// The API server's message. Empty where it could hold Secret values.
+        /// The API server's message. Withheld where it could quote a Secret.
         message: String,
         /// The fields at fault, as `field: message`, where the API names any.
         causes: Vec<Cause>,
@@ -79,7 +82,7 @@ pub struct Cause {
     pub reason: String,
     /// The field, such as `spec.clusterIP`; may be empty.
     pub field: String,
-    /// The API server's message. Empty where it could hold Secret values.
+    /// The API server's message. Withheld where it could quote a Secret.
     pub message: String,
 }
 
@@ -179,8 +182,11 @@ impl CallError {
             Self::Refused { code, reason, causes, .. } => Self::Refused {
                 code,
                 reason,
-                message: String::new(),
-                causes: causes.into_iter().map(|cause| Cause { message: String::new(), ..cause }).collect(),
+                message: WITHHELD.to_owned(),
+                causes: causes
+                    .into_iter()
+                    .map(|cause| Cause { message: WITHHELD.to_owned(), ..cause })
+                    .collect(),
             },
             other => other,
         }
@@ -248,5 +254,53 @@ async fn collect(body: Body, cap: usize) -> Result<Vec<u8>, CallError> {
         Ok(collected) => Ok(collected.to_bytes().into()),
         Err(error) if error.is::<LengthLimitError>() => Err(CallError::TooLarge { cap }),
         Err(error) => Err(CallError::Unreachable { reason: causes_of(error.as_ref()) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Response;
+
+    use super::*;
+
+    async fn check(status: u16, body: Vec<u8>, cap: usize) -> Result<Vec<u8>, CallError> {
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let answer = Response::builder().status(status).body(Body::from(body.clone()));
+            std::future::ready(answer)
+        });
+        let client = kube::Client::new(service, "default");
+        send(&client, get("/api").unwrap(), cap, PATIENCE).await
+    }
+
+    #[tokio::test]
+    async fn a_body_up_to_its_cap_is_read() {
+        assert_eq!(check(200, vec![b'x'; 10], 10).await, Ok(vec![b'x'; 10]));
+        assert_eq!(check(200, vec![b'x'; 11], 10).await, Err(CallError::TooLarge { cap: 10 }));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_that_is_no_status_keeps_its_code_and_loses_its_text() {
+        let error = check(502, b"<html>password</html>".to_vec(), 10).await.unwrap_err();
+        assert!(!error.is_answer());
+        assert_eq!(
+            error.to_string(),
+            "the API server refused (502 Bad Gateway): the answer is not a Kubernetes status"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_ends_in_time() {
+        let service = tower::service_fn(|_: Request<Body>| {
+            std::future::pending::<Result<Response<Body>, std::io::Error>>()
+        });
+        let client = kube::Client::new(service, "default");
+        let answer = send(&client, get("/api").unwrap(), 10, PATIENCE).await;
+        assert_eq!(answer, Err(CallError::Late { within: PATIENCE }));
+    }
+
+    #[test]
+    fn an_unreadable_answer_is_not_quoted() {
+        let error = decode::<u64>(b"\"hunter2\"").unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Entry points: [`client::connect`], then [`kinds::Kinds`] (which kinds the
 //! cluster serves and how their fields compare), [`releases::Releases`] (the
-//! index of what releases declare, fed by [`records`]), [`objects::Objects`]
+//! index of what releases declare, fed by a watch of records), [`objects::Objects`]
 //! (single objects), [`arbiter::Arbiter`] (dry runs).
 //!
 //! Invariants: a failed or slow API server costs an answer, never a panic and

@@ -3,7 +3,7 @@
 //! Entry point: [`Payloads::fetch`]. Invariant: a payload belongs to exactly
 //! the state of the record that was asked for; few are decoded at once, off the
 //! threads that answer requests; nothing of one outlives its decoding but the
-//! fields of a [`Record`].
+//! fields of a record.
 
 use std::io;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 
 use super::call::{self, CallError};
 use super::records::{self, Known};
-use super::resource::{Meta, Partial, Resource, segment};
+use super::resource::{Meta, Page, Resource, segment};
 use super::watch::PAGE;
 use crate::config::RecordDriver;
 use crate::helm::record::{DEFAULT_CAP, RecordError, decode};
@@ -68,20 +68,6 @@ struct RecordObject {
 #[derive(Deserialize)]
 struct RecordData {
     release: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Page {
-    metadata: PageMeta,
-    items: Vec<Partial>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PageMeta {
-    #[serde(default)]
-    resource_version: String,
-    r#continue: Option<String>,
 }
 
 impl Payloads {
@@ -159,13 +145,14 @@ impl Payloads {
         for _ in 0..PAGES {
             let request = requests.list_metadata(&parameters)?;
             let page: Page = call::fetch(&self.client, request, within).await?;
-            let known = page.items.into_iter().filter_map(|item| records::read(item.metadata).ok());
+            looked.version.clone_from(&page.metadata.resource_version);
+            let next = page.next();
+            let known = page.into_items().filter_map(|meta| records::read(meta).ok());
             looked.records.extend(known.filter(|(id, _)| id == release).map(|(_, known)| known));
-            looked.version = page.metadata.resource_version;
-            match page.metadata.r#continue.filter(|token| !token.is_empty()) {
-                Some(token) => parameters.continue_token = Some(token),
-                None => break,
+            if next.is_none() {
+                break;
             }
+            parameters.continue_token = next;
         }
         Ok(looked)
     }

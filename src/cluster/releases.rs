@@ -264,6 +264,3 @@ impl Drop for Pass<'_> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -35,6 +35,23 @@ pub(super) struct Partial {
     pub(super) metadata: Meta,
 }
 
+/// One page of a list of objects' metadata.
+#[derive(Deserialize)]
+pub(super) struct Page {
+    #[serde(default)]
+    pub(super) metadata: PageMeta,
+    /// `None` when there are none: some servers write null.
+    items: Option<Vec<Partial>>,
+}
+
+/// What a page says of itself.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PageMeta {
+    pub(super) resource_version: String,
+    r#continue: Option<String>,
+}
+
 /// The metadata of an object, as little of it as the guard needs.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -120,6 +137,18 @@ impl Resource {
             Some(namespace) => format!("{root}/namespaces/{}/{plural}", segment(namespace)?),
             None => format!("{root}/{plural}"),
         })
+    }
+}
+
+impl Page {
+    /// The token of the next page; `None` on the last.
+    pub(super) fn next(&self) -> Option<String> {
+        self.metadata.r#continue.clone().filter(|token| !token.is_empty())
+    }
+
+    /// The objects.
+    pub(super) fn into_items(self) -> impl Iterator<Item = Meta> {
+        self.items.unwrap_or_default().into_iter().map(|item| item.metadata)
     }
 }
 

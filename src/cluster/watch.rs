@@ -17,12 +17,10 @@ use http::Request;
 use kube::core::params::{ListParams, WatchParams};
 use kube::core::{Request as Requests, WatchEvent};
 use kube::runtime::watcher::DefaultBackoff;
-use parking_lot::Mutex;
-use serde::Deserialize;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::call::{self, CallError, PATIENCE};
-use super::resource::{Meta, Partial, Resource};
+use super::resource::{Meta, Page, Partial, Resource};
 
 /// Objects per page of a list.
 pub(super) const PAGE: u32 = 250;
@@ -58,13 +56,18 @@ pub enum Event<T> {
 /// The metadata of all objects of a resource, in one namespace or in all, that
 /// carry the labels of a selector.
 pub(super) struct MetadataWatch {
-    client: kube::Client,
-    path: Result<String, CallError>,
-    selector: Option<String>,
+    source: Source,
     state: State,
     /// Not before this instant is the API server asked again.
     not_before: Option<Instant>,
     backoff: DefaultBackoff,
+}
+
+/// What is asked for.
+struct Source {
+    client: kube::Client,
+    path: Result<String, CallError>,
+    selector: Option<String>,
 }
 
 enum State {
@@ -75,33 +78,14 @@ enum State {
     /// Everything up to `version` is known.
     Listed { version: String, trusted: bool },
     /// Changes are being read.
-    Open { version: String, since: Instant, changes: Mutex<Changes> },
+    Open { version: String, since: Instant, changes: BoxStream<'static, kube::Result<WatchEvent<Partial>>> },
 }
-
-/// Behind a mutex that is never locked, only so that references to a watch may
-/// cross threads: the stream itself may not.
-type Changes = BoxStream<'static, kube::Result<WatchEvent<Partial>>>;
 
 #[derive(Default)]
 struct Listing {
     page: VecDeque<Meta>,
     next: Option<String>,
     version: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Page {
-    #[serde(default)]
-    metadata: PageMeta,
-    #[serde(default)]
-    items: Option<Vec<Partial>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct PageMeta {
-    resource_version: Option<String>,
-    r#continue: Option<String>,
 }
 
 impl<T> Event<T> {
@@ -128,9 +112,7 @@ impl MetadataWatch {
         selector: Option<&str>,
     ) -> Self {
         Self {
-            client,
-            path: resource.path(namespace),
-            selector: selector.map(str::to_owned),
+            source: Source { client, path: resource.path(namespace), selector: selector.map(str::to_owned) },
             state: State::Fresh,
             not_before: None,
             backoff: DefaultBackoff::default(),
@@ -170,24 +152,26 @@ impl MetadataWatch {
                     return Ok(Some(Event::Synced));
                 }
                 let after = listing.next.clone();
-                let page =
-                    self.list(PAGE, after.as_deref()).await.inspect_err(|_| self.state = State::Fresh)?;
+                let page = self
+                    .source
+                    .list(PAGE, after.as_deref())
+                    .await
+                    .inspect_err(|_| self.state = State::Fresh)?;
                 self.state = State::Listing(Listing {
-                    page: page.items.unwrap_or_default().into_iter().map(|item| item.metadata).collect(),
-                    next: page.metadata.r#continue.filter(|token| !token.is_empty()),
-                    version: page.metadata.resource_version,
+                    next: page.next(),
+                    version: Some(page.metadata.resource_version.clone()),
+                    page: page.into_items().collect(),
                 });
                 Ok(None)
             }
             State::Listed { version, trusted } => {
                 let (version, trusted) = (version.clone(), *trusted);
-                if !trusted && self.is_ahead_of_the_server(&version).await? {
+                if !trusted && self.source.is_behind(&version).await? {
                     self.state = State::Fresh;
                     return Ok(None);
                 }
-                match self.open(&version).await {
+                match self.source.open(&version).await {
                     Ok(changes) => {
-                        let changes = Mutex::new(changes);
                         self.state = State::Open { version, since: Instant::now(), changes };
                         Ok(Some(Event::Watching))
                     }
@@ -202,7 +186,7 @@ impl MetadataWatch {
             }
             State::Open { version, since, changes } => {
                 let left = (*since + LIFE + GRACE).saturating_duration_since(Instant::now());
-                match timeout(left, changes.get_mut().next()).await {
+                match timeout(left, changes.next()).await {
                     Ok(Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => {
                         version.clone_from(&object.metadata.resource_version);
                         Ok(Some(Event::Applied(object.metadata)))
@@ -248,12 +232,14 @@ impl MetadataWatch {
     fn pause(&mut self) {
         self.not_before = self.backoff.next().map(|pause| Instant::now() + pause);
     }
+}
 
+impl Source {
     /// Whether the server's state is older than `version`: etcd was restored.
     /// Versions that are no numbers are not compared.
-    async fn is_ahead_of_the_server(&mut self, version: &str) -> Result<bool, CallError> {
+    async fn is_behind(&self, version: &str) -> Result<bool, CallError> {
         let page = self.list(1, None).await?;
-        let server = page.metadata.resource_version.as_deref().and_then(parse_version);
+        let server = parse_version(&page.metadata.resource_version);
         Ok(matches!((server, parse_version(version)), (Some(server), Some(known)) if server < known))
     }
 
@@ -268,7 +254,10 @@ impl MetadataWatch {
         call::fetch(&self.client, request, PATIENCE).await
     }
 
-    async fn open(&self, version: &str) -> Result<Changes, CallError> {
+    async fn open(
+        &self,
+        version: &str,
+    ) -> Result<BoxStream<'static, kube::Result<WatchEvent<Partial>>>, CallError> {
         let parameters = WatchParams {
             label_selector: self.selector.clone(),
             timeout: u32::try_from(LIFE.as_secs()).ok(),

@@ -146,9 +146,11 @@ impl Missing {
         gone.is_some_and(|gone| !std::mem::replace(&mut gone.reported, true))
     }
 
-    /// How many objects are missing in all.
-    pub(super) fn count(&self) -> usize {
-        self.gone.values().map(HashMap::len).sum()
+    /// How many objects are missing, of the releases that `counts` says, that
+    /// the guard saw alive.
+    pub(super) fn count(&self, counts: impl Fn(&ReleaseId) -> bool) -> usize {
+        let counted = self.gone.iter().filter(|(release, _)| counts(release));
+        counted.flat_map(|(_, gone)| gone.values()).filter(|gone| gone.seen.is_some()).count()
     }
 
     fn lost(&mut self, release: &ReleaseId, id: ObjectId, seen: Option<Seen>, since: Instant) {

@@ -57,6 +57,7 @@ pub struct Guard {
 /// What the tasks of the loop share.
 struct Shared {
     guard: Guard,
+    /// Never locked before the index is, only after or without it.
     missing: Mutex<Missing>,
     repairer: Repairer,
     /// Releases at which somebody works, and whether to look again after.
@@ -91,7 +92,8 @@ impl Guard {
             tokio::select! {
                 () = stop.cancelled() => break,
                 release = changes.next() => {
-                    shared.missing.lock().notice(&release, shared.guard.releases.index().read().release(&release));
+                    let current = shared.guard.releases.index().read().release(&release).cloned();
+                    shared.missing.lock().notice(&release, current.as_ref());
                     shared.attend(release);
                     follow_at.get_or_insert_with(|| Instant::now() + SETTLING);
                 }

@@ -77,7 +77,7 @@ pub(super) fn plan(
     if !is_local(release, object) {
         return Plan::Report("it lies outside of its release's namespace");
     }
-    if !seen.is_some_and(|seen| seen.release == release.id) {
+    if seen.is_none_or(|seen| seen.release != release.id) {
         return Plan::Report("the guard never saw it alive with its release's annotations");
     }
     if first_digest != Some(release.state.digest) {

@@ -269,7 +269,14 @@ fn failed(shared: &Shared, id: &ReleaseId, object: &ObjectId, reason: &str) -> D
 /// Whether so much is missing at once that repairs stop: somebody is at work on
 /// the whole cluster, or the guard is wrong.
 fn braked(shared: &Shared) -> bool {
-    let (missing, declared) = (shared.missing.lock().count(), shared.guard.releases.index().read().objects());
+    let (missing, declared) = {
+        let index = shared.guard.releases.index().read();
+        // What an operation of Helm's takes away is not missed.
+        let in_force = |id: &ReleaseId| {
+            index.release(id).is_some_and(|release| release.state.status == Status::Deployed)
+        };
+        (shared.missing.lock().count(in_force), index.objects())
+    };
     let braked = missing > BRAKE && missing.saturating_mul(BRAKE_SHARE) > declared;
     let was = std::mem::replace(&mut *shared.repairer.braked.lock(), braked);
     if braked && !was {

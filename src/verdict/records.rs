@@ -23,9 +23,9 @@ pub struct RecordEdit<'a> {
     /// The Secret or ConfigMap.
     pub object: &'a ObjectId,
     /// The record before.
-    pub old: Option<Stored>,
+    pub old: Option<&'a Stored>,
     /// The record after.
-    pub new: Option<Stored>,
+    pub new: Option<&'a Stored>,
     /// Whether the object is being deleted already.
     pub being_deleted: bool,
 }
@@ -102,14 +102,14 @@ fn last_deployed(object: &ObjectId, release: Option<&Release>) -> Option<Falsifi
 }
 
 fn rewritten(edit: &RecordEdit<'_>, id: &ReleaseId, revision: u64) -> Option<Falsified> {
-    let new = edit.new.as_ref()?;
-    if let (Some(Ok(old)), Ok(new)) = (edit.old.as_ref().map(|old| &old.payload), &new.payload)
+    let new = edit.new?;
+    if let (Some(Ok(old)), Ok(new)) = (edit.old.map(|old| &old.payload), &new.payload)
         && old.manifest != new.manifest
     {
         return Some(Falsified::Manifest);
     }
     // What disagreed before need not be mended to be touched.
-    let agreed = edit.old.as_ref().is_none_or(|old| agrees(old, id, revision));
+    let agreed = edit.old.is_none_or(|old| agrees(old, id, revision));
     (agreed && !agrees(new, id, revision)).then_some(Falsified::Disagreement)
 }
 

@@ -31,16 +31,17 @@ use crate::verdict::records::{self, RecordEdit, Stored};
 
 /// What a review is about.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Subject {
+pub struct Subject {
     /// The object; for a subresource, its parent. Without a name for the items
     /// of a `deletecollection`, until the old object is read.
-    pub(super) object: ObjectId,
-    pub(super) aspect: Aspect,
+    pub object: ObjectId,
+    /// Which question is asked of it.
+    pub aspect: Aspect,
 }
 
 /// Which question is asked of the object.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Aspect {
+pub enum Aspect {
     /// Whether it may be edited.
     Object,
     /// Whether it may be scaled; where the kind keeps the replicas.
@@ -52,34 +53,49 @@ pub(super) enum Aspect {
 }
 
 /// One review.
-pub(super) struct Case<'a> {
-    pub(super) subject: Subject,
-    pub(super) operation: Operation,
-    pub(super) actor: Actor,
-    pub(super) dry_run: bool,
+pub struct Case<'a> {
+    /// What it is about.
+    pub subject: Subject,
+    /// What is done.
+    pub operation: Operation,
+    /// Who does it.
+    pub actor: Actor,
+    /// Whether nothing will be stored.
+    pub dry_run: bool,
     field_manager: String,
     old: Option<&'a RawValue>,
     new: Option<&'a RawValue>,
     /// What is known of the owner of an object whose metadata is not sent.
-    pub(super) owner: Owner,
+    pub owner: Owner,
+    /// The records that the objects hold, where the subject is one.
+    held: Option<Held>,
+}
+
+/// The records that a review's objects hold, decoded once.
+#[derive(Default)]
+pub struct Held {
+    old: Option<Stored>,
+    new: Option<Stored>,
 }
 
 /// A verdict in words, and the releases whose records it rests on.
-pub(super) struct Judgement {
-    pub(super) verdict: Verdict,
-    pub(super) message: String,
+pub struct Judgement {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The verdict in words.
+    pub message: String,
     /// Whose records must be looked at before a refusal leaves.
-    pub(super) rests_on: Vec<ReleaseId>,
+    pub rests_on: Vec<ReleaseId>,
     /// The object's claims, the one seen first in front.
-    pub(super) claims: Vec<Arc<Release>>,
+    pub claims: Vec<Arc<Release>>,
     /// The uid of the object as it is; empty before it exists.
-    pub(super) uid: String,
+    pub uid: String,
 }
 
 impl Subject {
     /// What a review's head says that it is about. None if it is about nothing
     /// that is ever judged.
-    pub(super) fn of(head: &Head<'_>, index: &Index, driver: RecordDriver) -> Option<Self> {
+    pub fn of(head: &Head<'_>, index: &Index, driver: RecordDriver) -> Option<Self> {
         let operation = head.operation?;
         let object = |group: &str, kind: &str| ObjectId {
             group: group.to_owned(),
@@ -110,7 +126,7 @@ impl Subject {
 
     /// Whether anything about this subject can be refused: all other traffic
     /// passes without a look at the objects.
-    pub(super) fn concerns(&self, index: &Index) -> bool {
+    pub fn concerns(&self, index: &Index) -> bool {
         match self.aspect {
             Aspect::Record | Aspect::Dependants(_) => true,
             Aspect::Object | Aspect::Scale(_) => {
@@ -119,7 +135,8 @@ impl Subject {
         }
     }
 
-    pub(super) fn webhook(&self) -> Webhook {
+    /// Which webhook asks this.
+    pub fn webhook(&self) -> Webhook {
         match self.aspect {
             Aspect::Object => Webhook::Edits,
             Aspect::Scale(_) => Webhook::Scale,
@@ -131,7 +148,7 @@ impl Subject {
 
 impl<'a> Case<'a> {
     /// Takes a whole review apart.
-    pub(super) fn of(subject: Subject, request: &Request<'a>, driver: RecordDriver) -> Self {
+    pub fn of(subject: Subject, request: &Request<'a>, driver: RecordDriver) -> Self {
         let mut case = Self {
             subject,
             operation: request.head.operation.unwrap_or(Operation::Update),
@@ -141,6 +158,7 @@ impl<'a> Case<'a> {
             old: request.old_object,
             new: request.object,
             owner: Owner::Unknown,
+            held: None,
         };
         if case.subject.object.name.is_empty()
             && let Some(name) = [case.old, case.new].into_iter().flatten().find_map(name)
@@ -153,12 +171,14 @@ impl<'a> Case<'a> {
         case
     }
 
-    /// Judges the review by what the index holds now.
-    ///
-    /// # Errors
-    /// When the review is malformed; never for what an editor can put into an
-    /// object.
-    pub(super) fn judge(
+    /// Takes the records that [`Held::read`] found in this review.
+    pub fn hold(&mut self, held: Held) {
+        self.held = Some(held);
+    }
+
+    /// Judges the review by what the index holds now. What an editor can put
+    /// into an object is never an error.
+    pub fn judge(
         &self,
         index: &parking_lot::RwLock<Index>,
         rules: &Rules<'_>,
@@ -231,16 +251,20 @@ impl<'a> Case<'a> {
         let old = self.old.map(review::object).transpose();
         let being_deleted =
             matches!(&old, Ok(Some(old)) if old.pointer("/metadata/deletionTimestamp").is_some());
-        // What cannot be read holds no record.
-        let stored = |text: Option<&RawValue>| {
-            text.map(|text| review::object(text).map_or_else(|_| Stored::nothing(), |value| stored(&value)))
+        let read;
+        let held = match &self.held {
+            Some(held) => held,
+            None => {
+                read = Held::of(self.old, self.new);
+                &read
+            }
         };
         let edit = RecordEdit {
             operation: self.operation,
             actor: &self.actor,
             object,
-            old: stored(self.old),
-            new: stored(self.new),
+            old: held.old.as_ref(),
+            new: held.new.as_ref(),
             being_deleted,
         };
         let (verdict, falsified) = records::judge(&edit, release.as_deref(), rules);
@@ -276,6 +300,25 @@ impl<'a> Case<'a> {
     }
 }
 
+impl Held {
+    /// Decodes the records in the review that `body` holds. Takes time and, for
+    /// as long, memory: up to [`record::DEFAULT_CAP`] for each.
+    pub fn read(body: &[u8]) -> Self {
+        match Request::parse(body) {
+            Ok(request) => Self::of(request.old_object, request.object),
+            Err(_) => Self::default(),
+        }
+    }
+
+    fn of(old: Option<&RawValue>, new: Option<&RawValue>) -> Self {
+        // What cannot be read holds no record.
+        let stored = |text: Option<&RawValue>| {
+            text.map(|text| review::object(text).map_or_else(|_| Stored::nothing(), |value| stored(&value)))
+        };
+        Self { old: stored(old), new: stored(new) }
+    }
+}
+
 impl Judgement {
     fn of(verdict: Verdict, message: String, rests_on: Vec<ReleaseId>, claims: Vec<Arc<Release>>) -> Self {
         Self { verdict, message, rests_on, claims, uid: String::new() }
@@ -283,7 +326,7 @@ impl Judgement {
 }
 
 /// What is said of an edit that is too large or too deep to be judged.
-pub(super) fn beyond_judgement(object: &ObjectId) -> String {
+pub fn beyond_judgement(object: &ObjectId) -> String {
     format!(
         "this edit of {object}, which a Helm release declares, is too large or nested too deep to be judged. \
          Send a smaller one."
@@ -291,7 +334,7 @@ pub(super) fn beyond_judgement(object: &ObjectId) -> String {
 }
 
 /// What is said of an edit for which there was no room.
-pub(super) fn no_room(object: &ObjectId) -> String {
+pub fn no_room(object: &ObjectId) -> String {
     format!(
         "too many large edits arrive at once to judge this one of {object}, which a Helm release declares. Try \
          again (HTTP {}).",

@@ -1,6 +1,6 @@
 //! The fresh look before a refusal.
 //!
-//! Entry point: [`Looker::judge`]. Invariant: a verdict that refuses was judged
+//! Entry point: `Looker::judge`. Invariant: a verdict that refuses was judged
 //! by records that the API server gave after the request arrived; where a
 //! refusal hangs on spelling, or meets an operation that is under way, the
 //! arbiter was asked. If a look fails, a refusal becomes an error and the
@@ -33,7 +33,7 @@ const ROUNDS: usize = 8;
 /// Where releases are known from.
 pub enum Truth {
     /// A cluster, whose records the index follows.
-    Cluster(Live),
+    Cluster(Box<Live>),
     /// Files that were read at the start: there is nothing to look at afresh.
     Fixed(RwLock<Index>),
 }
@@ -55,13 +55,13 @@ pub struct Live {
 pub(super) enum Unreached {
     /// The records could not be looked at.
     #[error("the edit could not be judged: {0}")]
-    Look(#[from] LookError),
+    Look(Box<LookError>),
     /// The arbiter could not tell.
     #[error("the edit could not be judged: {0}")]
-    Arbitrate(#[from] ArbiterError),
+    Arbitrate(Box<ArbiterError>),
     /// The object's metadata could not be read.
     #[error("the edit could not be judged, since the object's owner cannot be read: {0}")]
-    Own(#[from] CallError),
+    Own(Box<CallError>),
 }
 
 /// Looks on behalf of one review.
@@ -124,7 +124,7 @@ impl Looker<'_> {
                     .as_ref()
                     .is_some_and(|grounds| grounds.fields.iter().all(|field| field.doubt));
                 if unsettled.verdict.outcome == Outcome::Deny && hangs_on_spelling {
-                    return unless_refused(unsettled, case, error.into());
+                    return unless_refused(unsettled, case, Unreached::Arbitrate(Box::new(error)));
                 }
                 judgement = unsettled;
             }
@@ -144,7 +144,10 @@ impl Looker<'_> {
         let mut any = false;
         for release in judgement.rests_on.iter().take(ROUNDS) {
             if !looked.contains(release) {
-                live.releases.fresh(release, self.left()).await?;
+                live.releases
+                    .fresh(release, self.left())
+                    .await
+                    .map_err(|error| Unreached::Look(Box::new(error)))?;
                 looked.push(release.clone());
                 any = true;
             }
@@ -153,7 +156,8 @@ impl Looker<'_> {
         // in other namespaces counts only if the object agrees.
         let foreign = || judgement.claims.iter().any(|claim| !is_local(claim, &case.subject.object));
         if matches!(case.subject.aspect, Aspect::Scale(_)) && case.owner == Owner::Unknown && foreign() {
-            case.owner = self.owner(live, case, judgement).await?;
+            let owner = self.owner(live, case, judgement).await;
+            case.owner = owner.map_err(|error| Unreached::Own(Box::new(error)))?;
             any = true;
         }
         Ok(any)

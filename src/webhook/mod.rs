@@ -4,7 +4,7 @@
 //! `review` reads those bytes and writes the answer, `validate` judges with
 //! `case` and `look`, `registration` keeps the webhook configuration.
 
-mod case;
+pub mod case;
 pub mod intake;
 pub mod look;
 pub mod registration;

@@ -11,9 +11,10 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use hyper::body::{Body, Bytes};
 use jiff::Timestamp;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::case::{Case, Judgement, Subject, beyond_judgement, no_room};
+use super::case::{Aspect, Case, Held, Judgement, Subject, beyond_judgement, no_room};
 use super::intake::{Intake, Received};
 use super::look::{Looker, Truth};
 use super::registration::VALIDATE;
@@ -22,6 +23,10 @@ use crate::config::RecordDriver;
 use crate::metrics::{AdmissionMetrics, Decision, Webhook};
 use crate::policy::Policy;
 use crate::verdict::edit::{Outcome, Reason, Rules, Verdict};
+
+/// Reviews of records that are decoded at one time: each may take as much
+/// memory as two records may have.
+const DECODED_AT_ONCE: usize = 2;
 
 /// What the webhook is set up with.
 pub struct Setup {
@@ -44,12 +49,13 @@ pub struct Setup {
 pub struct Validator {
     intake: Intake,
     setup: Arc<Setup>,
+    decoding: Arc<Semaphore>,
 }
 
 impl Validator {
     /// A validator for this setup.
     pub fn new(intake: Intake, setup: Setup) -> Self {
-        Self { intake, setup: Arc::new(setup) }
+        Self { intake, setup: Arc::new(setup), decoding: Arc::new(Semaphore::new(DECODED_AT_ONCE)) }
     }
 
     /// Answers one request.
@@ -127,7 +133,10 @@ impl Validator {
             self.setup.metrics.malformed();
             review::malformed(&error)
         })?;
-        let case = Case::of(subject, &request, self.setup.record_driver);
+        let mut case = Case::of(subject, &request, self.setup.record_driver);
+        if case.subject.aspect == Aspect::Record {
+            case.hold(self.held(bytes.clone()).await);
+        }
         let rules = Rules { policy: self.setup.policy, own_account: self.setup.own_account.as_deref() };
         let looker = Looker { truth: &self.setup.truth, rules: &rules, deadline };
         let judgement = match looker.judge(case).await {
@@ -142,6 +151,13 @@ impl Validator {
         };
         let answer = put(&judgement.verdict, judgement.message);
         Ok((answer.respond(&request.head.uid), judgement.verdict))
+    }
+
+    /// Decodes records apart from the threads that answer, few at a time.
+    async fn held(&self, body: Bytes) -> Held {
+        let _room = self.decoding.acquire().await;
+        let decoding = tokio::task::spawn_blocking(move || Held::read(&body));
+        decoding.await.unwrap_or_default()
     }
 
     /// Records what was not plainly allowed. A dry run leaves no trace.

@@ -6,5 +6,10 @@
 
 mod architecture;
 mod check;
+mod cluster_arbiter;
+mod cluster_kinds;
+mod cluster_objects;
+mod cluster_outages;
+mod cluster_releases;
 mod demo;
 mod support;

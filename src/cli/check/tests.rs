@@ -212,14 +212,15 @@ fn the_report_names_the_field_and_keeps_secrets() {
 }
 
 #[test]
-fn an_object_too_deep_to_read_is_refused_when_it_is_declared() {
+fn a_declared_field_too_deep_to_read_is_refused() {
     let deep = |name: &str| {
         let nested = "[".repeat(200) + &"]".repeat(200);
         let head = update(|_| {})
             .to_string()
             .replace("\"object\":", "\"unused\":")
             .replace("\"name\":\"web\",\"namespace\"", &format!("\"name\":\"{name}\",\"namespace\""));
-        head.trim_end_matches('}').to_owned() + &format!("}},\"object\":{{\"a\":{nested}}}}}")
+        head.trim_end_matches('}').to_owned()
+            + &format!("}},\"object\":{{\"spec\":{{\"replicas\":{nested}}}}}}}")
     };
     let run = |name: &str| {
         let folder = tempfile::tempdir().unwrap();

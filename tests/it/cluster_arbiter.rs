@@ -1,0 +1,107 @@
+//! The arbiter on a real API server.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use kubemoor::cluster::arbiter::{Arbiter, ArbiterError, Question};
+use kubemoor::cluster::objects::Objects;
+use kubemoor::model::ObjectId;
+use serde_json::json;
+
+use crate::cluster_releases::{Watched, config_map, release_id};
+use crate::support::{Chart, ControlPlane, Helm, Identity, eventually};
+
+const WITHIN: Duration = Duration::from_secs(10);
+
+const DEPLOYMENT: &str = "\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - name: app
+        image: registry.example/web:1
+        resources: {limits: {cpu: 2000m, memory: 1024Mi}}
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_says_how_it_would_hold_an_object_and_stores_nothing() {
+    let control_plane = ControlPlane::start();
+    let namespace = control_plane.namespace("arbiter").await;
+    let helm = Helm::start(&control_plane, Identity::Deployer);
+    let chart = Chart::new("web").template("web.yaml", DEPLOYMENT);
+    helm.install(&namespace, "web", &chart, json!({})).await.unwrap();
+    let watched = Watched::of(&control_plane, &namespace).await;
+    let objects = Objects::new(watched.connection.client.clone(), NonZeroU32::new(10).unwrap());
+    let rate = NonZeroU32::new(2).unwrap();
+    let arbiter = Arbiter::new(objects.clone(), watched.kinds.clone(), watched.releases.clone(), rate);
+    let deployment = ObjectId {
+        group: "apps".to_owned(),
+        kind: "Deployment".to_owned(),
+        namespace: Some(namespace.clone()),
+        name: "web".to_owned(),
+    };
+    let target = watched.kinds.target(&deployment, "v1").unwrap();
+    let before = objects.sight(&target).await.unwrap().unwrap();
+    let question = Question {
+        object: deployment.clone(),
+        uid: before.uid.clone(),
+        release: release_id(&namespace, "web"),
+        revision: 1,
+    };
+    for _ in 0..5 {
+        let answer = arbiter.canonical(&question, WITHIN).await.unwrap();
+        let limits = answer.pointer("/spec/template/spec/containers/0/resources/limits").unwrap();
+        assert_eq!(*limits, json!({"cpu": "2", "memory": "1Gi"}));
+    }
+    let probes = || {
+        let events = control_plane.audit_events();
+        let uri = |event: &serde_json::Value| event["requestURI"].as_str().unwrap_or_default().to_owned();
+        events.iter().map(uri).filter(|uri| uri.contains("fieldManager=kubemoor-probe")).collect::<Vec<_>>()
+    };
+    eventually("the dry run is in the audit log", WITHIN, || async { !probes().is_empty() }).await;
+    assert_eq!(probes().len(), 1, "one dry run for five questions: {:?}", probes());
+    assert!(probes()[0].contains("dryRun=All"), "{:?}", probes());
+    let managers = objects.get(&target).await.unwrap().unwrap()["metadata"]["managedFields"].to_string();
+    assert!(!managers.contains("kubemoor-probe"), "{managers}");
+
+    let unknown = Question { object: config_map(&namespace, "nothing"), ..question.clone() };
+    let error = arbiter.canonical(&unknown, WITHIN).await.unwrap_err();
+    assert!(matches!(error, ArbiterError::NotDeclared { .. }), "{error:?}");
+    let unrecorded = Question { revision: 9, ..question };
+    let error = arbiter.canonical(&unrecorded, WITHIN).await.unwrap_err();
+    assert!(matches!(error, ArbiterError::Document(_)), "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_dry_run_and_a_short_time_are_told_apart() {
+    let control_plane = ControlPlane::get();
+    let namespace = control_plane.namespace("refused").await;
+    let helm = Helm::start(control_plane, Identity::Deployer);
+    let chart = Chart::new("web").template("web.yaml", DEPLOYMENT);
+    helm.install(&namespace, "web", &chart, json!({})).await.unwrap();
+    let watched = Watched::of(control_plane, &namespace).await;
+    // This account may not patch Deployments.
+    let client = control_plane.client(Identity::Autoscaler).await;
+    let objects = Objects::new(client, NonZeroU32::new(10).unwrap());
+    let rate = NonZeroU32::new(1).unwrap();
+    let arbiter = Arbiter::new(objects, watched.kinds.clone(), watched.releases.clone(), rate);
+    let object = ObjectId {
+        group: "apps".to_owned(),
+        kind: "Deployment".to_owned(),
+        namespace: Some(namespace.clone()),
+        name: "web".to_owned(),
+    };
+    let release = release_id(&namespace, "web");
+    let question = Question { object, uid: "unknown".to_owned(), release, revision: 1 };
+    let refused = arbiter.canonical(&question, WITHIN).await.unwrap_err();
+    assert!(matches!(refused, ArbiterError::Refused { .. }), "{refused:?}");
+    let late = arbiter.canonical(&question, Duration::from_millis(1)).await.unwrap_err();
+    assert!(matches!(late, ArbiterError::Late { .. }), "{late:?}");
+}

@@ -1,0 +1,236 @@
+//! Single objects on a real API server: every way in which a write can fail, told apart.
+
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kubemoor::cluster::client::connect;
+use kubemoor::cluster::identity::own_name;
+use kubemoor::cluster::objects::{Manager, Objects, Sighting, Target, WriteError};
+use kubemoor::cluster::{Event, Resource};
+use serde_json::{Value, json};
+
+use crate::cluster_releases::{SOON, config_map, release_id};
+use crate::support::{ControlPlane, Identity, eventually};
+
+async fn objects(control_plane: &ControlPlane, identity: Identity) -> Objects {
+    let connection = connect(Some(&control_plane.kubeconfig(identity))).await.unwrap();
+    Objects::new(connection.client, NonZeroU32::new(100).unwrap())
+}
+
+fn config_maps() -> Resource {
+    Resource::new("", "v1", "ConfigMap", "configmaps")
+}
+
+fn target(resource: Resource, namespace: &str, name: &str) -> Target {
+    Target { resource, namespace: Some(namespace.to_owned()), name: name.to_owned() }
+}
+
+fn object(namespace: &str, color: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"color": color},
+        "metadata": {"name": "settings", "namespace": namespace, "labels": {"app.kubernetes.io/managed-by": "Helm"},
+            "annotations": {"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": namespace}},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_is_created_read_and_deleted_by_uid() {
+    let control_plane = ControlPlane::get();
+    let namespace = control_plane.namespace("objects").await;
+    let objects = objects(control_plane, Identity::Admin).await;
+    let settings = target(config_maps(), &namespace, "settings");
+    assert_eq!(objects.get(&settings).await, Ok(None));
+    assert_eq!(objects.sight(&settings).await, Ok(None));
+
+    let created = objects.create(&settings, &object(&namespace, "red"), "helm").await.unwrap();
+    let uid = created["metadata"]["uid"].as_str().unwrap().to_owned();
+    let read = objects.get(&settings).await.unwrap().unwrap();
+    assert_eq!(read["data"], json!({"color": "red"}));
+    let again = objects.create(&settings, &object(&namespace, "red"), "helm").await;
+    assert!(matches!(again, Err(WriteError::AlreadyExists { .. })), "{again:?}");
+
+    let sighting = objects.sight(&settings).await.unwrap().unwrap();
+    assert_eq!(sighting.id, config_map(&namespace, "settings"));
+    assert_eq!(sighting.uid, uid);
+    assert_eq!(sighting.release, Some(release_id(&namespace, "web")));
+    assert_eq!(sighting.managers, [Manager { name: "helm".to_owned(), applies: false }]);
+    assert!(!sighting.deleting);
+
+    let stale = objects.delete(&settings, "00000000-0000-4000-8000-000000000000").await;
+    assert!(matches!(stale, Err(WriteError::Conflict { .. })), "{stale:?}");
+    objects.delete(&settings, &uid).await.unwrap();
+    let gone = objects.delete(&settings, &uid).await;
+    assert!(matches!(gone, Err(WriteError::NotFound { .. })), "{gone:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_keeps_to_field_ownership_unless_it_is_forced() {
+    let control_plane = ControlPlane::get();
+    let namespace = control_plane.namespace("apply").await;
+    let objects = objects(control_plane, Identity::Admin).await;
+    let settings = target(config_maps(), &namespace, "settings");
+    objects.apply(&settings, &object(&namespace, "red"), "helm", false).await.unwrap();
+    let sighting = objects.sight(&settings).await.unwrap().unwrap();
+    assert_eq!(sighting.managers, [Manager { name: "helm".to_owned(), applies: true }]);
+
+    let conflict = objects.apply(&settings, &object(&namespace, "blue"), "somebody", false).await;
+    let Err(WriteError::Conflict { message }) = conflict else { panic!("{conflict:?}") };
+    assert!(message.contains("conflict with \"helm\""), "{message}");
+    let forced = objects.apply(&settings, &object(&namespace, "blue"), "somebody", true).await.unwrap();
+    assert_eq!(forced["data"]["color"], "blue");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failures_are_told_apart_with_the_servers_reason() {
+    let control_plane = ControlPlane::get();
+    let namespace = control_plane.namespace("failures").await;
+    let objects = objects(control_plane, Identity::Admin).await;
+
+    let mut bad = object(&namespace, "red");
+    bad["data"] = json!({"not a key!": "x"});
+    let invalid = objects.create(&target(config_maps(), &namespace, "settings"), &bad, "helm").await;
+    let Err(WriteError::Invalid { message, causes }) = invalid else { panic!("{invalid:?}") };
+    assert!(message.contains("not a key!"), "{message}");
+    assert!(causes.iter().any(|cause| cause.field.contains("data")), "{causes:?}");
+
+    let nowhere = target(config_maps(), "no-such-namespace", "settings");
+    let missing = objects.create(&nowhere, &object("no-such-namespace", "red"), "helm").await;
+    assert!(matches!(missing, Err(WriteError::NotFound { .. })), "{missing:?}");
+
+    let unserved = Resource::new("nobody.example", "v1", "Thing", "things");
+    assert_eq!(objects.get(&target(unserved, &namespace, "settings")).await, Ok(None));
+
+    // The horizontal pod autoscaler's account may not write ConfigMaps.
+    let other = self::objects(control_plane, Identity::Autoscaler).await;
+    let settings = target(config_maps(), &namespace, "settings");
+    let forbidden = other.create(&settings, &object(&namespace, "red"), "helm").await;
+    let Err(WriteError::Forbidden { message }) = forbidden else { panic!("{forbidden:?}") };
+    assert!(message.contains("horizontal-pod-autoscaler"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_is_being_deleted_is_told_from_a_missing_right() {
+    let control_plane = ControlPlane::get();
+    let namespace = control_plane.namespace("terminating").await;
+    let objects = objects(control_plane, Identity::Admin).await;
+    let settings = target(config_maps(), &namespace, "settings");
+    // A finalizer keeps the namespace in its last state for as long as the test needs it.
+    let mut held = object(&namespace, "red");
+    held["metadata"]["name"] = "held".into();
+    held["metadata"]["finalizers"] = json!(["kubemoor.dev/test"]);
+    let holder = target(config_maps(), &namespace, "held");
+    objects.create(&holder, &held, "test").await.unwrap();
+    let client = control_plane.client(Identity::Admin).await;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    namespaces.delete(&namespace, &DeleteParams::default()).await.unwrap();
+
+    let refused = eventually("the namespace takes nothing new", SOON, || async {
+        objects.create(&settings, &object(&namespace, "red"), "helm").await.err()
+    })
+    .await;
+    assert!(matches!(refused, WriteError::Terminating { .. }), "{refused:?}");
+    eventually("the object that holds it is being deleted", SOON, || async {
+        objects.sight(&holder).await.unwrap().is_some_and(|sighting| sighting.deleting)
+    })
+    .await;
+    let config_maps: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::namespaced(client, &namespace);
+    let release = json!({"metadata": {"finalizers": null}});
+    config_maps.patch("held", &PatchParams::default(), &Patch::Merge(release)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_error_quotes_a_secrets_values() {
+    let control_plane = ControlPlane::get();
+    let namespace = control_plane.namespace("quotes").await;
+    let objects = objects(control_plane, Identity::Admin).await;
+    let secrets = Resource::new("", "v1", "Secret", "secrets");
+    let place = target(secrets, &namespace, "login");
+    let secret = |data: Value| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"}, "data": data});
+    for data in [json!({"pin": 424_242}), json!({"pin": "424242!"}), json!("424242")] {
+        let by_post = objects.create(&place, &secret(data.clone()), "helm").await.unwrap_err();
+        let by_apply = objects.apply(&place, &secret(data.clone()), "helm", true).await.unwrap_err();
+        for error in [by_post, by_apply] {
+            let told = format!("{error} {error:?}");
+            assert!(!told.contains("424242"), "{data}: {told}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_cannot_lead_to_another_object() {
+    let control_plane = ControlPlane::get();
+    let namespace = control_plane.namespace("paths").await;
+    let objects = objects(control_plane, Identity::Admin).await;
+    for name in ["../../../secrets/x", "..", "", "a%2f..", "x/status"] {
+        assert!(objects.get(&target(config_maps(), &namespace, name)).await.is_err(), "{name}");
+    }
+    for name in ["x?dryRun=All", "x#y", "x y"] {
+        assert_eq!(objects.get(&target(config_maps(), &namespace, name)).await, Ok(None), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sightings_tell_the_whole_life_of_an_object() {
+    let control_plane = ControlPlane::get();
+    let namespace = control_plane.namespace("sightings").await;
+    let objects = objects(control_plane, Identity::Admin).await;
+    let settings = target(config_maps(), &namespace, "settings");
+    let other = target(config_maps(), &namespace, "other");
+    let mut unmanaged = object(&namespace, "red");
+    unmanaged["metadata"]["name"] = "other".into();
+    unmanaged["metadata"]["labels"] = json!({});
+    objects.create(&settings, &object(&namespace, "red"), "helm").await.unwrap();
+    objects.create(&other, &unmanaged, "helm").await.unwrap();
+
+    let mut sightings =
+        objects.watch(&config_maps(), Some(&namespace), Some("app.kubernetes.io/managed-by=Helm"));
+    let mut next = async || tokio::time::timeout(SOON, sightings.next()).await.unwrap();
+    assert!(matches!(next().await, Event::Relisting));
+    let Event::Listed(listed) = next().await else { panic!("the object is listed") };
+    assert_eq!(listed.id, config_map(&namespace, "settings"));
+    assert!(matches!(next().await, Event::Synced));
+    assert!(matches!(next().await, Event::Watching));
+    objects.apply(&settings, &object(&namespace, "blue"), "helm", true).await.unwrap();
+    let Event::Applied(Sighting { uid, resource_version, .. }) = next().await else {
+        panic!("it has changed")
+    };
+    assert_eq!(uid, listed.uid);
+    assert_ne!(resource_version, listed.resource_version);
+    objects.delete(&settings, &uid).await.unwrap();
+    let Event::Deleted(gone) = next().await else { panic!("it is gone") };
+    assert_eq!(gone.uid, uid);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_keep_to_their_rate() {
+    let control_plane = ControlPlane::get();
+    let namespace = control_plane.namespace("rate").await;
+    let connection = connect(Some(&control_plane.kubeconfig(Identity::Admin))).await.unwrap();
+    let objects = Objects::new(connection.client, NonZeroU32::new(5).unwrap());
+    let settings = target(config_maps(), &namespace, "settings");
+    let began = Instant::now();
+    for color in 0..10 {
+        objects.apply(&settings, &object(&namespace, &color.to_string()), "helm", true).await.unwrap();
+    }
+    // A burst of five, then five more at five a second.
+    assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_guard_knows_its_own_name_where_the_api_server_tells_it() {
+    let control_plane = ControlPlane::get();
+    let connection = connect(Some(&control_plane.kubeconfig(Identity::Guard))).await.unwrap();
+    let name = own_name(&connection).await.unwrap();
+    // The tests' tokens claim nothing, so an older server leaves it open.
+    let told = (control_plane.minor() >= 28).then(|| Identity::Guard.user().to_owned());
+    assert_eq!(name, told);
+}
+
+#[tokio::test]
+async fn an_unusable_kubeconfig_is_named() {
+    let missing = std::path::Path::new("/no/such/kubeconfig");
+    let error = connect(Some(missing)).await.err().unwrap().to_string();
+    assert!(error.starts_with("the kubeconfig /no/such/kubeconfig cannot be used: "), "{error}");
+}

@@ -1,0 +1,129 @@
+//! The index of releases while the API server is away, silent, or younger than it was.
+
+use std::time::Duration;
+
+use kubemoor::cluster::releases::LookError;
+use kubemoor::config::RecordDriver;
+use kubemoor::helm::record::Status;
+use serde_json::json;
+
+use crate::cluster_releases::{SOON, Watched, release_id, settings};
+use crate::support::{ControlPlane, Helm, Identity, eventually};
+
+/// An API server needs some seconds to be back, and the watch's pauses grow to 30 seconds.
+const BACK: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_state_serves_while_the_api_server_is_away() {
+    let mut control_plane = ControlPlane::start();
+    let namespace = control_plane.namespace("outage").await;
+    let helm = Helm::start(&control_plane, Identity::Deployer);
+    let values = |color: &str| json!({"values": {"color": color}});
+    helm.install(&namespace, "web", &settings("web"), values("red")).await.unwrap();
+    let watched = Watched::of(&control_plane, &namespace).await;
+    let web = release_id(&namespace, "web");
+
+    control_plane.kill_apiserver();
+    let mut health = watched.releases.health();
+    let broken = tokio::time::timeout(SOON, health.wait_for(|health| health.outage.is_some())).await;
+    assert!(broken.unwrap().unwrap().indexed, "what was indexed stays so");
+    assert_eq!(watched.state(&web), Some((1, Status::Deployed)));
+    let look = watched.releases.fresh(&web, Duration::from_secs(2)).await;
+    assert!(matches!(look, Err(LookError::Call { .. } | LookError::Late { .. })), "{look:?}");
+
+    control_plane.start_apiserver();
+    let back = tokio::time::timeout(BACK, health.wait_for(|health| health.outage.is_none())).await;
+    back.unwrap().unwrap();
+    let helm = Helm::start(&control_plane, Identity::Deployer);
+    helm.upgrade(&namespace, "web", &settings("web"), values("blue")).await.unwrap();
+    watched.until(&web, Some((2, Status::Deployed))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_is_away_at_the_start_is_waited_for() {
+    let mut control_plane = ControlPlane::start();
+    let namespace = control_plane.namespace("late").await;
+    let helm = Helm::start(&control_plane, Identity::Deployer);
+    helm.install(&namespace, "web", &settings("web"), json!({"values": {"color": "red"}})).await.unwrap();
+    let kubeconfig = control_plane.kubeconfig(Identity::Admin);
+    // The first listing fails; discovery has succeeded just before.
+    let watched = Watched::prepare(&kubeconfig, RecordDriver::Secret, &[&namespace]).await;
+    control_plane.kill_apiserver();
+    let watched = watched.run();
+    let mut health = watched.releases.health();
+    let broken = tokio::time::timeout(SOON, health.wait_for(|health| health.outage.is_some())).await;
+    assert!(!broken.unwrap().unwrap().indexed);
+    control_plane.start_apiserver();
+    tokio::time::timeout(BACK, health.wait_for(|health| health.indexed)).await.unwrap().unwrap();
+    assert_eq!(watched.state(&release_id(&namespace, "web")), Some((1, Status::Deployed)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_at_a_silent_api_server_ends_in_time() {
+    let mut control_plane = ControlPlane::start();
+    let namespace = control_plane.namespace("silent").await;
+    let helm = Helm::start(&control_plane, Identity::Deployer);
+    helm.install(&namespace, "web", &settings("web"), json!({"values": {"color": "red"}})).await.unwrap();
+    let watched = Watched::of(&control_plane, &namespace).await;
+    let web = release_id(&namespace, "web");
+    control_plane.pause_apiserver();
+    let within = Duration::from_millis(500);
+    let began = std::time::Instant::now();
+    let look = watched.releases.fresh(&web, within).await;
+    assert_eq!(look, Err(LookError::Late { release: web.clone(), within }));
+    assert!(began.elapsed() < within * 3, "{:?}", began.elapsed());
+    control_plane.resume_apiserver();
+    eventually("looks work again", SOON, || async { watched.releases.fresh(&web, within).await }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_etcd_takes_the_index_back_and_is_followed_from_there() {
+    let mut control_plane = ControlPlane::start();
+    let namespace = control_plane.namespace("restore").await;
+    let helm = Helm::start(&control_plane, Identity::Deployer);
+    let values = |color: &str| json!({"values": {"color": color}});
+    helm.install(&namespace, "web", &settings("web"), values("red")).await.unwrap();
+    let snapshot = control_plane.snapshot_etcd();
+    drop(helm);
+    let helm = Helm::start(&control_plane, Identity::Deployer);
+    for color in ["blue", "green", "white"] {
+        helm.upgrade(&namespace, "web", &settings("web"), values(color)).await.unwrap();
+    }
+    let watched = Watched::of(&control_plane, &namespace).await;
+    let web = release_id(&namespace, "web");
+    assert_eq!(watched.state(&web), Some((4, Status::Deployed)));
+    assert_eq!(watched.releases.fresh(&web, Duration::from_secs(5)).await, Ok(false));
+
+    control_plane.restore_etcd(&snapshot);
+    eventually("the index is back at the restored state", BACK, || async {
+        watched.state(&web) == Some((1, Status::Deployed))
+    })
+    .await;
+    let helm = Helm::start(&control_plane, Identity::Deployer);
+    helm.upgrade(&namespace, "web", &settings("web"), values("black")).await.unwrap();
+    eventually("changes after the restoration arrive", BACK, || async {
+        watched.state(&web) == Some((2, Status::Deployed))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_sees_a_restored_state_before_the_watch_does() {
+    let mut control_plane = ControlPlane::start();
+    let namespace = control_plane.namespace("restore-look").await;
+    let helm = Helm::start(&control_plane, Identity::Deployer);
+    let values = |color: &str| json!({"values": {"color": color}});
+    helm.install(&namespace, "web", &settings("web"), values("red")).await.unwrap();
+    let snapshot = control_plane.snapshot_etcd();
+    let helm = Helm::start(&control_plane, Identity::Deployer);
+    helm.upgrade(&namespace, "web", &settings("web"), values("blue")).await.unwrap();
+    let watched = Watched::of(&control_plane, &namespace).await;
+    let web = release_id(&namespace, "web");
+    assert_eq!(watched.state(&web), Some((2, Status::Deployed)));
+    control_plane.restore_etcd(&snapshot);
+    eventually("a look succeeds", BACK, || async {
+        watched.releases.fresh(&web, Duration::from_secs(2)).await
+    })
+    .await;
+    assert_eq!(watched.state(&web), Some((1, Status::Deployed)));
+}
