@@ -107,7 +107,7 @@ impl Walk<'_> {
             Node::Leaf(leaf) => {
                 let spot = Spot { name, place: leaf.place };
                 if let Some(agreement) = self.leaf_changed(leaf, spot, old, new) {
-                    let declared = Some(leaf.value.clone());
+                    let declared = Some(leaf.value.value());
                     self.push(trail, declared, old.map(copy), new.map(copy), agreement);
                 }
             }
@@ -130,10 +130,10 @@ impl Walk<'_> {
         old: Option<&Value>,
         new: Option<&Value>,
     ) -> Option<Agreement> {
-        let declared = &leaf.value;
-        if declared.is_null() || equality::is_same(self.types, leaf.ty, old, new) {
+        if leaf.value.is_null() || equality::is_same(self.types, leaf.ty, old, new) {
             return None;
         }
+        let declared = &leaf.value.value();
         let there = |value| equality::is_open_empty(self.types, leaf.ty, declared, value);
         if there(old) && there(new) {
             return None;
@@ -230,10 +230,13 @@ impl Walk<'_> {
     fn drift(&mut self, node: &Node, name: &str, trail: &Trail<'_>, live: Option<&Value>) {
         match node {
             Node::Leaf(leaf) => {
-                let spot = Spot { name, place: leaf.place };
-                let agreement = equality::agreement(self.types, leaf.ty, spot, &leaf.value, live);
+                if live.is_some_and(|live| leaf.value.is(live)) {
+                    return;
+                }
+                let (spot, declared) = (Spot { name, place: leaf.place }, leaf.value.value());
+                let agreement = equality::agreement(self.types, leaf.ty, spot, &declared, live);
                 if agreement != Agreement::Agrees {
-                    self.push(trail, Some(leaf.value.clone()), None, live.map(copy), agreement);
+                    self.push(trail, Some(declared), None, live.map(copy), agreement);
                 }
             }
             Node::Object(entries) => {

@@ -15,6 +15,7 @@ use super::equality::{self, Place};
 use super::fields::{Element, Elements, Entry, Fields, Leaf, Node, Set};
 use super::outputs;
 use super::schema::{KindSchema, ListKey, ListKind, MAX_DEPTH, Shape, Struct, TypeId, Types};
+use super::stored::Stored;
 
 /// What of `metadata` no manifest decides.
 const SERVER_METADATA: &[&str] = &[
@@ -111,7 +112,7 @@ impl Walk<'_> {
     }
 
     fn node(&self, ty: TypeId, place: Place, value: &Value, at: &Above<'_>) -> Option<Node> {
-        let leaf = |ty| Some(Node::Leaf(Leaf { value: cut(value, at.depth), ty, place }));
+        let leaf = |ty| Some(Node::Leaf(Leaf { value: Stored::new(value, at.depth), ty, place }));
         if at.depth >= MAX_DEPTH {
             return leaf(TypeId::ANY);
         }

@@ -17,6 +17,7 @@ use super::compare;
 use super::equality::{Agreement, Place};
 use super::path::{Path, Step, Trail};
 use super::schema::{ListKey, ListKind, Shape, TypeId, Types};
+use super::stored::Stored;
 
 /// The declared fields of one object.
 #[derive(Clone, PartialEq)]
@@ -58,7 +59,7 @@ pub(super) enum Node {
 
 #[derive(Clone, PartialEq)]
 pub(super) struct Leaf {
-    pub(super) value: Value,
+    pub(super) value: Stored,
     pub(super) ty: TypeId,
     pub(super) place: Place,
 }
@@ -114,7 +115,7 @@ impl Fields {
     }
 
     /// Every declared path with its declared value.
-    pub fn leaves(&self) -> Vec<(Path, &Value)> {
+    pub fn leaves(&self) -> Vec<(Path, Value)> {
         let mut found = Vec::new();
         self.root.leaves(&self.types, &Trail::ROOT, &mut found);
         found
@@ -123,13 +124,13 @@ impl Fields {
     /// The declared value at a path of plain field names, such as
     /// `["metadata", "annotations", "helm.sh/resource-policy"]`. None where
     /// nothing is declared, and for lists that are told apart by elements.
-    pub fn get(&self, path: &[&str]) -> Option<&Value> {
+    pub fn get(&self, path: &[&str]) -> Option<Value> {
         let mut node = &self.root;
         for name in path {
             node = node.entry(name)?;
         }
         match node {
-            Node::Leaf(leaf) => Some(&leaf.value),
+            Node::Leaf(leaf) => Some(leaf.value.value()),
             _ => None,
         }
     }
@@ -142,9 +143,9 @@ impl Node {
         entries.get(index).map(|entry| &entry.node)
     }
 
-    fn leaves<'a>(&'a self, types: &'a Types, trail: &Trail<'_>, found: &mut Vec<(Path, &'a Value)>) {
+    fn leaves(&self, types: &Types, trail: &Trail<'_>, found: &mut Vec<(Path, Value)>) {
         match self {
-            Self::Leaf(leaf) => found.push((trail.path(), &leaf.value)),
+            Self::Leaf(leaf) => found.push((trail.path(), leaf.value.value())),
             Self::Object(entries) => {
                 for entry in entries {
                     entry.node.leaves(types, &trail.then(Step::Field(&entry.name)), found);
@@ -157,7 +158,7 @@ impl Node {
                 }
             }
             Self::Set(set) => {
-                found.extend(set.values.iter().map(|v| (trail.then(Step::Element(v)).path(), v)));
+                found.extend(set.values.iter().map(|v| (trail.then(Step::Element(v)).path(), v.clone())));
             }
         }
     }

@@ -13,6 +13,7 @@
 
 mod compare;
 mod outputs;
+mod stored;
 
 pub mod catalog;
 pub mod declare;

@@ -56,8 +56,8 @@ fn a_declared_value_is_got_by_plain_names() {
         "metadata": {"name": "a", "annotations": {"helm.sh/resource-policy": "keep"}},
         "stringData": {"k": "v"},
     }));
-    assert_eq!(declared.get(&["metadata", "annotations", "helm.sh/resource-policy"]), Some(&json!("keep")));
-    assert_eq!(declared.get(&["data", "k"]), Some(&json!("dg==")));
+    assert_eq!(declared.get(&["metadata", "annotations", "helm.sh/resource-policy"]), Some(json!("keep")));
+    assert_eq!(declared.get(&["data", "k"]), Some(json!("dg==")));
     assert_eq!(declared.get(&["metadata", "annotations"]), None);
     assert_eq!(declared.get(&["metadata", "name"]), None);
     assert_eq!(declared.get(&["data", "k", "x"]), None);

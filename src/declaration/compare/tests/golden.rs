@@ -105,3 +105,64 @@ fn the_declared_paths_are_those_that_the_server_gives_the_applier() {
         assert_eq!(declared, owned, "{document}");
     });
 }
+
+/// The one value at a path, to be changed.
+fn place<'v>(root: &'v mut Value, path: &Path) -> Option<&'v mut Value> {
+    path.0.iter().try_fold(root, |value, segment| match segment {
+        Segment::Field(name) => value.get_mut(name),
+        Segment::Key(keys) => value
+            .as_array_mut()?
+            .iter_mut()
+            .find(|item| keys.iter().all(|(key, wanted)| item.get(key) == Some(wanted))),
+        Segment::Element(wanted) => value.as_array_mut()?.iter_mut().find(|item| *item == wanted),
+    })
+}
+
+/// Other values in the place of one.
+fn mutants(value: &Value) -> Vec<Value> {
+    let other = match value {
+        Value::Bool(value) => json!(!value),
+        Value::Number(number) => json!(number.as_i64().unwrap() + 7),
+        Value::String(text) if text.parse::<u64>().is_ok() => json!("77"),
+        Value::String(text) => json!(format!("{text}x")),
+        Value::Array(items) => items.iter().cloned().chain([json!("mutant")]).collect(),
+        Value::Object(map) => {
+            let mut map = map.clone();
+            map.insert("mutant".to_owned(), json!("mutant"));
+            Value::Object(map)
+        }
+        Value::Null => json!("mutant"),
+    };
+    vec![other, Value::Null]
+}
+
+#[test]
+fn every_edit_of_a_declared_value_is_found_and_its_undoing_agrees() {
+    for held in [
+        include_str!("../../../../tests/golden/kinds.1.20.json"),
+        include_str!("../../../../tests/golden/kinds.1.36.json"),
+    ] {
+        let edits = std::cell::Cell::new(0);
+        check(held, |document, fields, held| {
+            for (path, declared) in fields.leaves() {
+                let Some(live) = path.get(&held.live).first().copied().filter(|live| !live.is_null()) else {
+                    continue;
+                };
+                let says_nothing = declared.is_null() || declared == json!({}) && live.is_object();
+                for mutant in mutants(live).into_iter().filter(|_| !says_nothing) {
+                    let mut edited = held.live.clone();
+                    *place(&mut edited, &path).unwrap() = mutant.clone();
+                    let found = fields.changed(&held.live, &edited);
+                    let unasked = declared == json!("") || declared == json!([]);
+                    let caught = found.iter().any(|c| unasked || c.agreement != Agreement::Agrees);
+                    assert!(caught, "{document} {path} to {mutant}: {found:?}");
+                    let back = fields.changed(&edited, &held.live);
+                    let kept = back.iter().all(|c| c.agreement != Agreement::Differs);
+                    assert!(kept, "{document} {path} from {mutant}: {back:?}");
+                    edits.set(edits.get() + 1);
+                }
+            }
+        });
+        assert!(edits.get() > 300, "only {} edits were tried", edits.get());
+    }
+}

@@ -1,0 +1,100 @@
+//! Declared values at rest: a third of the memory of the values that they
+//! stand for.
+//!
+//! Entry point: [`Stored`]. Invariant: gives back the value that it was made
+//! of, without what lies below [`MAX_DEPTH`].
+
+use std::sync::Arc;
+
+use serde_json::{Number, Value};
+
+use super::schema::MAX_DEPTH;
+
+/// A JSON value that is kept for long and read seldom.
+#[derive(Clone, PartialEq)]
+pub(super) enum Stored {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(Box<str>),
+    List(Box<[Stored]>),
+    /// Sorted by name.
+    Map(Box<[(Arc<str>, Stored)]>),
+}
+
+impl Stored {
+    /// Stores a value that stands `depth` levels deep in its document.
+    pub(super) fn new(value: &Value, depth: usize) -> Self {
+        match value {
+            Value::Array(_) | Value::Object(_) if depth >= MAX_DEPTH => Self::Null,
+            Value::Null => Self::Null,
+            Value::Bool(value) => Self::Bool(*value),
+            Value::Number(number) => Self::Number(number.clone()),
+            Value::String(text) => Self::Text(text.as_str().into()),
+            Value::Array(items) => Self::List(items.iter().map(|item| Self::new(item, depth + 1)).collect()),
+            Value::Object(map) => Self::Map(
+                map.iter().map(|(name, value)| (Arc::from(&**name), Self::new(value, depth + 1))).collect(),
+            ),
+        }
+    }
+
+    /// The value.
+    pub(super) fn value(&self) -> Value {
+        match self {
+            Self::Null => Value::Null,
+            Self::Bool(value) => Value::Bool(*value),
+            Self::Number(number) => Value::Number(number.clone()),
+            Self::Text(text) => Value::from(&**text),
+            Self::List(items) => items.iter().map(Self::value).collect(),
+            Self::Map(map) => map.iter().map(|(name, value)| (name.to_string(), value.value())).collect(),
+        }
+    }
+
+    pub(super) fn is_null(&self) -> bool {
+        matches!(self, Self::Null)
+    }
+
+    /// Whether it is that value to the letter.
+    pub(super) fn is(&self, value: &Value) -> bool {
+        match (self, value) {
+            (Self::Null, Value::Null) => true,
+            (Self::Bool(own), Value::Bool(value)) => own == value,
+            (Self::Number(own), Value::Number(number)) => own == number,
+            (Self::Text(own), Value::String(text)) => **own == **text,
+            (Self::List(own), Value::Array(items)) => {
+                own.len() == items.len() && own.iter().zip(items).all(|(own, item)| own.is(item))
+            }
+            (Self::Map(own), Value::Object(map)) => {
+                own.len() == map.len()
+                    && own.iter().all(|(name, own)| map.get(&**name).is_some_and(|value| own.is(value)))
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::Stored;
+    use crate::declaration::samples::any_value;
+
+    proptest! {
+        #[test]
+        fn a_value_comes_back_as_it_was(value in any_value(), other in any_value()) {
+            let stored = Stored::new(&value, 0);
+            prop_assert!(stored.is(&value));
+            prop_assert_eq!(stored.is(&other), value == other);
+            prop_assert_eq!(stored.value(), value);
+        }
+    }
+
+    #[test]
+    fn what_lies_too_deep_is_left_out() {
+        assert_eq!(Stored::new(&json!([1]), super::MAX_DEPTH).value(), json!(null));
+        assert_eq!(Stored::new(&json!(1), super::MAX_DEPTH).value(), json!(1));
+        assert_eq!(Stored::new(&json!([[1], 2]), super::MAX_DEPTH - 1).value(), json!([null, 2]));
+    }
+}
