@@ -1,0 +1,12 @@
+//! A CustomResourceDefinition, whose schema anybody with the right may write.
+#![no_main]
+
+use kubemoor::declaration::catalog::KindFacts;
+use kubemoor::declaration::openapi::from_crd;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &[u8]| {
+    let Ok(definition) = serde_json::from_slice(text) else { return };
+    let _ = KindFacts::from_crd(&definition);
+    let _ = from_crd(&definition);
+});
