@@ -137,10 +137,12 @@ pub(super) fn has_keys(element: &Value, keys: &[ListKey], values: &[Value]) -> b
     })
 }
 
-/// The value of a key in an element: its own, else the default.
+/// The value of a key in an element: its own, else the default. An empty text
+/// is absence where there is a default.
 pub(super) fn key_value<'a>(element: &'a Value, key: &'a ListKey) -> Option<&'a Value> {
     match element.get(&*key.name) {
         Some(Value::Null) | None => key.default.as_deref(),
+        Some(Value::String(text)) if text.is_empty() && key.default.is_some() => key.default.as_deref(),
         own => own,
     }
 }

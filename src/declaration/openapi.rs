@@ -1,7 +1,7 @@
 //! From OpenAPI documents and CustomResourceDefinitions to types.
 //!
-//! Entry points: [`from_v3`], [`from_v2`], [`from_crd`] for what a server
-//! says; [`Reduction`] for several documents that share definitions.
+//! Entry points: [`Reduction`] for the documents of a server, which share
+//! definitions; [`from_crd`] for one custom kind; [`facts`] for what paths say.
 //!
 //! Invariant: total on any document. References are followed by a work list,
 //! so circles and long chains cost no stack; documents nested too deeply are
@@ -40,25 +40,6 @@ pub enum SchemaError {
         /// What is wrong with it.
         problem: String,
     },
-}
-
-/// The types of every kind in an OpenAPI v3 document of one group and version.
-pub fn from_v3(document: &[u8]) -> Result<Vec<(Gvk, KindSchema)>, SchemaError> {
-    let mut reduction = Reduction::default();
-    reduction.add_v3(document, &|_| true)?;
-    Ok(reduction.finish())
-}
-
-/// The types of the kinds in an OpenAPI v2 document that are wanted. The
-/// document holds every kind of the server: only what the wanted ones reach is
-/// reduced.
-pub fn from_v2(
-    document: &[u8],
-    wanted: &dyn Fn(&Gvk) -> bool,
-) -> Result<Vec<(Gvk, KindSchema)>, SchemaError> {
-    let mut reduction = Reduction::default();
-    reduction.add_v2(document, wanted)?;
-    Ok(reduction.finish())
 }
 
 /// The types of every version of a CustomResourceDefinition (v1).

@@ -16,13 +16,6 @@ const MAX_DIGITS: usize = 19;
 /// 2^63 - 1 in billionths: Kubernetes caps every quantity there.
 const CAP: u128 = (i64::MAX as u128) * 1_000_000_000;
 
-impl Quantity {
-    /// Whether it is nothing.
-    pub fn is_zero(self) -> bool {
-        self.0 == 0
-    }
-}
-
 /// Reads a quantity from a JSON string or number, as the API server does.
 pub fn of(value: &Value) -> Option<Quantity> {
     match value {

@@ -128,16 +128,6 @@ impl Types {
     pub fn shape(&self, id: TypeId) -> &Shape {
         usize::try_from(id.0).ok().and_then(|index| self.0.get(index)).unwrap_or(&ANY)
     }
-
-    /// The number of types.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether there is no type.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 impl Struct {
