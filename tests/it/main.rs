@@ -7,4 +7,5 @@
 mod architecture;
 mod check;
 mod demo;
+mod documentation;
 mod support;
