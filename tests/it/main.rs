@@ -12,4 +12,5 @@ mod cluster_objects;
 mod cluster_outages;
 mod cluster_releases;
 mod demo;
+mod documentation;
 mod support;

@@ -1,0 +1,376 @@
+//! What the documentation says, held against the program: commands, flags,
+//! metrics, log lines, tables and links.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use kubemoor::cli::Cli;
+use kubemoor::metrics::{
+    AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, GuardMetrics, Look, RecordFault,
+    RecordMetrics, Recreation, Webhook, registry,
+};
+use prometheus_client::encoding::text::encode;
+
+/// A Markdown file of the project.
+struct Document {
+    /// From the package's root, such as `docs/verdict.md`.
+    path: PathBuf,
+    text: String,
+}
+
+impl Document {
+    fn named(path: &str) -> Self {
+        Self { path: PathBuf::from(path), text: fs::read_to_string(root().join(path)).unwrap() }
+    }
+
+    /// The lines within fences of a language, and outside of all fences.
+    fn parts(&self, language: &str) -> (Vec<&str>, Vec<&str>) {
+        let (mut fence, mut inside, mut outside) = (None, Vec::new(), Vec::new());
+        for line in self.text.lines() {
+            match (fence, line.trim_start().strip_prefix("```")) {
+                (None, Some(info)) => fence = Some(info.trim()),
+                (Some(_), Some(_)) => fence = None,
+                (None, None) => outside.push(line),
+                (Some(info), None) if info == language => inside.push(line),
+                (Some(_), None) => {}
+            }
+        }
+        assert!(fence.is_none(), "{} ends within a fence", self.path.display());
+        (inside, outside)
+    }
+
+    /// The command lines of console fences, each on one line.
+    fn commands(&self) -> Vec<String> {
+        let text = self.parts("console").0.join("\n").replace("\\\n", " ");
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// What stands in backticks outside of fences.
+    fn code(&self) -> Vec<String> {
+        let text = self.parts("").1.join("\n");
+        text.split('`').skip(1).step_by(2).map(|span| span.replace('\n', " ")).collect()
+    }
+
+    /// The rows of the table under a heading, without its head.
+    fn table(&self, heading: &str) -> Vec<Vec<String>> {
+        let lines = self.parts("").1;
+        let mut rows = lines
+            .into_iter()
+            .skip_while(|line| *line != heading)
+            .skip(1)
+            .skip_while(|line| !line.starts_with('|'))
+            .take_while(|line| line.starts_with('|'));
+        assert!(rows.next().is_some(), "{} has no table under {heading}", self.path.display());
+        let cells = |row: &str| {
+            row.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect::<Vec<_>>()
+        };
+        rows.skip(1).map(cells).collect()
+    }
+
+    /// The names by which other pages point to the headings.
+    fn anchors(&self) -> BTreeSet<String> {
+        let headings = self.parts("").1.into_iter().filter(|line| line.starts_with('#'));
+        let slug = |heading: &str| {
+            let text = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+            text.chars().filter(|letter| letter.is_alphanumeric() || "-_".contains(*letter)).collect()
+        };
+        headings.map(slug).collect()
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn documents() -> Vec<Document> {
+    let mut found = Vec::new();
+    for folder in ["", "docs", "deploy", "certs", "policies", "fuzz"] {
+        for entry in fs::read_dir(root().join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "md") {
+                found.push(Document::named(path.strip_prefix(root()).unwrap().to_str().unwrap()));
+            }
+        }
+    }
+    assert!(found.len() > 8, "the documentation is gone");
+    found
+}
+
+/// The names in backticks of one cell.
+fn names(cell: &str) -> Vec<&str> {
+    cell.split('`').skip(1).step_by(2).collect()
+}
+
+/// The arguments of every call of `kubemoor` in a shell line without quotes.
+fn calls(line: &str) -> Vec<Vec<String>> {
+    let line = line.replace("cargo run -- ", "kubemoor ");
+    let parts = line.split(['|', ';', '>']).map(|part| part.trim().trim_start_matches("$ "));
+    let words = |part: &str| part.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    parts.map(words).filter(|words| words.first().is_some_and(|word| word == "kubemoor")).collect()
+}
+
+#[test]
+fn every_command_is_one_that_the_program_takes() {
+    let mut seen = 0;
+    for document in documents() {
+        let check = |words: &[String], may_lack: &[ErrorKind]| {
+            if let Err(error) = Cli::try_parse_from(words) {
+                let place = document.path.display();
+                assert!(may_lack.contains(&error.kind()), "{place}: {}: {error}", words.join(" "));
+            }
+        };
+        for words in document.commands().iter().flat_map(|line| calls(line)) {
+            seen += 1;
+            check(&words, &[]);
+        }
+        // Within a sentence a command may be named without all of its arguments.
+        let lacking = [
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
+            ErrorKind::MissingSubcommand,
+            ErrorKind::MissingRequiredArgument,
+        ];
+        for words in document.code().iter().flat_map(|span| calls(span)) {
+            check(&words, &lacking);
+        }
+    }
+    assert!(seen > 10, "only {seen} commands were found");
+}
+
+#[test]
+fn a_command_that_the_program_does_not_take_would_be_found() {
+    let taken = |line: &str| {
+        let calls = calls(line);
+        assert!(!calls.is_empty(), "{line} is no call");
+        calls.iter().all(|words| Cli::try_parse_from(words).is_ok())
+    };
+    assert!(taken("kubemoor manifests install --edits Deny | kubectl apply -f -"));
+    assert!(!taken("kubemoor manifests install --edit Deny | kubectl apply -f -"));
+    assert!(!taken("kubemoor serve --drift Ignore"));
+    assert!(!taken("kubectl get pods; kubemoor reconcile web"));
+}
+
+#[test]
+fn every_flag_is_one_of_the_program_and_every_flag_of_serve_is_documented() {
+    let cli = Cli::command();
+    let mut known = BTreeSet::from(["--help".to_owned(), "--version".to_owned()]);
+    let mut open: Vec<_> = cli.get_subcommands().collect();
+    while let Some(command) = open.pop() {
+        known.extend(command.get_arguments().filter_map(|it| it.get_long()).map(|it| format!("--{it}")));
+        open.extend(command.get_subcommands());
+    }
+    for document in documents() {
+        for span in document.code().iter().filter(|span| span.starts_with("--") && span.len() > 3) {
+            let flag = span.split([' ', '=']).next().unwrap();
+            // Named as Helm's where it stands.
+            let helms = ["--cleanup-on-fail"].contains(&flag);
+            assert!(helms || known.contains(flag), "{}: {flag}", document.path.display());
+        }
+    }
+    let rows = Document::named("docs/operations.md").table("## Flags of `kubemoor serve`");
+    let documented: BTreeSet<_> = rows.iter().flat_map(|row| names(&row[0])).map(str::to_owned).collect();
+    let serve = cli.find_subcommand("serve").unwrap();
+    let flags = serve.get_arguments().filter_map(|it| it.get_long()).filter(|it| *it != "help");
+    let flags: BTreeSet<_> = flags.filter(|it| *it != "version").map(|it| format!("--{it}")).collect();
+    assert_eq!(documented, flags);
+}
+
+#[test]
+fn the_metrics_and_their_labels_are_those_of_the_program() {
+    let text = scrape();
+    let mut real: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+        let (name, kind) = line.split_once(' ').unwrap();
+        let suffix = if kind == "counter" { "_total" } else { "" };
+        real.insert(format!("{name}{suffix}"), BTreeSet::new());
+    }
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let Some((name, labels)) = line.split_once('{') else { continue };
+        let name = name.trim_end_matches("_bucket").trim_end_matches("_count").trim_end_matches("_sum");
+        let keys = labels.split("=\"").filter_map(|part| part.rsplit(['{', ',', ' ', '"']).next());
+        let keys = keys.filter(|key| !key.is_empty() && key.starts_with(char::is_alphabetic) && *key != "le");
+        let known: Vec<_> = keys.filter(|key| labels.contains(&format!("{key}=\""))).collect();
+        real.get_mut(name)
+            .unwrap_or_else(|| panic!("{name} has no type"))
+            .extend(known.into_iter().map(str::to_owned));
+    }
+    let operations = Document::named("docs/operations.md");
+    let documented = operations.table("## Metrics");
+    let mut told: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for row in &documented {
+        // Behind each label stand its values, in brackets.
+        let labels = row[1].split(')').flat_map(|part| names(part.split('(').next().unwrap()));
+        told.insert(names(&row[0])[0].to_owned(), labels.map(str::to_owned).collect());
+    }
+    assert_eq!(told, real);
+
+    for document in documents() {
+        let words = document.text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+        for name in words.filter(|word| word.starts_with("kubemoor_")) {
+            assert!(real.contains_key(name), "{}: {name} is no metric", document.path.display());
+        }
+    }
+}
+
+/// One sample of every metric, as a scrape shows it.
+fn scrape() -> String {
+    let mut registry = registry();
+    let connections = ConnectionMetrics::register(&mut registry);
+    let admission = AdmissionMetrics::register(&mut registry);
+    let records = RecordMetrics::register(&mut registry, || [("deployed", 1)]);
+    let guard = GuardMetrics::register(&mut registry);
+    let components = fs::read_to_string(root().join("src/metrics.rs")).unwrap();
+    assert_eq!(components.matches("fn register").count(), 4, "a component's metrics are not looked at");
+
+    drop(connections.opened());
+    connections.ended(ConnectionEnd::Closed);
+    admission.answered(Webhook::Edits, Decision::Deny, "drift", Duration::from_millis(1));
+    admission.malformed();
+    records.undecodable(RecordFault::Syntax);
+    records.looked(Look::Changed);
+    guard.missing();
+    guard.recreated(Recreation::Created);
+    guard.back_after(Duration::from_millis(1));
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
+    text
+}
+
+#[test]
+fn every_warning_of_the_log_is_explained() {
+    let explained = Document::named("docs/troubleshooting.md").text.replace('\n', " ");
+    let (mut seen, mut silent) = (0, Vec::new());
+    for (path, text) in sources(&root().join("src")) {
+        for mark in ["warn!(", "error!("] {
+            for (place, _) in text.match_indices(mark) {
+                let statement = text[place..].split(");").next().unwrap();
+                let fixed = fixed_part(statement);
+                assert!(fixed.len() > 8, "{}: a message without words: {statement}", path.display());
+                seen += 1;
+                if !explained.contains(&fixed) {
+                    silent.push(fixed);
+                }
+            }
+        }
+    }
+    assert!(silent.is_empty(), "docs/troubleshooting.md does not explain {silent:#?}");
+    assert!(seen > 20, "only {seen} log lines were found");
+}
+
+/// The longest piece of a log statement's texts that is the same each time.
+fn fixed_part(statement: &str) -> String {
+    let texts = statement.split('"').skip(1).step_by(2).map(|text| text.replace("\\\n", ""));
+    let pieces: Vec<_> = texts
+        .flat_map(|text| {
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            text.split(['{', '}']).step_by(2).map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect();
+    let longest = pieces.into_iter().max_by_key(String::len).unwrap_or_default();
+    let ends = |letter: char| !letter.is_alphanumeric();
+    longest.split("; trying again").next().unwrap().trim_matches(ends).to_owned()
+}
+
+/// The program's files without their tests.
+fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() && name != "tests" {
+            found.extend(sources(&path));
+        } else if name.ends_with(".rs") && name != "tests.rs" {
+            let text = fs::read_to_string(&path).unwrap();
+            found.push((path, text));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_built_in_identities_are_those_of_the_program() {
+    let source = fs::read_to_string(root().join("src/verdict/identities.rs")).unwrap();
+    let table = source.split("const TABLE: &[Row] = &[").nth(1).unwrap().split("\n];").next().unwrap();
+    let mut real = Vec::new();
+    let mut rest = table;
+    while let Some(start) = ["delete(", "update(", "Row {"].iter().filter_map(|mark| rest.find(mark)).min() {
+        let row = &rest[start..];
+        let end = ["delete(", "update(", "Row {"]
+            .iter()
+            .filter_map(|mark| row[1..].find(mark).map(|place| place + 1))
+            .min()
+            .unwrap_or(row.len());
+        let verb = match &row[..4] {
+            "dele" => "deletes",
+            "upda" => "updates",
+            _ if row[..end].contains("Verb::Scale") => "scales",
+            _ => panic!("{} is of no known form", &row[..end]),
+        };
+        let mut texts: Vec<_> = row[..end].split('"').skip(1).step_by(2).map(str::to_owned).collect();
+        texts.retain(|text| !text.is_empty());
+        texts.insert(1, verb.to_owned());
+        real.push(texts);
+        rest = &row[end..];
+    }
+    let rows = Document::named("docs/verdict.md").table("## Built-in identities");
+    let told: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| {
+            assert_eq!(row[3] == "any", row[2] == "any", "{row:?}");
+            let mut words: Vec<_> = row.iter().flat_map(|cell| names(cell)).map(str::to_owned).collect();
+            words.insert(1, row[1].clone());
+            words
+        })
+        .collect();
+    assert_eq!(told, real);
+}
+
+#[test]
+fn the_reasons_are_those_of_the_program() {
+    let source = fs::read_to_string(root().join("src/verdict/edit.rs")).unwrap();
+    let code = source.split("\nimpl Reason {").nth(1).unwrap().split("\n}").next().unwrap();
+    let real: Vec<_> = code.split("=> \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert!(real.len() > 10, "{real:?}");
+    let rows = Document::named("docs/verdict.md").table("## Reasons");
+    let told: Vec<_> = rows.iter().flat_map(|row| names(&row[0])).collect();
+    assert_eq!(told, real);
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let mut seen = 0;
+    for document in documents() {
+        let text = document.parts("").1.join("\n");
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if target.starts_with("https://") {
+                continue;
+            }
+            seen += 1;
+            let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let folder = document.path.parent().unwrap();
+            let path = if path.is_empty() { document.path.clone() } else { folder.join(path) };
+            let place = document.path.display();
+            assert!(root().join(&path).exists(), "{place}: {target} leads nowhere");
+            if !anchor.is_empty() {
+                let anchors = Document::named(path.to_str().unwrap()).anchors();
+                assert!(anchors.contains(anchor), "{place}: {target} is none of {anchors:?}");
+            }
+        }
+    }
+    assert!(seen > 20, "only {seen} links were found");
+}
+
+#[test]
+fn files_and_tests_that_the_map_names_exist() {
+    for document in ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"].map(Document::named) {
+        for span in document.code() {
+            let is_path = ["src/", "tests/", "deploy/", "docs/"].iter().any(|start| span.starts_with(start));
+            if is_path && !span.contains('*') {
+                assert!(root().join(&span).exists(), "{}: {span} does not exist", document.path.display());
+            }
+        }
+    }
+}
