@@ -7,4 +7,9 @@
 mod architecture;
 mod check;
 mod demo;
+mod helm_failures;
+mod helm_kinds;
+mod helm_operations;
+mod helm_records;
+mod helm_scene;
 mod support;
