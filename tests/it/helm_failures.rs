@@ -144,7 +144,7 @@ async fn helm_fails_an_install_and_upgrades_it() {
     assert_eq!(scene.history("shop").await, ["1 failed"]);
     scene.refuses("configmap/settings", r#"{"data": {"image": "mine"}}"#).await;
     scene.upgrade("shop", &chart, with(json!({"image": OLD}))).await;
-    assert_eq!(scene.history("shop").await, ["1 failed", "2 deployed"]);
+    assert_eq!(scene.history("shop").await, ["1 superseded", "2 deployed"]);
     scene.shop_is_guarded("shop").await;
 }
 
