@@ -18,7 +18,7 @@ mod settings;
 mod wait;
 
 pub(crate) use control_plane::ControlPlane;
-pub(crate) use guard::Guard;
+pub(crate) use guard::{Guard, SharedGuard};
 pub(crate) use helm::{Chart, Helm};
 pub(crate) use identity::Identity;
 pub(crate) use lag::LaggingWatch;
