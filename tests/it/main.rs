@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::indexing_slicing, clippy::string_slice)]
 
+mod allowed_edits;
 mod architecture;
 mod check;
 mod cluster_arbiter;
@@ -11,5 +12,9 @@ mod cluster_kinds;
 mod cluster_objects;
 mod cluster_outages;
 mod cluster_releases;
+mod declared_fields;
+mod deletions;
 mod demo;
+mod repairs;
+mod sealed_fields;
 mod support;
