@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::indexing_slicing, clippy::string_slice)]
 
+mod allowed_edits;
+mod allowed_edits;
 mod architecture;
 mod check;
 mod cluster_arbiter;
@@ -11,6 +13,8 @@ mod cluster_kinds;
 mod cluster_objects;
 mod cluster_outages;
 mod cluster_releases;
+mod declared_fields;
+mod deletions;
 mod demo;
 mod documentation;
 mod helm_failures;
@@ -18,4 +22,6 @@ mod helm_kinds;
 mod helm_operations;
 mod helm_records;
 mod helm_scene;
+mod repairs;
+mod sealed_fields;
 mod support;

@@ -7,6 +7,7 @@
 //!
 //! Invariant: every process and folder made here is gone once the test process is, however that ended.
 
+mod caller;
 mod control_plane;
 mod deploy;
 mod guard;
@@ -15,11 +16,16 @@ mod identity;
 mod lag;
 mod process;
 mod settings;
+mod shop;
 mod wait;
+mod widgets;
 
+pub(crate) use caller::{Answer, Caller};
 pub(crate) use control_plane::ControlPlane;
 pub(crate) use guard::{Guard, SharedGuard};
 pub(crate) use helm::{Chart, Helm};
 pub(crate) use identity::Identity;
 pub(crate) use lag::LaggingWatch;
+pub(crate) use shop::{RELEASE, SOON, Shop, guarded};
 pub(crate) use wait::eventually;
+pub(crate) use widgets::define_widgets;

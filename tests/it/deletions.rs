@@ -1,0 +1,214 @@
+//! Deletions of what releases declare, and of what would take it along; and the controllers, which nothing hinders.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Caller, ControlPlane, Identity, RELEASE, SOON, Shop, define_widgets, eventually, guarded,
+};
+
+const DEPLOYMENT: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: app, image: {{ .Values.image | default "registry.example/shop:1" | quote }}}]}
+"#;
+
+const CONFIG_MAP: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {level: info}
+";
+
+const WIDGET: &str = "
+apiVersion: deletions.example/v1
+kind: Widget
+metadata: {name: wheel}
+spec: {replicas: 3}
+";
+
+const HELMS: &str = "labelSelector=app.kubernetes.io%2Fmanaged-by%3DHelm";
+
+/// A release with a Deployment and a ConfigMap, both guarded.
+async fn install(prefix: &str) -> Shop {
+    let shop = Shop::install(prefix, &format!("{DEPLOYMENT}---{CONFIG_MAP}")).await;
+    for path in paths(&shop) {
+        shop.is_guarded(&path).await;
+    }
+    shop
+}
+
+fn paths(shop: &Shop) -> [String; 2] {
+    [shop.at("apis/apps/v1", "deployments/web"), shop.core("configmaps/settings")]
+}
+
+fn namespace(name: &str) -> String {
+    format!("/api/v1/namespaces/{name}")
+}
+
+/// What is in the list at `path`.
+async fn items(caller: &Caller, path: &str) -> Vec<Value> {
+    let list = caller.get(path).await.done().unwrap();
+    list["items"].as_array().unwrap().clone()
+}
+
+async fn is_gone(caller: &Caller, path: &str) {
+    eventually(&format!("{path} is gone"), SOON, || async {
+        let answer = caller.get(path).await;
+        if answer.code == 404 { Ok(()) } else { Err(answer.body.to_string()) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_of_a_declared_object_is_refused() {
+    let shop = install("delete").await;
+    for path in paths(&shop) {
+        shop.alice.delete(&path).await.refused(RELEASE).unwrap();
+        shop.alice.delete(&format!("{path}?dryRun=All")).await.refused(RELEASE).unwrap();
+        let object = shop.alice.get(&path).await.done().unwrap();
+        assert_eq!(object["metadata"]["deletionTimestamp"], Value::Null);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_of_a_collection_spares_what_is_declared() {
+    let shop = install("collection").await;
+    let mine = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}});
+    shop.alice.post(&shop.core("configmaps"), &mine).await.done().unwrap();
+    for collection in [shop.at("apis/apps/v1", "deployments"), shop.core("configmaps")] {
+        shop.alice.delete(&format!("{collection}?{HELMS}")).await.refused(RELEASE).unwrap();
+        shop.alice.delete(&collection).await.refused(RELEASE).unwrap();
+    }
+    for path in paths(&shop) {
+        shop.alice.get(&path).await.done().unwrap();
+    }
+    shop.alice
+        .delete(&format!("{}?fieldSelector=metadata.name%3Dmine", shop.core("configmaps")))
+        .await
+        .done()
+        .unwrap();
+    assert_eq!(shop.alice.get(&shop.core("configmaps/mine")).await.code, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_of_a_namespace_with_declared_objects_is_refused() {
+    let shop = install("namespace").await;
+    let path = namespace(&shop.namespace);
+    shop.alice.delete(&path).await.refused(RELEASE).unwrap();
+    let object = shop.alice.get(&path).await.done().unwrap();
+    assert_eq!(object["status"]["phase"], "Active");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_of_a_definition_with_declared_objects_is_refused_until_they_are_uninstalled() {
+    define_widgets(ControlPlane::get(), "deletions.example").await;
+    let shop = Shop::install("definition", WIDGET).await;
+    shop.is_guarded(&shop.at("apis/deletions.example/v1", "widgets/wheel")).await;
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.deletions.example";
+    shop.alice.delete(path).await.refused(RELEASE).unwrap();
+    let object = shop.alice.get(path).await.done().unwrap();
+    assert_eq!(object["metadata"]["deletionTimestamp"], Value::Null);
+
+    shop.helm.uninstall(&shop.namespace, RELEASE, json!({})).await.unwrap();
+    eventually("the definition may be deleted", SOON, || async { shop.alice.delete(path).await.done() })
+        .await;
+    is_gone(&shop.alice, path).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_ends_after_its_release_was_uninstalled() {
+    let shop = install("ends").await;
+    let path = namespace(&shop.namespace);
+    shop.alice.delete(&path).await.refused(RELEASE).unwrap();
+    shop.helm.uninstall(&shop.namespace, RELEASE, json!({})).await.unwrap();
+    eventually("the namespace may be deleted", SOON, || async { shop.alice.delete(&path).await.done() })
+        .await;
+    is_gone(&shop.alice, &path).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_without_a_release_ends() {
+    let shop = install("other").await;
+    let empty = ControlPlane::get().namespace("empty").await;
+    let mine = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}});
+    shop.alice.post(&format!("{}/configmaps", namespace(&empty)), &mine).await.done().unwrap();
+    shop.alice.delete(&namespace(&empty)).await.done().unwrap();
+    is_gone(&shop.alice, &namespace(&empty)).await;
+    shop.is_guarded(&paths(&shop)[1]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_is_being_deleted_takes_its_declared_objects_along() {
+    let shop = install("along").await;
+    let path = namespace(&shop.namespace);
+    // The way that is left open for controllers; from here on the namespace controller runs for real.
+    let controller = Caller::new(ControlPlane::get(), Identity::NamespaceController).await;
+    controller.delete(&path).await.done().unwrap();
+    is_gone(&shop.alice, &path).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dependants_of_uninstalled_objects_are_collected() {
+    let shop = install("garbage").await;
+    let (sets, pods) = (shop.at("apis/apps/v1", "replicasets"), shop.core("pods"));
+    eventually("the rollout is under way", SOON, || async { items(&shop.alice, &pods).await.len() == 2 })
+        .await;
+    shop.helm.uninstall(&shop.namespace, RELEASE, json!({})).await.unwrap();
+    for list in [sets, pods] {
+        eventually("the dependants are gone", SOON, || async { items(&shop.alice, &list).await.is_empty() })
+            .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_garbage_collector_deletes_a_declared_object_whose_owner_is_gone() {
+    let shop = Shop::install("owned", CONFIG_MAP).await;
+    shop.is_guarded(&shop.core("configmaps/settings")).await;
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}});
+    let owner = shop.alice.post(&shop.core("configmaps"), &owner).await.done().unwrap();
+    let template = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: owned\n  ownerReferences:\n  \
+         - {{apiVersion: v1, kind: ConfigMap, name: owner, uid: {}}}\n",
+        owner["metadata"]["uid"]
+    );
+    let Shop { namespace, helm, chart, alice, guard: _guard } = shop;
+    let chart = chart.template("owned.yaml", &template);
+    helm.upgrade(&namespace, RELEASE, &chart, json!({})).await.unwrap();
+    let owned = format!("/api/v1/namespaces/{namespace}/configmaps/owned");
+    guarded(&alice, RELEASE, &owned).await;
+    let uid = alice.get(&owned).await.done().unwrap()["metadata"]["uid"].clone();
+    alice.delete(&format!("/api/v1/namespaces/{namespace}/configmaps/owner")).await.done().unwrap();
+    // What comes back is another object, and the collector takes that too: nobody stands in its way.
+    eventually("the declared object is collected", SOON, || async {
+        alice.get(&owned).await.body["metadata"]["uid"] != uid
+    })
+    .await;
+    helm.uninstall(&namespace, RELEASE, json!({})).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rollouts_proceed() {
+    let shop = install("rollout").await;
+    let pods = shop.core("pods");
+    let images = async || -> BTreeSet<String> {
+        let pods = items(&shop.alice, &pods).await;
+        let image = |pod: &Value| pod["spec"]["containers"][0]["image"].as_str().unwrap().to_owned();
+        pods.iter().map(image).collect()
+    };
+    eventually("the first pods are there", SOON, || async { !images().await.is_empty() }).await;
+    let options = json!({"values": {"image": "registry.example/shop:2"}});
+    shop.upgrade(options).await.unwrap();
+    // No kubelet runs, so old pods wait for new ones to become ready.
+    eventually("pods of the new revision are there", SOON, || async {
+        images().await.contains("registry.example/shop:2")
+    })
+    .await;
+}

@@ -1,0 +1,160 @@
+//! What undoes a release without touching a declared field through the object itself: the `scale` subresource, and the
+//! sealed fields.
+
+use serde_json::{Value, json};
+
+use crate::support::{ControlPlane, Identity, RELEASE, Shop, define_widgets};
+
+const WORKLOADS: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: app, image: "registry.example/shop:1"}]}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: store}
+spec:
+  replicas: 1
+  serviceName: store
+  selector: {matchLabels: {app: store}}
+  template:
+    metadata: {labels: {app: store}}
+    spec: {containers: [{name: store, image: "registry.example/store:1"}]}
+"#;
+
+const SETTINGS: &str = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {level: info}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: settings}
+stringData: {password: sesame}
+"#;
+
+const CRON_JOB: &str = r#"
+apiVersion: batch/v1beta1
+kind: CronJob
+metadata: {name: nightly}
+spec:
+  schedule: "0 3 * * *"
+  jobTemplate:
+    spec:
+      template:
+        spec: {restartPolicy: Never, containers: [{name: job, image: "registry.example/job:1"}]}
+"#;
+
+const WIDGET: &str = r#"
+apiVersion: sealed.example/v1
+kind: Widget
+metadata: {name: wheel}
+spec: {replicas: 3}
+"#;
+
+fn scale_of(api_version: &str, kind: &str, shop: &Shop, name: &str, replicas: u32) -> Value {
+    json!({
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": name, "namespace": shop.namespace},
+        "spec": {"replicas": replicas},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scale_of_a_declared_workload_is_refused() {
+    let shop = Shop::install("scale", WORKLOADS).await;
+    for (plural, name) in [("deployments", "web"), ("statefulsets", "store")] {
+        let path = shop.at("apis/apps/v1", &format!("{plural}/{name}"));
+        shop.is_guarded(&path).await;
+        let scale = format!("{path}/scale");
+        shop.alice.merge(&scale, &json!({"spec": {"replicas": 5}})).await.refused(RELEASE).unwrap();
+        let put = scale_of("autoscaling/v1", "Scale", &shop, name, 0);
+        shop.alice.put(&scale, &put).await.refused(RELEASE).unwrap();
+        let object = format!("{plural}/{name}");
+        let arguments = ["scale", &object, "--replicas=7", "--namespace", &shop.namespace];
+        let output = ControlPlane::get().kubectl(Identity::Alice, &arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("denied the request"), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scale_to_the_declared_number_passes() {
+    let shop = Shop::install("scale", WORKLOADS).await;
+    let path = shop.at("apis/apps/v1", "deployments/web");
+    shop.is_guarded(&path).await;
+    let scale = format!("{path}/scale");
+    shop.alice.merge(&scale, &json!({"spec": {"replicas": 2}})).await.done().unwrap();
+    shop.alice.merge(&scale, &json!({"spec": {"replicas": 3}})).await.refused(RELEASE).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scale_of_a_declared_custom_resource_is_refused() {
+    define_widgets(ControlPlane::get(), "sealed.example").await;
+    let shop = Shop::install("scale", WIDGET).await;
+    let path = shop.at("apis/sealed.example/v1", "widgets/wheel");
+    shop.is_guarded(&path).await;
+    let scale = format!("{path}/scale");
+    shop.alice.merge(&scale, &json!({"spec": {"replicas": 5}})).await.refused(RELEASE).unwrap();
+    shop.alice.merge(&scale, &json!({"spec": {"replicas": 3}})).await.done().unwrap();
+    let pause = json!({"spec": {"paused": true}});
+    shop.alice.merge(&path, &pause).await.refused(RELEASE).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_of_a_declared_deployment_is_refused() {
+    let shop = Shop::install("sealed", WORKLOADS).await;
+    let path = shop.at("apis/apps/v1", "deployments/web");
+    shop.is_guarded(&path).await;
+    shop.alice.merge(&path, &json!({"spec": {"paused": true}})).await.refused(RELEASE).unwrap();
+    shop.alice.merge(&path, &json!({"spec": {"paused": false}})).await.done().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_suspension_of_a_declared_cron_job_is_refused() {
+    let shop = Shop::install("sealed", CRON_JOB).await;
+    let path = shop.at("apis/batch/v1beta1", "cronjobs/nightly");
+    shop.is_guarded(&path).await;
+    shop.alice.merge(&path, &json!({"spec": {"suspend": true}})).await.refused(RELEASE).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_declared_config_map_or_secret_cannot_be_made_immutable() {
+    let shop = Shop::install("sealed", SETTINGS).await;
+    for path in [shop.core("configmaps/settings"), shop.core("secrets/settings")] {
+        shop.is_guarded(&path).await;
+        shop.alice.merge(&path, &json!({"immutable": true})).await.refused(RELEASE).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_owner_of_a_declared_object_is_refused() {
+    let shop = Shop::install("sealed", SETTINGS).await;
+    let path = shop.core("configmaps/settings");
+    shop.is_guarded(&path).await;
+    let owner = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": "nowhere",
+        "uid": "7f3d1d5e-0000-4000-8000-000000000000",
+    });
+    let owned = json!({"metadata": {"ownerReferences": [owner]}});
+    shop.alice.merge(&path, &owned).await.refused(RELEASE).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resource_policy_on_a_declared_object_is_refused() {
+    let shop = Shop::install("sealed", SETTINGS).await;
+    let path = shop.core("configmaps/settings");
+    shop.is_guarded(&path).await;
+    let keep = json!({"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}});
+    shop.alice.merge(&path, &keep).await.refused(RELEASE).unwrap();
+}
