@@ -11,9 +11,6 @@ use serde::{Deserialize, Serialize};
 /// stores nothing and is never judged.
 pub const PROBE_MANAGER: &str = "kubemoor-probe";
 
-/// The prefix of Kubemoor's own annotations.
-pub const ANNOTATION_PREFIX: &str = "kubemoor.dev/";
-
 /// Helm's label on every object that it writes, and its value.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "Helm");
 

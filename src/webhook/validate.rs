@@ -89,7 +89,13 @@ impl Validator {
             Ok(subject) => match &submission.body {
                 Received::Whole(bytes) => match self.judged(bytes, subject, submission.deadline).await {
                     Ok(judged) => judged,
-                    Err(response) => return response,
+                    Err(response) => {
+                        if response.status() == StatusCode::INTERNAL_SERVER_ERROR {
+                            let took = arrived.elapsed();
+                            self.setup.metrics.answered(webhook, Decision::Error, "unreached", took);
+                        }
+                        return response;
+                    }
                 },
                 Received::TooLarge(_) => {
                     let verdict = Verdict::by_mode(self.setup.policy, Reason::TooLarge, None);

@@ -5,7 +5,6 @@
 #![allow(clippy::indexing_slicing, clippy::string_slice)]
 
 mod allowed_edits;
-mod allowed_edits;
 mod architecture;
 mod check;
 mod cluster_arbiter;
