@@ -61,6 +61,25 @@ async fn delete_unhindered(path: &str) {
     controller.delete(path).await.done().unwrap();
 }
 
+/// How often a guard has listed all objects of a resource, as it does before it watches them.
+fn listings(control_plane: &ControlPlane, resource: &str) -> usize {
+    let is_listing = |event: &Value| {
+        event["verb"] == "list"
+            && event["user"]["username"] == Identity::Guard.user()
+            && event["objectRef"]["resource"] == resource
+            && event["responseStatus"]["code"] == 200
+    };
+    control_plane.audit_events().iter().filter(|event| is_listing(event)).count()
+}
+
+/// Waits until a guard has listed a resource more than `before` times: what it never saw alive it does not re-create.
+async fn is_seen(control_plane: &ControlPlane, resource: &str, before: usize) {
+    eventually(&format!("the guard watches {resource}"), SOON, || async {
+        listings(control_plane, resource) > before
+    })
+    .await;
+}
+
 /// Waits until another object is where the one with this uid was.
 async fn comes_back(caller: &Caller, path: &str, uid: &Value) -> Value {
     eventually(&format!("{path} is back"), SOON, || async {
@@ -83,8 +102,9 @@ async fn comes_back_as_helms(server_side: bool) {
     let options = json!({"server_side_apply": server_side});
     let shop = Shop::install_with("repair", &format!("{DEPLOYMENT}---{CONFIG_MAP}"), options).await;
     let paths = [shop.at("apis/apps/v1", "deployments/web"), shop.core("configmaps/settings")];
-    for path in &paths {
+    for (path, resource) in paths.iter().zip(["deployments", "configmaps"]) {
         shop.is_guarded(path).await;
+        is_seen(ControlPlane::get(), resource, 0).await;
         let before = shop.alice.get(path).await.done().unwrap();
         let operation = if server_side { "Apply" } else { "Update" };
         assert!(writers(&before).iter().any(|(_, how)| how == operation), "{:?}", writers(&before));
@@ -156,6 +176,8 @@ async fn jobs_claims_and_cluster_roles_are_reported_and_stay_away() {
 /// Deletes the release's ConfigMap and waits until it is back.
 async fn others_come_back(shop: &Shop) {
     let path = shop.core("configmaps/settings");
+    shop.is_guarded(&path).await;
+    is_seen(ControlPlane::get(), "configmaps", 0).await;
     let uid = shop.alice.get(&path).await.done().unwrap()["metadata"]["uid"].clone();
     delete_unhindered(&path).await;
     comes_back(&shop.alice, &path, &uid).await;
@@ -234,7 +256,10 @@ async fn a_guard_that_was_killed_hinders_nobody_and_catches_up() {
         ["settings", "extra"].map(|name| format!("/api/v1/namespaces/{namespace}/configmaps/{name}"));
     guarded(&alice, RELEASE, &settings).await;
 
+    is_seen(&control_plane, "configmaps", 0).await;
+
     guard.kill();
+    let listings = listings(&control_plane, "configmaps");
     alice.merge(&settings, &json!({"data": {"level": "mine"}})).await.done().unwrap();
     alice.delete(&extra).await.done().unwrap();
     let options = json!({"values": {"level": "warn"}, "force_conflicts": true});
@@ -250,6 +275,7 @@ async fn a_guard_that_was_killed_hinders_nobody_and_catches_up() {
     let of_late = format!("/api/v1/namespaces/{late}/configmaps/settings");
     alice.merge(&of_late, &json!({"data": {"level": "mine"}})).await.refused(RELEASE).unwrap();
     // And repairs as before.
+    is_seen(&control_plane, "configmaps", listings).await;
     let uid = alice.get(&of_late).await.done().unwrap()["metadata"]["uid"].clone();
     let controller = Caller::new(&control_plane, Identity::NamespaceController).await;
     controller.delete(&of_late).await.done().unwrap();
