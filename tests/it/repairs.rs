@@ -264,6 +264,7 @@ async fn a_guard_that_was_killed_hinders_nobody_and_catches_up() {
     alice.delete(&extra).await.done().unwrap();
     let options = json!({"values": {"level": "warn"}, "force_conflicts": true});
     helm.upgrade(&namespace, RELEASE, &chart, options.clone()).await.unwrap();
+    alice.delete(&extra).await.done().unwrap();
     let late = control_plane.namespace("late").await;
     helm.install(&late, RELEASE, &chart, json!({})).await.unwrap();
 
@@ -274,12 +275,17 @@ async fn a_guard_that_was_killed_hinders_nobody_and_catches_up() {
     alice.merge(&settings, &json!({"data": {"level": "warn"}})).await.done().unwrap();
     let of_late = format!("/api/v1/namespaces/{late}/configmaps/settings");
     alice.merge(&of_late, &json!({"data": {"level": "mine"}})).await.refused(RELEASE).unwrap();
+    // What went meanwhile and it never saw alive it reports: a record alone is no reason to create anything.
+    let said = format!("ConfigMap/extra in namespace {namespace}, which Helm release");
+    eventually("the guard reports it", SOON, || async { guard.log().contains(&said) }).await;
+    assert_eq!(alice.get(&extra).await.code, 404);
     // And repairs as before.
     is_seen(&control_plane, "configmaps", listings).await;
     let uid = alice.get(&of_late).await.done().unwrap()["metadata"]["uid"].clone();
     let controller = Caller::new(&control_plane, Identity::NamespaceController).await;
     controller.delete(&of_late).await.done().unwrap();
     comes_back(&alice, &of_late, &uid).await;
-    // Helm itself passes.
+    // Helm itself passes, and puts back what it declares.
     helm.upgrade(&namespace, RELEASE, &chart, options).await.unwrap();
+    alice.get(&extra).await.done().unwrap();
 }

@@ -2,7 +2,7 @@
 //!
 //! Entry points: [`ControlPlane::get`] for the control plane that all tests share, one namespace each;
 //! [`ControlPlane::start`] for one of a test's own, which it may stop, freeze and restore; [`Helm`], [`Chart`],
-//! [`Guard`] and [`eventually`]. Tests run as threads of one process, as `cargo test` does it: a runner that gives
+//! [`Guard`] and [`eventually`]; [`Shop`] for a guarded release, [`Caller`] for plain requests. Tests run as threads of one process, as `cargo test` does it: a runner that gives
 //! every test a process of its own would start a control plane for each.
 //!
 //! Invariant: every process and folder made here is gone once the test process is, however that ended.
@@ -20,7 +20,7 @@ mod shop;
 mod wait;
 mod widgets;
 
-pub(crate) use caller::{Answer, Caller};
+pub(crate) use caller::Caller;
 pub(crate) use control_plane::ControlPlane;
 pub(crate) use guard::{Guard, SharedGuard};
 pub(crate) use helm::{Chart, Helm};
