@@ -105,9 +105,9 @@ pub(super) async fn send(
         }
         let body = collect(answer.into_body(), REFUSAL_CAP).await.unwrap_or_default();
         Err(match serde_json::from_slice::<Status>(&body) {
-            Ok(refusal) => refusal.into(),
-            // Some proxy's page, which says nothing that the status does not.
-            Err(_) => CallError::Refused {
+            Ok(refusal) if refusal.status.is_some() => Status { code: status.as_u16(), ..refusal }.into(),
+            // An unknown path is answered with the known ones, also as JSON. Or some proxy's page, which says nothing that the status does not.
+            _ => CallError::Refused {
                 code: status.as_u16(),
                 reason: status.canonical_reason().unwrap_or_default().to_owned(),
                 message: "the answer is not a Kubernetes status".to_owned(),
@@ -286,6 +286,13 @@ mod tests {
             error.to_string(),
             "the API server refused (502 Bad Gateway): the answer is not a Kubernetes status"
         );
+    }
+
+    /// Below Kubernetes 1.24 the API server answers like this for `/openapi/v3`.
+    #[tokio::test]
+    async fn a_list_of_other_paths_is_no_status_and_keeps_its_code() {
+        let error = check(404, br#"{"paths": ["/apis", "/healthz"]}"#.to_vec(), 10).await.unwrap_err();
+        assert!(error.is_not_found(), "{error}");
     }
 
     #[tokio::test(start_paused = true)]
