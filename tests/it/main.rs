@@ -5,6 +5,10 @@
 #![allow(clippy::indexing_slicing, clippy::string_slice)]
 
 mod architecture;
+mod attacks;
+mod bad_input;
 mod check;
 mod demo;
+mod embedded;
+mod records_guarded;
 mod support;
