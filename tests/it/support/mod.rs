@@ -25,7 +25,7 @@ pub(crate) use guard::Guard;
 pub(crate) use helm::{Chart, Helm};
 pub(crate) use identity::Identity;
 pub(crate) use lag::LaggingWatch;
-pub(crate) use process::{folder, free_port};
+pub(crate) use process::folder;
 pub(crate) use records::{bomb, encoded, forged, holding, opened, record_name, sealed};
 pub(crate) use review::{Review, reply};
 pub(crate) use shop::{Shop, labelled, refusal};
