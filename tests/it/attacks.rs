@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 
 use crate::support::{
-    ControlPlane, Guard, Identity, Review, Shop, bomb, eventually, forged, holding, labelled, record_name,
+    ControlPlane, Guard, Identity, Review, Victim, bomb, eventually, forged, holding, labelled, record_name,
     refusal,
 };
 
@@ -81,7 +81,7 @@ async fn a_forged_release_is_never_given_the_guards_rights() {
 async fn a_release_of_another_namespace_has_no_say_over_an_object() {
     let _guard = Guard::shared().await;
     let control_plane = ControlPlane::get();
-    let shop = Shop::install(control_plane, "attack-victim").await;
+    let shop = Victim::install(control_plane, "attack-victim").await;
     shop.is_guarded().await;
     shop.create("free", json!({"a": "0"})).await.unwrap();
     let thief = control_plane.namespace("attack-thief").await;
@@ -122,7 +122,7 @@ async fn a_release_of_another_namespace_has_no_say_over_an_object() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forged_pending_record_lets_through_only_what_agrees_with_it() {
     let _guard = Guard::shared().await;
-    let shop = Shop::install(ControlPlane::get(), "attack-pending").await;
+    let shop = Victim::install(ControlPlane::get(), "attack-pending").await;
     shop.is_guarded().await;
     let manifest = config_map("settings", &shop.namespace, "{image: forged}");
     write(&shop.secrets, &forged(&shop.namespace, "shop", 2, "pending-upgrade", &manifest)).await;
@@ -141,7 +141,7 @@ async fn a_forged_pending_record_lets_through_only_what_agrees_with_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pending_record_that_nobody_touches_authorises_no_deletion() {
     let (control_plane, _guard) = impatient().await;
-    let shop = Shop::install(control_plane, "attack-locked").await;
+    let shop = Victim::install(control_plane, "attack-locked").await;
     shop.is_guarded().await;
     let manifest = config_map("settings", &shop.namespace, "{image: forged}");
     write(&shop.secrets, &forged(&shop.namespace, "shop", 2, "pending-upgrade", &manifest)).await;
@@ -162,7 +162,7 @@ async fn a_pending_record_that_nobody_touches_authorises_no_deletion() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_that_does_not_exist_is_refused_as_a_deletion_by_detour() {
     let _guard = Guard::shared().await;
-    let shop = Shop::install(ControlPlane::get(), "attack-owner").await;
+    let shop = Victim::install(ControlPlane::get(), "attack-owner").await;
     shop.is_guarded().await;
     let owner = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "name": "nowhere", "uid": "11111111-2222-3333-4444-555555555555",
@@ -175,7 +175,7 @@ async fn an_owner_that_does_not_exist_is_refused_as_a_deletion_by_detour() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_review_beyond_all_bounds_is_refused_for_a_declared_object_and_passes_for_any_other() {
     let guard = Guard::shared().await;
-    let shop = Shop::install(ControlPlane::get(), "attack-size").await;
+    let shop = Victim::install(ControlPlane::get(), "attack-size").await;
     shop.is_guarded().await;
     let padding = "x".repeat(40 << 20);
     let levels = 100_000;
@@ -216,7 +216,7 @@ async fn a_record_that_grows_to_gigabytes_costs_one_warning_and_nothing_else() {
     let control_plane = &ControlPlane::start();
     let guard = Guard::start(control_plane, &["--register", "--edits", "Deny", "--drift", "Repair"]).await;
     let (shop, other) =
-        (Shop::install(control_plane, "bombed").await, Shop::install(control_plane, "beside").await);
+        (Victim::install(control_plane, "bombed").await, Victim::install(control_plane, "beside").await);
     shop.is_guarded().await;
     other.is_guarded().await;
     // The cap is what bounds the cost: a Secret holds no gzip that grows to more than about 780 MB.

@@ -11,7 +11,7 @@ use reqwest::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 
 use crate::support::{
-    ControlPlane, Guard, Identity, Review, Shop, bomb, encoded, eventually, folder, forged, holding,
+    ControlPlane, Guard, Identity, Review, Victim, bomb, encoded, eventually, folder, forged, holding,
     labelled, record_name, refusal, reply,
 };
 
@@ -76,11 +76,11 @@ async fn a_record_that_cannot_be_believed_costs_one_warning_and_its_release_keep
     ];
     let mut shops = Vec::new();
     for (reason, record) in cases {
-        let shop = Shop::install(control_plane, "unbelievable").await;
+        let shop = Victim::install(control_plane, "unbelievable").await;
         shop.secrets.create(&PostParams::default(), &record(&shop.namespace)).await.unwrap();
         shops.push((shop, reason));
     }
-    let good = Shop::install(control_plane, "believable").await;
+    let good = Victim::install(control_plane, "believable").await;
     let guard = Guard::start(control_plane, &["--register", "--edits", "Deny"]).await;
     good.is_guarded().await;
     refusal(good.data("settings", json!({"image": "b"})).await).unwrap();
@@ -133,7 +133,7 @@ async fn a_manifest_document_that_is_no_object_is_named_and_the_rest_is_guarded(
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_is_away_is_waited_for_and_the_last_state_serves() {
     let mut control_plane = ControlPlane::start();
-    let shop = Shop::install(&control_plane, "outage").await;
+    let shop = Victim::install(&control_plane, "outage").await;
     // Leaves the rights behind that the next one needs.
     drop(Guard::start(&control_plane, &["--edits", "Deny"]).await);
     control_plane.kill_apiserver();

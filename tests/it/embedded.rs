@@ -7,11 +7,11 @@ use std::process::Command;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
-use crate::support::{ControlPlane, Guard, Identity, Review, Shop, folder, record_name};
+use crate::support::{ControlPlane, Guard, Identity, Review, Victim, folder, record_name};
 
 /// A store with the release as a manifest, and the live object `settings` as the API server holds it.
-async fn exported() -> (PathBuf, Shop, Value) {
-    let shop = Shop::install(ControlPlane::get(), "embedded").await;
+async fn exported() -> (PathBuf, Victim, Value) {
+    let shop = Victim::install(ControlPlane::get(), "embedded").await;
     let settings: ConfigMap = shop.config_maps.get("settings").await.unwrap();
     let mut live = serde_json::to_value(settings).unwrap();
     live["apiVersion"] = json!("v1");
@@ -21,7 +21,7 @@ async fn exported() -> (PathBuf, Shop, Value) {
     (store, shop, live)
 }
 
-fn review(shop: &Shop, name: &str, old: &Value, new: &Value) -> String {
+fn review(shop: &Victim, name: &str, old: &Value, new: &Value) -> String {
     let (old, new) = (old.to_string(), new.to_string());
     let namespace = &shop.namespace;
     Review { group: "", kind: "ConfigMap", resource: "configmaps", namespace, name, old: &old, new: &new }
@@ -34,7 +34,7 @@ fn with(live: &Value, pointer: &str, key: &str, value: &str) -> Value {
     object
 }
 
-fn secret_as_yaml(shop: &Shop) -> Vec<u8> {
+fn secret_as_yaml(shop: &Victim) -> Vec<u8> {
     let name = record_name("shop", 1);
     let arguments = ["get", "secret", &name, "--namespace", &shop.namespace, "--output", "yaml"];
     let output = ControlPlane::get().kubectl(Identity::Admin, &arguments);
@@ -42,7 +42,7 @@ fn secret_as_yaml(shop: &Shop) -> Vec<u8> {
     output.stdout
 }
 
-async fn judges(store: &PathBuf, shop: &Shop, live: &Value) {
+async fn judges(store: &PathBuf, shop: &Victim, live: &Value) {
     let mut guard = Guard::launch(&[&format!("--store=dir:{}", store.display()), "--edits=Deny"]);
     guard.ready().await;
     let ask = async |name: &str, new: Value| guard.judge(review(shop, name, live, &new)).await;

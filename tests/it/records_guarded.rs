@@ -12,19 +12,19 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::support::{
-    ControlPlane, Guard, Shop, encoded, forged, holding, opened, record_name, refusal, sealed,
+    ControlPlane, Guard, Victim, encoded, forged, holding, opened, record_name, refusal, sealed,
 };
 
 /// A change of one record, tried as a dry run.
 type Change = fn(&mut Secret);
 
-async fn shop(prefix: &str) -> Shop {
-    let shop = Shop::install(ControlPlane::get(), prefix).await;
+async fn shop(prefix: &str) -> Victim {
+    let shop = Victim::install(ControlPlane::get(), prefix).await;
     shop.is_guarded().await;
     shop
 }
 
-async fn rewrite(shop: &Shop, change: Change) -> kube::Result<Secret> {
+async fn rewrite(shop: &Victim, change: Change) -> kube::Result<Secret> {
     let name = record_name("shop", 1);
     let mut record = shop.secrets.get(&name).await.unwrap();
     change(&mut record);
@@ -46,11 +46,11 @@ fn label(record: &mut Secret, name: &str, value: &str) {
     record.metadata.labels.as_mut().unwrap().insert(name.to_owned(), value.to_owned());
 }
 
-async fn create(shop: &Shop, record: &Secret) -> kube::Result<Secret> {
+async fn create(shop: &Victim, record: &Secret) -> kube::Result<Secret> {
     shop.secrets.create(&PostParams::default(), record).await
 }
 
-async fn delete(shop: &Shop, revision: u32) -> kube::Result<()> {
+async fn delete(shop: &Victim, revision: u32) -> kube::Result<()> {
     shop.secrets.delete(&record_name("shop", revision), &DeleteParams::default()).await.map(drop)
 }
 

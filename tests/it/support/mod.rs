@@ -17,7 +17,7 @@ mod process;
 mod records;
 mod review;
 mod settings;
-mod shop;
+mod victim;
 mod wait;
 
 pub(crate) use control_plane::ControlPlane;
@@ -28,5 +28,5 @@ pub(crate) use lag::LaggingWatch;
 pub(crate) use process::folder;
 pub(crate) use records::{bomb, encoded, forged, holding, opened, record_name, sealed};
 pub(crate) use review::{Review, reply};
-pub(crate) use shop::{Shop, labelled, refusal};
+pub(crate) use victim::{Victim, labelled, refusal};
 pub(crate) use wait::eventually;

@@ -30,7 +30,7 @@ const WITHIN: Duration = Duration::from_secs(30);
 
 /// The release `shop` in a namespace of its own: the ConfigMaps `settings` with `image: a` and `extra` with
 /// `color: blue`. Everything here is done by Alice.
-pub(crate) struct Shop {
+pub(crate) struct Victim {
     pub(crate) namespace: String,
     pub(crate) config_maps: Api<ConfigMap>,
     pub(crate) secrets: Api<Secret>,
@@ -39,7 +39,7 @@ pub(crate) struct Shop {
     chart: Chart,
 }
 
-impl Shop {
+impl Victim {
     /// Installs it as revision 1.
     pub(crate) async fn install(control_plane: &ControlPlane, prefix: &str) -> Self {
         let namespace = control_plane.namespace(prefix).await;
