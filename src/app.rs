@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{self, Readiness};
+use crate::admin::{self, Condition, Readiness};
 use crate::cluster::directory;
 use crate::config::{self, RecordDriver, Source, Tls};
 use crate::declaration::catalog::Catalog;
@@ -90,6 +90,8 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let index = Arc::new(RwLock::new(Index::default()));
     let metrics = Metrics::register(&mut registry, index);
     let readiness = Readiness::new();
+    // Before anybody can ask: no condition at all would count as ready.
+    let records = readiness.condition("records");
     let judging = Judging::default();
     let (stop, serving) = (CancellationToken::new(), CancellationToken::new());
     let mut tasks = Tasks::new();
@@ -121,7 +123,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let mut run = Run { policy, readiness, metrics, certificates, judging, tasks, stop };
     let linger = match source {
         Source::Directory(path) => {
-            run.directory(&path)?;
+            run.directory(&path, &records)?;
             Duration::ZERO
         }
         Source::Cluster(cluster) => {
@@ -135,7 +137,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
 
 impl Run {
     /// Serves the releases of a directory.
-    fn directory(&mut self, path: &std::path::Path) -> anyhow::Result<()> {
+    fn directory(&mut self, path: &std::path::Path, releases: &Condition) -> anyhow::Result<()> {
         let catalog = Catalog::with_core();
         let directory = directory::load(path, &catalog)?;
         for unreadable in &directory.unreadable {
@@ -161,6 +163,7 @@ impl Run {
             own_namespace: None,
             metrics: self.metrics.admission.clone(),
         });
+        releases.met();
         Ok(())
     }
 

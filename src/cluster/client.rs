@@ -61,7 +61,7 @@ pub enum ConnectError {
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Connection, ConnectError> {
     let mut config = match kubeconfig {
         Some(path) => from_file(path).await?,
-        None => Config::infer().await.map_err(|error| ConnectError::Nowhere { reason: causes_of(&error) })?,
+        None => Config::infer().await.map_err(|error| ConnectError::Nowhere { reason: unquoted(&error) })?,
     };
     let agent = HeaderValue::from_static(concat!("kubemoor/", env!("CARGO_PKG_VERSION")));
     config.headers.push((USER_AGENT, agent));
@@ -77,8 +77,14 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Connection, ConnectErr
 async fn from_file(path: &Path) -> Result<Config, ConnectError> {
     let failed = |error: kube::config::KubeconfigError| ConnectError::Kubeconfig {
         path: path.to_owned(),
-        reason: causes_of(&error),
+        reason: unquoted(&error),
     };
     let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)
+}
+
+/// What is wrong with a kubeconfig, without the lines of it that the parser
+/// shows below its sentence: they may hold credentials.
+fn unquoted(error: &dyn std::error::Error) -> String {
+    causes_of(error).lines().next().unwrap_or_default().to_owned()
 }

@@ -141,7 +141,15 @@ impl Validator {
         })?;
         let mut case = Case::of(subject, &request, self.setup.record_driver);
         if case.subject.aspect == Aspect::Record {
-            case.hold(self.held(bytes.clone()).await);
+            match tokio::time::timeout_at(deadline, self.held(bytes.clone())).await {
+                Ok(held) => case.hold(held),
+                // What takes that long is content, and must not buy an error.
+                Err(_) => {
+                    let verdict = Verdict::by_mode(self.setup.policy, Reason::TooLarge, None);
+                    let message = beyond_judgement(&case.subject.object);
+                    return Ok((put(&verdict, message).respond(&request.head.uid), verdict));
+                }
+            }
         }
         let rules = Rules { policy: self.setup.policy, own_account: self.setup.own_account.as_deref() };
         let looker = Looker { truth: &self.setup.truth, rules: &rules, deadline };

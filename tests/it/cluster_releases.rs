@@ -1,7 +1,7 @@
 //! The index of releases, fed by a real API server.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -138,9 +138,15 @@ async fn tamper(secrets: &Api<Secret>, name: &str, status: &str, release: &str) 
     secrets.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
+/// A control plane without a guard: these tests write what a guard refuses.
+fn unguarded() -> &'static ControlPlane {
+    static UNGUARDED: OnceLock<ControlPlane> = OnceLock::new();
+    UNGUARDED.get_or_init(ControlPlane::start)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn releases_come_change_and_go() {
-    let control_plane = ControlPlane::get();
+    let control_plane = unguarded();
     let namespace = control_plane.namespace("records").await;
     let helm = Helm::start(control_plane, Identity::Deployer);
     let (old, new) = (release_id(&namespace, "old"), release_id(&namespace, "new"));
@@ -173,7 +179,7 @@ async fn releases_come_change_and_go() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn consumers_are_told_of_every_release_and_of_each_change() {
-    let control_plane = ControlPlane::get();
+    let control_plane = unguarded();
     let namespace = control_plane.namespace("changes").await;
     let helm = Helm::start(control_plane, Identity::Deployer);
     helm.install(&namespace, "web", &settings("web"), json!({"values": {"color": "red"}})).await.unwrap();
@@ -192,7 +198,7 @@ async fn consumers_are_told_of_every_release_and_of_each_change() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fresh_look_overtakes_a_lagging_watch() {
-    let control_plane = ControlPlane::get();
+    let control_plane = unguarded();
     let namespace = control_plane.namespace("lag").await;
     let helm = Helm::start(control_plane, Identity::Deployer);
     let web = release_id(&namespace, "web");
@@ -225,7 +231,7 @@ async fn a_fresh_look_overtakes_a_lagging_watch() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_that_a_look_has_overtaken_change_nothing() {
-    let control_plane = ControlPlane::get();
+    let control_plane = unguarded();
     let namespace = control_plane.namespace("overtaken").await;
     let helm = Helm::start(control_plane, Identity::Deployer);
     let lag = LaggingWatch::start(control_plane, Identity::Admin).await;
@@ -273,7 +279,7 @@ async fn looks_at_one_release_are_shared() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_that_helm_cannot_have_are_no_question_for_the_api_server() {
-    let control_plane = ControlPlane::get();
+    let control_plane = unguarded();
     let namespace = control_plane.namespace("names").await;
     let watched = Watched::of(control_plane, &namespace).await;
     let cases = [
@@ -294,7 +300,7 @@ async fn names_that_helm_cannot_have_are_no_question_for_the_api_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_does_not_count_harms_its_own_release_alone() {
-    let control_plane = ControlPlane::get();
+    let control_plane = unguarded();
     let namespace = control_plane.namespace("forged").await;
     let helm = Helm::start(control_plane, Identity::Deployer);
     let values = json!({"values": {"color": "red"}});
@@ -371,7 +377,7 @@ async fn a_record_that_does_not_count_harms_its_own_release_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_grows_without_end_is_left_alone() {
-    let control_plane = ControlPlane::get();
+    let control_plane = unguarded();
     let namespace = control_plane.namespace("bomb").await;
     let watched = Watched::of(control_plane, &namespace).await;
     let secrets: Api<Secret> = Api::namespaced(watched.connection.client.clone(), &namespace);
@@ -426,7 +432,7 @@ async fn pruning_old_revisions_reads_nothing_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn records_in_config_maps_are_followed_as_well() {
-    let control_plane = ControlPlane::get();
+    let control_plane = unguarded();
     let namespace = control_plane.namespace("configmaps").await;
     let helm = Helm::start(control_plane, Identity::Deployer);
     helm.install(&namespace, "web", &settings("web"), json!({"values": {"color": "red"}})).await.unwrap();
@@ -451,7 +457,7 @@ async fn records_in_config_maps_are_followed_as_well() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifest_is_read_again_when_it_is_needed() {
-    let control_plane = ControlPlane::get();
+    let control_plane = unguarded();
     let namespace = control_plane.namespace("documents").await;
     let helm = Helm::start(control_plane, Identity::Deployer);
     let values = |color: &str| json!({"values": {"color": color}});

@@ -6,6 +6,8 @@
 
 mod allowed_edits;
 mod architecture;
+mod attacks;
+mod bad_input;
 mod check;
 mod cluster_arbiter;
 mod cluster_kinds;
@@ -16,11 +18,13 @@ mod declared_fields;
 mod deletions;
 mod demo;
 mod documentation;
+mod embedded;
 mod helm_failures;
 mod helm_kinds;
 mod helm_operations;
 mod helm_records;
 mod helm_scene;
+mod records_guarded;
 mod repairs;
 mod sealed_fields;
 mod support;

@@ -1,0 +1,210 @@
+//! Input that is wrong, and surroundings that fail: each is said, and takes nothing else with it.
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use reqwest::header::CONTENT_TYPE;
+use serde_json::{Value, json};
+
+use crate::support::{
+    ControlPlane, Guard, Identity, Review, Victim, bomb, encoded, eventually, folder, forged, holding,
+    labelled, record_name, refusal, reply,
+};
+
+const WITHIN: Duration = Duration::from_secs(30);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_malformed_review_is_answered_by_http_400_and_what_is_wrong() {
+    let mut guard = Guard::launch(&[&format!("--store=dir:{}", folder("store").display())]);
+    guard.ready().await;
+    let review = |api_version: &str, request: Value| {
+        json!({"apiVersion": api_version, "kind": "AdmissionReview", "request": request}).to_string()
+    };
+    let v1 = "admission.k8s.io/v1";
+    let nested = "[".repeat(100_000);
+    let cases = [
+        ("nothing", String::new(), "ends before"),
+        ("no JSON", "who is there?".to_owned(), "not an AdmissionReview"),
+        ("half a review", r#"{"kind":"AdmissionReview","apiVersion":"#.to_owned(), "ends before"),
+        ("a list", "[]".to_owned(), "not an AdmissionReview"),
+        ("levels", nested, "the body"),
+        ("another kind", json!({"apiVersion": "v1", "kind": "Pod"}).to_string(), "Pod of v1"),
+        ("another version", review("admission.k8s.io/v1beta1", json!({"uid": "1"})), "v1beta1"),
+        ("no request", review(v1, Value::Null), "lacks"),
+        ("an empty request", review(v1, json!({})), "lacks"),
+        ("a number for a uid", review(v1, json!({"uid": 1})), "not an AdmissionReview"),
+    ];
+    let count = cases.len();
+    for (what, body, says) in cases {
+        let reply = guard.judge(body).await;
+        let error = reply.body["error"].as_str().unwrap_or_default();
+        assert!(reply.code == 400 && error.contains(says), "{what}: {reply:?}");
+    }
+    let url = guard.webhook_url("/validate");
+    let got = reply(guard.https().get(&url)).await;
+    assert_eq!((got.code, &got.body["error"]), (400, &json!("a review is sent by POST, not by GET")));
+    let text = reply(guard.https().post(&url).header(CONTENT_TYPE, "text/plain").body("hello")).await;
+    assert!(text.code == 400 && text.body["error"].as_str().unwrap().contains("text/plain"), "{text:?}");
+    let metrics = guard.metrics().await;
+    let counted = format!("kubemoor_malformed_reviews_total {}", count + 2);
+    assert!(metrics.contains(&counted), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_cannot_be_believed_costs_one_warning_and_its_release_keeps_its_last_good_one() {
+    let control_plane = &ControlPlane::start();
+    let cases: [(&str, fn(&str) -> Secret); 6] = [
+        ("not base64", |namespace| holding(namespace, "shop", 2, "deployed", b"!!".to_vec())),
+        ("does not decompress", |namespace| {
+            holding(namespace, "shop", 2, "deployed", encoded(b"\x1f\x8b\x08.."))
+        }),
+        ("has no `name`", |namespace| holding(namespace, "shop", 2, "deployed", encoded(b"{}"))),
+        ("more than 67108864 bytes", |namespace| holding(namespace, "shop", 2, "deployed", bomb(80_000_000))),
+        ("its release is shop by its metadata", |namespace| {
+            let data = forged(namespace, "web", 2, "deployed", "").data;
+            Secret { data, ..forged(namespace, "shop", 2, "deployed", "") }
+        }),
+        ("its label `version` says", |namespace| {
+            let mut record = forged(namespace, "shop", 2, "deployed", "");
+            record.metadata.labels.as_mut().unwrap().insert("version".to_owned(), "9".to_owned());
+            record
+        }),
+    ];
+    let mut shops = Vec::new();
+    for (reason, record) in cases {
+        let shop = Victim::install(control_plane, "unbelievable").await;
+        shop.secrets.create(&PostParams::default(), &record(&shop.namespace)).await.unwrap();
+        shops.push((shop, reason));
+    }
+    let good = Victim::install(control_plane, "believable").await;
+    let guard = Guard::start(control_plane, &["--register", "--edits", "Deny"]).await;
+    good.is_guarded().await;
+    refusal(good.data("settings", json!({"image": "b"})).await).unwrap();
+    for (shop, reason) in &shops {
+        let message = refusal(shop.data("settings", json!({"image": "b"})).await)
+            .unwrap_or_else(|error| panic!("{reason}: {error}"));
+        assert!(message.contains("(revision 1)"), "{reason}: {message}");
+        shop.data("settings", json!({"undeclared": "b"})).await.unwrap();
+        let log = guard.log();
+        let warnings: Vec<_> = log
+            .lines()
+            .filter(|line| line.contains(&shop.namespace) && line.contains("WARN"))
+            .filter(|line| line.contains(&record_name("shop", 2)))
+            .collect();
+        assert!(matches!(warnings[..], [warning] if warning.contains(reason)), "{reason}: {warnings:#?}");
+    }
+    let metrics = guard.metrics().await;
+    for (fault, count) in
+        [("encoding", 1), ("compression", 1), ("syntax", 1), ("too_large", 1), ("disagrees", 2)]
+    {
+        let counted = format!("kubemoor_records_undecodable_total{{reason=\"{fault}\"}} {count}\n");
+        assert!(metrics.contains(&counted), "{counted}{metrics}");
+    }
+    assert!(metrics.contains(r#"state="record-invalid"} 6"#), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_document_that_is_no_object_is_named_and_the_rest_is_guarded() {
+    let guard = Guard::shared().await;
+    let control_plane = ControlPlane::get();
+    let namespace = control_plane.namespace("bad-document").await;
+    let client = control_plane.client(Identity::Alice).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
+    maps.create(&PostParams::default(), &labelled("rest", json!({"a": "1"}))).await.unwrap();
+    let manifest = "---\n# Source: odd/templates/notes.yaml\njust a sentence\n---\n# Source: odd/templates/rest.yaml\n\
+                    apiVersion: v1\nkind: ConfigMap\nmetadata: {name: rest}\ndata: {a: '1'}\n";
+    let record = forged(&namespace, "odd", 1, "deployed", manifest);
+    let secrets: Api<Secret> = Api::namespaced(client, &namespace);
+    secrets.create(&PostParams::default(), &record).await.unwrap();
+    let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
+    let edit = Patch::Merge(json!({"data": {"a": "2"}}));
+    eventually("the rest is guarded", WITHIN, || async {
+        refusal(maps.patch("rest", &dry_run, &edit).await)
+    })
+    .await;
+    let named = |line: &str| line.contains(&namespace) && line.contains("odd/templates/notes.yaml");
+    assert_eq!(guard.log().lines().filter(|line| named(line)).count(), 1, "{}", guard.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_is_away_is_waited_for_and_the_last_state_serves() {
+    let mut control_plane = ControlPlane::start();
+    let shop = Victim::install(&control_plane, "outage").await;
+    // Leaves the rights behind that the next one needs.
+    drop(Guard::start(&control_plane, &["--edits", "Deny"]).await);
+    control_plane.kill_apiserver();
+    let kubeconfig = format!("--kubeconfig={}", control_plane.kubeconfig(Identity::Guard).display());
+    let mut guard = Guard::launch(&["--edits=Deny", &kubeconfig]);
+    eventually("the guard says what it waits for", WITHIN, || async {
+        guard.log().contains("the API server does not answer, trying again")
+    })
+    .await;
+    assert!(!guard.is_ready().await);
+    control_plane.start_apiserver();
+    guard.ready().await;
+
+    let object = |key: &str, value: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"},
+               "data": {"image": "a", key: value}})
+        .to_string()
+    };
+    let old = object("image", "a");
+    let ask = async |new: String| {
+        let namespace = &shop.namespace;
+        let (kind, resource, name) = ("ConfigMap", "configmaps", "settings");
+        guard.judge(Review { group: "", kind, resource, namespace, name, old: &old, new: &new }.text()).await
+    };
+    assert!(!ask(object("image", "b")).await.passes());
+    control_plane.kill_apiserver();
+    assert!(ask(object("undeclared", "b")).await.passes());
+    // Without a look at the record nothing is refused: the webhook's failurePolicy decides.
+    let undecided = ask(object("image", "b")).await;
+    let error = undecided.body["error"].as_str().unwrap_or_default();
+    assert!(undecided.code == 500 && error.contains("could not be read"), "{undecided:?}");
+    assert!(guard.is_ready().await);
+    control_plane.start_apiserver();
+    eventually("the guard refuses again", WITHIN, || async { ask(object("image", "b")).await.code == 200 })
+        .await;
+    assert!(!ask(object("image", "b")).await.passes());
+}
+
+#[test]
+fn what_keeps_serve_from_starting_is_one_sentence_and_exit_2() {
+    let folder = folder("serve");
+    let store = format!("--store=dir:{}", folder.display());
+    let broken = folder.join("broken.kubeconfig");
+    fs::write(&broken, "users:\n- name: a\n  user: {token: s3cret, exec: 5}\n").unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let check = |flags: &[&str], says: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
+        command.args(["serve", &format!("--tls-dir={}", folder.join("tls").display()), "--log=warn"]);
+        let output = command.args(flags).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{flags:?}: {error}");
+        assert!(!error.contains("s3cret"), "{flags:?}: {error}");
+        let first = error.lines().next().unwrap_or_default();
+        assert!(first.contains(says), "{flags:?}: {error}");
+        error.lines().count()
+    };
+    let free = "--listen=127.0.0.1:0";
+    let admin = "--admin-listen=127.0.0.1:0";
+    for (flags, says) in [
+        ([&store, &format!("--listen={address}"), admin], address.as_str()),
+        ([&store, free, &format!("--admin-listen={address}")], address.as_str()),
+        (["--kubeconfig=/nowhere/kubeconfig", free, admin], "/nowhere/kubeconfig"),
+        ([&format!("--kubeconfig={}", broken.display()), free, admin], "broken.kubeconfig"),
+        (["--store=dir:/nowhere", free, admin], "/nowhere"),
+        ([&store, "--register", admin], "--register and --store exclude each other"),
+    ] {
+        assert_eq!(check(&flags, says), 1, "{flags:?}");
+    }
+    // The parser adds a hint at --help below its sentence.
+    check(&["--edits=Perhaps"], "'Perhaps' for '--edits");
+    check(&["--log=what=ever="], "--log");
+    check(&["--no-such-flag"], "'--no-such-flag'");
+}

@@ -1,0 +1,88 @@
+//! Reviews posted to a guard directly, past the API server and its limits.
+
+use std::fs;
+use std::time::Duration;
+
+use reqwest::Certificate;
+use reqwest::header::CONTENT_TYPE;
+use serde_json::Value;
+
+use super::control_plane::install_crypto_provider;
+use super::guard::Guard;
+
+/// An update of one object by a person, both sides as JSON text: what no parser holds must be sent as well.
+pub(crate) struct Review<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) kind: &'a str,
+    pub(crate) resource: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) old: &'a str,
+    pub(crate) new: &'a str,
+}
+
+/// What a guard answered.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    /// The HTTP status code.
+    pub(crate) code: u16,
+    pub(crate) body: Value,
+}
+
+impl Review<'_> {
+    /// The review with its fields in the order in which the API server writes them: objects last.
+    pub(crate) fn text(&self) -> String {
+        let Self { group, kind, resource, namespace, name, old, new } = self;
+        let spelled = format!(r#"{{"group":"{group}","version":"v1","kind":"{kind}"}}"#);
+        let served = format!(r#"{{"group":"{group}","version":"v1","resource":"{resource}"}}"#);
+        format!(
+            r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{{"uid":"posted","kind":{spelled},"resource":{served},"requestKind":{spelled},"requestResource":{served},"name":"{name}","namespace":"{namespace}","operation":"UPDATE","userInfo":{{"username":"alice","groups":["people"]}},"object":{new},"oldObject":{old},"dryRun":false,"options":{{"kind":"UpdateOptions","apiVersion":"meta.k8s.io/v1"}}}}}}"#
+        )
+    }
+}
+
+impl Reply {
+    /// Whether the request passes.
+    ///
+    /// # Panics
+    /// When this is no verdict.
+    pub(crate) fn passes(&self) -> bool {
+        assert_eq!(self.code, 200, "no verdict: {self:?}");
+        assert_eq!(self.body["response"]["uid"], "posted", "{self:?}");
+        self.body["response"]["allowed"].as_bool().unwrap_or_else(|| panic!("no verdict: {self:?}"))
+    }
+
+    /// Why the request is refused.
+    ///
+    /// # Panics
+    /// When it passes.
+    pub(crate) fn refusal(&self) -> &str {
+        assert!(!self.passes(), "it passes: {self:?}");
+        self.body["response"]["status"]["message"].as_str().unwrap()
+    }
+}
+
+impl Guard {
+    /// Posts a body to `/validate` as the API server does.
+    pub(crate) async fn judge(&self, body: impl Into<reqwest::Body>) -> Reply {
+        let request = self.https().post(self.webhook_url("/validate"));
+        reply(request.header(CONTENT_TYPE, "application/json").body(body)).await
+    }
+
+    /// A client that trusts this guard's own certificate authority and nothing else.
+    pub(crate) fn https(&self) -> reqwest::Client {
+        install_crypto_provider();
+        let authority = fs::read(self.tls_dir().join("ca.crt")).unwrap();
+        let authority = Certificate::from_pem(&authority).unwrap();
+        let builder = reqwest::Client::builder().tls_certs_only([authority]);
+        builder.timeout(Duration::from_secs(60)).build().unwrap()
+    }
+}
+
+/// Sends a request and reads its JSON answer.
+pub(crate) async fn reply(request: reqwest::RequestBuilder) -> Reply {
+    let answer = request.send().await.unwrap_or_else(|error| panic!("no answer: {error:?}"));
+    let code = answer.status().as_u16();
+    let body = answer.json().await.unwrap_or_else(|error| panic!("HTTP {code} without JSON: {error:?}"));
+    Reply { code, body }
+}
