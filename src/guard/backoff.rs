@@ -35,8 +35,8 @@ impl Backoff {
         // Spread by the object's name, so that many do not come at once.
         let spread =
             object.name.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-        let wait = wait.mul_f64(1.0 + f64::from(spread % 100) / 400.0);
-        (*last + wait).checked_duration_since(now)
+        let wait = wait.mul_f64(1.0 - f64::from(spread % 100) / 400.0);
+        (*last + wait).checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
     /// An attempt is made; gives the number of recent ones.

@@ -21,7 +21,15 @@ pub(super) struct Missing {
     /// What is gone, by the release that it belonged to.
     gone: HashMap<ReleaseId, HashMap<ObjectId, Gone>>,
     /// The first manifest that was seen of a release's revision.
-    first: HashMap<ReleaseId, (u64, [u8; 32])>,
+    first: HashMap<ReleaseId, First>,
+}
+
+/// The first manifest that was seen of one record. A record that was deleted
+/// and made anew is another one, whatever revision it has.
+struct First {
+    uid: String,
+    revision: u64,
+    digest: [u8; 32],
 }
 
 /// An object's last life.
@@ -101,10 +109,9 @@ impl Missing {
     pub(super) fn notice(&mut self, id: &ReleaseId, release: Option<&Arc<Release>>) {
         match release {
             Some(release) => {
-                let (revision, digest) = (release.state.revision, release.state.digest);
-                let first = self.first.entry(id.clone()).or_insert((revision, digest));
-                if first.0 != revision {
-                    *first = (revision, digest);
+                // What cannot be believed is no manifest.
+                if release.invalid.is_none() {
+                    self.note_first(release);
                 }
                 if let Some(gone) = self.gone.get_mut(id) {
                     gone.retain(|object, _| release.objects.contains_key(object));
@@ -119,7 +126,7 @@ impl Missing {
 
     /// The digest of the manifest that was seen first of a release's revision.
     pub(super) fn first_digest(&self, id: &ReleaseId, revision: u64) -> Option<[u8; 32]> {
-        self.first.get(id).filter(|first| first.0 == revision).map(|first| first.1)
+        self.first.get(id).filter(|first| first.revision == revision).map(|first| first.digest)
     }
 
     /// Whether a release misses anything.
@@ -146,11 +153,20 @@ impl Missing {
         gone.is_some_and(|gone| !std::mem::replace(&mut gone.reported, true))
     }
 
-    /// How many objects are missing, of the releases that `counts` says, that
-    /// the guard saw alive.
-    pub(super) fn count(&self, counts: impl Fn(&ReleaseId) -> bool) -> usize {
-        let counted = self.gone.iter().filter(|(release, _)| counts(release));
-        counted.flat_map(|(_, gone)| gone.values()).filter(|gone| gone.seen.is_some()).count()
+    /// How many objects are missing, of those of releases that `counts` says,
+    /// that the guard saw alive.
+    pub(super) fn count(&self, counts: impl Fn(&ReleaseId, &ObjectId) -> bool) -> usize {
+        let all = self.gone.iter().flat_map(|(release, gone)| gone.iter().map(move |it| (release, it)));
+        all.filter(|(release, (object, gone))| gone.seen.is_some() && counts(release, object)).count()
+    }
+
+    fn note_first(&mut self, release: &Release) {
+        let (uid, revision) = (&release.latest.uid, release.state.revision);
+        let known = self.first.get(&release.id);
+        if known.is_none_or(|first| first.uid != *uid || first.revision != revision) {
+            let first = First { uid: uid.clone(), revision, digest: release.state.digest };
+            self.first.insert(release.id.clone(), first);
+        }
     }
 
     fn lost(&mut self, release: &ReleaseId, id: ObjectId, seen: Option<Seen>, since: Instant) {
@@ -158,3 +174,6 @@ impl Missing {
         gone.entry(id).or_insert(Gone { since, seen, reported: false });
     }
 }
+
+#[cfg(test)]
+mod tests;

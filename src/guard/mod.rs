@@ -176,11 +176,14 @@ impl Shared {
         if !self.missing.lock().misses(&release) {
             return;
         }
-        if let Some(again) = self.busy.lock().get_mut(&release) {
-            *again = true;
-            return;
-        }
-        self.busy.lock().insert(release.clone(), false);
+        // Under one lock, or two tasks would work on one release.
+        match self.busy.lock().entry(release.clone()) {
+            Entry::Occupied(mut again) => {
+                again.insert(true);
+                return;
+            }
+            Entry::Vacant(vacant) => vacant.insert(false),
+        };
         let shared = Arc::clone(self);
         self.tasks.spawn(async move { shared.attend_until_done(release).await });
     }

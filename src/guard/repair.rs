@@ -272,8 +272,10 @@ fn braked(shared: &Shared) -> bool {
     let (missing, declared) = {
         let index = shared.guard.releases.index().read();
         // What an operation of Helm's takes away is not missed.
-        let in_force = |id: &ReleaseId| {
-            index.release(id).is_some_and(|release| release.state.status == Status::Deployed)
+        let in_force = |id: &ReleaseId, object: &ObjectId| {
+            index.release(id).is_some_and(|release| {
+                release.state.status == Status::Deployed && release.declared(object).is_some()
+            })
         };
         (shared.missing.lock().count(in_force), index.objects())
     };

@@ -113,7 +113,12 @@ impl Index {
     fn learn(&mut self, object: &ObjectId, declared: &Declared) {
         if let Some(plural) = &declared.plural {
             let key = (object.group.clone(), plural.to_string());
-            self.resources.insert(key, (object.kind.clone(), declared.scale.clone()));
+            let known = self.resources.entry(key).or_insert_with(|| (object.kind.clone(), None));
+            // A release that was assembled before the kind was known well must
+            // not hide its scale.
+            if declared.scale.is_some() {
+                *known = (object.kind.clone(), declared.scale.clone());
+            }
         }
     }
 

@@ -349,4 +349,4 @@ fn declared(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

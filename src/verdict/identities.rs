@@ -87,3 +87,6 @@ fn is_below(path: &Path, prefix: &str) -> bool {
         .enumerate()
         .all(|(index, name)| matches!(path.0.get(index), Some(Segment::Field(field)) if field == name))
 }
+
+#[cfg(test)]
+mod tests;

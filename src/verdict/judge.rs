@@ -61,22 +61,40 @@ pub fn judge(
     if own || (edit.operation == Operation::Delete && identities::deletes(edit.actor, edit.object)) {
         return Verdict::allow(Reason::Identity);
     }
-    let mut refusal: Option<Verdict> = None;
-    for standing in &standings {
-        let verdict = match edit.operation {
-            Operation::Delete => deletion(edit, standing, rules),
-            Operation::Create | Operation::Update => change(edit, standing, rules, evidence),
-        };
-        if !is_drift(&verdict) {
-            return verdict;
-        }
-        refusal.get_or_insert(verdict);
+    let unaided = if matches!(evidence, Evidence::Nowhere) { evidence } else { Evidence::None };
+    let (asked, verdict) = mildest(edit, &standings, rules, |_| unaided);
+    if verdict.grounds.is_none() || matches!(evidence, Evidence::None | Evidence::Nowhere) {
+        return verdict;
     }
-    refusal.unwrap_or_else(|| Verdict::allow(Reason::NotDeclared))
+    // The arbiter was asked about this release's manifest and says nothing of
+    // another's.
+    mildest(edit, &standings, rules, |index| if index == asked { evidence } else { unaided }).1
 }
 
-fn is_drift(verdict: &Verdict) -> bool {
-    matches!(verdict.reason, Reason::Drift | Reason::Deletion)
+/// The verdict of the release that lets the edit pass; where none does, of the
+/// one that is mildest, then of one that the arbiter may turn, then of the
+/// first. With the place of that release.
+fn mildest<'e>(
+    edit: &Edit<'_>,
+    standings: &[Standing<'_>],
+    rules: &Rules<'_>,
+    evidence: impl Fn(usize) -> Evidence<'e>,
+) -> (usize, Verdict) {
+    let mut mildest: Option<(usize, Verdict)> = None;
+    for (index, standing) in standings.iter().enumerate() {
+        let verdict = match edit.operation {
+            Operation::Delete => deletion(edit, standing, rules),
+            Operation::Create | Operation::Update => change(edit, standing, rules, evidence(index)),
+        };
+        if verdict.grounds.is_none() {
+            return (index, verdict);
+        }
+        let rank = |verdict: &Verdict| (verdict.outcome, !verdict.arguable);
+        if mildest.as_ref().is_none_or(|(_, kept)| rank(&verdict) < rank(kept)) {
+            mildest = Some((index, verdict));
+        }
+    }
+    mildest.unwrap_or_else(|| (0, Verdict::allow(Reason::NotDeclared)))
 }
 
 fn deletion(edit: &Edit<'_>, standing: &Standing<'_>, rules: &Rules<'_>) -> Verdict {
@@ -102,7 +120,7 @@ fn change(edit: &Edit<'_>, standing: &Standing<'_>, rules: &Rules<'_>, evidence:
         if weighed.findings.is_empty() {
             return Verdict::allow(weighed.reason);
         }
-        if least.as_ref().is_none_or(|least| weighed.findings.len() < least.findings.len()) {
+        if least.as_ref().is_none_or(|least| weighed.weight() < least.weight()) {
             least = Some(weighed);
         }
     }
@@ -127,6 +145,14 @@ struct Weighed {
     findings: Vec<Finding>,
     /// Why the edit passes if there is no finding.
     reason: Reason,
+}
+
+impl Weighed {
+    /// How far the edit is from what is declared: what is only in doubt weighs
+    /// least, however much of it there is.
+    fn weight(&self) -> (bool, usize) {
+        (self.findings.iter().any(|finding| !finding.doubt), self.findings.len())
+    }
 }
 
 fn weigh(

@@ -80,5 +80,7 @@ fn field(finding: &Finding) -> String {
     let value = |value: &Option<super::shown::Shown>| {
         value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string)
     };
-    format!("{path} (declared {}, was {}, would be {})", value(declared), value(old), value(new))
+    let text = format!("{path} (declared {}, was {}, would be {})", value(declared), value(old), value(new));
+    // A map's keys are the editor's own words.
+    text.replace(char::is_control, " ")
 }

@@ -24,19 +24,18 @@ pub(super) fn changes(object: &ObjectId, fields: &Fields, old: &Value, new: &Val
     let mut changes = Vec::new();
     for path in switches(object) {
         let on = |object: &Value| read(object, path) == Some(&Value::Bool(true));
-        if on(new) && !on(old) && fields.get(path).is_none() {
+        if on(new) && !on(old) && !declares(fields, path) {
             changes.push(change(path, old, new, false));
         }
     }
     let policy = ["metadata", "annotations", RESOURCE_POLICY];
-    if read(new, &policy).is_some()
-        && read(new, &policy) != read(old, &policy)
-        && fields.get(&policy).is_none()
+    if read(new, &policy).is_some() && read(new, &policy) != read(old, &policy) && !declares(fields, &policy)
     {
         changes.push(change(&policy, old, new, false));
     }
     let owners = ["metadata", "ownerReferences"];
-    if owner_uids(new).any(|uid| !owner_uids(old).any(|had| had == uid)) {
+    let mut added = owner_uids(new).filter(|uid| !owner_uids(old).any(|had| had == *uid)).peekable();
+    if added.peek().is_some() && !declares_owners(fields, added) {
         changes.push(change(&owners, old, new, true));
     }
     changes
@@ -49,6 +48,45 @@ fn switches(object: &ObjectId) -> &'static [&'static [&'static str]] {
         ("", _) => &[],
         _ => &[&["spec", "paused"], &["spec", "suspend"]],
     }
+}
+
+/// Whether the manifest sets what is at `path`. A null sets nothing.
+fn declares(fields: &Fields, path: &[&str]) -> bool {
+    (1..=path.len()).any(|length| {
+        let Some((above, below)) = path.split_at_checked(length) else { return false };
+        fields.get(above).is_some_and(|value| read(&value, below).is_some_and(|value| !value.is_null()))
+    })
+}
+
+/// Whether the manifest declares an owner of each of these uids.
+fn declares_owners<'u>(fields: &Fields, mut uids: impl Iterator<Item = &'u str>) -> bool {
+    let declared: Vec<String> = fields
+        .leaves()
+        .into_iter()
+        .filter_map(|(path, value)| match path.0.as_slice() {
+            [Segment::Field(metadata), Segment::Field(owners), below @ ..]
+                if metadata == "metadata" && owners == "ownerReferences" =>
+            {
+                Some(declared_uids(below, &value))
+            }
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    uids.all(|uid| declared.iter().any(|declared| declared == uid))
+}
+
+/// The uids of owners that a leaf declares: the list as one value, or one of
+/// its elements, told apart by their uids.
+fn declared_uids(below: &[Segment], value: &Value) -> Vec<String> {
+    let uids: Vec<&str> = match below {
+        [] => value.as_array().into_iter().flatten().filter_map(uid).collect(),
+        [Segment::Key(keys), ..] => {
+            keys.iter().filter(|(key, _)| key == "uid").filter_map(|(_, uid)| uid.as_str()).collect()
+        }
+        _ => Vec::new(),
+    };
+    uids.into_iter().map(str::to_owned).collect()
 }
 
 fn change(path: &[&str], old: &Value, new: &Value, deletion: bool) -> Change {
@@ -66,5 +104,12 @@ fn read<'v>(object: &'v Value, path: &[&str]) -> Option<&'v Value> {
 
 fn owner_uids(object: &Value) -> impl Iterator<Item = &str> {
     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    owners.into_iter().flatten().filter_map(|owner| owner.get("uid")?.as_str())
+    owners.into_iter().flatten().filter_map(uid)
 }
+
+fn uid(owner: &Value) -> Option<&str> {
+    owner.get("uid")?.as_str()
+}
+
+#[cfg(test)]
+mod tests;

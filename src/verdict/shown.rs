@@ -85,3 +85,6 @@ fn quoted(text: &str) -> String {
     let start: String = text.chars().take(LIMIT + 1).collect();
     Value::String(start).to_string()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,75 @@
+use super::*;
 
+fn object(name: &str) -> ObjectId {
+    ObjectId {
+        group: String::new(),
+        kind: "ConfigMap".to_owned(),
+        namespace: Some("shop".to_owned()),
+        name: name.to_owned(),
+    }
+}
+
+/// The waits after each of `count` attempts, each made as soon as it may be.
+fn waits(name: &str, count: u32) -> Vec<Duration> {
+    let (mut backoff, object, mut now) = (Backoff::default(), object(name), Instant::now());
+    (1..=count)
+        .map(|attempt| {
+            assert_eq!(backoff.attempt(&object, now), attempt);
+            let wait = backoff.until(&object, now).unwrap_or_default();
+            now += wait;
+            assert_eq!(backoff.until(&object, now), None);
+            wait
+        })
+        .collect()
+}
+
+#[test]
+fn an_object_that_was_never_recreated_waits_for_nothing() {
+    assert_eq!(Backoff::default().until(&object("a"), Instant::now()), None);
+}
+
+#[test]
+fn the_first_few_times_cost_no_wait() {
+    assert_eq!(waits("a", 2), [Duration::ZERO; 2]);
+}
+
+#[test]
+fn later_waits_double_up_to_five_minutes_and_are_never_given_up() {
+    let waits = waits("web", 60);
+    let later = &waits[2..];
+    assert!(later[0] > Duration::from_millis(700) && later[0] <= FIRST, "{later:?}");
+    assert!(later.is_sorted(), "{later:?}");
+    assert!(later.windows(2).take(7).all(|pair| pair[1] == pair[0] * 2), "{later:?}");
+    let last = later.last().unwrap();
+    assert!(*last <= LONGEST && *last >= LONGEST.mul_f64(0.75), "{later:?}");
+}
+
+#[test]
+fn objects_do_not_all_come_at_once() {
+    let all: std::collections::HashSet<_> =
+        (0..20).filter_map(|n| waits(&format!("web-{n}"), 12).last().copied()).collect();
+    assert!(all.len() > 10, "{all:?}");
+}
+
+#[test]
+fn each_object_counts_for_itself() {
+    let (mut backoff, now) = (Backoff::default(), Instant::now());
+    for _ in 0..9 {
+        backoff.attempt(&object("a"), now);
+    }
+    assert!(backoff.until(&object("a"), now).is_some());
+    assert_eq!(backoff.until(&object("b"), now), None);
+}
+
+#[test]
+fn peace_starts_the_count_anew_and_forgets() {
+    let (mut backoff, now) = (Backoff::default(), Instant::now());
+    for _ in 0..9 {
+        backoff.attempt(&object("a"), now);
+    }
+    assert_eq!(backoff.attempt(&object("a"), now + PEACE - Duration::from_secs(1)), 10);
+    let later = now + PEACE * 2;
+    assert_eq!(backoff.attempt(&object("b"), later), 1);
+    assert_eq!(backoff.0.len(), 1);
+    assert_eq!(backoff.attempt(&object("a"), later), 1);
+}

@@ -1,0 +1,210 @@
+//! What becomes of records that are brought together.
+
+use super::*;
+
+const WEB: &str = "\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec: {replicas: 3}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: web}
+data: {k: old}
+";
+
+const NEXT: &str = "\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: web}
+data: {k: new}
+";
+
+fn object(kind: &str) -> ObjectId {
+    let group = if kind == "Deployment" { "apps" } else { "" };
+    ObjectId {
+        group: group.to_owned(),
+        kind: kind.to_owned(),
+        namespace: Some("shop".to_owned()),
+        name: "web".to_owned(),
+    }
+}
+
+fn base() -> Given<'static> {
+    Given { manifest: WEB, ..Given::default() }
+}
+
+fn next() -> Given<'static> {
+    Given { revision: 2, status: Status::PendingUpgrade, manifest: NEXT, ..Given::default() }
+}
+
+fn undecodable() -> Payload {
+    Payload { record: Err(RecordError::Missing { field: "manifest" }) }
+}
+
+/// The value of `k` that a release's latest and baseline declare.
+fn values(release: &Release) -> (Option<Value>, Option<Value>) {
+    let declarations = &release.objects[&object("ConfigMap")];
+    let value = |declared: &Option<Arc<Declared>>| declared.as_ref()?.fields.get(&["data", "k"]);
+    (value(&declarations.latest), value(&declarations.baseline))
+}
+
+#[test]
+fn each_object_is_held_as_both_records_declare_it() {
+    let release = assembled(next(), Some(base()));
+    assert_eq!(values(&release), (Some("new".into()), Some("old".into())));
+    let deployment = &release.objects[&object("Deployment")];
+    assert!(deployment.latest.is_none() && deployment.baseline.is_some());
+    assert!(release.declared(&object("Deployment")).is_some());
+    assert!(release.declared(&object("Secret")).is_none());
+    assert_eq!((release.state.revision, release.state.status), (2, Status::PendingUpgrade));
+    assert_eq!(release.state.digest, digest(NEXT));
+    assert_eq!(release.baseline, Some(base().head()));
+    assert_eq!(release.invalid, None);
+}
+
+#[test]
+fn a_latest_that_is_not_believed_keeps_the_last_good_one() {
+    let (good, head) = (assembled(base(), None), next().head());
+    let catalog = Catalog::with_core();
+    for payload in [undecodable(), Given { name: "api", ..next() }.payload()] {
+        let (base_head, base_payload) = (base().head(), base().payload());
+        let baseline = Some((&base_head, &base_payload));
+        let found = assemble(&good.id, (&head, &payload), baseline, Some(&good), &catalog).release;
+        assert_eq!(found.state, good.state);
+        assert!(Arc::ptr_eq(&found.objects, &good.objects));
+        assert_eq!(found.invalid.as_ref().unwrap().secret, "sh.helm.release.v1.web.v2");
+        assert_eq!(found.latest, head);
+        // And again from there.
+        let again = assemble(&good.id, (&head, &payload), None, Some(&found), &catalog).release;
+        assert_eq!(again.state, good.state);
+        assert!(again.invalid.is_some());
+    }
+}
+
+#[test]
+fn a_latest_that_was_never_believed_falls_back_on_the_baseline() {
+    let (base_head, base_payload) = (base().head(), base().payload());
+    let head = next().head();
+    let found = assemble(
+        &base().id(),
+        (&head, &undecodable()),
+        Some((&base_head, &base_payload)),
+        None,
+        &Catalog::with_core(),
+    );
+    let release = found.release;
+    assert_eq!((release.state.revision, release.state.status), (1, Status::Deployed));
+    assert_eq!(release.state.digest, digest(WEB));
+    assert_eq!(values(&release), (Some("old".into()), None));
+    assert!(release.invalid.is_some());
+}
+
+#[test]
+fn a_release_with_nothing_to_believe_declares_nothing() {
+    let found =
+        assemble(&base().id(), (&base().head(), &undecodable()), None, None, &Catalog::with_core()).release;
+    assert_eq!((found.state.status, found.objects.len()), (Status::Unknown, 0));
+    let reason = found.invalid.unwrap().reason;
+    assert_eq!(reason, "the record has no `manifest`");
+}
+
+#[test]
+fn a_baseline_that_is_not_believed_declares_nothing() {
+    let (head, payload) = (base().head(), undecodable());
+    let found = assemble(
+        &base().id(),
+        (&next().head(), &next().payload()),
+        Some((&head, &payload)),
+        None,
+        &Catalog::with_core(),
+    );
+    assert_eq!(found.release.objects.len(), 1);
+    assert_eq!(found.release.baseline, Some(head));
+}
+
+#[test]
+fn of_two_documents_of_one_object_the_last_one_counts() {
+    let twice = format!("{WEB}---\n{NEXT}");
+    assert_eq!(values(&assembled(Given { manifest: &twice, ..base() }, None)), (Some("new".into()), None));
+}
+
+#[test]
+fn what_is_no_object_is_named_and_skipped() {
+    let manifest = format!("{NEXT}---\n- a list\n---\nkind: ConfigMap\n");
+    let found = assemble(
+        &base().id(),
+        (&base().head(), &Given { manifest: &manifest, ..base() }.payload()),
+        None,
+        None,
+        &Catalog::with_core(),
+    );
+    assert_eq!(found.release.objects.len(), 1);
+    assert_eq!(found.skipped.iter().map(|skipped| skipped.index).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn objects_lie_where_helm_puts_them_and_carry_its_metadata() {
+    let manifest = "\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: web}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: web, namespace: other}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: web, namespace: other}
+---
+apiVersion: example.org/v1
+kind: Thing
+metadata: {name: web}
+";
+    let (found, skipped) = documents(&base().id(), manifest, &Catalog::with_core());
+    assert!(skipped.is_empty());
+    let places: Vec<_> = found.iter().map(|(id, _)| (id.kind.as_str(), id.namespace.as_deref())).collect();
+    let wanted = [
+        ("ConfigMap", Some("shop")),
+        ("ConfigMap", Some("other")),
+        ("ClusterRole", None),
+        ("Thing", Some("shop")),
+    ];
+    assert_eq!(places, wanted);
+    for (id, document) in &found {
+        let read = |pointer: &str| document.pointer(pointer).and_then(Value::as_str);
+        assert_eq!(read("/metadata/namespace"), id.namespace.as_deref());
+        assert_eq!(read("/metadata/labels/app.kubernetes.io~1managed-by"), Some("Helm"));
+        assert_eq!(read("/metadata/annotations/meta.helm.sh~1release-name"), Some("web"));
+        assert_eq!(read("/metadata/annotations/meta.helm.sh~1release-namespace"), Some("shop"));
+    }
+}
+
+/// Whether an annotation opts an object out, and whether it keeps it.
+#[track_caller]
+fn check_annotation(annotation: &str, wanted: (bool, bool)) {
+    let manifest = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: web\n  annotations:\n    {annotation}\n"
+    );
+    let release = assembled(Given { manifest: &manifest, ..base() }, None);
+    let declared = release.declared(&object("ConfigMap")).unwrap();
+    assert_eq!((declared.opted_out, declared.keep), wanted, "{annotation}");
+}
+
+#[test]
+fn a_manifest_opts_out_by_exactly_these_annotations() {
+    check_annotation("kubemoor.dev/guard: disabled", (true, false));
+    check_annotation("helm.toolkit.fluxcd.io/driftDetection: disabled", (true, false));
+    check_annotation("kubemoor.dev/guard: enabled", (false, false));
+    check_annotation("kubemoor.dev/guard: Disabled", (false, false));
+    check_annotation("kubemoor.dev/other: disabled", (false, false));
+}
+
+#[test]
+fn a_manifest_keeps_by_helms_own_reading_of_the_word() {
+    check_annotation("helm.sh/resource-policy: keep", (false, true));
+    check_annotation("helm.sh/resource-policy: ' KEEP '", (false, true));
+    check_annotation("helm.sh/resource-policy: delete", (false, false));
+}

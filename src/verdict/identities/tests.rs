@@ -1,0 +1,111 @@
+use super::*;
+
+const NAMESPACES: &str = "system:serviceaccount:kube-system:namespace-controller";
+const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
+const TTL: &str = "system:serviceaccount:kube-system:ttl-after-finished-controller";
+const JOBS: &str = "system:serviceaccount:kube-system:job-controller";
+const POD_COLLECTOR: &str = "system:serviceaccount:kube-system:pod-garbage-collector";
+const NODES: &str = "system:serviceaccount:kube-system:node-controller";
+const TAINTS: &str = "system:serviceaccount:kube-system:taint-eviction-controller";
+const AGGREGATION: &str = "system:serviceaccount:kube-system:clusterrole-aggregation-controller";
+const BINDER: &str = "system:serviceaccount:kube-system:persistent-volume-binder";
+const AUTOSCALER: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
+const STATEFULSETS: &str = "system:serviceaccount:kube-system:statefulset-controller";
+
+fn actor(user: &str) -> Actor {
+    Actor { user: user.to_owned(), groups: vec!["system:masters".to_owned()] }
+}
+
+fn object(kind: &str) -> ObjectId {
+    let (group, kind) = kind.split_once('/').unwrap_or(("", kind));
+    ObjectId {
+        group: group.to_owned(),
+        kind: kind.to_owned(),
+        namespace: Some("shop".to_owned()),
+        name: "web".to_owned(),
+    }
+}
+
+#[test]
+fn each_controller_deletes_what_it_is_there_for() {
+    #[track_caller]
+    fn check(user: &str, kind: &str, wanted: bool) {
+        assert_eq!(deletes(&actor(user), &object(kind)), wanted, "{user} {kind}");
+    }
+    for kind in ["Secret", "apps/Deployment", "batch/Job", "Pod", "example.org/Thing"] {
+        check(NAMESPACES, kind, true);
+        check(COLLECTOR, kind, true);
+        check(ALL_CONTROLLERS, kind, true);
+        check(TTL, kind, kind == "batch/Job");
+        for account in [JOBS, POD_COLLECTOR, NODES, TAINTS] {
+            check(account, kind, kind == "Pod");
+        }
+        for account in [AGGREGATION, BINDER, AUTOSCALER, STATEFULSETS] {
+            check(account, kind, false);
+        }
+    }
+    check(BINDER, "PersistentVolume", true);
+    check(BINDER, "PersistentVolumeClaim", false);
+    check(TTL, "example.org/Job", false);
+}
+
+#[test]
+fn nobody_else_is_a_controller() {
+    for user in [
+        "",
+        "alice",
+        "system:admin",
+        "namespace-controller",
+        "system:serviceaccount:shop:namespace-controller",
+        "system:serviceaccount:kube-system:namespace-controller2",
+        "system:serviceaccount:kube-system:x:namespace-controller",
+        "system:serviceaccount:kube-system",
+        "system:kube-controller-manager2",
+        "system:kube-scheduler",
+    ] {
+        assert!(!deletes(&actor(user), &object("Pod")), "{user}");
+        let path = "/rules".parse().unwrap();
+        assert!(
+            !writes(&actor(user), &object("rbac.authorization.k8s.io/ClusterRole"), &path, false),
+            "{user}"
+        );
+        assert!(!writes(&actor(user), &object("apps/Deployment"), &path, true), "{user}");
+    }
+}
+
+#[test]
+fn each_controller_writes_what_it_is_there_for() {
+    #[track_caller]
+    fn check(user: &str, kind: &str, path: &str, scale: bool, wanted: bool) {
+        let path: Path = path.parse().unwrap();
+        assert_eq!(writes(&actor(user), &object(kind), &path, scale), wanted, "{user} {kind} {path}");
+    }
+    let role = "rbac.authorization.k8s.io/ClusterRole";
+    for user in [AGGREGATION, ALL_CONTROLLERS] {
+        check(user, role, "/rules", false, true);
+        check(user, role, "/rules/[a=b]/verbs", false, true);
+        check(user, role, "/rulesets", false, false);
+        check(user, role, "/metadata/labels/rules", false, false);
+        check(user, "rbac.authorization.k8s.io/Role", "/rules", false, false);
+        check(user, "example.org/ClusterRole", "/rules", false, false);
+    }
+    for user in [BINDER, ALL_CONTROLLERS] {
+        check(user, "PersistentVolumeClaim", "/spec/volumeName", false, true);
+        check(user, "PersistentVolumeClaim", "/spec/resources", false, false);
+        check(user, "PersistentVolume", "/spec/claimRef/uid", false, true);
+        check(user, "PersistentVolume", "/spec/capacity", false, false);
+    }
+    for user in [COLLECTOR, ALL_CONTROLLERS] {
+        check(user, "apps/Deployment", "/metadata/ownerReferences", false, true);
+        check(user, "apps/Deployment", "/metadata/finalizers/[=a]", false, true);
+        check(user, "apps/Deployment", "/metadata", false, false);
+        check(user, "apps/Deployment", "/metadata/labels/a", false, false);
+    }
+    for user in [AUTOSCALER, ALL_CONTROLLERS] {
+        check(user, "apps/Deployment", "/spec/replicas", true, true);
+        check(user, "example.org/Thing", "/spec/size", true, true);
+        check(user, "apps/Deployment", "/spec/replicas", false, false);
+    }
+    check(NAMESPACES, "apps/Deployment", "/spec/replicas", false, false);
+    check(STATEFULSETS, "apps/StatefulSet", "/spec/replicas", false, false);
+}

@@ -1,0 +1,105 @@
+use serde_json::json;
+
+use super::*;
+use crate::declaration::catalog::Catalog;
+use crate::declaration::declare::declare;
+use crate::helm::release::gvk;
+
+fn id(object: &Value) -> ObjectId {
+    let gvk = gvk(object);
+    ObjectId { group: gvk.group, kind: gvk.kind, namespace: Some("shop".to_owned()), name: "web".to_owned() }
+}
+
+/// The paths that are reported, `!` before those that end in a deletion.
+#[track_caller]
+fn check(manifest: Value, old: Value, new: Value, wanted: &[&str]) {
+    let fields = declare(&manifest, Catalog::with_core().schema(&gvk(&manifest)).as_ref());
+    let found: Vec<String> = changes(&id(&manifest), &fields, &old, &new)
+        .into_iter()
+        .map(|change| format!("{}{}", if change.deletion { "!" } else { "" }, change.path))
+        .collect();
+    assert_eq!(found, wanted, "{manifest} {old} -> {new}");
+}
+
+fn deployment(spec: Value) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec})
+}
+
+fn config(more: Value) -> Value {
+    let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}});
+    object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    object
+}
+
+fn owned(uids: &[&str]) -> Value {
+    let owners: Vec<_> = uids
+        .iter()
+        .map(|uid| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid}))
+        .collect();
+    config(json!({"metadata": {"name": "web", "ownerReferences": owners}}))
+}
+
+#[test]
+fn a_switch_that_is_thrown_is_sealed_unless_the_manifest_sets_it() {
+    let on = || deployment(json!({"paused": true}));
+    check(deployment(json!({"replicas": 1})), deployment(json!({})), on(), &["/spec/paused"]);
+    check(deployment(json!({"replicas": 1})), deployment(json!({"paused": false})), on(), &["/spec/paused"]);
+    check(deployment(json!({"replicas": 1})), on(), on(), &[]);
+    check(deployment(json!({"replicas": 1})), on(), deployment(json!({})), &[]);
+    check(on(), deployment(json!({})), on(), &[]);
+    check(deployment(json!({"paused": false})), deployment(json!({})), on(), &[]);
+    let suspended = deployment(json!({"suspend": true}));
+    check(deployment(json!({"replicas": 1})), deployment(json!({})), suspended, &["/spec/suspend"]);
+}
+
+#[test]
+fn a_switch_that_the_manifest_leaves_null_is_sealed() {
+    let on = deployment(json!({"paused": true}));
+    check(deployment(json!({"paused": null})), deployment(json!({})), on, &["/spec/paused"]);
+    let on = config(json!({"immutable": true}));
+    check(config(json!({"immutable": null})), config(json!({})), on, &["/immutable"]);
+}
+
+#[test]
+fn only_configurations_and_secrets_become_immutable() {
+    let on = || config(json!({"immutable": true}));
+    check(config(json!({})), config(json!({})), on(), &["/immutable"]);
+    check(on(), config(json!({})), on(), &[]);
+    let service =
+        |more: Value| json!({"apiVersion": "v1", "kind": "Service", "immutable": more, "metadata": {}});
+    check(service(json!(null)), service(json!(null)), service(json!(true)), &[]);
+}
+
+#[test]
+fn a_resource_policy_is_sealed_unless_the_manifest_sets_it() {
+    let kept = |policy: &str| {
+        config(json!({"metadata": {"name": "web", "annotations": {"helm.sh/resource-policy": policy}}}))
+    };
+    let path = "/metadata/annotations/helm.sh~1resource-policy";
+    check(config(json!({})), config(json!({})), kept("keep"), &[path]);
+    check(config(json!({})), kept("delete"), kept("keep"), &[path]);
+    check(config(json!({})), kept("keep"), config(json!({})), &[]);
+    check(kept("keep"), config(json!({})), kept("keep"), &[]);
+}
+
+#[test]
+fn a_new_owner_ends_in_a_deletion() {
+    let path = "!/metadata/ownerReferences";
+    check(config(json!({})), config(json!({})), owned(&["u1"]), &[path]);
+    check(config(json!({})), owned(&["u1"]), owned(&["u1", "u2"]), &[path]);
+    check(config(json!({})), owned(&["u1", "u2"]), owned(&["u2"]), &[]);
+    check(config(json!({})), owned(&["u1", "u2"]), owned(&["u2", "u1"]), &[]);
+}
+
+#[test]
+fn an_owner_that_the_manifest_declares_is_not_sealed() {
+    check(owned(&["u1"]), config(json!({})), owned(&["u1"]), &[]);
+    check(owned(&["u1"]), config(json!({})), owned(&["u1", "u2"]), &["!/metadata/ownerReferences"]);
+    let thing = |uids: &[&str]| {
+        let mut object = owned(uids);
+        object["apiVersion"] = json!("example.org/v1");
+        object["kind"] = json!("Thing");
+        object
+    };
+    check(thing(&["u1"]), thing(&[]), thing(&["u1"]), &[]);
+}

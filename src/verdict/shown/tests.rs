@@ -1,0 +1,87 @@
+use serde_json::json;
+
+use super::*;
+
+fn object(group: &str, kind: &str) -> ObjectId {
+    ObjectId {
+        group: group.to_owned(),
+        kind: kind.to_owned(),
+        namespace: Some("shop".to_owned()),
+        name: "web".to_owned(),
+    }
+}
+
+fn shown(kind: &str, path: &str, value: &Value) -> String {
+    Shown::of(&object("", kind), &path.parse().unwrap(), value).to_string()
+}
+
+#[track_caller]
+fn check_secret(path: &str, visible: bool) {
+    let text = shown("Secret", path, &json!("hunter2"));
+    assert_eq!(text, if visible { "\"hunter2\"" } else { "(redacted)" }, "{path}");
+}
+
+#[test]
+fn what_a_secret_holds_is_never_shown() {
+    for path in [
+        "/data/password",
+        "/data",
+        "/stringData/password",
+        "",
+        "/metadata",
+        "/metadata/annotations",
+        "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration",
+        "/unknown",
+        "/[a=b]",
+    ] {
+        check_secret(path, false);
+    }
+}
+
+#[test]
+fn what_names_a_secret_is_shown() {
+    for path in [
+        "/type",
+        "/immutable",
+        "/metadata/labels/app",
+        "/metadata/ownerReferences",
+        "/metadata/annotations/meta.helm.sh~1release-name",
+        "/metadata/annotations/helm.sh~1resource-policy",
+    ] {
+        check_secret(path, true);
+    }
+}
+
+#[test]
+fn only_the_core_groups_secrets_are_masked() {
+    let path = "/data/password".parse().unwrap();
+    assert_eq!(Shown::of(&object("example.org", "Secret"), &path, &json!(1)).to_string(), "1");
+    assert_eq!(shown("ConfigMap", "/data/password", &json!("x")), "\"x\"");
+}
+
+#[test]
+fn long_values_are_cut() {
+    let long = "x".repeat(10_000);
+    for value in
+        [json!(long), json!([long]), json!({"a": long}), json!([long, long]), json!({"é".repeat(900): 1})]
+    {
+        let text = shown("ConfigMap", "/data/a", &value);
+        assert_eq!(text.chars().count(), LIMIT + 1, "{text}");
+        assert!(text.ends_with('…'), "{text}");
+    }
+}
+
+#[test]
+fn wide_and_deep_values_are_told_by_their_size() {
+    let wide: Vec<u32> = (0..1000).collect();
+    assert_eq!(shown("ConfigMap", "/data/a", &json!(wide)), "[… 1000 items]");
+    assert_eq!(shown("ConfigMap", "/data/a", &json!([[[[1, 2]]]])), "[[[[… 2 items]]]]");
+    assert_eq!(shown("ConfigMap", "/data/a", &json!([[[{"a": 1}]]])), "[[[{… 1 fields}]]]");
+}
+
+#[test]
+fn short_values_are_shown_as_json() {
+    for value in [json!(3), json!(null), json!(true), json!("a\n\"b\""), json!([1, "x"]), json!({"a": [1]})] {
+        assert_eq!(shown("ConfigMap", "/data/a", &value), value.to_string());
+    }
+}
