@@ -68,14 +68,8 @@ pub(super) fn plan(
     if policy.drift != DriftMode::Repair {
         return Plan::Report("drift is only reported (--drift Report)");
     }
-    if NEVER.contains(&(object.group.as_str(), object.kind.as_str())) {
-        return Plan::Report("objects of its kind are never re-created");
-    }
-    if PRIVILEGED.contains(&object.group.as_str()) {
-        return Plan::Report("objects that grant rights or intercept requests are not re-created");
-    }
-    if !is_local(release, object) {
-        return Plan::Report("it lies outside of its release's namespace");
+    if let Some(reason) = never(release, object) {
+        return Plan::Report(reason);
     }
     if seen.is_none_or(|seen| seen.release != release.id) {
         return Plan::Report("the guard never saw it alive with its release's annotations");
@@ -90,6 +84,18 @@ pub(super) fn plan(
         }
     }
     Plan::Recreate
+}
+
+/// Why `object` is never re-created for `release`, whatever happens; none if it
+/// may be.
+pub(super) fn never(release: &Release, object: &ObjectId) -> Option<&'static str> {
+    if NEVER.contains(&(object.group.as_str(), object.kind.as_str())) {
+        return Some("objects of its kind are never re-created");
+    }
+    if PRIVILEGED.contains(&object.group.as_str()) {
+        return Some("objects that grant rights or intercept requests are not re-created");
+    }
+    (!is_local(release, object)).then_some("it lies outside of its release's namespace")
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::Shared;
 use super::backoff::Backoff;
 use super::missing::{Gone, Seen};
-use super::plan::{Plan, plan};
+use super::plan::{Plan, never, plan};
 use crate::cluster::objects::{Target, WriteError};
 use crate::helm::record::{ApplyMethod, Status};
 use crate::helm::state::{self, Deletion};
@@ -271,10 +271,12 @@ fn failed(shared: &Shared, id: &ReleaseId, object: &ObjectId, reason: &str) -> D
 fn braked(shared: &Shared) -> bool {
     let (missing, declared) = {
         let index = shared.guard.releases.index().read();
-        // What an operation of Helm's takes away is not missed.
+        // What an operation of Helm's takes away, or never comes back, is not missed.
         let in_force = |id: &ReleaseId, object: &ObjectId| {
             index.release(id).is_some_and(|release| {
-                release.state.status == Status::Deployed && release.declared(object).is_some()
+                release.state.status == Status::Deployed
+                    && release.declared(object).is_some()
+                    && never(release, object).is_none()
             })
         };
         (shared.missing.lock().count(in_force), index.objects())

@@ -1,7 +1,7 @@
 //! The guard without a cluster: `kubemoor serve --store` and `kubemoor check`, fed with what a real cluster holds.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -42,7 +42,7 @@ fn secret_as_yaml(shop: &Victim) -> Vec<u8> {
     output.stdout
 }
 
-async fn judges(store: &PathBuf, shop: &Victim, live: &Value) {
+async fn judges(store: &Path, shop: &Victim, live: &Value) {
     let mut guard = Guard::launch(&[&format!("--store=dir:{}", store.display()), "--edits=Deny"]);
     guard.ready().await;
     let ask = async |name: &str, new: Value| guard.judge(review(shop, name, live, &new)).await;
