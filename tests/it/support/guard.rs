@@ -139,9 +139,12 @@ impl Guard {
 
     /// Its resident memory in bytes.
     pub(crate) fn resident_memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+        self.memory("VmRSS:")
+    }
+
+    /// The most memory that was ever resident, in bytes.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        self.memory("VmHWM:")
     }
 
     /// Ends it at once (SIGKILL).
@@ -167,6 +170,12 @@ impl Guard {
 
     pub(crate) fn resume(&self) {
         self.process.resume();
+    }
+
+    fn memory(&self, name: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
     #[expect(clippy::print_stderr, reason = "it belongs to the test's own output")]
