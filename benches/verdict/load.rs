@@ -1,5 +1,5 @@
 //! The release and the reviews: updates of a Deployment with three containers
-//! of 60 environment variables each, as the API server sends them.
+//! and 60 environment variables, as the API server sends them.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,8 @@ pub(crate) struct Review {
 }
 
 const CONTAINERS: [&str; 3] = ["web", "worker", "proxy"];
-const VARIABLES: usize = 60;
+/// Of each container; 60 together.
+const VARIABLES: usize = 20;
 
 const ALLOWED: &str = "\"allowed\":true";
 const DENIED: &str = "\"allowed\":false";
@@ -68,7 +69,9 @@ pub(crate) fn with_another_image() -> Review {
 
 fn variables(container: &str) -> Vec<Value> {
     let variable = |n: usize| {
-        let value = format!("{container}-{n}.shop.svc.cluster.local:80{n:02}");
+        let value = format!(
+            "https://{container}-{n}.{container}.shop.svc.cluster.local:80{n:02}/v1/settings/of/{container}/and/its/{n}th/neighbour?deadline=30s&retries=3&trace=sampled"
+        );
         json!({"name": format!("SHOP_SETTING_{n:02}"), "value": value})
     };
     (0..VARIABLES).map(variable).collect()
