@@ -39,7 +39,8 @@ lint: $(cargo_deny) $(cargo_machete) ## check format, code, documentation and de
 	$(cargo_deny) --locked check bans licenses sources
 	$(cargo_machete) .
 
-bench: ## measure
+bench: ## measure: ratios and medians, on a control plane where it takes one
+	@$(with_control_plane)
 	cargo bench --locked
 
 $(cargo_deny):

@@ -7,11 +7,14 @@
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
 use super::compare::index::Declared;
 use super::fields::{Elements, Fields, Node};
 use super::schema::Types;
+
+mod pair;
 
 /// Reads an object, keeping the paths that any of some declarations declares,
 /// and what every verdict looks at: `apiVersion`, `kind`, the identity, labels,
@@ -63,6 +66,16 @@ impl<'f> Pruned<'f> {
     pub fn new(fields: &[&'f Fields]) -> Self {
         let nodes = fields.iter().map(|fields| (&fields.root, &*fields.types)).collect();
         Self { keep: Keep { nodes, always: Some(&ALWAYS), keys: Vec::new() } }
+    }
+
+    /// Reads an object before and after an update. What is the same text in
+    /// both and is only looked at for changes is left out of both, so the pair
+    /// can be compared, and neither half alone held against a declaration.
+    ///
+    /// # Errors
+    /// When a value that is kept cannot be read.
+    pub fn pair(self, old: &RawValue, new: &RawValue) -> Result<(Value, Value), serde_json::Error> {
+        self.keep.pair(old, new)
     }
 }
 

@@ -16,11 +16,12 @@ use serde_json::value::RawValue;
 
 use super::review::{self, Head, ObjectError, Request};
 use crate::config::RecordDriver;
+use crate::declaration::fields::Fields;
 use crate::declaration::path::{Path, Segment};
 use crate::declaration::prune::Pruned;
 use crate::helm::index::Index;
 use crate::helm::record::{self, RecordError};
-use crate::helm::release::{Declared, Release};
+use crate::helm::release::Release;
 use crate::metrics::Webhook;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
 use crate::verdict::dependants::{self, Taken};
@@ -196,8 +197,7 @@ impl<'a> Case<'a> {
         if claims.is_empty() && dependants.is_empty() {
             return Judgement::of(Verdict::allow(Reason::NotDeclared), String::new(), Vec::new(), claims);
         }
-        let objects = self.read(self.old, &claims).and_then(|old| Ok((old, self.read(self.new, &claims)?)));
-        let (old, new) = match objects {
+        let (old, new) = match self.objects(&claims) {
             Ok(objects) => objects,
             Err(_) => {
                 let verdict = Verdict::by_mode(rules.policy, Reason::TooDeep, None);
@@ -276,6 +276,17 @@ impl<'a> Case<'a> {
         Judgement::of(verdict, message, rests_on, Vec::new())
     }
 
+    /// Reads as much of the objects as the claims look at: of an update, where
+    /// they differ.
+    fn objects(&self, claims: &[Arc<Release>]) -> Result<(Option<Value>, Option<Value>), ObjectError> {
+        if let (Some(old), Some(new), Aspect::Object) = (self.old, self.new, &self.subject.aspect)
+            && let Ok((old, new)) = Pruned::new(&self.declared_by(claims)).pair(old, new)
+        {
+            return Ok((Some(old), Some(new)));
+        }
+        Ok((self.read(self.old, claims)?, self.read(self.new, claims)?))
+    }
+
     /// Reads as much of an object as the claims look at.
     fn read(&self, text: Option<&RawValue>, claims: &[Arc<Release>]) -> Result<Option<Value>, ObjectError> {
         let Some(text) = text else { return Ok(None) };
@@ -285,18 +296,20 @@ impl<'a> Case<'a> {
             let count = scale.pointer("/spec/replicas").cloned().unwrap_or_else(|| Value::from(0));
             return Ok(Some(nest(&replicas.0, count)));
         }
-        let declared: Vec<&Declared> = claims
-            .iter()
-            .filter_map(|claim| claim.objects.get(&self.subject.object))
-            .flat_map(|declarations| declarations.latest.iter().chain(&declarations.baseline))
-            .map(AsRef::as_ref)
-            .collect();
-        let fields: Vec<_> = declared.iter().map(|declared| &declared.fields).collect();
         let mut deserializer = serde_json::Deserializer::from_str(text.get());
-        match Pruned::new(&fields).deserialize(&mut deserializer) {
+        match Pruned::new(&self.declared_by(claims)).deserialize(&mut deserializer) {
             Ok(value) => Ok(Some(value)),
             Err(_) => review::object(text).map(Some),
         }
+    }
+
+    fn declared_by<'r>(&self, claims: &'r [Arc<Release>]) -> Vec<&'r Fields> {
+        claims
+            .iter()
+            .filter_map(|claim| claim.objects.get(&self.subject.object))
+            .flat_map(|declarations| declarations.latest.iter().chain(&declarations.baseline))
+            .map(|declared| &declared.fields)
+            .collect()
     }
 }
 

@@ -17,6 +17,9 @@ use crate::support::{
 
 const WITHIN: Duration = Duration::from_secs(30);
 
+/// What the warning says, and the record that it is about in a namespace.
+type Forgery = (&'static str, fn(&str) -> Secret);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_malformed_review_is_answered_by_http_400_and_what_is_wrong() {
     let mut guard = Guard::launch(&[&format!("--store=dir:{}", folder("store").display())]);
@@ -57,7 +60,7 @@ async fn a_malformed_review_is_answered_by_http_400_and_what_is_wrong() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_cannot_be_believed_costs_one_warning_and_its_release_keeps_its_last_good_one() {
     let control_plane = &ControlPlane::start();
-    let cases: [(&str, fn(&str) -> Secret); 6] = [
+    let cases: [Forgery; 6] = [
         ("not base64", |namespace| holding(namespace, "shop", 2, "deployed", b"!!".to_vec())),
         ("does not decompress", |namespace| {
             holding(namespace, "shop", 2, "deployed", encoded(b"\x1f\x8b\x08.."))

@@ -22,6 +22,43 @@ fn prune(fields: &[&Fields], whole: &Value) -> Value {
     pruned
 }
 
+fn pair(fields: &[&Fields], old: &Value, new: &Value) -> (Value, Value) {
+    let text = |value: &Value| serde_json::value::to_raw_value(value).unwrap();
+    Pruned::new(fields).pair(&text(old), &text(new)).unwrap()
+}
+
+/// `new` with half of what is in `old`, as an edit leaves most of an object.
+fn edited(old: &Value, new: Value, depth: usize) -> Value {
+    match (old, new) {
+        (Value::Object(old), Value::Object(mut new)) => {
+            for (place, (name, value)) in old.iter().enumerate() {
+                if (place + depth).is_multiple_of(2) {
+                    new.insert(name.clone(), value.clone());
+                } else if let Some(own) = new.remove(name) {
+                    new.insert(name.clone(), edited(value, own, depth + 1));
+                }
+            }
+            Value::Object(new)
+        }
+        (_, new) => new,
+    }
+}
+
+#[test]
+fn of_an_update_only_what_differs_is_read() {
+    let declared = json!({"spec": {"replicas": 1, "template": {"spec": {"containers": [{"name": "app"}]}}}});
+    let fields = declare(&declared, deployments().as_ref());
+    let old = json!({
+        "metadata": {"name": "a", "uid": "1", "managedFields": [{}]},
+        "spec": {"replicas": 1, "paused": false, "template": {"spec": {"containers": [{"name": "app"}]}}},
+        "status": {"replicas": 1},
+    });
+    let mut new = old.clone();
+    new["spec"]["replicas"] = json!(2);
+    let kept = |replicas: u8| json!({"metadata": {"name": "a", "uid": "1"}, "spec": {"replicas": replicas, "paused": false}});
+    assert_eq!(pair(&[&fields], &old, &new), (kept(1), kept(2)));
+}
+
 #[test]
 fn only_declared_paths_and_what_verdicts_need_are_read() {
     let declared = json!({
@@ -83,6 +120,12 @@ proptest! {
             prop_assert_eq!(fields.changed(&old, &new), fields.changed(&old_pruned, &new_pruned));
             prop_assert_eq!(fields.drift(&new), fields.drift(&new_pruned));
         }
+        for new in [edited(&old, new.clone(), 0), edited(&old, new.clone(), 1), old.clone(), new] {
+            let (before, after) = pair(&both, &old, &new);
+            for fields in both {
+                prop_assert_eq!(fields.changed(&old, &new), fields.changed(&before, &after));
+            }
+        }
     }
 
     #[test]
@@ -92,6 +135,10 @@ proptest! {
             let (old_pruned, new_pruned) = (prune(&[&fields], &old), prune(&[&fields], &new));
             prop_assert_eq!(fields.changed(&old, &new), fields.changed(&old_pruned, &new_pruned));
             prop_assert_eq!(fields.drift(&new), fields.drift(&new_pruned));
+            for new in [edited(&old, new.clone(), 0), edited(&old, new.clone(), 1), new.clone()] {
+                let (before, after) = pair(&[&fields], &old, &new);
+                prop_assert_eq!(fields.changed(&old, &new), fields.changed(&before, &after));
+            }
         }
     }
 }

@@ -122,11 +122,6 @@ impl ControlPlane {
         self.apiserver.resume();
     }
 
-    /// Ends the controllers, so that nothing but the test writes.
-    pub(crate) fn kill_controller_manager(&mut self) {
-        self.controller_manager.kill();
-    }
-
     /// Keeps what etcd holds now. The API server has no storage for a moment and is ready again afterwards.
     pub(crate) fn snapshot_etcd(&mut self) -> EtcdSnapshot {
         let snapshot = EtcdSnapshot(folder("etcd-snapshot").join("data"));

@@ -138,6 +138,7 @@ impl Guard {
     }
 
     /// Its resident memory in bytes.
+    #[allow(dead_code, reason = "the measures ask for it")]
     pub(crate) fn resident_memory(&self) -> u64 {
         self.memory("VmRSS:")
     }
@@ -167,15 +168,6 @@ impl Guard {
     pub(crate) async fn start_again(&mut self) {
         self.process.start();
         self.ready().await;
-    }
-
-    /// Freezes it: connections stay open and nothing answers.
-    pub(crate) fn pause(&self) {
-        self.process.pause();
-    }
-
-    pub(crate) fn resume(&self) {
-        self.process.resume();
     }
 
     #[expect(clippy::print_stderr, reason = "it belongs to the test's own output")]
