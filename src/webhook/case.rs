@@ -8,19 +8,19 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
 use jiff::Timestamp;
 use serde::de::DeserializeSeed;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::held::Held;
 use super::review::{self, Head, ObjectError, Request};
 use crate::config::RecordDriver;
 use crate::declaration::fields::Fields;
 use crate::declaration::path::{Path, Segment};
 use crate::declaration::prune::Pruned;
 use crate::helm::index::Index;
-use crate::helm::record::{self, RecordError};
+use crate::helm::record;
 use crate::helm::release::Release;
 use crate::metrics::Webhook;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
@@ -28,7 +28,7 @@ use crate::verdict::dependants::{self, Taken};
 use crate::verdict::edit::{Edit, Evidence, Owner, Reason, Rules, Verdict};
 use crate::verdict::judge::judge;
 use crate::verdict::message;
-use crate::verdict::records::{self, RecordEdit, Stored};
+use crate::verdict::records::{self, RecordEdit};
 
 /// What a review is about.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,13 +70,6 @@ pub struct Case<'a> {
     pub owner: Owner,
     /// The records that the objects hold, where the subject is one.
     held: Option<Held>,
-}
-
-/// The records that a review's objects hold, decoded once.
-#[derive(Default)]
-pub struct Held {
-    old: Option<Stored>,
-    new: Option<Stored>,
 }
 
 /// A verdict in words, and the releases whose records it rests on.
@@ -133,6 +126,26 @@ impl Subject {
             Aspect::Object | Aspect::Scale(_) => {
                 self.object.name.is_empty() || !index.claims(&self.object).is_empty()
             }
+        }
+    }
+
+    /// What is said of an edit that is too large or too deep to be judged.
+    pub fn beyond_judgement(&self) -> String {
+        format!(
+            "this edit of {} is too large or nested too deep to be judged. Send a smaller one.",
+            self.named()
+        )
+    }
+
+    /// What is said of an edit for which there was no room.
+    pub fn no_room(&self) -> String {
+        format!("too many large edits arrive at once to judge this one of {}. Try again.", self.named())
+    }
+
+    fn named(&self) -> String {
+        match self.aspect {
+            Aspect::Record => format!("{}, a record of Helm's,", self.object),
+            _ => format!("{}, which a Helm release declares,", self.object),
         }
     }
 
@@ -201,7 +214,7 @@ impl<'a> Case<'a> {
             Ok(objects) => objects,
             Err(_) => {
                 let verdict = Verdict::by_mode(rules.policy, Reason::TooDeep, None);
-                return Judgement::of(verdict, beyond_judgement(&self.subject.object), Vec::new(), claims);
+                return Judgement::of(verdict, self.subject.beyond_judgement(), Vec::new(), claims);
             }
         };
         let owner = match self.subject.aspect {
@@ -313,46 +326,10 @@ impl<'a> Case<'a> {
     }
 }
 
-impl Held {
-    /// Decodes the records in the review that `body` holds. Takes time and, for
-    /// as long, memory: up to [`record::DEFAULT_CAP`] for each.
-    pub fn read(body: &[u8]) -> Self {
-        match Request::parse(body) {
-            Ok(request) => Self::of(request.old_object, request.object),
-            Err(_) => Self::default(),
-        }
-    }
-
-    fn of(old: Option<&RawValue>, new: Option<&RawValue>) -> Self {
-        // What cannot be read holds no record.
-        let stored = |text: Option<&RawValue>| {
-            text.map(|text| review::object(text).map_or_else(|_| Stored::nothing(), |value| stored(&value)))
-        };
-        Self { old: stored(old), new: stored(new) }
-    }
-}
-
 impl Judgement {
     fn of(verdict: Verdict, message: String, rests_on: Vec<ReleaseId>, claims: Vec<Arc<Release>>) -> Self {
         Self { verdict, message, rests_on, claims, uid: String::new() }
     }
-}
-
-/// What is said of an edit that is too large or too deep to be judged.
-pub fn beyond_judgement(object: &ObjectId) -> String {
-    format!(
-        "this edit of {object}, which a Helm release declares, is too large or nested too deep to be judged. \
-         Send a smaller one."
-    )
-}
-
-/// What is said of an edit for which there was no room.
-pub fn no_room(object: &ObjectId) -> String {
-    format!(
-        "too many large edits arrive at once to judge this one of {object}, which a Helm release declares. Try \
-         again (HTTP {}).",
-        StatusCode::TOO_MANY_REQUESTS.as_u16()
-    )
 }
 
 fn is_record(object: &ObjectId, driver: RecordDriver) -> bool {
@@ -381,29 +358,4 @@ fn nest(path: &[Segment], value: Value) -> Value {
         Segment::Field(name) => Value::Object([(name.clone(), value)].into_iter().collect()),
         _ => value,
     })
-}
-
-/// The record that a Secret or ConfigMap holds.
-fn stored(object: &Value) -> Stored {
-    let label = |name: &str| object.pointer("/metadata/labels")?.get(name)?.as_str().map(str::to_owned);
-    let text = object.pointer("/data/release").and_then(Value::as_str).unwrap_or_default();
-    // A Secret's values carry Kubernetes' own base64, a ConfigMap's do not.
-    let payload = match object.get("kind").and_then(Value::as_str) {
-        Some("ConfigMap") => record::decode(text.as_bytes(), record::DEFAULT_CAP),
-        _ => record::decode_secret(text, record::DEFAULT_CAP),
-    };
-    Stored {
-        owner: label("owner"),
-        name: label("name"),
-        version: label("version"),
-        status: label("status"),
-        payload,
-    }
-}
-
-impl Stored {
-    fn nothing() -> Self {
-        let payload = Err(RecordError::Missing { field: "release" });
-        Self { owner: None, name: None, version: None, status: None, payload }
-    }
 }

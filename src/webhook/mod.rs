@@ -5,6 +5,7 @@
 //! `case` and `look`, `registration` keeps the webhook configuration.
 
 pub mod case;
+pub mod held;
 pub mod intake;
 pub mod look;
 pub mod registration;

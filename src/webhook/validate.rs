@@ -14,7 +14,8 @@ use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::case::{Aspect, Case, Held, Judgement, Subject, beyond_judgement, no_room};
+use super::case::{Aspect, Case, Judgement, Subject};
+use super::held::Held;
 use super::intake::{Intake, Received};
 use super::look::{Looker, Truth};
 use super::registration::VALIDATE;
@@ -99,11 +100,11 @@ impl Validator {
                 },
                 Received::TooLarge(_) => {
                     let verdict = Verdict::by_mode(self.setup.policy, Reason::TooLarge, None);
-                    (put(&verdict, beyond_judgement(&subject.object)).respond(&head.uid), verdict)
+                    (put(&verdict, subject.beyond_judgement()).respond(&head.uid), verdict)
                 }
                 Received::Busy(_) => {
                     let verdict = Verdict::by_mode(self.setup.policy, Reason::Busy, None);
-                    (put(&verdict, no_room(&subject.object)).respond(&head.uid), verdict)
+                    (put(&verdict, subject.no_room()).respond(&head.uid), verdict)
                 }
             },
         };
@@ -146,7 +147,7 @@ impl Validator {
                 // What takes that long is content, and must not buy an error.
                 Err(_) => {
                     let verdict = Verdict::by_mode(self.setup.policy, Reason::TooLarge, None);
-                    let message = beyond_judgement(&case.subject.object);
+                    let message = case.subject.beyond_judgement();
                     return Ok((put(&verdict, message).respond(&request.head.uid), verdict));
                 }
             }

@@ -1,0 +1,64 @@
+//! The records that a review's objects hold.
+//!
+//! Entry point: [`Held::read`]. Invariant: decoding is bounded in memory and
+//! happens once for a review, however often it is judged. No payload is shown.
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::review::{self, Request};
+use crate::helm::record::{self, RecordError};
+use crate::verdict::records::Stored;
+
+/// The records that a review's objects hold, decoded once.
+#[derive(Default)]
+pub struct Held {
+    /// The record before.
+    pub(super) old: Option<Stored>,
+    /// The record after.
+    pub(super) new: Option<Stored>,
+}
+
+impl Held {
+    /// Decodes the records in the review that `body` holds. Takes time and, for
+    /// as long, memory: up to [`record::DEFAULT_CAP`] for each.
+    pub fn read(body: &[u8]) -> Self {
+        match Request::parse(body) {
+            Ok(request) => Self::of(request.old_object, request.object),
+            Err(_) => Self::default(),
+        }
+    }
+
+    pub(super) fn of(old: Option<&RawValue>, new: Option<&RawValue>) -> Self {
+        // What cannot be read holds no record.
+        let stored = |text: Option<&RawValue>| {
+            text.map(|text| review::object(text).map_or_else(|_| Stored::nothing(), |value| stored(&value)))
+        };
+        Self { old: stored(old), new: stored(new) }
+    }
+}
+
+/// The record that a Secret or ConfigMap holds.
+fn stored(object: &Value) -> Stored {
+    let label = |name: &str| object.pointer("/metadata/labels")?.get(name)?.as_str().map(str::to_owned);
+    let text = object.pointer("/data/release").and_then(Value::as_str).unwrap_or_default();
+    // A Secret's values carry Kubernetes' own base64, a ConfigMap's do not.
+    let payload = match object.get("kind").and_then(Value::as_str) {
+        Some("ConfigMap") => record::decode(text.as_bytes(), record::DEFAULT_CAP),
+        _ => record::decode_secret(text, record::DEFAULT_CAP),
+    };
+    Stored {
+        owner: label("owner"),
+        name: label("name"),
+        version: label("version"),
+        status: label("status"),
+        payload,
+    }
+}
+
+impl Stored {
+    fn nothing() -> Self {
+        let payload = Err(RecordError::Missing { field: "release" });
+        Self { owner: None, name: None, version: None, status: None, payload }
+    }
+}
