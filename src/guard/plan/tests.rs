@@ -1,1 +1,203 @@
+use std::time::Duration;
 
+use super::*;
+use crate::helm::release::Invalid;
+use crate::helm::release::tests::{Given, assembled};
+use crate::model::{EditsMode, ReleaseId};
+
+/// When the record of these tests was made.
+const MADE: &str = "2026-05-01T12:00:00Z";
+
+/// What [`plan`] is asked. As it stands, everything speaks for re-creation.
+struct Case {
+    release: Release,
+    object: ObjectId,
+    seen: Option<Seen>,
+    first_digest: Option<[u8; 32]>,
+    drift: DriftMode,
+    now: Timestamp,
+}
+
+/// The release `shop/web` that declares `object` alone.
+fn declaring(api_version: &str, kind: &str, metadata: &str) -> Case {
+    let manifest = format!("apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: web{metadata}}}\n");
+    let release = assembled(Given { manifest: &manifest, created: MADE, ..Given::default() }, None);
+    let object = release.objects.keys().next().unwrap().clone();
+    Case {
+        object,
+        seen: Some(Seen { release: release.id.clone(), managers: [].into() }),
+        first_digest: Some(release.state.digest),
+        drift: DriftMode::Repair,
+        now: MADE.parse().unwrap(),
+        release,
+    }
+}
+
+/// The same for a Deployment, after this change.
+fn deployment(change: impl FnOnce(&mut Case)) -> Case {
+    let mut case = declaring("apps/v1", "Deployment", "");
+    change(&mut case);
+    case
+}
+
+/// A release whose record came into sight with this status, so many seconds
+/// ago by the server's clock.
+fn appeared(status: Status, seconds: i64) -> Case {
+    deployment(|case| {
+        case.release.state.appearance = Appearance::Seen(status);
+        case.now += SignedDuration::from_secs(seconds);
+    })
+}
+
+#[track_caller]
+fn check(case: Case, wanted: Plan) {
+    let Case { release, object, seen, first_digest, drift, now } = case;
+    let policy = Policy { edits: EditsMode::Deny, drift, operation_timeout: Duration::from_secs(3600) };
+    assert_eq!(plan(&release, &object, seen.as_ref(), first_digest, policy, now), wanted, "{object}");
+}
+
+#[test]
+fn an_object_comes_back_only_if_every_rule_agrees() {
+    let unbelieved = || Some(Invalid { secret: "s".to_owned(), reason: "r".to_owned() });
+    let seen_with = |namespace: &str, name: &str| {
+        let release = ReleaseId { namespace: namespace.to_owned(), name: name.to_owned() };
+        Some(Seen { release, managers: [].into() })
+    };
+    let never_seen = Plan::Report("the guard never saw it alive with its release's annotations");
+    let changed = Plan::Report("the manifest of its release's revision has changed");
+
+    check(deployment(|_| {}), Plan::Recreate);
+    check(deployment(|case| case.object.name = "other".to_owned()), Plan::Wait);
+    check(
+        deployment(|case| case.release.invalid = unbelieved()),
+        Plan::Report("its release's latest record cannot be believed"),
+    );
+    check(
+        deployment(|case| case.drift = DriftMode::Report),
+        Plan::Report("drift is only reported (--drift Report)"),
+    );
+    check(deployment(|case| case.seen = None), never_seen.clone());
+    check(deployment(|case| case.seen = seen_with("shop", "api")), never_seen.clone());
+    check(deployment(|case| case.seen = seen_with("bank", "web")), never_seen);
+    check(deployment(|case| case.first_digest = None), changed.clone());
+    check(deployment(|case| case.first_digest = Some([0; 32])), changed);
+}
+
+#[test]
+fn nothing_comes_back_while_its_release_is_not_deployed() {
+    for status in [
+        Status::Unknown,
+        Status::Uninstalled,
+        Status::Superseded,
+        Status::Failed,
+        Status::Uninstalling,
+        Status::PendingInstall,
+        Status::PendingUpgrade,
+        Status::PendingRollback,
+    ] {
+        check(deployment(|case| case.release.state.status = status), Plan::Wait);
+        // A state that passes by itself is worth no report.
+        let reporting = deployment(|case| {
+            case.release.state.status = status;
+            case.drift = DriftMode::Report;
+        });
+        check(reporting, Plan::Wait);
+    }
+}
+
+#[test]
+fn what_its_manifest_opts_out_is_not_missed() {
+    for annotation in ["kubemoor.dev/guard", "helm.toolkit.fluxcd.io/driftDetection"] {
+        let opted =
+            |value| declaring("apps/v1", "Deployment", &format!(", annotations: {{{annotation}: {value}}}"));
+        check(opted("disabled"), Plan::Wait);
+        check(Case { drift: DriftMode::Report, ..opted("disabled") }, Plan::Wait);
+        check(opted("enabled"), Plan::Recreate);
+    }
+}
+
+#[test]
+fn a_kind_whose_new_object_would_not_be_the_old_one_is_only_reported() {
+    let never = || Plan::Report("objects of its kind are never re-created");
+    check(declaring("batch/v1", "Job", ""), never());
+    check(declaring("v1", "PersistentVolumeClaim", ""), never());
+    check(declaring("v1", "PersistentVolume", ""), never());
+    check(declaring("v1", "Pod", ""), never());
+    check(declaring("v1", "Namespace", ""), never());
+    check(declaring("apiextensions.k8s.io/v1", "CustomResourceDefinition", ""), never());
+
+    check(declaring("batch/v1", "CronJob", ""), Plan::Recreate);
+    check(declaring("v1", "Secret", ""), Plan::Recreate);
+    check(declaring("v1", "Service", ""), Plan::Recreate);
+    check(declaring("apps/v1", "StatefulSet", ""), Plan::Recreate);
+    // The same word in another group is another kind.
+    check(declaring("batch.example.com/v1", "Job", ""), Plan::Recreate);
+}
+
+#[test]
+fn what_grants_rights_or_intercepts_requests_is_only_reported() {
+    let privileged = || Plan::Report("objects that grant rights or intercept requests are not re-created");
+    for kind in ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"] {
+        check(declaring("rbac.authorization.k8s.io/v1", kind, ""), privileged());
+    }
+    for kind in ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"] {
+        check(declaring("admissionregistration.k8s.io/v1", kind, ""), privileged());
+    }
+    check(declaring("v1", "ServiceAccount", ""), Plan::Recreate);
+}
+
+#[test]
+fn what_lies_outside_of_its_releases_namespace_is_only_reported() {
+    let foreign = || Plan::Report("it lies outside of its release's namespace");
+    check(declaring("v1", "ConfigMap", ", namespace: shop"), Plan::Recreate);
+    check(declaring("v1", "ConfigMap", ", namespace: bank"), foreign());
+    check(declaring("storage.k8s.io/v1", "StorageClass", ""), foreign());
+    check(declaring("scheduling.k8s.io/v1", "PriorityClass", ""), foreign());
+}
+
+#[test]
+fn a_record_that_appears_as_deployed_is_left_alone_for_ten_minutes() {
+    let hold = |seconds| Plan::Hold(SignedDuration::from_secs(seconds));
+    check(appeared(Status::Deployed, 0), hold(600));
+    check(appeared(Status::Deployed, 1), hold(599));
+    check(appeared(Status::Deployed, 599), hold(1));
+    check(appeared(Status::Deployed, 600), Plan::Recreate);
+    check(appeared(Status::Deployed, 86_400), Plan::Recreate);
+    // An operation that was watched from its start leaves nothing to wait for.
+    check(appeared(Status::PendingInstall, 0), Plan::Recreate);
+    check(appeared(Status::PendingUpgrade, 0), Plan::Recreate);
+    check(appeared(Status::Failed, 0), Plan::Recreate);
+}
+
+#[test]
+fn a_hold_hides_no_reason_against_re_creation() {
+    let unseen = Case { seen: None, ..appeared(Status::Deployed, 0) };
+    check(unseen, Plan::Report("the guard never saw it alive with its release's annotations"));
+    let forged = Case { first_digest: Some([0; 32]), ..appeared(Status::Deployed, 0) };
+    check(forged, Plan::Report("the manifest of its release's revision has changed"));
+    let reported = Case { drift: DriftMode::Report, ..appeared(Status::Deployed, 0) };
+    check(reported, Plan::Report("drift is only reported (--drift Report)"));
+}
+
+/// Why an object is never re-created, whatever else holds; none if it may be.
+#[track_caller]
+fn check_never(case: Case, wanted: Option<&str>) {
+    assert_eq!(never(&case.release, &case.object), wanted, "{}", case.object);
+}
+
+#[test]
+fn what_never_comes_back_is_known_from_release_and_object_alone() {
+    check_never(declaring("apps/v1", "Deployment", ""), None);
+    check_never(declaring("v1", "Pod", ""), Some("objects of its kind are never re-created"));
+    check_never(
+        declaring("rbac.authorization.k8s.io/v1", "Role", ""),
+        Some("objects that grant rights or intercept requests are not re-created"),
+    );
+    check_never(
+        declaring("v1", "ConfigMap", ", namespace: bank"),
+        Some("it lies outside of its release's namespace"),
+    );
+    // Neither its record's state nor its being declared is asked.
+    check_never(deployment(|case| case.release.state.status = Status::Failed), None);
+    check_never(deployment(|case| case.object.name = "other".to_owned()), None);
+}

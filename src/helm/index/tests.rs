@@ -1,1 +1,235 @@
+use super::*;
+use crate::declaration::catalog::{Catalog, KindFacts};
+use crate::declaration::path::Segment;
+use crate::helm::record::Status;
+use crate::helm::release::assemble;
+use crate::helm::release::tests::{Given, assembled};
 
+const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: shared, name: config}\n";
+const OTHER: &str = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: shared, name: other}\n";
+const WEB: &str = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n";
+const WIDGET: &str = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: web}\n";
+
+fn release(name: &str, revision: u64, manifest: &str) -> Release {
+    assembled(Given { name, revision, manifest, ..Given::default() }, None)
+}
+
+fn id(name: &str) -> ReleaseId {
+    ReleaseId { namespace: "shop".to_owned(), name: name.to_owned() }
+}
+
+fn config(name: &str) -> ObjectId {
+    ObjectId {
+        group: String::new(),
+        kind: "ConfigMap".to_owned(),
+        namespace: Some("shared".to_owned()),
+        name: name.to_owned(),
+    }
+}
+
+/// An index into which these releases were put, one after the other.
+fn index(releases: impl IntoIterator<Item = Release>) -> Index {
+    let mut index = Index::default();
+    for release in releases {
+        index.set(release);
+    }
+    index
+}
+
+/// The claims on a ConfigMap of the namespace `shared`, as `name revision`,
+/// the first in front.
+#[track_caller]
+fn check_claims(index: &Index, name: &str, wanted: &[&str]) {
+    let found: Vec<String> = index
+        .claims(&config(name))
+        .iter()
+        .map(|claim| format!("{} {}", claim.id.name, claim.state.revision))
+        .collect();
+    assert_eq!(found, wanted, "{name}");
+}
+
+/// The resources, as `group/version plural kind`, with `+scale` where there is
+/// one.
+#[track_caller]
+fn check_resources(index: &Index, wanted: &[&str]) {
+    let found: Vec<String> = index
+        .resources()
+        .into_iter()
+        .map(|it| {
+            let scale = if it.scale { " +scale" } else { "" };
+            format!("{}/{} {} {}{scale}", it.group, it.version, it.plural, it.kind)
+        })
+        .collect();
+    assert_eq!(found, wanted);
+}
+
+/// The kind of a resource, and where its scale is.
+#[track_caller]
+fn check_kind(index: &Index, (group, plural): (&str, &str), wanted: Option<(&str, Option<&Path>)>) {
+    assert_eq!(index.kind_of_resource(group, plural), wanted, "{plural} of {group:?}");
+}
+
+fn path(names: [&str; 2]) -> Path {
+    Path(names.map(|name| Segment::Field(name.to_owned())).to_vec())
+}
+
+/// A release that was assembled when `widgets` were known to have this scale.
+fn of_widgets(name: &str, scale: Option<Path>) -> Release {
+    let mut catalog = Catalog::with_core();
+    catalog.insert(KindFacts {
+        group: "example.com".to_owned(),
+        kind: "Widget".to_owned(),
+        plural: "widgets".to_owned(),
+        namespaced: true,
+        versions: vec!["v1".to_owned()],
+        scale_replicas_path: scale,
+    });
+    let given = Given { name, manifest: WIDGET, ..Given::default() };
+    assemble(&given.id(), (&given.head(), &given.payload()), None, None, &catalog).release
+}
+
+#[test]
+fn the_claim_seen_first_stays_first() {
+    let mut index = index([release("a", 1, CONFIG), release("b", 1, CONFIG), release("c", 1, CONFIG)]);
+    check_claims(&index, "config", &["a 1", "b 1", "c 1"]);
+    index.set(release("a", 2, CONFIG));
+    index.set(release("b", 2, CONFIG));
+    check_claims(&index, "config", &["a 2", "b 2", "c 1"]);
+    assert_eq!(index.objects(), 1);
+    assert_eq!(index.releases().count(), 3);
+}
+
+#[test]
+fn a_release_takes_the_place_of_its_earlier_self() {
+    let mut index = index([release("a", 1, CONFIG)]);
+    index.set(release("a", 2, CONFIG));
+    check_claims(&index, "config", &["a 2"]);
+    assert_eq!(index.release(&id("a")).unwrap().state.revision, 2);
+    assert_eq!((index.releases().count(), index.objects()), (1, 1));
+    assert!(Arc::ptr_eq(&index.claims(&config("config"))[0], index.release(&id("a")).unwrap()));
+}
+
+#[test]
+fn releases_of_one_name_in_two_namespaces_are_two() {
+    let elsewhere = assembled(
+        Given { name: "a", namespace: "bank", revision: 7, manifest: CONFIG, ..Given::default() },
+        None,
+    );
+    let mut index = index([release("a", 1, CONFIG), elsewhere]);
+    check_claims(&index, "config", &["a 1", "a 7"]);
+    index.remove(&id("a"));
+    check_claims(&index, "config", &["a 7"]);
+}
+
+#[test]
+fn what_a_release_no_longer_declares_it_no_longer_claims() {
+    let both = format!("{CONFIG}{OTHER}");
+    let mut index = index([release("a", 1, &both), release("b", 1, CONFIG)]);
+    assert_eq!(index.objects(), 2);
+    index.set(release("a", 2, OTHER));
+    check_claims(&index, "config", &["b 1"]);
+    check_claims(&index, "other", &["a 2"]);
+    index.set(release("a", 3, ""));
+    check_claims(&index, "other", &[]);
+    assert_eq!((index.releases().count(), index.objects()), (2, 1));
+    // Who gave a claim up stands behind those who did not.
+    index.set(release("a", 4, CONFIG));
+    check_claims(&index, "config", &["b 1", "a 4"]);
+}
+
+#[test]
+fn what_only_the_baseline_declares_is_claimed_as_well() {
+    let base = Given { name: "a", manifest: CONFIG, ..Given::default() };
+    let next =
+        Given { name: "a", revision: 2, status: Status::PendingUpgrade, manifest: OTHER, ..Given::default() };
+    let mut index = index([assembled(next, Some(base))]);
+    check_claims(&index, "config", &["a 2"]);
+    check_claims(&index, "other", &["a 2"]);
+    // The upgrade ends.
+    index.set(release("a", 2, OTHER));
+    check_claims(&index, "config", &[]);
+    check_claims(&index, "other", &["a 2"]);
+}
+
+#[test]
+fn a_release_that_is_taken_out_claims_nothing() {
+    let mut index = index([release("a", 1, CONFIG), release("b", 1, &format!("{CONFIG}{OTHER}"))]);
+    index.remove(&id("unknown"));
+    check_claims(&index, "config", &["a 1", "b 1"]);
+    index.remove(&id("a"));
+    assert!(index.release(&id("a")).is_none());
+    check_claims(&index, "config", &["b 1"]);
+    index.remove(&id("b"));
+    check_claims(&index, "config", &[]);
+    assert_eq!((index.releases().count(), index.objects()), (0, 0));
+    check_resources(&index, &[]);
+    index.remove(&id("b"));
+    index.set(release("a", 1, CONFIG));
+    check_claims(&index, "config", &["a 1"]);
+}
+
+#[test]
+fn resources_are_those_that_some_release_declares_now() {
+    let beta = WEB.replace("apps/v1", "apps/v1beta1");
+    let mut index = index([release("a", 1, &format!("{CONFIG}{WEB}")), release("b", 1, WEB)]);
+    check_resources(&index, &["/v1 configmaps ConfigMap", "apps/v1 deployments Deployment +scale"]);
+    index.set(release("b", 2, &beta));
+    check_resources(
+        &index,
+        &[
+            "/v1 configmaps ConfigMap",
+            "apps/v1 deployments Deployment +scale",
+            "apps/v1beta1 deployments Deployment +scale",
+        ],
+    );
+    index.remove(&id("a"));
+    check_resources(&index, &["apps/v1beta1 deployments Deployment +scale"]);
+}
+
+#[test]
+fn resources_are_those_of_both_records() {
+    let base = Given { manifest: WEB, ..Given::default() };
+    let next = Given { revision: 2, status: Status::PendingUpgrade, manifest: CONFIG, ..Given::default() };
+    let index = index([assembled(next, Some(base))]);
+    check_resources(&index, &["/v1 configmaps ConfigMap", "apps/v1 deployments Deployment +scale"]);
+}
+
+#[test]
+fn a_kind_that_nobody_serves_is_no_resource_until_it_is_known() {
+    let mut index = index([release("a", 1, WIDGET)]);
+    assert_eq!(index.objects(), 1);
+    check_resources(&index, &[]);
+    check_kind(&index, ("example.com", "widgets"), None);
+    index.set(of_widgets("a", None));
+    check_resources(&index, &["example.com/v1 widgets Widget"]);
+    check_kind(&index, ("example.com", "widgets"), Some(("Widget", None)));
+}
+
+#[test]
+fn a_declared_resource_tells_its_kind_and_where_its_scale_is() {
+    let index = index([release("a", 1, &format!("{CONFIG}{WEB}"))]);
+    let replicas = path(["spec", "replicas"]);
+    check_kind(&index, ("apps", "deployments"), Some(("Deployment", Some(&replicas))));
+    check_kind(&index, ("", "configmaps"), Some(("ConfigMap", None)));
+    check_kind(&index, ("", "deployments"), None);
+    check_kind(&index, ("apps", "configmaps"), None);
+    check_kind(&index, ("apps", "Deployment"), None);
+    check_kind(&index, ("apps", "statefulsets"), None);
+}
+
+#[test]
+fn a_release_that_knows_less_of_a_kind_does_not_erase_its_scale() {
+    let (size, count) = (path(["spec", "size"]), path(["spec", "count"]));
+    let widgets = ("example.com", "widgets");
+    let mut index = index([of_widgets("a", None)]);
+    check_kind(&index, widgets, Some(("Widget", None)));
+    index.set(of_widgets("b", Some(size.clone())));
+    check_kind(&index, widgets, Some(("Widget", Some(&size))));
+    // Neither one that has no scale nor one that has no plural.
+    index.set(of_widgets("c", None));
+    index.set(release("d", 1, WIDGET));
+    check_kind(&index, widgets, Some(("Widget", Some(&size))));
+    // Who moves it is believed.
+    index.set(of_widgets("a", Some(count.clone())));
+    check_kind(&index, widgets, Some(("Widget", Some(&count))));
+}
