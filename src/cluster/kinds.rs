@@ -9,6 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -47,6 +48,8 @@ pub struct Kinds {
     owed: parking_lot::Mutex<HashSet<Gvk>>,
     learned: Announcer<Gvk>,
     owing: Notify,
+    /// Whether the last attempt to learn failed, which was said then.
+    complained: AtomicBool,
 }
 
 /// A catalog and how far it is to be trusted.
@@ -89,6 +92,7 @@ impl Kinds {
             owed: parking_lot::Mutex::default(),
             learned: Announcer::default(),
             owing: Notify::new(),
+            complained: AtomicBool::new(false),
         }))
     }
 
@@ -157,8 +161,15 @@ impl Kinds {
             return;
         }
         let mut draft = Draft::of(&snapshot);
-        if let Err(error) = self.learn_into(&mut draft, &mut reading, wanted).await {
-            tracing::warn!(%error, "the types of some kinds cannot be read; built-in ones serve meanwhile");
+        match self.learn_into(&mut draft, &mut reading, wanted).await {
+            Ok(()) => self.complained.store(false, Ordering::Relaxed),
+            // Tried again soon, and said once.
+            Err(error) if self.complained.swap(true, Ordering::Relaxed) => {
+                tracing::debug!(%error, "the types of some kinds still cannot be read");
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the types of some kinds cannot be read; built-in ones serve meanwhile");
+            }
         }
         self.publish(draft);
     }
