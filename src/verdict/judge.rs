@@ -237,4 +237,4 @@ fn grounds(release: &Release, fields: Vec<Finding>) -> Grounds {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
