@@ -27,4 +27,4 @@ pub mod quantity;
 pub mod schema;
 
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;

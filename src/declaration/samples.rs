@@ -1,10 +1,13 @@
-//! Objects for property tests.
+//! Objects for property tests, and what is done to them.
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+
+/// A value nested `levels` deep, built and dropped without recursion.
+pub(crate) struct Deep(pub(crate) Value);
 
 /// Any JSON, a few levels deep.
-pub(super) fn any_value() -> impl Strategy<Value = Value> {
+pub(crate) fn any_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
@@ -40,7 +43,7 @@ fn text() -> impl Strategy<Value = String> {
     prop_oneof![Just(""), Just("a"), Just("b"), Just("c/d"), Just("[e]"), Just("80")].prop_map(str::to_owned)
 }
 
-pub(super) fn texts() -> impl Strategy<Value = Value> {
+pub(crate) fn texts() -> impl Strategy<Value = Value> {
     proptest::collection::btree_map(text(), text(), 0..4).prop_map(|map| json!(map))
 }
 
@@ -81,7 +84,7 @@ fn container() -> impl Strategy<Value = Value> {
 }
 
 /// Deployments that look like real ones, with doubled keys now and then.
-pub(super) fn deployment() -> impl Strategy<Value = Value> {
+pub(crate) fn deployment() -> impl Strategy<Value = Value> {
     let containers = proptest::collection::vec(container(), 0..3).prop_map(Value::from);
     (containers, texts(), texts(), 0..3_u8, proptest::collection::btree_set(text(), 0..3)).prop_map(
         |(containers, labels, selector, replicas, finalizers)| {
@@ -96,4 +99,64 @@ pub(super) fn deployment() -> impl Strategy<Value = Value> {
             })
         },
     )
+}
+
+/// The same object, its lists that know no order turned round.
+pub(crate) fn reordered(value: &Value, name: &str) -> Value {
+    match value {
+        Value::Array(items) => {
+            let items = items.iter().map(|item| reordered(item, ""));
+            match name {
+                "containers" | "ports" | "finalizers" => items.rev().collect(),
+                _ => items.collect(),
+            }
+        }
+        Value::Object(map) => {
+            map.iter().map(|(name, value)| (name.clone(), reordered(value, name))).collect()
+        }
+        scalar => scalar.clone(),
+    }
+}
+
+/// Whether some list of the object holds one key twice.
+pub(crate) fn has_doubled_keys(value: &Value) -> bool {
+    let key = |item: &Value| match item.get("containerPort") {
+        Some(port) => format!("{port}/{}", item.get("protocol").and_then(Value::as_str).unwrap_or("TCP")),
+        None => item.get("name").map(Value::to_string).unwrap_or_default(),
+    };
+    match value {
+        Value::Array(items) => {
+            let keys: std::collections::HashSet<String> = items.iter().map(key).collect();
+            let keyed = items.iter().any(Value::is_object);
+            (keyed && keys.len() < items.len()) || items.iter().any(has_doubled_keys)
+        }
+        Value::Object(map) => map.values().any(has_doubled_keys),
+        _ => false,
+    }
+}
+
+impl Deep {
+    pub(crate) fn new(levels: usize, innermost: Value) -> Self {
+        Self((0..levels).fold(innermost, |value, level| match level % 2 {
+            0 => Value::Array(vec![value]),
+            _ => {
+                let mut map = Map::new();
+                map.insert("a".to_owned(), value);
+                Value::Object(map)
+            }
+        }))
+    }
+}
+
+impl Drop for Deep {
+    fn drop(&mut self) {
+        let mut rest = vec![self.0.take()];
+        while let Some(value) = rest.pop() {
+            match value {
+                Value::Array(items) => rest.extend(items),
+                Value::Object(map) => rest.extend(map.into_iter().map(|(_, value)| value)),
+                _ => {}
+            }
+        }
+    }
 }

@@ -188,8 +188,8 @@ fn weigh(
             }
             findings.push(Finding {
                 declared: None,
-                old: shown(edit, &change.path, change.old.as_ref()),
-                new: shown(edit, &change.path, change.new.as_ref()),
+                old: shown(edit, &change.path, change.old),
+                new: shown(edit, &change.path, change.new),
                 path: change.path,
                 doubt: false,
             });
@@ -237,4 +237,4 @@ fn grounds(release: &Release, fields: Vec<Finding>) -> Grounds {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

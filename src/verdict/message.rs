@@ -84,3 +84,6 @@ fn field(finding: &Finding) -> String {
     // A map's keys are the editor's own words.
     text.replace(char::is_control, " ")
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,191 @@
+use super::*;
+use crate::helm::record::ApplyMethod;
+use crate::helm::release::tests::{Given, assembled};
+use crate::model::EditsMode;
+use crate::verdict::judge::tests::policy;
 
+fn secret(name: &str) -> ObjectId {
+    ObjectId {
+        group: String::new(),
+        kind: "Secret".to_owned(),
+        namespace: Some("shop".to_owned()),
+        name: name.to_owned(),
+    }
+}
+
+/// The record of revision 1 of `shop/web`, with this manifest.
+fn stored(manifest: &str) -> Stored {
+    let text = |text: &str| Some(text.to_owned());
+    Stored {
+        owner: text("helm"),
+        name: text("web"),
+        version: text("1"),
+        status: text("deployed"),
+        payload: Ok(Record {
+            name: "web".to_owned(),
+            namespace: "shop".to_owned(),
+            revision: 1,
+            status: Status::Deployed,
+            manifest: manifest.to_owned(),
+            apply_method: ApplyMethod::ServerSide,
+            last_deployed: None,
+            deleted: None,
+        }),
+    }
+}
+
+fn changed(change: impl FnOnce(&mut Record)) -> Stored {
+    let mut stored = stored("a: 1");
+    change(stored.payload.as_mut().unwrap());
+    stored
+}
+
+fn undecodable() -> Stored {
+    Stored { payload: Err(RecordError::Missing { field: "manifest" }), ..stored("") }
+}
+
+struct Case<'a> {
+    operation: Operation,
+    user: &'a str,
+    object: &'a str,
+    old: Option<Stored>,
+    new: Option<Stored>,
+    being_deleted: bool,
+    release: Option<Release>,
+    mode: EditsMode,
+}
+
+impl Default for Case<'_> {
+    fn default() -> Self {
+        Self {
+            operation: Operation::Update,
+            user: "alice",
+            object: "sh.helm.release.v1.web.v1",
+            old: Some(stored("a: 1")),
+            new: Some(stored("a: 1")),
+            being_deleted: false,
+            release: Some(assembled(Given::default(), None)),
+            mode: EditsMode::Deny,
+        }
+    }
+}
+
+/// What becomes of the case, as `Outcome reason` and what would be falsified.
+#[track_caller]
+fn check(case: Case<'_>, wanted: &str, falsified: Option<Falsified>) {
+    let actor = Actor { user: case.user.to_owned(), groups: Vec::new() };
+    let edit = RecordEdit {
+        operation: case.operation,
+        actor: &actor,
+        object: &secret(case.object),
+        old: case.old.as_ref(),
+        new: case.new.as_ref(),
+        being_deleted: case.being_deleted,
+    };
+    let rules = Rules { policy: policy(case.mode), own_account: None };
+    let (verdict, found) = judge(&edit, case.release.as_ref(), &rules);
+    let told = format!("{} {}", verdict.outcome.as_str(), verdict.reason.as_str());
+    assert_eq!((told.as_str(), found), (wanted, falsified));
+    assert_eq!(verdict.grounds.is_some(), falsified.is_some());
+}
+
+#[track_caller]
+fn check_passes(case: Case<'_>) {
+    check(case, "Allow record-intact", None);
+}
+
+#[track_caller]
+fn check_update(new: Stored, falsified: Falsified) {
+    check(Case { new: Some(new), ..Case::default() }, "Deny record", Some(falsified));
+}
+
+#[test]
+fn an_object_of_another_name_is_no_record() {
+    for object in ["web", "sh.helm.release.v1.web", "sh.helm.release.v1.web.v0", "sh.helm.release.v1.web.v01"]
+    {
+        check(Case { object, new: Some(stored("b: 2")), ..Case::default() }, "Allow not-declared", None);
+    }
+}
+
+#[test]
+fn the_manifest_of_an_existing_record_stays() {
+    check_update(stored("a: 2"), Falsified::Manifest);
+    check_passes(Case::default());
+    check_passes(Case { old: Some(undecodable()), ..Case::default() });
+}
+
+#[test]
+fn name_labels_and_payload_stay_in_agreement() {
+    let label = |word: &str| Some(word.to_owned());
+    check_update(undecodable(), Falsified::Disagreement);
+    check_update(Stored { owner: None, ..stored("a: 1") }, Falsified::Disagreement);
+    check_update(Stored { name: label("api"), ..stored("a: 1") }, Falsified::Disagreement);
+    check_update(Stored { version: label("2"), ..stored("a: 1") }, Falsified::Disagreement);
+    check_update(Stored { status: label("failed"), ..stored("a: 1") }, Falsified::Disagreement);
+    check_update(changed(|record| record.name = "api".to_owned()), Falsified::Disagreement);
+    check_update(changed(|record| record.revision = 2), Falsified::Disagreement);
+    check_update(changed(|record| record.status = Status::Failed), Falsified::Disagreement);
+    let broken = || Some(Stored { owner: None, ..stored("a: 1") });
+    check_passes(Case { old: broken(), new: broken(), ..Case::default() });
+    check_passes(Case { old: broken(), ..Case::default() });
+}
+
+#[test]
+fn helm_marks_its_own_records() {
+    for status in ["superseded", "failed", "uninstalling", "pending-rollback"] {
+        let status_of = |record: &mut Record| record.status = status.parse().unwrap();
+        let new = Stored { status: Some(status.to_owned()), ..changed(status_of) };
+        check_passes(Case { new: Some(new), ..Case::default() });
+    }
+}
+
+#[test]
+fn a_record_that_comes_into_being_agrees_with_itself() {
+    let create = |new| Case { operation: Operation::Create, old: None, new: Some(new), ..Case::default() };
+    check_passes(create(stored("a: 1")));
+    check(create(undecodable()), "Deny record", Some(Falsified::Disagreement));
+    let other = "sh.helm.release.v1.web.v2";
+    check(Case { object: other, ..create(stored("")) }, "Deny record", Some(Falsified::Disagreement));
+}
+
+#[test]
+fn the_last_deployed_record_stays_while_the_release_is_installed() {
+    let delete = |revision: u64, release: Option<Release>| Case {
+        operation: Operation::Delete,
+        object: if revision == 1 { "sh.helm.release.v1.web.v1" } else { "sh.helm.release.v1.web.v2" },
+        new: None,
+        release,
+        ..Case::default()
+    };
+    let one = |status| Some(assembled(Given { status, ..Given::default() }, None));
+    let second = |status| {
+        let latest = Given { revision: 2, status, ..Given::default() };
+        Some(assembled(latest, Some(Given::default())))
+    };
+    let last = Some(Falsified::LastDeployed);
+    check(delete(1, one(Status::Deployed)), "Deny record", last);
+    check(delete(1, second(Status::PendingUpgrade)), "Deny record", last);
+    check(delete(1, second(Status::Failed)), "Deny record", last);
+    check_passes(delete(2, second(Status::PendingUpgrade)));
+    check_passes(delete(1, second(Status::Deployed)));
+    check_passes(delete(1, one(Status::Failed)));
+    check_passes(delete(1, one(Status::Uninstalling)));
+    check_passes(delete(1, one(Status::Uninstalled)));
+    check_passes(delete(1, None));
+    let collector = "system:serviceaccount:kube-system:namespace-controller";
+    check(Case { user: collector, ..delete(1, one(Status::Deployed)) }, "Allow identity", None);
+    check(Case { being_deleted: true, ..delete(1, one(Status::Deployed)) }, "Allow being-deleted", None);
+}
+
+#[test]
+fn the_mode_says_what_becomes_of_a_falsified_record() {
+    for (mode, word) in [
+        (EditsMode::Allow, "Allow"),
+        (EditsMode::Record, "Record"),
+        (EditsMode::Warn, "Warn"),
+        (EditsMode::Deny, "Deny"),
+    ] {
+        let case = Case { mode, new: Some(stored("b: 2")), ..Case::default() };
+        check(case, &format!("{word} record"), Some(Falsified::Manifest));
+    }
+}

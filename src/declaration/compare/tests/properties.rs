@@ -1,44 +1,10 @@
 //! What holds for any object.
 
 use proptest::prelude::*;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::*;
-use crate::declaration::samples::{any_value, deployment, texts};
-
-/// The same object, its lists that know no order turned round.
-fn reordered(value: &Value, name: &str) -> Value {
-    match value {
-        Value::Array(items) => {
-            let items = items.iter().map(|item| reordered(item, ""));
-            match name {
-                "containers" | "ports" | "finalizers" => items.rev().collect(),
-                _ => items.collect(),
-            }
-        }
-        Value::Object(map) => {
-            map.iter().map(|(name, value)| (name.clone(), reordered(value, name))).collect()
-        }
-        scalar => scalar.clone(),
-    }
-}
-
-/// Whether some list of the object holds one key twice.
-fn has_doubled_keys(value: &Value) -> bool {
-    let key = |item: &Value| match item.get("containerPort") {
-        Some(port) => format!("{port}/{}", item.get("protocol").and_then(Value::as_str).unwrap_or("TCP")),
-        None => item.get("name").map(Value::to_string).unwrap_or_default(),
-    };
-    match value {
-        Value::Array(items) => {
-            let keys: std::collections::HashSet<String> = items.iter().map(key).collect();
-            let keyed = items.iter().any(Value::is_object);
-            (keyed && keys.len() < items.len()) || items.iter().any(has_doubled_keys)
-        }
-        Value::Object(map) => map.values().any(has_doubled_keys),
-        _ => false,
-    }
-}
+use crate::declaration::samples::{Deep, any_value, deployment, has_doubled_keys, reordered, texts};
 
 fn deployments() -> Option<KindSchema> {
     schema("apps/v1 Deployment")
@@ -134,35 +100,6 @@ proptest! {
         }
         for change in found.iter().filter(|change| change.declared.is_some()) {
             prop_assert!(change.old != change.new, "{change:?}");
-        }
-    }
-}
-
-/// A value nested `levels` deep, built and dropped without recursion.
-struct Deep(Value);
-
-impl Deep {
-    fn new(levels: usize, innermost: Value) -> Self {
-        Self((0..levels).fold(innermost, |value, level| match level % 2 {
-            0 => Value::Array(vec![value]),
-            _ => {
-                let mut map = Map::new();
-                map.insert("a".to_owned(), value);
-                Value::Object(map)
-            }
-        }))
-    }
-}
-
-impl Drop for Deep {
-    fn drop(&mut self) {
-        let mut rest = vec![self.0.take()];
-        while let Some(value) = rest.pop() {
-            match value {
-                Value::Array(items) => rest.extend(items),
-                Value::Object(map) => rest.extend(map.into_iter().map(|(_, value)| value)),
-                _ => {}
-            }
         }
     }
 }

@@ -1,0 +1,78 @@
+//! Deletions, by the state of the record.
+
+use super::*;
+
+const DROPPED: &str = "";
+
+fn delete(claim: Release) -> Case<'static> {
+    Case { claims: vec![claim], operation: Operation::Delete, new: None, ..Case::default() }
+}
+
+fn created(time: &str) -> Option<Value> {
+    Some(live(&[("/metadata/creationTimestamp", json!(time))]))
+}
+
+fn kept() -> Option<Value> {
+    Some(live(&[("/metadata/annotations/helm.sh~1resource-policy", json!("keep"))]))
+}
+
+fn keeping() -> String {
+    MANIFEST.replace("{name: web}", "{name: web, annotations: {helm.sh/resource-policy: keep}}")
+}
+
+fn uninstalling(manifest: &str) -> Release {
+    assembled(Given { status: Status::Uninstalling, manifest, ..Given::default() }, None)
+}
+
+#[test]
+fn a_deployed_release_deletes_nothing() {
+    check(delete(deployed(MANIFEST)), "Deny deletion");
+    check(delete(second(Status::Superseded, MANIFEST, DROPPED)), "Deny deletion");
+    check(Case { owner: Owner::Nobody, ..delete(deployed(MANIFEST)) }, "Deny deletion");
+}
+
+#[test]
+fn an_operation_deletes_what_only_the_baseline_has() {
+    for status in [Status::PendingInstall, Status::PendingUpgrade, Status::PendingRollback] {
+        let dropped = || delete(second(status, DROPPED, MANIFEST));
+        check(dropped(), "Allow in-band");
+        check(Case { old: kept(), ..dropped() }, "Deny deletion");
+        check(delete(second(status, MANIFEST, MANIFEST)), "Deny deletion");
+        check(delete(second(status, MANIFEST, DROPPED)), "Deny deletion");
+        check(Case { now: "2026-05-01T13:00:01Z", ..dropped() }, "Deny deletion");
+        check(Case { now: "2026-05-01T13:00:00Z", ..dropped() }, "Allow in-band");
+    }
+    check(delete(second(Status::Deployed, DROPPED, MANIFEST)), "Allow not-declared");
+}
+
+#[test]
+fn an_uninstallation_deletes_all_but_what_the_manifest_keeps() {
+    check(delete(uninstalling(MANIFEST)), "Allow in-band");
+    check(Case { old: kept(), ..delete(uninstalling(MANIFEST)) }, "Allow in-band");
+    check(delete(uninstalling(&keeping())), "Deny deletion");
+    check(Case { now: "2026-05-01T13:00:01Z", ..delete(uninstalling(MANIFEST)) }, "Deny deletion");
+    check(
+        Case { new: scaled(5), operation: Operation::Update, ..delete(uninstalling(MANIFEST)) },
+        "Deny drift? /spec/replicas",
+    );
+}
+
+#[test]
+fn a_failed_operation_cleans_up_what_it_created_for_ten_minutes() {
+    let failed = || delete(second(Status::Failed, MANIFEST, DROPPED));
+    check(Case { old: created("2026-05-01T12:00:01Z"), ..failed() }, "Allow in-band");
+    check(Case { old: created("2026-05-01T12:00:00Z"), ..failed() }, "Allow in-band");
+    check(Case { old: created("2026-05-01T11:59:59Z"), ..failed() }, "Deny deletion");
+    check(Case { old: created("never"), ..failed() }, "Deny deletion");
+    let late = || Case { old: created("2026-05-01T12:00:01Z"), ..failed() };
+    check(Case { now: "2026-05-01T12:10:00Z", ..late() }, "Allow in-band");
+    check(Case { now: "2026-05-01T12:10:01Z", ..late() }, "Deny deletion");
+}
+
+#[test]
+fn one_claim_that_lets_the_object_go_is_enough() {
+    let both = |other: Release| Case { claims: vec![deployed(MANIFEST), other], ..delete(deployed("")) };
+    let api = |status| assembled(Given { name: "api", status, manifest: MANIFEST, ..Given::default() }, None);
+    check(both(api(Status::Deployed)), "Deny deletion");
+    check(both(api(Status::Uninstalling)), "Allow in-band");
+}
