@@ -57,6 +57,8 @@ impl Run {
         let connection = client::connect(cluster.kubeconfig.as_deref()).await?;
         let records = self.readiness.condition("records");
         records.unmet("the API server has not answered yet");
+        let loop_listed = self.readiness.condition("loop");
+        loop_listed.unmet("the declared objects have not been listed yet");
         let work = Work {
             cluster,
             policy: self.policy,
@@ -67,6 +69,7 @@ impl Run {
             certificates: self.certificates.clone(),
             judging: self.judging.clone(),
             records,
+            loop_listed,
             stop: self.stop.clone(),
         };
         self.tasks.spawn(async move {
@@ -88,6 +91,7 @@ struct Work {
     certificates: Certificates,
     judging: Judging,
     records: Condition,
+    loop_listed: Condition,
     stop: CancellationToken,
 }
 
@@ -142,6 +146,8 @@ impl Work {
                 own_namespace: cluster.own_namespace.clone(),
                 metrics: self.admission.clone(),
             });
+            let (listed, is_listed) = watch::channel(false);
+            parts.spawn(meet_once(is_listed, self.loop_listed.clone(), self.stop.clone()));
             let guard = Guard {
                 releases: Arc::clone(&releases),
                 kinds,
@@ -149,6 +155,7 @@ impl Work {
                 namespaces: cluster.namespaces.clone(),
                 policy: *policy,
                 metrics: guard_metrics.clone(),
+                listed,
             };
             parts.spawn(guard.run(self.stop.clone()));
             if let Some(registration) = &cluster.registration {
@@ -192,6 +199,18 @@ async fn meet(connection: Connection, records: &Condition) -> Met {
                     "the API server does not answer, trying again: {error}"
                 );
                 tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+/// Meets a condition once the loop has listed what is declared.
+async fn meet_once(mut is_listed: watch::Receiver<bool>, condition: Condition, stop: CancellationToken) {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        listed = is_listed.wait_for(|listed| *listed) => {
+            if listed.is_ok() {
+                condition.met();
             }
         }
     }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch as channel};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -56,6 +56,9 @@ pub struct Guard {
     pub policy: Policy,
     /// Where the loop counts.
     pub metrics: GuardMetrics,
+    /// Told once everything that was declared at the start has been listed, or
+    /// could not be: what goes missing from then on was seen alive.
+    pub listed: channel::Sender<bool>,
 }
 
 /// What the tasks of the loop share.
@@ -67,6 +70,8 @@ struct Shared {
     /// Releases at which somebody works, and whether to look again after.
     busy: Mutex<HashMap<ReleaseId, bool>>,
     room: Semaphore,
+    /// First listings that are still to come; none before there is any watch.
+    unlisted: Mutex<Option<usize>>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -88,12 +93,13 @@ impl Guard {
             missing: Mutex::default(),
             busy: Mutex::default(),
             room: Semaphore::new(RELEASES_AT_ONCE),
+            unlisted: Mutex::new(None),
             tasks: TaskTracker::new(),
             stop: stop.clone(),
             guard: self,
         });
         let mut watches: HashMap<Scope, CancellationToken> = HashMap::new();
-        let mut follow_at: Option<Instant> = None;
+        let mut follow_at: Option<Instant> = Some(Instant::now());
         loop {
             let follow = async {
                 match follow_at {
@@ -140,12 +146,34 @@ impl Shared {
             }
             keep
         });
+        self.expect(scopes.len());
         for (scope, resource) in scopes {
             if let Entry::Vacant(vacant) = watches.entry(scope) {
                 let (scope, stop) = (vacant.key().clone(), self.stop.child_token());
                 vacant.insert(stop.clone());
                 let shared = Arc::clone(self);
                 self.tasks.spawn(async move { watch::run(shared, scope, resource, stop).await });
+            }
+        }
+    }
+
+    /// The first time: that many listings are to come.
+    fn expect(&self, listings: usize) {
+        let mut unlisted = self.unlisted.lock();
+        if unlisted.is_none() {
+            *unlisted = Some(listings);
+            if listings == 0 {
+                self.guard.listed.send_replace(true);
+            }
+        }
+    }
+
+    /// A watch has its first listing, or cannot have one.
+    fn first_listing(&self) {
+        if let Some(unlisted) = self.unlisted.lock().as_mut() {
+            *unlisted = unlisted.saturating_sub(1);
+            if *unlisted == 0 {
+                self.guard.listed.send_replace(true);
             }
         }
     }

@@ -23,11 +23,18 @@ pub(super) async fn run(shared: Arc<Shared>, scope: Scope, resource: Resource, s
     let mut sightings = shared.guard.objects.watch(&resource, scope.namespace.as_deref(), Some(&selector));
     let mut listed: HashSet<ObjectId> = HashSet::new();
     let mut broken = false;
+    let mut first = true;
     loop {
         let event = tokio::select! {
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => {
+                if first {
+                    shared.first_listing();
+                }
+                return;
+            }
             event = sightings.next() => event,
         };
+        let ends_first_listing = first && matches!(event, Event::Synced | Event::Broken(_));
         match event {
             Event::Relisting => listed.clear(),
             Event::Listed(sighting) => {
@@ -54,6 +61,10 @@ pub(super) async fn run(shared: Arc<Shared>, scope: Scope, resource: Resource, s
                     );
                 }
             }
+        }
+        if ends_first_listing {
+            first = false;
+            shared.first_listing();
         }
     }
 }
