@@ -1,0 +1,125 @@
+//! What `kubemoor manifests` prints and what `certs/` holds, on a real API
+//! server; and the exit codes and sentences of the program itself.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::{ControlPlane, Identity, eventually};
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn kubemoor(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kubemoor")).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let output = kubemoor(arguments);
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn kubectl(control_plane: &ControlPlane, arguments: &[&str]) -> Value {
+    let output = control_plane.kubectl(Identity::Admin, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Applies `manifests` and returns what the server holds then.
+fn apply(control_plane: &ControlPlane, manifests: &str, flags: &[&str]) -> Value {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(manifests.as_bytes()).unwrap();
+    let path = file.path().to_str().unwrap().to_owned();
+    kubectl(control_plane, &[&["apply", "-o", "json", "-f", &path], flags].concat())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_installation_is_accepted_and_its_pod_admitted_with_each_profile() {
+    let flags = ["--namespace", "guard-elsewhere", "--edits", "Deny", "--drift", "Repair"];
+    // Of its own: the rights of the shared one belong to the guard that runs there.
+    let control_plane = ControlPlane::start();
+    let manifests = printed(&[&["manifests", "install"], &flags[..]].concat());
+    apply(&control_plane, &manifests, &[]);
+    let deployment = ["-n", "guard-elsewhere", "get", "deployment", "kubemoor", "-o", "json"];
+    eventually("the pod of the installation is made", SOON, || async {
+        kubectl(&control_plane, &deployment)["status"]["replicas"] == 1
+    })
+    .await;
+
+    // A role with the label adds to the guard's, and to apply again takes nothing of it back.
+    let widgets = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: widgets\n  \
+                   labels: {kubemoor.dev/aggregate-to-guard: \"true\"}\nrules:\n\
+                   - {apiGroups: [example.org], resources: [widgets], verbs: [get, list, watch]}\n";
+    apply(&control_plane, widgets, &[]);
+    let role = ["get", "clusterrole", "kubemoor-custom-resources", "-o", "json"];
+    let added = eventually("the label makes a role count", SOON, || async {
+        let role = kubectl(&control_plane, &role);
+        (role["rules"][0]["resources"][0] == "widgets").then_some(role)
+    })
+    .await;
+    apply(&control_plane, &manifests, &[]);
+    let now = kubectl(&control_plane, &role);
+    assert_eq!(now["metadata"]["resourceVersion"], added["metadata"]["resourceVersion"]);
+
+    let patch = Path::new(env!("CARGO_MANIFEST_DIR")).join("certs/deployment-patch.yaml");
+    let patch = std::fs::read_to_string(patch).unwrap();
+    let patched = kubectl(
+        &control_plane,
+        &["-n", "guard-elsewhere", "patch", "deployment", "kubemoor", "-o", "json", "-p", &patch],
+    );
+    let pod = &patched["spec"]["template"]["spec"];
+    let names: Vec<_> =
+        pod["containers"][0]["env"].as_array().unwrap().iter().map(|env| &env["name"]).collect();
+    assert_eq!(names, ["KUBEMOOR_TLS_CERT", "KUBEMOOR_TLS_KEY"]);
+    assert_eq!(pod["volumes"].as_array().unwrap().len(), 1);
+    assert_eq!(pod["volumes"][0]["secret"]["secretName"], "kubemoor-tls");
+    assert_eq!(pod["volumes"][0].get("emptyDir"), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_static_webhook_is_accepted() {
+    // As a dry run: the control plane is shared, and its webhooks belong to another guard.
+    for flags in [
+        &[][..],
+        &["--webhook-url", "https://127.0.0.1:9443", "--select-all", "--record-driver", "configmap"],
+    ] {
+        let manifest = printed(&[&["manifests", "webhook"], flags].concat());
+        let held = apply(ControlPlane::get(), &manifest, &["--dry-run=server"]);
+        let webhooks = held["webhooks"].as_array().unwrap();
+        assert!(webhooks.iter().any(|webhook| webhook["name"] == "v1.apps.edits.kubemoor.dev"), "{held}");
+    }
+}
+
+#[test]
+fn a_failure_is_one_sentence_and_exit_code_2() {
+    let check = |arguments: &[&str], wanted: &str| {
+        let output = kubemoor(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(wanted), "{arguments:?}: {said}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        assert!(!said.contains("backtrace") && !said.contains("panicked"), "{said}");
+    };
+    check(&["serve", "--nonsense"], "--nonsense");
+    check(&["serve", "--register"], "--register needs --webhook-url or --service");
+    check(&["uninstall", "--kubeconfig", "/nowhere/config"], "/nowhere/config");
+    check(&["manifests", "webhook", "--ca-file", "/nowhere/ca"], "/nowhere/ca");
+    check(&["manifests"], "install");
+    check(&[], "serve");
+}
+
+#[test]
+fn a_reader_who_goes_away_is_no_error() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kubemoor"))
+        .args(["manifests", "webhook"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+}
