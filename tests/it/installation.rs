@@ -81,13 +81,15 @@ async fn the_installation_is_accepted_and_its_pod_admitted_with_each_profile() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_static_webhook_is_accepted() {
+    // Of its own: a guard keeps the configuration of that name on the shared one.
+    let control_plane = ControlPlane::start();
     // As a dry run: the control plane is shared, and its webhooks belong to another guard.
     for flags in [
         &[][..],
         &["--webhook-url", "https://127.0.0.1:9443", "--select-all", "--record-driver", "configmap"],
     ] {
         let manifest = printed(&[&["manifests", "webhook"], flags].concat());
-        let held = apply(ControlPlane::get(), &manifest, &["--dry-run=server"]);
+        let held = apply(&control_plane, &manifest, &["--dry-run=server"]);
         let webhooks = held["webhooks"].as_array().unwrap();
         assert!(webhooks.iter().any(|webhook| webhook["name"] == "v1.apps.edits.kubemoor.dev"), "{held}");
     }
