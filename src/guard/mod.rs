@@ -146,7 +146,7 @@ impl Shared {
             }
             keep
         });
-        self.expect(scopes.len());
+        self.await_listings(scopes.len());
         for (scope, resource) in scopes {
             if let Entry::Vacant(vacant) = watches.entry(scope) {
                 let (scope, stop) = (vacant.key().clone(), self.stop.child_token());
@@ -158,7 +158,7 @@ impl Shared {
     }
 
     /// The first time: that many listings are to come.
-    fn expect(&self, listings: usize) {
+    fn await_listings(&self, listings: usize) {
         let mut unlisted = self.unlisted.lock();
         if unlisted.is_none() {
             *unlisted = Some(listings);

@@ -282,19 +282,6 @@ impl Release {
         let declarations = self.objects.get(object)?;
         declarations.latest.as_ref().or(declarations.baseline.as_ref())
     }
-
-    /// Whether the records that this was made of are these.
-    pub fn is_of(&self, latest: &Head, baseline: Option<&Head>) -> bool {
-        let same = |a: &Head, b: &Head| {
-            a.secret == b.secret && a.uid == b.uid && a.resource_version == b.resource_version
-        };
-        same(&self.latest, latest)
-            && match (&self.baseline, baseline) {
-                (Some(a), Some(b)) => same(a, b),
-                (None, None) => true,
-                _ => false,
-            }
-    }
 }
 
 impl State {

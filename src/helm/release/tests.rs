@@ -157,17 +157,3 @@ fn a_payload_that_does_not_decode_is_not_believed() {
     let disbelief = believe(&Given::default().id(), &head, &payload).unwrap_err();
     assert_eq!(disbelief, Disbelief::Decode("the record has no `manifest`".to_owned()));
 }
-
-#[test]
-fn a_release_is_of_its_records_until_one_of_them_changes() {
-    let base = || Given { manifest: "", ..Given::default() };
-    let next = || Given { revision: 2, status: Status::PendingUpgrade, ..Given::default() };
-    let release = assembled(next(), Some(base()));
-    assert!(release.is_of(&next().head(), Some(&base().head())));
-    assert!(!release.is_of(&next().head(), None));
-    assert!(!assembled(next(), None).is_of(&next().head(), Some(&base().head())));
-    let touched = Head { resource_version: "2".to_owned(), ..base().head() };
-    assert!(!release.is_of(&next().head(), Some(&touched)));
-    let other = Head { uid: "other".to_owned(), ..next().head() };
-    assert!(!release.is_of(&other, Some(&base().head())));
-}
