@@ -26,6 +26,7 @@ use crate::declaration::catalog::Catalog;
 use crate::helm::index::Index;
 use crate::metrics::{self, AdmissionMetrics, ConnectionMetrics, GuardMetrics, RecordMetrics};
 use crate::policy::Policy;
+use crate::policy::book::Book;
 use crate::tls::{self, Certificates};
 use crate::webhook::intake::{BodyLimits, Intake};
 use crate::webhook::look::Truth;
@@ -39,7 +40,7 @@ const LINGER: Duration = Duration::from_secs(3);
 
 /// What the parts of a run share.
 struct Run {
-    policy: Policy,
+    book: Arc<Book>,
     readiness: Readiness,
     metrics: Metrics,
     certificates: Certificates,
@@ -119,8 +120,8 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
         "the certificate's renewal"
     });
 
-    let policy = Policy { edits, drift, operation_timeout };
-    let mut run = Run { policy, readiness, metrics, certificates, judging, tasks, stop };
+    let book = Arc::new(Book::new(Policy { edits, drift, operation_timeout }));
+    let mut run = Run { book, readiness, metrics, certificates, judging, tasks, stop };
     let linger = match source {
         Source::Directory(path) => {
             run.directory(&path, &records)?;
@@ -157,7 +158,7 @@ impl Run {
         tracing::info!(releases = index.releases().count(), objects = index.objects(), "releases are loaded");
         self.judging.begin(Setup {
             truth: Truth::Fixed(RwLock::new(index)),
-            policy: self.policy,
+            book: Arc::clone(&self.book),
             record_driver: RecordDriver::Secret,
             own_account: None,
             own_namespace: None,

@@ -7,6 +7,7 @@ use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response, header};
@@ -19,6 +20,7 @@ use kubemoor::helm::index::Index;
 use kubemoor::metrics::{self, AdmissionMetrics, ConnectionMetrics};
 use kubemoor::model::{DriftMode, EditsMode};
 use kubemoor::policy::Policy;
+use kubemoor::policy::book::Book;
 use kubemoor::tls::{Certificates, Source};
 use kubemoor::webhook::intake::{BodyLimits, Intake};
 use kubemoor::webhook::look::Truth;
@@ -160,14 +162,14 @@ fn validator(store: &Path) -> Validator {
     let mut index = Index::default();
     directory.releases.into_iter().for_each(|assembled| index.set(assembled.release));
     assert!(index.objects() > 0);
-    let policy = Policy {
+    let book = Arc::new(Book::new(Policy {
         edits: EditsMode::Deny,
         drift: DriftMode::Report,
         operation_timeout: Duration::from_secs(600),
-    };
+    }));
     let setup = Setup {
         truth: Truth::Fixed(RwLock::new(index)),
-        policy,
+        book,
         record_driver: RecordDriver::Secret,
         own_account: None,
         own_namespace: None,

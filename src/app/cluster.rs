@@ -61,7 +61,7 @@ impl Run {
         loop_listed.unmet("the declared objects have not been listed yet");
         let work = Work {
             cluster,
-            policy: self.policy,
+            book: Arc::clone(&self.book),
             index: Arc::clone(&self.metrics.index),
             record_metrics: self.metrics.records.clone(),
             guard_metrics: self.metrics.guard.clone(),
@@ -83,7 +83,7 @@ impl Run {
 /// Everything that following a cluster takes.
 struct Work {
     cluster: config::Cluster,
-    policy: crate::policy::Policy,
+    book: Arc<crate::policy::book::Book>,
     index: Arc<parking_lot::RwLock<crate::helm::index::Index>>,
     record_metrics: crate::metrics::RecordMetrics,
     guard_metrics: crate::metrics::GuardMetrics,
@@ -105,7 +105,7 @@ impl Work {
     }
 
     async fn follow(self, met: Met) {
-        let Self { cluster, policy, index, record_metrics, guard_metrics, .. } = &self;
+        let Self { cluster, book, index, record_metrics, guard_metrics, .. } = &self;
         let Met { connection, kinds, own_account } = met;
         let client = connection.client;
         let releases = Releases::new(
@@ -140,7 +140,7 @@ impl Work {
             };
             self.judging.begin(Setup {
                 truth: Truth::Cluster(Box::new(live)),
-                policy: *policy,
+                book: Arc::clone(book),
                 record_driver: cluster.record_driver,
                 own_account,
                 own_namespace: cluster.own_namespace.clone(),
@@ -153,7 +153,7 @@ impl Work {
                 kinds,
                 objects,
                 namespaces: cluster.namespaces.clone(),
-                policy: *policy,
+                book: Arc::clone(book),
                 metrics: guard_metrics.clone(),
                 listed,
             };

@@ -20,6 +20,7 @@ use crate::declaration::catalog::Catalog;
 use crate::helm::index::Index;
 use crate::model::{DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
 use crate::policy::Policy;
+use crate::policy::book::Book;
 use crate::verdict::edit::{self, Evidence, Owner, Rules, Verdict};
 use crate::webhook::case::{Case, Subject};
 use crate::webhook::review::{self, Request};
@@ -104,7 +105,8 @@ fn report(release: &Path, review: &Path, edits: EditsMode, now: Timestamp) -> an
     let mut index = Index::default();
     index.set(assembled.release);
     let policy = Policy { edits, drift: DriftMode::Report, operation_timeout: OPERATION_TIMEOUT };
-    let rules = Rules { policy, own_account: None };
+    let book = Book::new(policy);
+    let rules = Rules { book: &book, own_account: None };
     let Some(subject) = Subject::of(&request.head, &index, RecordDriver::Secret) else {
         let object = object(&request);
         return Ok(Report {

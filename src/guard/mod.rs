@@ -34,7 +34,7 @@ use crate::cluster::releases::Releases;
 use crate::helm::index::DeclaredResource;
 use crate::metrics::GuardMetrics;
 use crate::model::{Gvk, ObjectId, ReleaseId};
-use crate::policy::Policy;
+use crate::policy::book::Book;
 
 /// Releases that are repaired at one time.
 const RELEASES_AT_ONCE: usize = 8;
@@ -52,8 +52,8 @@ pub struct Guard {
     pub objects: Objects,
     /// The namespaces whose releases are guarded; empty for all.
     pub namespaces: Vec<String>,
-    /// The policy in force.
-    pub policy: Policy,
+    /// The policies in force.
+    pub book: Arc<Book>,
     /// Where the loop counts.
     pub metrics: GuardMetrics,
     /// Told once everything that was declared at the start has been listed, or

@@ -52,7 +52,7 @@ pub(super) fn plan(
     object: &ObjectId,
     seen: Option<&Seen>,
     first_digest: Option<[u8; 32]>,
-    policy: Policy,
+    policy: &Policy,
     now: Timestamp,
 ) -> Plan {
     let Some(declared) = release.declared(object) else { return Plan::Wait };

@@ -89,7 +89,7 @@ async fn attempt(shared: &Shared, id: &ReleaseId, object: &ObjectId, gone: &Gone
         return Done::Settled;
     };
     let first = shared.missing.lock().first_digest(id, release.state.revision);
-    match plan(&release, object, gone.seen.as_ref(), first, shared.guard.policy, Timestamp::now()) {
+    match plan(&release, object, gone.seen.as_ref(), first, &shared.guard.book.of(id), Timestamp::now()) {
         Plan::Wait => Done::Settled,
         Plan::Hold(left) => Done::Later(Duration::try_from(left).unwrap_or(RETRY)),
         Plan::Report(reason) => confirm_and_report(shared, id, object, reason).await,
@@ -151,7 +151,7 @@ async fn recreate(shared: &Shared, id: &ReleaseId, object: &ObjectId, seen: &See
         return Done::Settled;
     };
     let first = shared.missing.lock().first_digest(id, release.state.revision);
-    let still = plan(&release, object, Some(seen), first, shared.guard.policy, Timestamp::now());
+    let still = plan(&release, object, Some(seen), first, &shared.guard.book.of(id), Timestamp::now());
     if still != Plan::Recreate {
         return Done::Later(AGAIN);
     }
@@ -228,7 +228,7 @@ async fn take_back_if_dropped(
         return Done::Settled;
     }
     let release = shared.guard.releases.index().read().release(id).cloned();
-    let timeout = shared.guard.policy.operation_timeout;
+    let timeout = shared.guard.book.of(id).operation_timeout;
     let wanted = release.as_deref().is_some_and(|release| {
         state::standing(release, object, timeout, Timestamp::now())
             .is_some_and(|standing| !matches!(standing.deletion, Deletion::Dropped | Deletion::Uninstalled))

@@ -64,13 +64,13 @@ pub fn of(taken: &Taken, index: &Index, rules: &Rules<'_>, now: Timestamp) -> Ve
                 && index.kind_of_resource(group, plural).is_some_and(|(kind, _)| kind == object.kind)
         }
     };
-    let timeout = rules.policy.operation_timeout;
     let protected = |release: &Release, object: &ObjectId| {
         is_local(release, object)
-            && state::standing(release, object, timeout, now).is_some_and(|standing| {
-                standing.deletion != Deletion::Uninstalled
-                    && standing.alternatives.iter().any(|declared| !declared.opted_out)
-            })
+            && state::standing(release, object, rules.book.of(&release.id).operation_timeout, now)
+                .is_some_and(|standing| {
+                    standing.deletion != Deletion::Uninstalled
+                        && standing.alternatives.iter().any(|declared| !declared.opted_out)
+                })
     };
     let mut found: Vec<_> = index
         .releases()
@@ -104,7 +104,7 @@ pub fn judge(
     let release = &first.release;
     let grounds =
         Grounds { release: release.id.clone(), revision: release.state.revision, fields: Vec::new() };
-    Verdict::by_mode(rules.policy, Reason::Dependants, Some(grounds))
+    Verdict::by_mode(&rules.book.of(&release.id), Reason::Dependants, Some(grounds))
 }
 
 #[cfg(test)]

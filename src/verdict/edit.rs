@@ -9,6 +9,7 @@ use super::shown::Shown;
 use crate::declaration::path::Path;
 use crate::model::{Actor, ObjectId, Operation, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
 use crate::policy::Policy;
+use crate::policy::book::Book;
 
 /// One edit of one object.
 #[derive(Clone, Debug)]
@@ -48,8 +49,8 @@ pub enum Owner {
 /// What an edit is judged by, beside the releases.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
-    /// The policy in force.
-    pub policy: Policy,
+    /// The policies in force.
+    pub book: &'a Book,
     /// The user name under which Kubemoor itself writes, where it is known.
     pub own_account: Option<&'a str>,
 }
@@ -189,7 +190,7 @@ impl Verdict {
     }
 
     /// What the policy's mode makes of an edit that drifts.
-    pub fn by_mode(policy: Policy, reason: Reason, grounds: Option<Grounds>) -> Self {
+    pub fn by_mode(policy: &Policy, reason: Reason, grounds: Option<Grounds>) -> Self {
         use crate::model::EditsMode;
         let outcome = match policy.edits {
             EditsMode::Allow => Outcome::Allow,

@@ -20,6 +20,7 @@ use crate::declaration::path::Path;
 use crate::helm::release::{Declared, Release};
 use crate::helm::state::{self, Standing};
 use crate::model::{Operation, PROBE_MANAGER};
+use crate::policy::Policy;
 
 /// Judges one edit by the releases that declare its object (`claims`, the one
 /// seen first in front), in the order of the steps:
@@ -48,10 +49,14 @@ pub fn judge(
     if edit.dry_run && edit.field_manager == PROBE_MANAGER {
         return Verdict::allow(Reason::Probe);
     }
-    let standings: Vec<_> = counting(claims, edit.object, &edit.owner)
-        .filter_map(|release| state::standing(release, edit.object, rules.policy.operation_timeout, now))
+    let claims: Vec<_> = counting(claims, edit.object, &edit.owner)
+        .filter_map(|release| {
+            let policy = rules.book.of(&release.id);
+            let standing = state::standing(release, edit.object, policy.operation_timeout, now)?;
+            Some(Claim { standing, policy })
+        })
         .collect();
-    if standings.is_empty() {
+    if claims.is_empty() {
         return Verdict::allow(Reason::NotDeclared);
     }
     if edit.old.is_some_and(|old| old.pointer("/metadata/deletionTimestamp").is_some()) {
@@ -62,13 +67,19 @@ pub fn judge(
         return Verdict::allow(Reason::Identity);
     }
     let unaided = if matches!(evidence, Evidence::Nowhere) { evidence } else { Evidence::None };
-    let (asked, verdict) = mildest(edit, &standings, rules, |_| unaided);
+    let (asked, verdict) = mildest(edit, &claims, |_| unaided);
     if verdict.grounds.is_none() || matches!(evidence, Evidence::None | Evidence::Nowhere) {
         return verdict;
     }
     // The arbiter was asked about this release's manifest and says nothing of
     // another's.
-    mildest(edit, &standings, rules, |index| if index == asked { evidence } else { unaided }).1
+    mildest(edit, &claims, |index| if index == asked { evidence } else { unaided }).1
+}
+
+/// What one release says of the object, and what holds for that release.
+struct Claim<'r> {
+    standing: Standing<'r>,
+    policy: Arc<Policy>,
 }
 
 /// The verdict of the release that lets the edit pass; where none does, of the
@@ -76,15 +87,14 @@ pub fn judge(
 /// first. With the place of that release.
 fn mildest<'e>(
     edit: &Edit<'_>,
-    standings: &[Standing<'_>],
-    rules: &Rules<'_>,
+    claims: &[Claim<'_>],
     evidence: impl Fn(usize) -> Evidence<'e>,
 ) -> (usize, Verdict) {
     let mut mildest: Option<(usize, Verdict)> = None;
-    for (index, standing) in standings.iter().enumerate() {
+    for (index, claim) in claims.iter().enumerate() {
         let verdict = match edit.operation {
-            Operation::Delete => deletion(edit, standing, rules),
-            Operation::Create | Operation::Update => change(edit, standing, rules, evidence(index)),
+            Operation::Delete => deletion(edit, claim),
+            Operation::Create | Operation::Update => change(edit, claim, evidence(index)),
         };
         if verdict.grounds.is_none() {
             return (index, verdict);
@@ -97,17 +107,19 @@ fn mildest<'e>(
     mildest.unwrap_or_else(|| (0, Verdict::allow(Reason::NotDeclared)))
 }
 
-fn deletion(edit: &Edit<'_>, standing: &Standing<'_>, rules: &Rules<'_>) -> Verdict {
+fn deletion(edit: &Edit<'_>, claim: &Claim<'_>) -> Verdict {
+    let Claim { standing, policy } = claim;
     if standing.alternatives.iter().any(|declared| declared.opted_out) {
         return Verdict::allow(Reason::OptedOut);
     }
     if edit.old.is_some_and(|old| standing.deletion.covers(old)) {
         return Verdict::allow(Reason::InBand);
     }
-    Verdict::by_mode(rules.policy, Reason::Deletion, Some(grounds(standing.release, Vec::new())))
+    Verdict::by_mode(policy, Reason::Deletion, Some(grounds(standing.release, Vec::new())))
 }
 
-fn change(edit: &Edit<'_>, standing: &Standing<'_>, rules: &Rules<'_>, evidence: Evidence<'_>) -> Verdict {
+fn change(edit: &Edit<'_>, claim: &Claim<'_>, evidence: Evidence<'_>) -> Verdict {
+    let Claim { standing, policy } = claim;
     let Some(new) = edit.new else { return Verdict::allow(Reason::Unchanged) };
     let mut least: Option<Weighed> = None;
     for (index, declared) in standing.alternatives.iter().enumerate() {
@@ -134,11 +146,11 @@ fn change(edit: &Edit<'_>, standing: &Standing<'_>, rules: &Rules<'_>, evidence:
     }
     if all_in_doubt && matches!(evidence, Evidence::Nowhere) {
         // Where nobody can settle a doubt it is said as one, never a refusal.
-        let outcome = Verdict::by_mode(rules.policy, Reason::Unsettled, None).outcome.min(Outcome::Warn);
+        let outcome = Verdict::by_mode(policy, Reason::Unsettled, None).outcome.min(Outcome::Warn);
         return Verdict { outcome, reason: Reason::Unsettled, grounds, arguable: false };
     }
     let arguable = matches!(evidence, Evidence::None) && !edit.scale && (all_in_doubt || standing.pending);
-    Verdict { arguable, ..Verdict::by_mode(rules.policy, Reason::Drift, grounds) }
+    Verdict { arguable, ..Verdict::by_mode(policy, Reason::Drift, grounds) }
 }
 
 struct Weighed {

@@ -85,8 +85,9 @@ pub fn judge(
     match falsified {
         None => (Verdict::allow(Reason::RecordIntact), None),
         Some(what) => {
+            let policy = rules.book.of(&id);
             let grounds = Grounds { release: id, revision, fields: Vec::new() };
-            (Verdict::by_mode(rules.policy, Reason::Record, Some(grounds)), Some(what))
+            (Verdict::by_mode(&policy, Reason::Record, Some(grounds)), Some(what))
         }
     }
 }

@@ -24,6 +24,8 @@ use crate::helm::record;
 use crate::helm::release::Release;
 use crate::metrics::Webhook;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
+use crate::policy::Policy;
+use crate::policy::book::Book;
 use crate::verdict::dependants::{self, Taken};
 use crate::verdict::edit::{Edit, Evidence, Owner, Reason, Rules, Verdict};
 use crate::verdict::judge::judge;
@@ -213,7 +215,7 @@ impl<'a> Case<'a> {
         let (old, new) = match self.objects(&claims) {
             Ok(objects) => objects,
             Err(_) => {
-                let verdict = Verdict::by_mode(rules.policy, Reason::TooDeep, None);
+                let verdict = Verdict::by_mode(&governing(rules.book, &claims), Reason::TooDeep, None);
                 return Judgement::of(verdict, self.subject.beyond_judgement(), Vec::new(), claims);
             }
         };
@@ -330,6 +332,11 @@ impl Judgement {
     fn of(verdict: Verdict, message: String, rests_on: Vec<ReleaseId>, claims: Vec<Arc<Release>>) -> Self {
         Self { verdict, message, rests_on, claims, uid: String::new() }
     }
+}
+
+/// What holds for an object with these claims, before it is known which count.
+pub(super) fn governing(book: &Book, claims: &[Arc<Release>]) -> Arc<Policy> {
+    claims.first().map_or_else(|| Arc::clone(book.defaults()), |release| book.of(&release.id))
 }
 
 fn is_record(object: &ObjectId, driver: RecordDriver) -> bool {

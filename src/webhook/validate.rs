@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::case::{Aspect, Case, Judgement, Subject};
+use super::case::{Aspect, Case, Judgement, Subject, governing};
 use super::held::Held;
 use super::intake::{Intake, Received};
 use super::look::{Looker, Truth};
@@ -23,7 +23,9 @@ use super::review::{self, Answer, AuditKey, Head};
 use crate::config::RecordDriver;
 use crate::metrics::{AdmissionMetrics, Decision, Webhook};
 use crate::policy::Policy;
+use crate::policy::book::Book;
 use crate::verdict::edit::{Outcome, Reason, Rules, Verdict};
+use crate::verdict::records;
 
 /// Reviews of records that are decoded at one time: each may take as much
 /// memory as two records may have.
@@ -33,8 +35,8 @@ const DECODED_AT_ONCE: usize = 2;
 pub struct Setup {
     /// Where releases are known from.
     pub truth: Truth,
-    /// The policy in force.
-    pub policy: Policy,
+    /// The policies in force.
+    pub book: Arc<Book>,
     /// The form of Helm's records.
     pub record_driver: RecordDriver,
     /// The user name under which Kubemoor itself writes, where it is known.
@@ -99,11 +101,11 @@ impl Validator {
                     }
                 },
                 Received::TooLarge(_) => {
-                    let verdict = Verdict::by_mode(self.setup.policy, Reason::TooLarge, None);
+                    let verdict = Verdict::by_mode(&self.policy(&subject), Reason::TooLarge, None);
                     (put(&verdict, subject.beyond_judgement()).respond(&head.uid), verdict)
                 }
                 Received::Busy(_) => {
-                    let verdict = Verdict::by_mode(self.setup.policy, Reason::Busy, None);
+                    let verdict = Verdict::by_mode(&self.policy(&subject), Reason::Busy, None);
                     (put(&verdict, subject.no_room()).respond(&head.uid), verdict)
                 }
             },
@@ -130,6 +132,15 @@ impl Validator {
         Ok(subject)
     }
 
+    /// What holds for a subject of which nothing more is known.
+    fn policy(&self, subject: &Subject) -> Arc<Policy> {
+        let book = &self.setup.book;
+        match (&subject.aspect, records::names(&subject.object)) {
+            (Aspect::Record, Some((release, _))) => book.of(&release),
+            _ => governing(book, self.setup.truth.index().read().claims(&subject.object)),
+        }
+    }
+
     async fn judged(
         &self,
         bytes: &Bytes,
@@ -146,13 +157,13 @@ impl Validator {
                 Ok(held) => case.hold(held),
                 // What takes that long is content, and must not buy an error.
                 Err(_) => {
-                    let verdict = Verdict::by_mode(self.setup.policy, Reason::TooLarge, None);
+                    let verdict = Verdict::by_mode(&self.policy(&case.subject), Reason::TooLarge, None);
                     let message = case.subject.beyond_judgement();
                     return Ok((put(&verdict, message).respond(&request.head.uid), verdict));
                 }
             }
         }
-        let rules = Rules { policy: self.setup.policy, own_account: self.setup.own_account.as_deref() };
+        let rules = Rules { book: &self.setup.book, own_account: self.setup.own_account.as_deref() };
         let looker = Looker { truth: &self.setup.truth, rules: &rules, deadline };
         let judgement = match looker.judge(case).await {
             Ok((judgement, case)) => {

@@ -5,6 +5,7 @@ use crate::helm::record::Status;
 use crate::helm::release::tests::{Given, assembled};
 use crate::model::{Actor, EditsMode, ObjectId, ReleaseId};
 use crate::policy::Policy;
+use crate::policy::book::Book;
 use crate::verdict::edit::Owner;
 
 mod agreement;
@@ -75,17 +76,18 @@ impl Case<'_> {
             dry_run: self.dry_run.is_some(),
             field_manager: self.dry_run.unwrap_or("kubectl-edit"),
         };
-        let rules = Rules { policy: policy(self.mode), own_account: self.own_account };
+        let book = book(self.mode);
+        let rules = Rules { book: &book, own_account: self.own_account };
         judge(&edit, &claims, &rules, self.evidence, self.now.parse().unwrap())
     }
 }
 
-pub(crate) fn policy(edits: EditsMode) -> Policy {
-    Policy {
+pub(crate) fn book(edits: EditsMode) -> Book {
+    Book::new(Policy {
         edits,
         drift: crate::model::DriftMode::Report,
         operation_timeout: std::time::Duration::from_secs(3600),
-    }
+    })
 }
 
 fn release(namespace: &str, name: &str) -> ReleaseId {

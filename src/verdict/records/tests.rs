@@ -2,7 +2,7 @@ use super::*;
 use crate::helm::record::ApplyMethod;
 use crate::helm::release::tests::{Given, assembled};
 use crate::model::EditsMode;
-use crate::verdict::judge::tests::policy;
+use crate::verdict::judge::tests::book;
 
 fn secret(name: &str) -> ObjectId {
     ObjectId {
@@ -82,7 +82,8 @@ fn check(case: Case<'_>, wanted: &str, falsified: Option<Falsified>) {
         new: case.new.as_ref(),
         being_deleted: case.being_deleted,
     };
-    let rules = Rules { policy: policy(case.mode), own_account: None };
+    let book = book(case.mode);
+    let rules = Rules { book: &book, own_account: None };
     let (verdict, found) = judge(&edit, case.release.as_ref(), &rules);
     let told = format!("{} {}", verdict.outcome.as_str(), verdict.reason.as_str());
     assert_eq!((told.as_str(), found), (wanted, falsified));

@@ -183,7 +183,8 @@ fn any_depth_gets_a_verdict_on_a_small_stack() {
         let claims =
             [Arc::new(deployed(MANIFEST)), Arc::new(second(Status::PendingUpgrade, MANIFEST, MANIFEST))];
         let actor = Actor::default();
-        let rules = Rules { policy: policy(EditsMode::Deny), own_account: None };
+        let book = book(EditsMode::Deny);
+        let rules = Rules { book: &book, own_account: None };
         for (old, new) in [(&one, &two), (&plain, &one), (&one, &plain), (&one, &one)] {
             for operation in [Operation::Create, Operation::Update, Operation::Delete] {
                 let edit = Edit {
