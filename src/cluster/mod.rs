@@ -10,6 +10,7 @@
 //! has a size cap, one bad object never ends a watch. Must not judge an edit,
 //! know AdmissionReview, or put a Secret's values into a log or an error.
 
+mod custom;
 mod discovery;
 mod payloads;
 mod queue;
@@ -19,6 +20,7 @@ mod schemas;
 mod watch;
 
 pub mod arbiter;
+pub mod autoscalers;
 pub mod call;
 pub mod client;
 pub mod directory;

@@ -147,7 +147,7 @@ impl Payloads {
             let page: Page = call::fetch(&self.client, request, within).await?;
             looked.version.clone_from(&page.metadata.resource_version);
             let next = page.next();
-            let known = page.into_items().filter_map(|meta| records::read(meta).ok());
+            let known = page.into_items().filter_map(|item| records::read(item.metadata).ok());
             looked.records.extend(known.filter(|(id, _)| id == release).map(|(_, known)| known));
             if next.is_none() {
                 break;

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use super::call::CallError;
 
@@ -29,19 +30,34 @@ pub struct Resource {
     pub plural: String,
 }
 
+/// What lists and watches are read into.
+pub(super) trait Item: DeserializeOwned + Clone + Send + 'static {
+    /// Whether whole objects are asked for, else their metadata.
+    const WHOLE: bool;
+
+    /// The object's `resourceVersion`.
+    fn version(&self) -> &str;
+}
+
 /// An object of which only the metadata matters.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Partial {
     pub(super) metadata: Meta,
 }
 
-/// One page of a list of objects' metadata.
+/// A whole object, as it came: one that its reader cannot read costs itself
+/// alone and not the watch.
+#[derive(Clone, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Whole(pub(super) Value);
+
+/// One page of a list of objects.
 #[derive(Deserialize)]
-pub(super) struct Page {
+pub(super) struct Page<T = Partial> {
     #[serde(default)]
     pub(super) metadata: PageMeta,
     /// `None` when there are none: some servers write null.
-    items: Option<Vec<Partial>>,
+    items: Option<Vec<T>>,
 }
 
 /// What a page says of itself.
@@ -140,15 +156,31 @@ impl Resource {
     }
 }
 
-impl Page {
+impl Item for Partial {
+    const WHOLE: bool = false;
+
+    fn version(&self) -> &str {
+        &self.metadata.resource_version
+    }
+}
+
+impl Item for Whole {
+    const WHOLE: bool = true;
+
+    fn version(&self) -> &str {
+        self.0.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+impl<T> Page<T> {
     /// The token of the next page; `None` on the last.
     pub(super) fn next(&self) -> Option<String> {
         self.metadata.r#continue.clone().filter(|token| !token.is_empty())
     }
 
     /// The objects.
-    pub(super) fn into_items(self) -> impl Iterator<Item = Meta> {
-        self.items.unwrap_or_default().into_iter().map(|item| item.metadata)
+    pub(super) fn into_items(self) -> impl Iterator<Item = T> {
+        self.items.unwrap_or_default().into_iter()
     }
 }
 

@@ -1,9 +1,10 @@
-//! A list and a watch of one resource's metadata that never end.
+//! A list and a watch of one resource that never end.
 //!
-//! Entry point: [`MetadataWatch::next`]. Unlike kube's own watcher it tells
-//! when the connection stands again, starts over when the API server refuses
-//! the place to go on from, and notices that etcd was restored to an older
-//! state: a watch from a version that lies in the future stays silent for ever.
+//! Entry points: [`MetadataWatch::next`], and [`Watch::next`] where whole
+//! objects are needed. Unlike kube's own watcher it tells when the connection
+//! stands again, starts over when the API server refuses the place to go on
+//! from, and notices that etcd was restored to an older state: a watch from a
+//! version that lies in the future stays silent for ever.
 //!
 //! Invariant: between [`Event::Relisting`] and [`Event::Synced`] every object
 //! that exists is listed; after that every change is told. Safe to cancel.
@@ -20,7 +21,7 @@ use kube::runtime::watcher::DefaultBackoff;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::call::{self, CallError, PATIENCE};
-use super::resource::{Meta, Page, Partial, Resource};
+use super::resource::{Item, Meta, Page, Partial, Resource};
 
 /// Objects per page of a list.
 pub(super) const PAGE: u32 = 250;
@@ -55,9 +56,12 @@ pub enum Event<T> {
 
 /// The metadata of all objects of a resource, in one namespace or in all, that
 /// carry the labels of a selector.
-pub(super) struct MetadataWatch {
+pub(super) struct MetadataWatch(Watch<Partial>);
+
+/// The objects of a resource, as far as `T` holds them.
+pub(super) struct Watch<T> {
     source: Source,
-    state: State,
+    state: State<T>,
     /// Not before this instant is the API server asked again.
     not_before: Option<Instant>,
     backoff: DefaultBackoff,
@@ -70,20 +74,19 @@ struct Source {
     selector: Option<String>,
 }
 
-enum State {
+enum State<T> {
     /// Nothing is known.
     Fresh,
     /// Pages are being read.
-    Listing(Listing),
+    Listing(Listing<T>),
     /// Everything up to `version` is known.
     Listed { version: String, trusted: bool },
     /// Changes are being read.
-    Open { version: String, since: Instant, changes: BoxStream<'static, kube::Result<WatchEvent<Partial>>> },
+    Open { version: String, since: Instant, changes: BoxStream<'static, kube::Result<WatchEvent<T>>> },
 }
 
-#[derive(Default)]
-struct Listing {
-    page: VecDeque<Meta>,
+struct Listing<T> {
+    page: VecDeque<T>,
     next: Option<String>,
     version: Option<String>,
 }
@@ -111,6 +114,23 @@ impl MetadataWatch {
         namespace: Option<&str>,
         selector: Option<&str>,
     ) -> Self {
+        Self(Watch::new(client, resource, namespace, selector))
+    }
+
+    /// What happens next.
+    pub(super) async fn next(&mut self) -> Event<Meta> {
+        self.0.next().await.map(|object| object.metadata)
+    }
+}
+
+impl<T: Item> Watch<T> {
+    /// A watch of `resource` in `namespace` (`None`: all) under the label selector `selector`.
+    pub(super) fn new(
+        client: kube::Client,
+        resource: &Resource,
+        namespace: Option<&str>,
+        selector: Option<&str>,
+    ) -> Self {
         Self {
             source: Source { client, path: resource.path(namespace), selector: selector.map(str::to_owned) },
             state: State::Fresh,
@@ -120,7 +140,7 @@ impl MetadataWatch {
     }
 
     /// What happens next.
-    pub(super) async fn next(&mut self) -> Event<Meta> {
+    pub(super) async fn next(&mut self) -> Event<T> {
         loop {
             if let Some(instant) = self.not_before {
                 sleep_until(instant).await;
@@ -137,15 +157,15 @@ impl MetadataWatch {
         }
     }
 
-    async fn step(&mut self) -> Result<Option<Event<Meta>>, CallError> {
+    async fn step(&mut self) -> Result<Option<Event<T>>, CallError> {
         match &mut self.state {
             State::Fresh => {
-                self.state = State::Listing(Listing::default());
+                self.state = State::Listing(Listing { page: VecDeque::new(), next: None, version: None });
                 Ok(Some(Event::Relisting))
             }
             State::Listing(listing) => {
-                if let Some(meta) = listing.page.pop_front() {
-                    return Ok(Some(Event::Listed(meta)));
+                if let Some(object) = listing.page.pop_front() {
+                    return Ok(Some(Event::Listed(object)));
                 }
                 if let (None, Some(version)) = (&listing.next, &listing.version) {
                     self.state = State::Listed { version: version.clone(), trusted: true };
@@ -154,7 +174,7 @@ impl MetadataWatch {
                 let after = listing.next.clone();
                 let page = self
                     .source
-                    .list(PAGE, after.as_deref())
+                    .list::<T>(PAGE, after.as_deref())
                     .await
                     .inspect_err(|_| self.state = State::Fresh)?;
                 self.state = State::Listing(Listing {
@@ -166,7 +186,7 @@ impl MetadataWatch {
             }
             State::Listed { version, trusted } => {
                 let (version, trusted) = (version.clone(), *trusted);
-                if !trusted && self.source.is_behind(&version).await? {
+                if !trusted && self.source.is_behind::<T>(&version).await? {
                     self.state = State::Fresh;
                     return Ok(None);
                 }
@@ -188,12 +208,12 @@ impl MetadataWatch {
                 let left = (*since + LIFE + GRACE).saturating_duration_since(Instant::now());
                 match timeout(left, changes.next()).await {
                     Ok(Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => {
-                        version.clone_from(&object.metadata.resource_version);
-                        Ok(Some(Event::Applied(object.metadata)))
+                        object.version().clone_into(version);
+                        Ok(Some(Event::Applied(object)))
                     }
                     Ok(Some(Ok(WatchEvent::Deleted(object)))) => {
-                        version.clone_from(&object.metadata.resource_version);
-                        Ok(Some(Event::Deleted(object.metadata)))
+                        object.version().clone_into(version);
+                        Ok(Some(Event::Deleted(object)))
                     }
                     Ok(Some(Ok(WatchEvent::Bookmark(mark)))) => {
                         *version = mark.metadata.resource_version;
@@ -237,36 +257,42 @@ impl MetadataWatch {
 impl Source {
     /// Whether the server's state is older than `version`: etcd was restored.
     /// Versions that are no numbers are not compared.
-    async fn is_behind(&self, version: &str) -> Result<bool, CallError> {
-        let page = self.list(1, None).await?;
+    async fn is_behind<T: Item>(&self, version: &str) -> Result<bool, CallError> {
+        let page = self.list::<T>(1, None).await?;
         let server = parse_version(&page.metadata.resource_version);
         Ok(matches!((server, parse_version(version)), (Some(server), Some(known)) if server < known))
     }
 
-    async fn list(&self, limit: u32, after: Option<&str>) -> Result<Page, CallError> {
+    async fn list<T: Item>(&self, limit: u32, after: Option<&str>) -> Result<Page<T>, CallError> {
         let parameters = ListParams {
             label_selector: self.selector.clone(),
             limit: Some(limit),
             continue_token: after.map(str::to_owned),
             ..ListParams::default()
         };
-        let request = Requests::new(self.path.clone()?).list_metadata(&parameters)?;
+        let requests = Requests::new(self.path.clone()?);
+        let request =
+            if T::WHOLE { requests.list(&parameters)? } else { requests.list_metadata(&parameters)? };
         call::fetch(&self.client, request, PATIENCE).await
     }
 
-    async fn open(
+    async fn open<T: Item>(
         &self,
         version: &str,
-    ) -> Result<BoxStream<'static, kube::Result<WatchEvent<Partial>>>, CallError> {
+    ) -> Result<BoxStream<'static, kube::Result<WatchEvent<T>>>, CallError> {
         let parameters = WatchParams {
             label_selector: self.selector.clone(),
             timeout: u32::try_from(LIFE.as_secs()).ok(),
             bookmarks: true,
             ..WatchParams::default()
         };
-        let request: Request<Vec<u8>> =
-            Requests::new(self.path.clone()?).watch_metadata(&parameters, version)?;
-        let opening = self.client.request_events::<Partial>(request);
+        let requests = Requests::new(self.path.clone()?);
+        let request: Request<Vec<u8>> = if T::WHOLE {
+            requests.watch(&parameters, version)?
+        } else {
+            requests.watch_metadata(&parameters, version)?
+        };
+        let opening = self.client.request_events::<T>(request);
         match timeout(PATIENCE, opening).await {
             Ok(changes) => Ok(changes?.boxed()),
             Err(_) => Err(CallError::Late { within: PATIENCE }),
