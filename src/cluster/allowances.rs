@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use self::requests::{Kept, MADE_BY};
 use super::custom::CustomWatch;
 use super::kinds::Kinds;
+use super::progress::Progress;
 use super::queue::{Announcer, Changes};
 use super::watch::Event;
 use crate::model::{ObjectId, ReleaseId};
@@ -48,7 +49,7 @@ pub struct Allowances {
     clears: bool,
     known: RwLock<Known>,
     changed: Announcer<ObjectId>,
-    listed: watch::Sender<bool>,
+    progress: watch::Sender<Progress>,
 }
 
 /// An allowance's namespace and name.
@@ -84,7 +85,7 @@ impl Allowances {
             clears,
             known: RwLock::default(),
             changed: Announcer::default(),
-            listed: watch::Sender::new(false),
+            progress: watch::Sender::new(Progress::Listing),
         })
     }
 
@@ -102,9 +103,9 @@ impl Allowances {
         self.changed.subscribe([])
     }
 
-    /// Whether they have been listed.
-    pub fn listed(&self) -> watch::Receiver<bool> {
-        self.listed.subscribe()
+    /// How far the first listing is.
+    pub fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
     }
 
     /// Makes an allowance of this resource, which counts from now on.
@@ -132,14 +133,14 @@ impl Allowances {
     }
 
     async fn follow(&self) {
-        let mut watch = CustomWatch::new(self.client.clone(), &self.kinds, "DriftAllowance", "driftallowances");
+        let mut feed = CustomWatch::new(self.client.clone(), &self.kinds, "DriftAllowance", "driftallowances");
         let mut changes = self.changed.subscribe([]);
         let mut listed: HashSet<Key> = HashSet::new();
         let mut complained = false;
         loop {
             let wake = wake(self.known.read().due.first().map(|(due, _)| *due), Timestamp::now());
             tokio::select! {
-                event = watch.next() => match event {
+                event = feed.next() => match event {
                     Event::Relisting => listed.clear(),
                     Event::Listed(object) => listed.extend(self.set(&object)),
                     Event::Applied(object) => drop(self.set(&object)),
@@ -152,10 +153,11 @@ impl Allowances {
                         let gone = |key: &&Key| !listed.contains(*key);
                         let gone: Vec<_> = self.known.read().versions.keys().filter(gone).cloned().collect();
                         gone.iter().for_each(|key| self.forget(key));
-                        self.listed.send_replace(true);
+                        self.progress.send_replace(Progress::Listed);
                     }
                     Event::Watching => complained = false,
                     Event::Broken(error) => {
+                    Progress::fail(&self.progress, "DriftAllowances cannot be listed", &error);
                         if !std::mem::replace(&mut complained, true) {
                             tracing::warn!(%error, "DriftAllowances cannot be watched; the last known ones count");
                         }

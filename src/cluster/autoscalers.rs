@@ -12,9 +12,11 @@ use jiff::Timestamp;
 use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::kinds::Kinds;
+use super::progress::Progress;
 use super::queue::{Announcer, Changes};
 use super::resource::{Resource, Whole};
 use super::watch::{Event, Watch};
@@ -39,6 +41,7 @@ pub struct Autoscalers {
     kinds: Arc<Kinds>,
     known: RwLock<Known>,
     changed: Announcer<ObjectId>,
+    progress: watch::Sender<Progress>,
 }
 
 #[derive(Default)]
@@ -99,7 +102,8 @@ impl Autoscalers {
     /// The autoscalers of the cluster behind `client`, known once
     /// [`Autoscalers::run`] has listed them.
     pub fn new(client: kube::Client, kinds: Arc<Kinds>) -> Arc<Self> {
-        Arc::new(Self { client, kinds, known: RwLock::default(), changed: Announcer::default() })
+        let progress = watch::Sender::new(Progress::Listing);
+        Arc::new(Self { client, kinds, known: RwLock::default(), changed: Announcer::default(), progress })
     }
 
     /// How far autoscalers may scale a workload: of several that target it, the
@@ -138,6 +142,11 @@ impl Autoscalers {
         self.changed.subscribe([])
     }
 
+    /// How far the first listing is.
+    pub fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
     /// Follows the cluster's autoscalers until `stop`.
     pub async fn run(&self, stop: CancellationToken) {
         tokio::select! {
@@ -151,11 +160,11 @@ impl Autoscalers {
         // Every version from v1 on has the fields that count.
         let resource = self.kinds.resource(&newest);
         let resource = resource.unwrap_or_else(|| Resource::new(GROUP, "v1", KIND, "horizontalpodautoscalers"));
-        let mut watch = Watch::<Whole>::new(self.client.clone(), &resource, None, None);
+        let mut feed = Watch::<Whole>::new(self.client.clone(), &resource, None, None);
         let mut listed: HashSet<ObjectId> = HashSet::new();
         let mut complained = false;
         loop {
-            match watch.next().await {
+            match feed.next().await {
                 Event::Relisting => listed.clear(),
                 Event::Listed(object) => listed.extend(self.set(&object.0)),
                 Event::Applied(object) => drop(self.set(&object.0)),
@@ -168,9 +177,11 @@ impl Autoscalers {
                     let gone = |id: &&ObjectId| !listed.contains(*id);
                     let gone: Vec<_> = self.known.read().autoscalers.keys().filter(gone).cloned().collect();
                     gone.iter().for_each(|id| self.remove(id));
+                    self.progress.send_replace(Progress::Listed);
                 }
                 Event::Watching => complained = false,
                 Event::Broken(error) => {
+                    Progress::fail(&self.progress, "autoscalers cannot be listed", &error);
                     if !std::mem::replace(&mut complained, true) {
                         tracing::warn!(%error, "autoscalers cannot be watched; the last known ones count");
                     }

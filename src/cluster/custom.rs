@@ -18,10 +18,10 @@ use super::resource::{Partial, Resource, Whole, segment};
 use super::watch::{Event, Watch};
 
 /// The API group of Kubemoor's own kinds.
-pub const GROUP: &str = "kubemoor.dev";
+pub(super) const GROUP: &str = "kubemoor.dev";
 
 /// The version of Kubemoor's own kinds.
-pub const VERSION: &str = "v1alpha1";
+pub(super) const VERSION: &str = "v1alpha1";
 
 /// A definition that came unnoticed is found after this time: who may not watch
 /// definitions is told of none.

@@ -3,7 +3,8 @@
 //! Entry points: [`client::connect`], then [`kinds::Kinds`] (which kinds the
 //! cluster serves and how their fields compare), [`releases::Releases`] (the
 //! index of what releases declare, fed by a watch of records), [`objects::Objects`]
-//! (single objects), [`arbiter::Arbiter`] (dry runs).
+//! (single objects), [`arbiter::Arbiter`] (dry runs), [`policies::InForce`],
+//! [`allowances::Allowances`] and [`autoscalers::Autoscalers`] (what may change).
 //!
 //! Invariants: a failed or slow API server costs an answer, never a panic and
 //! never the last good state. What the cluster holds is untrusted: every body
@@ -19,6 +20,7 @@ mod resource;
 mod schemas;
 mod watch;
 
+pub mod allowances;
 pub mod arbiter;
 pub mod autoscalers;
 pub mod call;
@@ -26,7 +28,10 @@ pub mod client;
 pub mod directory;
 pub mod identity;
 pub mod kinds;
+pub mod namespaces;
 pub mod objects;
+pub mod policies;
+pub mod progress;
 pub mod releases;
 
 pub use queue::Changes;
