@@ -3,8 +3,9 @@
 //! Entry points: [`client::connect`], then [`kinds::Kinds`] (which kinds the
 //! cluster serves and how their fields compare), [`releases::Releases`] (the
 //! index of what releases declare, fed by a watch of records), [`objects::Objects`]
-//! (single objects), [`arbiter::Arbiter`] (dry runs), [`policies::InForce`],
-//! [`allowances::Allowances`] and [`autoscalers::Autoscalers`] (what may change).
+//! (single objects), [`arbiter::Arbiter`] (dry runs), [`access`] (who may what),
+//! [`policies::InForce`], [`allowances::Allowances`] and
+//! [`autoscalers::Autoscalers`] (what may change).
 //!
 //! Invariants: a failed or slow API server costs an answer, never a panic and
 //! never the last good state. What the cluster holds is untrusted: every body
@@ -20,6 +21,7 @@ mod resource;
 mod schemas;
 mod watch;
 
+pub mod access;
 pub mod allowances;
 pub mod arbiter;
 pub mod autoscalers;
