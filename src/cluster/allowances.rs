@@ -134,7 +134,7 @@ impl Allowances {
 
     async fn follow(&self) {
         let mut feed = CustomWatch::new(self.client.clone(), &self.kinds, "DriftAllowance", "driftallowances");
-        let mut changes = self.changed.subscribe([]);
+        let changes = self.changed.subscribe([]);
         let mut listed: HashSet<Key> = HashSet::new();
         let mut complained = false;
         loop {

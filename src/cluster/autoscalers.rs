@@ -18,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 use super::kinds::Kinds;
 use super::progress::Progress;
 use super::queue::{Announcer, Changes};
-use super::resource::{Resource, Whole};
+use super::raw::Raw;
+use super::resource::Resource;
 use super::watch::{Event, Watch};
 use crate::helm::index::Index;
 use crate::model::{Autoscaler, Gvk, ObjectId};
@@ -160,7 +161,7 @@ impl Autoscalers {
         // Every version from v1 on has the fields that count.
         let resource = self.kinds.resource(&newest);
         let resource = resource.unwrap_or_else(|| Resource::new(GROUP, "v1", KIND, "horizontalpodautoscalers"));
-        let mut feed = Watch::<Whole>::new(self.client.clone(), &resource, None, None);
+        let mut feed = Watch::<Raw>::new(self.client.clone(), &resource, None, None);
         let mut listed: HashSet<ObjectId> = HashSet::new();
         let mut complained = false;
         loop {

@@ -14,7 +14,8 @@ use tokio::time::{Instant, sleep_until};
 use super::call::{self, CallError, PATIENCE};
 use super::kinds::Kinds;
 use super::queue::Changes;
-use super::resource::{Partial, Resource, Whole, segment};
+use super::raw::Raw;
+use super::resource::{Partial, Resource, segment};
 use super::watch::{Event, Watch};
 
 /// The API group of Kubemoor's own kinds.
@@ -32,7 +33,7 @@ pub(super) struct CustomWatch {
     client: kube::Client,
     resource: Resource,
     definitions: Changes<String>,
-    watch: Watch<Whole>,
+    watch: Watch<Raw>,
     /// Since the definition is absent: when to look again.
     absent_until: Option<Instant>,
     told: VecDeque<Event<Value>>,

@@ -16,6 +16,7 @@ mod custom;
 mod discovery;
 mod payloads;
 mod queue;
+mod raw;
 mod records;
 mod resource;
 mod schemas;

@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 
 use super::call::CallError;
 
@@ -30,34 +29,19 @@ pub struct Resource {
     pub plural: String,
 }
 
-/// What lists and watches are read into.
-pub(super) trait Item: DeserializeOwned + Clone + Send + 'static {
-    /// Whether whole objects are asked for, else their metadata.
-    const WHOLE: bool;
-
-    /// The object's `resourceVersion`.
-    fn version(&self) -> &str;
-}
-
 /// An object of which only the metadata matters.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Partial {
     pub(super) metadata: Meta,
 }
 
-/// A whole object, as it came: one that its reader cannot read costs itself
-/// alone and not the watch.
-#[derive(Clone, Deserialize)]
-#[serde(transparent)]
-pub(super) struct Whole(pub(super) Value);
-
 /// One page of a list of objects.
 #[derive(Deserialize)]
-pub(super) struct Page<T = Partial> {
+pub(super) struct Page<W> {
     #[serde(default)]
     pub(super) metadata: PageMeta,
     /// `None` when there are none: some servers write null.
-    items: Option<Vec<T>>,
+    items: Option<Vec<W>>,
 }
 
 /// What a page says of itself.
@@ -156,31 +140,15 @@ impl Resource {
     }
 }
 
-impl Item for Partial {
-    const WHOLE: bool = false;
-
-    fn version(&self) -> &str {
-        &self.metadata.resource_version
-    }
-}
-
-impl Item for Whole {
-    const WHOLE: bool = true;
-
-    fn version(&self) -> &str {
-        self.0.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default()
-    }
-}
-
-impl<T> Page<T> {
+impl<W> Page<W> {
     /// The token of the next page; `None` on the last.
     pub(super) fn next(&self) -> Option<String> {
         self.metadata.r#continue.clone().filter(|token| !token.is_empty())
     }
 
     /// The objects.
-    pub(super) fn into_items(self) -> impl Iterator<Item = T> {
-        self.items.unwrap_or_default().into_iter()
+    pub(super) fn into_items(self) -> Vec<W> {
+        self.items.unwrap_or_default()
     }
 }
 
