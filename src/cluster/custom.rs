@@ -69,7 +69,7 @@ impl CustomWatch {
                 self.watch = Watch::new(self.client.clone(), &self.resource, None, None);
             }
             match self.watch.next().await {
-                Event::Broken(error) if error.is_not_found() => match self.is_defined().await {
+                Event::Broken(error) if error.is_not_found() => match is_defined(self.client.clone(), self.definition()).await {
                     Ok(true) => return Event::Broken(error),
                     Ok(false) => {
                         self.absent_until = Some(Instant::now() + RECHECK);
@@ -82,17 +82,16 @@ impl CustomWatch {
         }
     }
 
-    async fn is_defined(&self) -> Result<bool, CallError> {
-        let name = segment(&self.definition())?;
-        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
-        match call::fetch::<Partial>(&self.client, call::get(&path)?, PATIENCE).await {
-            Ok(_) => Ok(true),
-            Err(error) if error.is_not_found() => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
     fn definition(&self) -> String {
         format!("{}.{GROUP}", self.resource.plural)
+    }
+}
+
+async fn is_defined(client: kube::Client, name: String) -> Result<bool, CallError> {
+    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", segment(&name)?);
+    match call::fetch::<Partial>(&client, call::get(&path)?, PATIENCE).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error),
     }
 }
