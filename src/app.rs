@@ -7,6 +7,7 @@
 //! connection that hangs.
 
 mod cluster;
+mod policing;
 mod registrar;
 
 use std::net::SocketAddr;
@@ -22,6 +23,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Condition, Readiness};
 use crate::cluster::directory;
+use crate::cluster::policies::InForce;
+use crate::cluster::policies::files::Folder;
 use crate::config::{self, RecordDriver, Source, Tls};
 use crate::declaration::catalog::Catalog;
 use crate::helm::index::Index;
@@ -42,6 +45,7 @@ const LINGER: Duration = Duration::from_secs(3);
 /// What the parts of a run share.
 struct Run {
     book: Arc<Book>,
+    in_force: Arc<InForce>,
     readiness: Readiness,
     metrics: Metrics,
     certificates: Certificates,
@@ -83,7 +87,21 @@ pub fn serve(config: config::Serve) -> anyhow::Result<()> {
 }
 
 async fn run(config: config::Serve) -> anyhow::Result<()> {
-    let config::Serve { source, listen, admin_listen, tls, edits, drift, operation_timeout, log: _ } = config;
+    let config::Serve {
+        source,
+        listen,
+        admin_listen,
+        tls,
+        edits,
+        drift,
+        policies,
+        cluster_labels,
+        operation_timeout,
+        log: _,
+    } = config;
+    let book = Arc::new(Book::new(Policy::new(edits, drift, operation_timeout)));
+    let in_force = InForce::new(Arc::clone(&book), cluster_labels);
+    let folder = policies.map(|path| Folder::open(&path, &in_force)).transpose()?;
     let webhook_listener = bind(listen, "--listen").await?;
     let admin_listener = bind(admin_listen, "--admin-listen").await?;
     let certificates = Certificates::load(tls_source(tls), jiff::Timestamp::now())?;
@@ -121,8 +139,15 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
         "the certificate's renewal"
     });
 
-    let book = Arc::new(Book::new(Policy::new(edits, drift, operation_timeout)));
-    let mut run = Run { book, readiness, metrics, certificates, judging, tasks, stop };
+    if let Some(folder) = folder {
+        let (in_force, stop) = (Arc::clone(&in_force), stop.clone());
+        tasks.spawn(async move {
+            folder.keep(in_force, stop).await;
+            "following the policy files"
+        });
+    }
+
+    let mut run = Run { book, in_force, readiness, metrics, certificates, judging, tasks, stop };
     let linger = match source {
         Source::Directory(path) => {
             run.directory(&path, &records)?;

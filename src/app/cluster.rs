@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::policing::Policing;
 use super::registrar::Registrar;
 use super::{Judging, Run};
 use crate::admin::Condition;
@@ -20,6 +21,7 @@ use crate::cluster::client::{self, Connection};
 use crate::cluster::identity;
 use crate::cluster::kinds::Kinds;
 use crate::cluster::objects::Objects;
+use crate::cluster::policies::InForce;
 use crate::cluster::releases::{Health, Releases};
 use crate::config;
 use crate::guard::Guard;
@@ -56,11 +58,14 @@ impl Run {
         let connection = client::connect(cluster.kubeconfig.as_deref()).await?;
         let records = self.readiness.condition("records");
         records.unmet("the API server has not answered yet");
+        let policies = self.readiness.condition("policies");
+        policies.unmet("the API server has not answered yet");
         let loop_listed = self.readiness.condition("loop");
         loop_listed.unmet("the declared objects have not been listed yet");
         let work = Work {
             cluster,
             book: Arc::clone(&self.book),
+            in_force: Arc::clone(&self.in_force),
             index: Arc::clone(&self.metrics.index),
             record_metrics: self.metrics.records.clone(),
             guard_metrics: self.metrics.guard.clone(),
@@ -68,6 +73,7 @@ impl Run {
             certificates: self.certificates.clone(),
             judging: self.judging.clone(),
             records,
+            policies,
             loop_listed,
             stop: self.stop.clone(),
         };
@@ -83,6 +89,7 @@ impl Run {
 struct Work {
     cluster: config::Cluster,
     book: Arc<crate::policy::book::Book>,
+    in_force: Arc<InForce>,
     index: Arc<parking_lot::RwLock<crate::helm::index::Index>>,
     record_metrics: crate::metrics::RecordMetrics,
     guard_metrics: crate::metrics::GuardMetrics,
@@ -90,6 +97,7 @@ struct Work {
     certificates: Certificates,
     judging: Judging,
     records: Condition,
+    policies: Condition,
     loop_listed: Condition,
     stop: CancellationToken,
 }
@@ -121,11 +129,24 @@ impl Work {
             async move { kinds.run(stop).await }
         });
         parts.spawn(Arc::clone(&releases).run(self.stop.clone()));
+        let mut policing = Policing::start(
+            &client,
+            &kinds,
+            &releases,
+            &self.in_force,
+            !cluster.read_only,
+            &mut parts,
+            &self.stop,
+        );
         let mut health = releases.health();
         self.records.unmet("the first listing is not whole yet");
         tokio::select! {
             () = self.stop.cancelled() => {}
             whole = health.wait_for(|health| health.indexed) => drop(whole),
+        }
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            () = policing.known(&self.policies) => {}
         }
         let objects = Objects::new(client.clone(), WRITES);
         if !self.stop.is_cancelled() {

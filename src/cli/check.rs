@@ -3,7 +3,6 @@
 //! Entry point: [`run`]. Invariant: the verdict is the one that the webhook
 //! would come to, had it this release and no other, and no API server to ask.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,6 +12,7 @@ use jiff::Timestamp;
 use parking_lot::RwLock;
 use serde::Serialize;
 
+use super::output::{self, OutputArgs, PLAIN, Table, Text};
 use super::{Outcome, warn};
 use crate::cluster::directory;
 use crate::config::RecordDriver;
@@ -40,17 +40,8 @@ pub(super) struct Args {
     #[arg(long, env = "KUBEMOOR_EDITS", value_name = "MODE", default_value = "Deny", ignore_case = true)]
     edits: EditsMode,
 
-    /// How the verdict is printed
-    #[arg(long, short, env = "KUBEMOOR_OUTPUT", value_name = "FORMAT", default_value = "table")]
-    output: Format,
-}
-
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Format {
-    /// For people
-    Table,
-    /// For programs
-    Json,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// Irrelevant here but for a pending record, which it lets grow stale.
@@ -70,13 +61,7 @@ struct Report {
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let Args { release, review, edits, output } = args;
     let report = report(&release, &review, edits, Timestamp::now())?;
-    let text = match output {
-        Format::Table => report.table(),
-        Format::Json => {
-            serde_json::to_string_pretty(&report).context("cannot write the verdict as JSON")? + "\n"
-        }
-    };
-    super::print(&text)?;
+    output::print(output.output, &report, || report.table())?;
     Ok(if report.verdict.outcome.is_refusal() { Outcome::Found } else { Outcome::Clean })
 }
 
@@ -157,59 +142,32 @@ fn assumed_release(file: &Path, request: &Request<'_>) -> ReleaseId {
 }
 
 impl Report {
-    fn table(&self) -> String {
+    fn table(&self) -> Text {
         let Self { object, operation, verdict, message } = self;
-        let mut rows = vec![
-            ["OBJECT".to_owned(), object.to_string()],
-            ["OPERATION".to_owned(), format!("{operation:?}").to_uppercase()],
-            ["VERDICT".to_owned(), verdict.outcome.as_str().to_owned()],
-            ["REASON".to_owned(), verdict.reason.as_str().to_owned()],
-        ];
-        let mut fields = Vec::new();
+        let mut rows = Table::new(["OBJECT", &object.to_string()]);
+        rows.row(["OPERATION", &format!("{operation:?}").to_uppercase()]);
+        rows.row(["VERDICT", verdict.outcome.as_str()]);
+        rows.row(["REASON", verdict.reason.as_str()]);
+        let mut fields = Table::new(["FIELD", "DECLARED", "WAS", "WOULD BE"]);
         if let Some(grounds) = &verdict.grounds {
-            rows.push(["RELEASE".to_owned(), format!("{} (revision {})", grounds.release, grounds.revision)]);
+            rows.row(["RELEASE", &format!("{} (revision {})", grounds.release, grounds.revision)]);
             let shown =
                 |value: &Option<_>| value.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
-            fields.extend(grounds.fields.iter().map(|finding| {
+            for finding in &grounds.fields {
                 let doubt = if finding.doubt { " (in doubt)" } else { "" };
-                [
-                    finding.path.to_string() + doubt,
-                    shown(&finding.declared),
-                    shown(&finding.old),
-                    shown(&finding.new),
-                ]
-            }));
+                let path = finding.path.to_string() + doubt;
+                fields.row([path, shown(&finding.declared), shown(&finding.old), shown(&finding.new)]);
+            }
         }
-        let mut text = aligned(&rows);
-        if !fields.is_empty() {
-            fields.insert(0, ["FIELD", "DECLARED", "WAS", "WOULD BE"].map(str::to_owned));
-            text = text + "\n" + &aligned(&fields);
+        let mut text = rows.text();
+        if verdict.grounds.as_ref().is_some_and(|grounds| !grounds.fields.is_empty()) {
+            text.line().append(&fields.text());
         }
         if let Some(message) = message {
-            text = text + "\n" + message + "\n";
+            text.line().add(PLAIN, message).line();
         }
         text
     }
-}
-
-/// Rows as lines, each column as wide as its widest cell.
-fn aligned<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
-    let mut widths = [0; COLUMNS];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths) {
-            // Writing to a String cannot fail.
-            let _ = write!(line, "{cell:width$}   ");
-        }
-        text = text + line.trim_end() + "\n";
-    }
-    text
 }
 
 #[cfg(test)]

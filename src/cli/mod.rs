@@ -6,7 +6,9 @@
 //! error says what failed and what to do. No rule is decided here.
 
 mod check;
+mod connect;
 mod manifests;
+mod output;
 mod serve;
 mod uninstall;
 
@@ -67,19 +69,8 @@ impl Command {
             Self::Check(args) => check::run(args),
             Self::Manifests(args) => manifests::run(args),
             Self::Uninstall(args) => uninstall::run(args),
-            Self::Version => print(concat!("kubemoor ", env!("CARGO_PKG_VERSION"), "\n")),
+            Self::Version => output::write(concat!("kubemoor ", env!("CARGO_PKG_VERSION"), "\n")),
         }
-    }
-}
-
-/// Writes to standard output. A reader that went away (`| head`) is no error.
-fn print(text: &str) -> anyhow::Result<Outcome> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(anyhow::Error::new(error).context("cannot write to standard output"))
-        }
-        _ => Ok(Outcome::Clean),
     }
 }
 
