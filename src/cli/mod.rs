@@ -7,8 +7,10 @@
 
 mod check;
 mod connect;
+mod diff;
 mod manifests;
 mod output;
+mod reading;
 mod serve;
 mod uninstall;
 
@@ -32,6 +34,8 @@ enum Command {
     Serve(Box<serve::Args>),
     /// Judge one AdmissionReview by one release, offline; exit 1 when it is refused
     Check(check::Args),
+    /// Compare what lives with what releases declare; exit 1 when anything has drifted
+    Diff(diff::Args),
     /// Print the manifests that install Kubemoor
     Manifests(manifests::Args),
     /// Withdraw the webhooks from the cluster
@@ -67,6 +71,7 @@ impl Command {
         match self {
             Self::Serve(args) => serve::run(*args),
             Self::Check(args) => check::run(args),
+            Self::Diff(args) => diff::run(args),
             Self::Manifests(args) => manifests::run(args),
             Self::Uninstall(args) => uninstall::run(args),
             Self::Version => output::write(concat!("kubemoor ", env!("CARGO_PKG_VERSION"), "\n")),

@@ -16,6 +16,7 @@ pub mod dependants;
 pub mod edit;
 pub mod identities;
 pub mod judge;
+pub mod live;
 pub mod message;
 pub mod ownership;
 pub mod records;

@@ -14,6 +14,7 @@ mod cluster_kinds;
 mod cluster_objects;
 mod cluster_outages;
 mod cluster_releases;
+mod command_diff;
 mod declared_fields;
 mod deletions;
 mod demo;
