@@ -130,7 +130,11 @@ fn object(request: &Request<'_>) -> ObjectId {
 /// object under judgement names, else of the one that the file is named for,
 /// in the object's namespace.
 fn assumed_release(file: &Path, request: &Request<'_>) -> ReleaseId {
-    let object = request.old_object.or(request.object).and_then(|text| review::object(text).ok());
+    let object = request
+        .old_object
+        .as_ref()
+        .or(request.object.as_ref())
+        .and_then(|text| review::object(text.get()).ok());
     if let Some(Owner::Release(id)) = object.as_ref().map(Owner::of) {
         return id;
     }
