@@ -157,6 +157,8 @@ impl Work {
                 arbiter,
                 objects: objects.clone(),
                 kinds: Arc::clone(&kinds),
+                allowances: Arc::clone(&policing.allowances),
+                autoscalers: Arc::clone(&policing.autoscalers),
             };
             self.judging.begin(Setup {
                 truth: Truth::Cluster(Box::new(live)),

@@ -22,6 +22,7 @@ use crate::model::{DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::book::Book;
 use crate::verdict::edit::{self, Evidence, Owner, Rules, Verdict};
+use crate::verdict::exceptions::Circumstances;
 use crate::webhook::case::{Case, Subject};
 use crate::webhook::review::{self, Request};
 
@@ -105,10 +106,10 @@ fn report(release: &Path, review: &Path, edits: EditsMode, now: Timestamp) -> an
     if case.subject.object.name.is_empty() {
         return Err(anyhow::anyhow!("it names no object").context(cannot_read()));
     }
-    let index = RwLock::new(index);
-    let mut judgement = case.judge(&index, &rules, Evidence::None, now);
+    let (index, circumstances) = (RwLock::new(index), Circumstances::default());
+    let mut judgement = case.judge(&index, &circumstances, &rules, Evidence::None, now);
     if judgement.verdict.arguable {
-        judgement = case.judge(&index, &rules, Evidence::Nowhere, now);
+        judgement = case.judge(&index, &circumstances, &rules, Evidence::Nowhere, now);
     }
     let message = (judgement.verdict.outcome != edit::Outcome::Allow).then_some(judgement.message);
     Ok(Report { object: case.subject.object, operation, verdict: judgement.verdict, message })

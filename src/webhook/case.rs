@@ -28,6 +28,7 @@ use crate::policy::Policy;
 use crate::policy::book::Book;
 use crate::verdict::dependants::{self, Taken};
 use crate::verdict::edit::{Edit, Evidence, Owner, Reason, Rules, Verdict};
+use crate::verdict::exceptions::Circumstances;
 use crate::verdict::judge::judge;
 use crate::verdict::message;
 use crate::verdict::records::{self, RecordEdit};
@@ -193,8 +194,8 @@ impl<'a> Case<'a> {
     }
 
     /// The texts of the object before and after.
-    pub(super) fn texts(&self) -> (Option<&'a RawValue>, Option<&'a RawValue>) {
-        (self.old, self.new)
+    pub(super) fn texts(&self) -> (Option<&str>, Option<&str>) {
+        (self.old.as_ref().map(Excerpt::get), self.new.as_ref().map(Excerpt::get))
     }
 
     /// The field manager that the request names; empty if it names none.
@@ -207,6 +208,7 @@ impl<'a> Case<'a> {
     pub fn judge(
         &self,
         index: &parking_lot::RwLock<Index>,
+        circumstances: &Circumstances,
         rules: &Rules<'_>,
         evidence: Evidence<'_>,
         now: Timestamp,
@@ -243,6 +245,7 @@ impl<'a> Case<'a> {
             owner,
             dry_run: self.dry_run,
             field_manager: &self.field_manager,
+            circumstances,
         };
         if let Aspect::Dependants(_) = self.subject.aspect {
             let verdict = dependants::judge(&edit, &claims, &dependants, rules, now);

@@ -188,15 +188,15 @@ impl Validator {
             }
         }
         let rules = Rules { book: &self.setup.book, own_account: self.setup.own_account.as_deref() };
+        let looker = Looker { truth: &self.setup.truth, rules: &rules, deadline };
         let version = &*request.head.kind.version;
         if stage == Stage::Mutate {
-            let first = case.judge(self.setup.truth.index(), &rules, Evidence::None, now());
+            let first = looker.judged(&case, Evidence::None);
             if !mutate::concerns(&case, &first, version) {
                 let verdict = Verdict::allow(first.verdict.reason);
                 return Ok((Answer::allow().respond(&request.head.uid), verdict));
             }
         }
-        let looker = Looker { truth: &self.setup.truth, rules: &rules, deadline };
         let (mut judgement, case) = match looker.judge(case).await {
             Ok(judged) => judged,
             Err(error) => {
