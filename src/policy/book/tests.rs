@@ -103,7 +103,8 @@ fn a_cluster_that_does_not_match_has_no_policy() {
 fn a_book_knows_the_labels_of_namespaces_and_remembers() {
     let compiled = policy("p", "{edits: Deny, releases: {namespaceSelector: {matchLabels: {tier: prod}}}}");
     let labels = Labels::from([("tier".to_owned(), "prod".to_owned())]);
-    let book = Book::of_policies(policies([compiled]), HashMap::from([("shop".to_owned(), labels)]));
+    let book = Book::of_policies(policies([compiled]));
+    assert!(book.set_namespace("shop", Some(labels)));
     let other = ReleaseId { namespace: "dev".to_owned(), name: "web".to_owned() };
     assert_eq!(book.of(&release("web")).edits, EditsMode::Deny);
     assert_eq!(book.of(&other).edits, EditsMode::Warn);
