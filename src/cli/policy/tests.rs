@@ -132,3 +132,10 @@ fn a_directory_without_tests_is_an_error() {
     assert!(test(folder.path(), Timestamp::UNIX_EPOCH).is_err());
     assert!(test(&folder.path().join("nowhere"), Timestamp::UNIX_EPOCH).is_err());
 }
+
+#[test]
+fn the_library_of_policies_does_what_it_says() {
+    let library = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies");
+    let tally = test(&library, Timestamp::UNIX_EPOCH).unwrap();
+    assert_eq!(tally.failed, 0, "{}", anstream::adapter::strip_str(tally.text().as_str()));
+}
