@@ -155,7 +155,7 @@ fn a_command_that_the_program_does_not_take_would_be_found() {
     };
     assert!(taken("kubemoor manifests install --edits Deny | kubectl apply -f -"));
     assert!(!taken("kubemoor manifests install --edit Deny | kubectl apply -f -"));
-    assert!(!taken("kubemoor serve --drift Ignore"));
+    assert!(!taken("kubemoor serve --drift Mend"));
     assert!(!taken("kubectl get pods; kubemoor reconcile web"));
 }
 
