@@ -10,6 +10,8 @@ mod connect;
 mod diff;
 mod manifests;
 mod output;
+mod policy;
+mod policy_files;
 mod reading;
 mod serve;
 mod uninstall;
@@ -38,6 +40,8 @@ enum Command {
     Diff(diff::Args),
     /// Print the manifests that install Kubemoor
     Manifests(manifests::Args),
+    /// Try policies without a cluster
+    Policy(policy::Args),
     /// Withdraw the webhooks from the cluster
     Uninstall(uninstall::Args),
     /// Print the version
@@ -73,6 +77,7 @@ impl Command {
             Self::Check(args) => check::run(args),
             Self::Diff(args) => diff::run(args),
             Self::Manifests(args) => manifests::run(args),
+            Self::Policy(args) => policy::run(args),
             Self::Uninstall(args) => uninstall::run(args),
             Self::Version => output::write(concat!("kubemoor ", env!("CARGO_PKG_VERSION"), "\n")),
         }
