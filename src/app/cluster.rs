@@ -158,6 +158,8 @@ impl Work {
                 arbiter,
                 objects: objects.clone(),
                 kinds: Arc::clone(&kinds),
+                allowances: Arc::clone(&policing.allowances),
+                client: client.clone(),
             };
             self.judging.begin(Setup {
                 truth: Truth::Cluster(Box::new(live)),

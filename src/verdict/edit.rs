@@ -119,6 +119,10 @@ pub enum Reason {
     AsDeclared,
     /// The state of the record authorises it.
     InBand,
+    /// What changed is covered by an allowance.
+    Allowance,
+    /// An annotation asks for an allowance that is not granted.
+    Request,
     /// The arbiter could not tell, and an operation is under way; or there is
     /// no arbiter.
     Unsettled,
@@ -228,6 +232,8 @@ impl Reason {
             Self::Unchanged => "unchanged",
             Self::AsDeclared => "as-declared",
             Self::InBand => "in-band",
+            Self::Allowance => "allowance",
+            Self::Request => "request",
             Self::Unsettled => "unsettled",
             Self::Drift => "drift",
             Self::Deletion => "deletion",

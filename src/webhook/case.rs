@@ -25,6 +25,7 @@ use crate::helm::release::Release;
 use crate::metrics::Webhook;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
 use crate::policy::Policy;
+use crate::policy::allowance::Allowance;
 use crate::policy::book::Book;
 use crate::verdict::dependants::{self, Taken};
 use crate::verdict::edit::{Edit, Evidence, Owner, Reason, Rules, Verdict};
@@ -68,6 +69,8 @@ pub struct Case<'a> {
     field_manager: String,
     old: Option<&'a RawValue>,
     new: Option<&'a RawValue>,
+    /// What may be changed of the object for now.
+    pub allowances: Vec<Arc<Allowance>>,
     /// What is known of the owner of an object whose metadata is not sent.
     pub owner: Owner,
     /// The records that the objects hold, where the subject is one.
@@ -173,6 +176,7 @@ impl<'a> Case<'a> {
             field_manager: request.field_manager.as_deref().unwrap_or_default().to_owned(),
             old: request.old_object,
             new: request.object,
+            allowances: Vec::new(),
             owner: Owner::Unknown,
             held: None,
         };
@@ -190,6 +194,11 @@ impl<'a> Case<'a> {
     /// Takes the records that [`Held::read`] found in this review.
     pub fn hold(&mut self, held: Held) {
         self.held = Some(held);
+    }
+
+    /// The object as text, as it is and as it would be.
+    pub(super) fn texts(&self) -> (Option<&'a RawValue>, Option<&'a RawValue>) {
+        (self.old, self.new)
     }
 
     /// Judges the review by what the index holds now. What an editor can put
@@ -244,7 +253,7 @@ impl<'a> Case<'a> {
             let rests_on = rests_on.chain(claims.iter().map(|claim| claim.id.clone())).collect();
             return Judgement::of(verdict, message, rests_on, claims);
         }
-        let verdict = judge(&edit, &claims, rules, evidence, now);
+        let verdict = self.unless_allowed(judge(&edit, &claims, rules, evidence, now), now);
         let message = message::sentence(&self.subject.object, self.operation, &verdict);
         // A release may have taken the object over a moment ago.
         let named = match new.as_ref().map(Owner::of) {
@@ -255,6 +264,22 @@ impl<'a> Case<'a> {
         rests_on.dedup();
         let uid = old.as_ref().and_then(|old| old.pointer("/metadata/uid")?.as_str()).unwrap_or_default();
         Judgement { uid: uid.to_owned(), ..Judgement::of(verdict, message, rests_on, claims) }
+    }
+
+    /// The verdict, unless open allowances cover all that it hangs on.
+    fn unless_allowed(&self, verdict: Verdict, now: Timestamp) -> Verdict {
+        let Some(grounds) = &verdict.grounds else { return verdict };
+        let is_open =
+            |it: &&Arc<Allowance>| it.open(now) && it.is_for(&self.subject.object, &grounds.release);
+        let open: Vec<_> = self.allowances.iter().filter(is_open).collect();
+        let is_covered = match verdict.reason {
+            Reason::Deletion => open.iter().any(|allowance| allowance.grant.deletes),
+            _ => {
+                !grounds.fields.is_empty()
+                    && grounds.fields.iter().all(|it| open.iter().any(|open| open.covers(&it.path)))
+            }
+        };
+        if is_covered { Verdict::allow(Reason::Allowance) } else { verdict }
     }
 
     fn judge_record(&self, index: &parking_lot::RwLock<Index>, rules: &Rules<'_>) -> Judgement {

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::case::{Aspect, Case, Judgement};
 use super::validate::{LOOK, now};
+use crate::cluster::allowances::Allowances;
 use crate::cluster::arbiter::{Arbiter, ArbiterError, Question};
 use crate::cluster::call::CallError;
 use crate::cluster::kinds::Kinds;
@@ -48,6 +49,10 @@ pub struct Live {
     pub objects: Objects,
     /// The kinds that the cluster serves.
     pub kinds: Arc<Kinds>,
+    /// The allowances.
+    pub allowances: Arc<Allowances>,
+    /// For asking who may what.
+    pub client: kube::Client,
 }
 
 /// Why no verdict could be reached.
@@ -59,6 +64,9 @@ pub(super) enum Unreached {
     /// The arbiter could not tell.
     #[error("the edit could not be judged: {0}")]
     Arbitrate(Box<ArbiterError>),
+    /// It could not be asked whether the editor may have what he asks for.
+    #[error("the edit could not be judged, since the editor's rights cannot be read: {0}")]
+    Ask(Box<CallError>),
     /// The object's metadata could not be read.
     #[error("the edit could not be judged, since the object's owner cannot be read: {0}")]
     Own(Box<CallError>),
@@ -197,7 +205,8 @@ impl Looker<'_> {
         Some(arbiter.canonical(&question, self.left()).await)
     }
 
-    fn left(&self) -> Duration {
+    /// How long another call may take.
+    pub(super) fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now()).min(LOOK)
     }
 }

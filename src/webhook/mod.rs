@@ -9,6 +9,7 @@ pub mod held;
 pub mod intake;
 pub mod look;
 pub mod registration;
+mod request;
 pub mod review;
 pub mod server;
 pub mod validate;

@@ -17,8 +17,9 @@ use tokio::time::Instant;
 use super::case::{Aspect, Case, Judgement, Subject, governing};
 use super::held::Held;
 use super::intake::{Intake, Received};
-use super::look::{Looker, Truth};
+use super::look::{Looker, Truth, Unreached};
 use super::registration::VALIDATE;
+use super::request::{self, Asked};
 use super::review::{self, Answer, AuditKey, Head};
 use crate::config::RecordDriver;
 use crate::metrics::{AdmissionMetrics, Decision, Webhook};
@@ -164,11 +165,10 @@ impl Validator {
             }
         }
         let rules = Rules { book: &self.setup.book, own_account: self.setup.own_account.as_deref() };
-        let looker = Looker { truth: &self.setup.truth, rules: &rules, deadline };
-        let judgement = match looker.judge(case).await {
-            Ok((judgement, case)) => {
+        let (judgement, warnings) = match self.judged_with_requests(case, &rules, deadline).await {
+            Ok((judgement, case, warnings)) => {
                 self.record(&judgement, &case, &request.head.uid);
-                judgement
+                (judgement, warnings)
             }
             Err(error) => {
                 tracing::warn!(review.uid = %request.head.uid, "a review could not be answered: {error}");
@@ -176,7 +176,72 @@ impl Validator {
             }
         };
         let answer = put(&judgement.verdict, judgement.message);
+        let answer = warnings.into_iter().fold(answer, Answer::warn);
         Ok((answer.respond(&request.head.uid), judgement.verdict))
+    }
+
+    /// Judges a case by what is allowed of its object, and by what it asks for.
+    /// With what the editor is to be told besides.
+    async fn judged_with_requests<'c>(
+        &self,
+        mut case: Case<'c>,
+        rules: &Rules<'_>,
+        deadline: Instant,
+    ) -> Result<(Judgement, Case<'c>, Vec<String>), Unreached> {
+        let truth = &self.setup.truth;
+        let live = match truth {
+            Truth::Cluster(live) => Some(&**live),
+            Truth::Fixed(_) => None,
+        };
+        let object = case.subject.object.clone();
+        if let Some(live) = live {
+            for claim in truth.index().read().claims(&object) {
+                case.allowances.extend(live.allowances.of(&object, &claim.id));
+            }
+        }
+        let looker = Looker { truth, rules, deadline };
+        let own = self.setup.own_account.as_deref() == Some(case.actor.user.as_str());
+        let asked = match own {
+            true => Asked::Nothing,
+            false => request::answer(&case, live, truth.index(), now(), || looker.left()).await?,
+        };
+        if let Asked::Granted(granted) = &asked {
+            case.allowances.push(Arc::clone(&granted.allowance));
+        }
+        let (judgement, case) = looker.judge(case).await?;
+        if judgement.verdict.outcome == Outcome::Deny {
+            return Ok((judgement, case, Vec::new()));
+        }
+        let refused = match &asked {
+            Asked::Nothing => return Ok((judgement, case, Vec::new())),
+            Asked::Withdrawn => {
+                let goes_on = !case.allowances.is_empty();
+                let warnings = goes_on.then(|| request::withdrawn(&object)).into_iter().collect();
+                return Ok((judgement, case, warnings));
+            }
+            Asked::Refused(reason) => reason.clone(),
+            Asked::Granted(granted) if case.dry_run => {
+                return Ok((judgement, case, vec![granted.told(true)]));
+            }
+            Asked::Granted(granted) => match live {
+                None => return Ok((judgement, case, Vec::new())),
+                Some(live) => match granted.make(live, looker.left()).await {
+                    Ok(()) => return Ok((judgement, case, vec![granted.told(false)])),
+                    Err(error) => format!("NotMade: {error}"),
+                },
+            },
+        };
+        let policy = governing(rules.book, &judgement.claims);
+        let is_exempt = policy.exempt.iter().any(|subject| subject.is(&case.actor));
+        let is_passing = matches!(judgement.verdict.reason, Reason::BeingDeleted | Reason::Identity | Reason::OptedOut);
+        let verdict = Verdict::by_mode(&policy, Reason::Request, None);
+        match judgement.claims.first() {
+            Some(release) if verdict.outcome == Outcome::Deny && !is_exempt && !is_passing => {
+                let message = request::refusal(&object, &release.id, &refused);
+                Ok((Judgement { verdict, message, ..judgement }, case, Vec::new()))
+            }
+            _ => Ok((judgement, case, vec![request::in_vain(&refused)])),
+        }
     }
 
     /// Decodes records apart from the threads that answer, few at a time.
