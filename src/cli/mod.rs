@@ -5,9 +5,12 @@
 //! 2 that the command could not be carried out; then one sentence on standard
 //! error says what failed and what to do. No rule is decided here.
 
+mod allow;
 mod check;
 mod connect;
+mod get;
 mod manifests;
+mod object;
 mod output;
 mod serve;
 mod uninstall;
@@ -32,6 +35,12 @@ enum Command {
     Serve(Box<serve::Args>),
     /// Judge one AdmissionReview by one release, offline; exit 1 when it is refused
     Check(check::Args),
+    /// Allow named fields of one object to be changed for a time
+    Allow(allow::Args),
+    /// End allowances of an object
+    Revoke(allow::RevokeArgs),
+    /// List what there is
+    Get(get::Args),
     /// Print the manifests that install Kubemoor
     Manifests(manifests::Args),
     /// Withdraw the webhooks from the cluster
@@ -67,6 +76,9 @@ impl Command {
         match self {
             Self::Serve(args) => serve::run(*args),
             Self::Check(args) => check::run(args),
+            Self::Allow(args) => allow::run(args),
+            Self::Revoke(args) => allow::revoke(args),
+            Self::Get(args) => get::run(args),
             Self::Manifests(args) => manifests::run(args),
             Self::Uninstall(args) => uninstall::run(args),
             Self::Version => output::write(concat!("kubemoor ", env!("CARGO_PKG_VERSION"), "\n")),
