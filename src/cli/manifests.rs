@@ -5,6 +5,8 @@
 //! The static webhook configuration comes from the builder that `--register`
 //! uses, over the kinds that charts declare.
 
+mod crds;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
@@ -31,6 +33,8 @@ enum Part {
     Install(Install),
     /// The webhook configuration for guards that run without --register
     Webhook(Webhook),
+    /// The definitions of DriftPolicy and DriftAllowance
+    Crds,
 }
 
 #[derive(Debug, clap::Args)]
@@ -139,6 +143,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let text = match args.part {
         Part::Install(install) => install.text(),
         Part::Webhook(webhook) => webhook.text()?,
+        Part::Crds => crds::text()?,
     };
     super::output::write(&text)
 }

@@ -183,3 +183,6 @@ impl fmt::Display for Tie {
         )
     }
 }
+
+#[cfg(test)]
+pub(crate) mod samples;

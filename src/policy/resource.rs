@@ -82,29 +82,29 @@ pub struct DriftPolicySpec {
     pub autoscalers: Option<Autoscalers>,
     /// What is never compared and never touched by a repair or a revert.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100))]
+    #[schemars(length(max = MAX_RULES))]
     pub ignore: Vec<IgnoreRule>,
     /// What may be changed locally, by whom and when.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100))]
+    #[schemars(length(max = MAX_RULES))]
     pub allow: Vec<AllowRule>,
     /// Whose edits are not judged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100))]
+    #[schemars(length(max = MAX_RULES))]
     pub exempt: Vec<SubjectSpec>,
     /// Who may write the release's records; anyone with the right, where
     /// nobody is named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100))]
+    #[schemars(length(max = MAX_RULES))]
     pub operators: Vec<SubjectSpec>,
     /// The notifiers that are told, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100), inner(length(min = 1, max = 63)))]
+    #[schemars(length(max = MAX_RULES), inner(length(min = 1, max = 63)))]
     pub notify: Vec<String>,
     /// Which namespaces may hold the records of releases in others, as Flux
     /// does with storageNamespace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100))]
+    #[schemars(length(max = MAX_RULES))]
     pub storage: Vec<StoragePair>,
 }
 
@@ -114,11 +114,11 @@ pub struct DriftPolicySpec {
 pub struct ReleaseSelector {
     /// Globs of release names: `*` is any text, `?` any letter.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100), inner(length(min = 1, max = 253), regex(pattern = GLOB)))]
+    #[schemars(length(max = MAX_RULES), inner(length(min = 1, max = 253), regex(pattern = GLOB)))]
     pub names: Vec<String>,
     /// Globs of the namespaces of releases.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100), inner(length(min = 1, max = 63), regex(pattern = GLOB)))]
+    #[schemars(length(max = MAX_RULES), inner(length(min = 1, max = 63), regex(pattern = GLOB)))]
     pub namespaces: Vec<String>,
     /// The labels of the namespaces of releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -193,7 +193,7 @@ pub struct IgnoreRule {
     pub target: Option<TargetSpec>,
     /// Which paths: JSON Pointers whose segments may be [key=value] or *; or *
     /// alone for everything.
-    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 1024), regex(pattern = PATH)))]
+    #[schemars(length(min = 1, max = MAX_PATHS), inner(length(min = 1, max = 1024), regex(pattern = PATH)))]
     pub paths: Vec<String>,
 }
 
@@ -244,14 +244,14 @@ pub struct AllowRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<TargetSpec>,
     /// Which paths, as in ignore; delete for the deletion of the object.
-    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 1024), regex(pattern = GRANTED_PATH)))]
+    #[schemars(length(min = 1, max = MAX_PATHS), inner(length(min = 1, max = 1024), regex(pattern = GRANTED_PATH)))]
     pub paths: Vec<String>,
     /// When; always, where nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ScheduleSpec>,
     /// By whom; by anyone with the right, where nobody is named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100))]
+    #[schemars(length(max = MAX_RULES))]
     pub subjects: Vec<SubjectSpec>,
 }
 
@@ -369,7 +369,7 @@ pub struct DriftAllowanceSpec {
     pub object: AllowedObject,
     /// Which paths: JSON Pointers whose segments may be [key=value] or *; *
     /// alone for everything; delete for the deletion of the object.
-    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 1024), regex(pattern = GRANTED_PATH)))]
+    #[schemars(length(min = 1, max = MAX_PATHS), inner(length(min = 1, max = 1024), regex(pattern = GRANTED_PATH)))]
     pub paths: Vec<String>,
     /// Until when (RFC 3339); at most 31 days after the allowance was made.
     #[schemars(extend("format" = "date-time"))]

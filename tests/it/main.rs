@@ -25,6 +25,7 @@ mod helm_operations;
 mod helm_records;
 mod helm_scene;
 mod installation;
+mod policy_resources;
 mod records_guarded;
 mod registration;
 mod repairs;

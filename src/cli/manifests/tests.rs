@@ -15,6 +15,7 @@ fn printed(args: &[&str]) -> String {
     match Line::try_parse_from(["manifests"].iter().chain(args)).unwrap().args.part {
         Part::Install(install) => install.text(),
         Part::Webhook(webhook) => webhook.text().unwrap(),
+        Part::Crds => crds::text().unwrap(),
     }
 }
 
@@ -52,6 +53,11 @@ fn the_files_in_deploy_are_what_the_command_prints() {
         printed(&["webhook"]),
         read("static/webhook.yaml"),
         "write it anew: kubemoor manifests webhook > deploy/static/webhook.yaml"
+    );
+    assert_eq!(
+        printed(&["crds"]),
+        read("crds.yaml"),
+        "write it anew: kubemoor manifests crds > deploy/crds.yaml"
     );
 }
 
