@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::indexing_slicing, clippy::string_slice)]
 
+mod allowances;
 mod allowed_edits;
 mod architecture;
 mod attacks;
@@ -26,6 +27,7 @@ mod helm_records;
 mod helm_scene;
 mod installation;
 mod policy_resources;
+mod policies_watched;
 mod records_guarded;
 mod registration;
 mod repairs;
