@@ -8,6 +8,7 @@
 
 mod cluster;
 mod policing;
+mod registrar;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};

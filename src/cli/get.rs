@@ -71,12 +71,12 @@ enum State {
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let What::Allowances(list) = args.what;
     let format = list.output.output;
-    let all = list.namespaces.are_all();
-    let rows = connect::run(allowances(list))?;
-    output::print(format, &rows, || table(&rows, all))
+    let (rows, namespace) = connect::run(allowances(list))?;
+    output::print(format, &rows, || table(&rows, namespace.is_none()))
 }
 
-async fn allowances(args: ListArgs) -> anyhow::Result<Vec<Row>> {
+/// The allowances, and the one namespace that was looked at.
+async fn allowances(args: ListArgs) -> anyhow::Result<(Vec<Row>, Option<String>)> {
     let ListArgs { namespaces, output: _, cluster } = args;
     let connection = cluster.connect().await?;
     let namespace = namespaces.chosen(&connection);
@@ -89,7 +89,7 @@ async fn allowances(args: ListArgs) -> anyhow::Result<Vec<Row>> {
     let now = Timestamp::now();
     let mut rows: Vec<_> = found.into_iter().map(|allowance| Row::of(allowance, now)).collect();
     rows.sort_by(|a, b| (&a.namespace, &a.until, &a.name).cmp(&(&b.namespace, &b.until, &b.name)));
-    Ok(rows)
+    Ok((rows, namespace))
 }
 
 impl Row {

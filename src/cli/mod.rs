@@ -8,10 +8,14 @@
 mod allow;
 mod check;
 mod connect;
+mod diff;
 mod get;
 mod manifests;
 mod object;
 mod output;
+mod policy;
+mod policy_files;
+mod reading;
 mod serve;
 mod uninstall;
 
@@ -35,6 +39,8 @@ enum Command {
     Serve(Box<serve::Args>),
     /// Judge one AdmissionReview by one release, offline; exit 1 when it is refused
     Check(check::Args),
+    /// Compare what lives with what releases declare; exit 1 when anything has drifted
+    Diff(diff::Args),
     /// Allow named fields of one object to be changed for a time
     Allow(allow::Args),
     /// End allowances of an object
@@ -43,6 +49,8 @@ enum Command {
     Get(get::Args),
     /// Print the manifests that install Kubemoor
     Manifests(manifests::Args),
+    /// Try policies without a cluster
+    Policy(policy::Args),
     /// Withdraw the webhooks from the cluster
     Uninstall(uninstall::Args),
     /// Print the version
@@ -76,10 +84,12 @@ impl Command {
         match self {
             Self::Serve(args) => serve::run(*args),
             Self::Check(args) => check::run(args),
+            Self::Diff(args) => diff::run(args),
             Self::Allow(args) => allow::run(args),
             Self::Revoke(args) => allow::revoke(args),
             Self::Get(args) => get::run(args),
             Self::Manifests(args) => manifests::run(args),
+            Self::Policy(args) => policy::run(args),
             Self::Uninstall(args) => uninstall::run(args),
             Self::Version => output::write(concat!("kubemoor ", env!("CARGO_PKG_VERSION"), "\n")),
         }

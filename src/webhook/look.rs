@@ -89,6 +89,16 @@ impl Truth {
     }
 }
 
+impl<'a> Looker<'a> {
+    /// The cluster, where there is one.
+    pub(super) fn live(&self) -> Option<&'a Live> {
+        match self.truth {
+            Truth::Cluster(live) => Some(live),
+            Truth::Fixed(_) => None,
+        }
+    }
+}
+
 impl Looker<'_> {
     /// Judges `case`, with as many looks as a verdict other than a plain allow
     /// takes.
@@ -131,7 +141,7 @@ impl Looker<'_> {
                     .grounds
                     .as_ref()
                     .is_some_and(|grounds| grounds.fields.iter().all(|field| field.doubt));
-                if unsettled.verdict.outcome == Outcome::Deny && hangs_on_spelling {
+                if unsettled.verdict.outcome.is_refusal() && hangs_on_spelling {
                     return unless_refused(unsettled, case, Unreached::Arbitrate(Box::new(error)));
                 }
                 judgement = unsettled;
@@ -217,5 +227,5 @@ fn unless_refused<'c>(
     case: Case<'c>,
     error: Unreached,
 ) -> Result<(Judgement, Case<'c>), Unreached> {
-    if judgement.verdict.outcome == Outcome::Deny { Err(error) } else { Ok((judgement, case)) }
+    if judgement.verdict.outcome.is_refusal() { Err(error) } else { Ok((judgement, case)) }
 }

@@ -1,24 +1,21 @@
 //! Allowances that an edit asks for by annotations.
 //!
-//! Entry points: [`answer`], then [`Granted::make`] once the edit is known to
-//! pass. Invariant: an annotation allows nothing by itself; it is a request,
+//! Entry points: [`answer`], then [`settle`] once the edit is judged. Invariant: an annotation allows nothing by itself; it is a request,
 //! granted to whoever may create DriftAllowances there, and only those count.
 //! What the chart says of itself is no request, whoever writes it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 use tokio::time::timeout;
 
-use super::case::{Aspect, Case};
-use super::look::{Live, Unreached};
+use super::case::{Aspect, Case, Judgement, governing};
+use super::look::{Looker, Unreached};
+use super::validate::now;
 use crate::cluster::access;
-use crate::cluster::allowances::requests::{MakeError, Wish, resource};
+use crate::cluster::allowances::requests::{Wish, resource};
 use crate::cluster::call::CallError;
 use crate::helm::index::Index;
 use crate::helm::release::{Declared, Release};
@@ -27,6 +24,7 @@ use crate::policy::allowance::{Allowance, Request};
 use crate::policy::flaw::Flaw;
 use crate::policy::grant::DELETE;
 use crate::policy::resource::DriftAllowance;
+use crate::verdict::edit::{Outcome, Reason, Verdict};
 
 /// What becomes of the annotations of an edit.
 #[derive(Debug)]
@@ -70,13 +68,7 @@ struct Metadata {
 
 /// What the annotations of a case ask for, and whether whoever made the edit
 /// may have it. Without a cluster nobody may.
-pub(super) async fn answer(
-    case: &Case<'_>,
-    live: Option<&Live>,
-    index: &parking_lot::RwLock<Index>,
-    now: Timestamp,
-    left: impl Fn() -> Duration,
-) -> Result<Asked, Unreached> {
+pub(super) async fn answer(case: &Case<'_>, looker: &Looker<'_>) -> Result<Asked, Unreached> {
     if case.subject.aspect != Aspect::Object {
         return Ok(Asked::Nothing);
     }
@@ -86,7 +78,7 @@ pub(super) async fn answer(
     if before == after {
         return Ok(Asked::Nothing);
     }
-    let object = &case.subject.object;
+    let (object, index, live) = (&case.subject.object, looker.truth.index(), looker.live());
     if is_charts_own(&after, object, index) {
         return Ok(Asked::Nothing);
     }
@@ -94,7 +86,7 @@ pub(super) async fn answer(
     if let Some(live) = live {
         let claims: Vec<ReleaseId> = index.read().claims(object).iter().map(|claim| claim.id.clone()).collect();
         for release in &claims {
-            let fresh = live.releases.fresh(release, left()).await;
+            let fresh = live.releases.fresh(release, looker.left()).await;
             fresh.map_err(|error| Unreached::Look(Box::new(error)))?;
         }
         if is_charts_own(&after, object, index) {
@@ -111,7 +103,7 @@ pub(super) async fn answer(
         Ok(request) => request,
         Err(flaws) => return Ok(Asked::Refused(told(&flaws))),
     };
-    let until = match request.until_from(now) {
+    let until = match request.until_from(now()) {
         Ok(until) => until,
         Err(flaw) => return Ok(Asked::Refused(told(&[flaw]))),
     };
@@ -121,7 +113,7 @@ pub(super) async fn answer(
     let namespace = object.namespace.as_deref().unwrap_or(&release.namespace);
     let asking =
         access::may(&live.client, &case.actor, "create", "kubemoor.dev", "driftallowances", Some(namespace));
-    let within = left();
+    let within = looker.left();
     let may = timeout(within, asking).await.unwrap_or(Err(CallError::Late { within }));
     if !may.map_err(|error| Unreached::Ask(Box::new(error)))? {
         let user = &case.actor.user;
@@ -146,14 +138,56 @@ pub(super) async fn answer(
     })
 }
 
-impl Granted {
-    /// Makes the allowance.
-    pub(super) async fn make(&self, live: &Live, within: Duration) -> Result<(), MakeError> {
-        live.allowances.make(&self.resource, within).await.map(drop)
+/// Makes what is asked for where the edit passes; refuses the edit where it may
+/// not be made and the mode is strict. Gives what the editor is to be told.
+pub(super) async fn settle(
+    asked: Asked,
+    case: &Case<'_>,
+    judgement: &mut Judgement,
+    looker: &Looker<'_>,
+) -> Vec<String> {
+    let object = &case.subject.object;
+    if matches!(judgement.verdict.outcome, Outcome::Deny | Outcome::Revert) {
+        return Vec::new();
     }
+    let refused = match (asked, looker.live()) {
+        (Asked::Nothing, _) => return Vec::new(),
+        (Asked::Withdrawn, live) => {
+            let goes_on = |release: &Arc<Release>| {
+                live.is_some_and(|live| !live.allowances.of(object, &release.id).is_empty())
+            };
+            return judgement.claims.iter().any(goes_on).then(|| withdrawn(object)).into_iter().collect();
+        }
+        (Asked::Refused(reason), _) => reason,
+        (Asked::Granted(granted), _) if case.dry_run => return vec![granted.told(true)],
+        (Asked::Granted(_), None) => return Vec::new(),
+        (Asked::Granted(granted), Some(live)) => {
+            match live.allowances.make(&granted.resource, looker.left()).await {
+                Ok(_) => return vec![granted.told(false)],
+                Err(error) => format!("NotMade: {error}"),
+            }
+        }
+    };
+    let policy = governing(looker.rules.book, &judgement.claims);
+    let is_exempt = policy.exempt.iter().any(|subject| subject.is(&case.actor));
+    let passes_anyway =
+        matches!(judgement.verdict.reason, Reason::BeingDeleted | Reason::Identity | Reason::OptedOut);
+    let verdict = Verdict::by_mode(&policy, Reason::Request, None);
+    match judgement.claims.first() {
+        Some(release)
+            if matches!(verdict.outcome, Outcome::Deny | Outcome::Revert) && !is_exempt && !passes_anyway =>
+        {
+            judgement.message = refusal(object, &release.id, &refused);
+            judgement.verdict = verdict;
+            Vec::new()
+        }
+        _ => vec![in_vain(&refused)],
+    }
+}
 
+impl Granted {
     /// What the editor is told.
-    pub(super) fn told(&self, dry_run: bool) -> String {
+    fn told(&self, dry_run: bool) -> String {
         let Allowance { name, namespace, until, .. } = &*self.allowance;
         let paths = self.resource.spec.paths.join(", ");
         let verb = if dry_run { "would be made" } else { "was made" };
@@ -162,7 +196,7 @@ impl Granted {
 }
 
 /// What is said where annotations were removed and allowances go on.
-pub(super) fn withdrawn(object: &ObjectId) -> String {
+fn withdrawn(object: &ObjectId) -> String {
     let namespace = object.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
     format!(
         "without {ALLOW} the allowances of this object go on until they end: `kubemoor revoke {}/{}{namespace}` ends them",
@@ -172,12 +206,12 @@ pub(super) fn withdrawn(object: &ObjectId) -> String {
 }
 
 /// What is said where a request is not granted and the edit passes.
-pub(super) fn in_vain(reason: &str) -> String {
+fn in_vain(reason: &str) -> String {
     format!("{ALLOW} counts for nothing here: {reason}")
 }
 
 /// What is said where a request is not granted and the edit does not pass.
-pub(super) fn refusal(object: &ObjectId, release: &ReleaseId, reason: &str) -> String {
+fn refusal(object: &ObjectId, release: &ReleaseId, reason: &str) -> String {
     format!(
         "{object} is declared by Helm release {} in namespace {}, and what its annotation {ALLOW} asks for is not \
          granted: {reason}. Leave the annotation out, or ask somebody who may create DriftAllowances: `kubemoor allow`.",
@@ -186,9 +220,9 @@ pub(super) fn refusal(object: &ObjectId, release: &ReleaseId, reason: &str) -> S
 }
 
 impl Texts {
-    fn of(object: Option<&RawValue>) -> Self {
-        let Some(object) = object.filter(|object| object.get().contains(ALLOW)) else { return Self::default() };
-        let annotations = serde_json::from_str::<Annotated>(object.get()).ok();
+    fn of(object: Option<&str>) -> Self {
+        let Some(object) = object.filter(|object| object.contains(ALLOW)) else { return Self::default() };
+        let annotations = serde_json::from_str::<Annotated>(object).ok();
         let annotations = annotations.and_then(|object| object.metadata.annotations).unwrap_or_default();
         let text = |name: &str| annotations.get(name).and_then(Value::as_str).map(str::to_owned);
         Self { allow: text(ALLOW), until: text(ALLOW_UNTIL), reason: text(ALLOW_REASON) }

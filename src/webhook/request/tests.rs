@@ -1,10 +1,9 @@
 use serde_json::json;
-use serde_json::value::to_raw_value;
 
 use super::*;
 
 fn texts(annotations: Value) -> Texts {
-    let object = to_raw_value(&json!({"metadata": {"name": "web", "annotations": annotations}})).unwrap();
+    let object = json!({"metadata": {"name": "web", "annotations": annotations}}).to_string();
     Texts::of(Some(&object))
 }
 
