@@ -159,6 +159,7 @@ impl Work {
                 kinds: Arc::clone(&kinds),
                 allowances: Arc::clone(&policing.allowances),
                 autoscalers: Arc::clone(&policing.autoscalers),
+                client: client.clone(),
             };
             self.judging.begin(Setup {
                 truth: Truth::Cluster(Box::new(live)),

@@ -5,10 +5,13 @@
 //! 2 that the command could not be carried out; then one sentence on standard
 //! error says what failed and what to do. No rule is decided here.
 
+mod allow;
 mod check;
 mod connect;
 mod diff;
+mod get;
 mod manifests;
+mod object;
 mod output;
 mod policy;
 mod policy_files;
@@ -38,6 +41,12 @@ enum Command {
     Check(check::Args),
     /// Compare what lives with what releases declare; exit 1 when anything has drifted
     Diff(diff::Args),
+    /// Allow named fields of one object to be changed for a time
+    Allow(allow::Args),
+    /// End allowances of an object
+    Revoke(allow::RevokeArgs),
+    /// List what there is
+    Get(get::Args),
     /// Print the manifests that install Kubemoor
     Manifests(manifests::Args),
     /// Try policies without a cluster
@@ -76,6 +85,9 @@ impl Command {
             Self::Serve(args) => serve::run(*args),
             Self::Check(args) => check::run(args),
             Self::Diff(args) => diff::run(args),
+            Self::Allow(args) => allow::run(args),
+            Self::Revoke(args) => allow::revoke(args),
+            Self::Get(args) => get::run(args),
             Self::Manifests(args) => manifests::run(args),
             Self::Policy(args) => policy::run(args),
             Self::Uninstall(args) => uninstall::run(args),

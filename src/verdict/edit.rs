@@ -133,6 +133,10 @@ pub enum Reason {
     Allowed,
     /// The state of the record authorises it.
     InBand,
+    /// What changed is covered by an allowance.
+    Allowance,
+    /// An annotation asks for an allowance that is not granted.
+    Request,
     /// The arbiter could not tell, and an operation is under way; or there is
     /// no arbiter.
     Unsettled,
@@ -264,6 +268,8 @@ impl Reason {
             Self::Autoscaled => "autoscaled",
             Self::Allowed => "allowed",
             Self::InBand => "in-band",
+            Self::Allowance => "allowance",
+            Self::Request => "request",
             Self::Unsettled => "unsettled",
             Self::Drift => "drift",
             Self::Deletion => "deletion",

@@ -25,6 +25,7 @@ use crate::helm::release::Release;
 use crate::metrics::Webhook;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
 use crate::policy::Policy;
+use crate::policy::allowance::Allowance;
 use crate::policy::book::Book;
 use crate::verdict::dependants::{self, Taken};
 use crate::verdict::edit::{Edit, Evidence, Owner, Reason, Rules, Verdict};
@@ -69,6 +70,8 @@ pub struct Case<'a> {
     field_manager: String,
     old: Option<Excerpt<'a>>,
     new: Option<Excerpt<'a>>,
+    /// What the edit asks to be allowed, and may be.
+    pub(super) granted: Option<Arc<Allowance>>,
     /// What is known of the owner of an object whose metadata is not sent.
     pub owner: Owner,
     /// The records that the objects hold, where the subject is one.
@@ -174,6 +177,7 @@ impl<'a> Case<'a> {
             field_manager: request.field_manager.as_deref().unwrap_or_default().to_owned(),
             old: request.old_object.clone(),
             new: request.object.clone(),
+            granted: None,
             owner: Owner::Unknown,
             held: None,
         };

@@ -55,6 +55,8 @@ pub struct Live {
     pub allowances: Arc<Allowances>,
     /// What is scaled by autoscalers.
     pub autoscalers: Arc<Autoscalers>,
+    /// For asking who may what.
+    pub client: kube::Client,
 }
 
 /// Why no verdict could be reached.
@@ -66,6 +68,9 @@ pub(super) enum Unreached {
     /// The arbiter could not tell.
     #[error("the edit could not be judged: {0}")]
     Arbitrate(Box<ArbiterError>),
+    /// It could not be asked whether the editor may have what he asks for.
+    #[error("the edit could not be judged, since the editor's rights cannot be read: {0}")]
+    Ask(Box<CallError>),
     /// The object's metadata could not be read.
     #[error("the edit could not be judged, since the object's owner cannot be read: {0}")]
     Own(Box<CallError>),
@@ -100,6 +105,16 @@ impl Truth {
             }
         }
         Circumstances { allowances, autoscaler: live.autoscalers.of(object, &index) }
+    }
+}
+
+impl<'a> Looker<'a> {
+    /// The cluster, where there is one.
+    pub(super) fn live(&self) -> Option<&'a Live> {
+        match self.truth {
+            Truth::Cluster(live) => Some(live),
+            Truth::Fixed(_) => None,
+        }
     }
 }
 
@@ -155,7 +170,8 @@ impl Looker<'_> {
 
     /// Judges `case` by what is known now, without a look.
     pub(super) fn judged(&self, case: &Case<'_>, evidence: Evidence<'_>) -> Judgement {
-        let circumstances = self.truth.circumstances(&case.subject.object);
+        let mut circumstances = self.truth.circumstances(&case.subject.object);
+        circumstances.allowances.extend(case.granted.clone());
         case.judge(self.truth.index(), &circumstances, self.rules, evidence, now())
     }
 
@@ -224,7 +240,8 @@ impl Looker<'_> {
         Some(arbiter.canonical(&question, self.left()).await)
     }
 
-    fn left(&self) -> Duration {
+    /// How long another call may take.
+    pub(super) fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now()).min(LOOK)
     }
 }
