@@ -29,6 +29,7 @@ mod helm_records;
 mod helm_scene;
 mod installation;
 mod policies_watched;
+mod policy_command;
 mod policy_resources;
 mod records_guarded;
 mod registration;
