@@ -133,8 +133,6 @@ pub enum Reason {
     Allowed,
     /// The state of the record authorises it.
     InBand,
-    /// What changed is covered by an allowance.
-    Allowance,
     /// An annotation asks for an allowance that is not granted.
     Request,
     /// The arbiter could not tell, and an operation is under way; or there is
@@ -268,7 +266,6 @@ impl Reason {
             Self::Autoscaled => "autoscaled",
             Self::Allowed => "allowed",
             Self::InBand => "in-band",
-            Self::Allowance => "allowance",
             Self::Request => "request",
             Self::Unsettled => "unsettled",
             Self::Drift => "drift",
