@@ -189,7 +189,7 @@ pub struct Finding {
 impl Owner {
     /// What the annotations of `object` say.
     pub fn of(object: &Value) -> Self {
-        let annotation = |name: &str| object.pointer("/metadata/annotations")?.get(name)?.as_str();
+        let annotation = |name: &str| object.get("metadata")?.get("annotations")?.get(name)?.as_str();
         match (annotation(RELEASE_NAMESPACE), annotation(RELEASE_NAME)) {
             (Some(namespace), Some(name)) => {
                 Self::Release(ReleaseId { namespace: namespace.to_owned(), name: name.to_owned() })
