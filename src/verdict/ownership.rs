@@ -278,22 +278,22 @@ pub fn helms<'o>(objects: impl IntoIterator<Item = &'o Owners>, method: ApplyMet
 
 /// The declared fields on which the next upgrade of a release that Helm writes
 /// by `method` will meet a conflict, or will as soon as it changes them: those
-/// that somebody beside `helm` owns. None for client-side releases, and none
-/// for Flux, which forces.
+/// that somebody beside `helm` owns; everybody where nobody is Helm. None for
+/// client-side releases, and none for Flux, which forces.
 pub fn conflicts(
     fields: &Fields,
     live: &Value,
     owners: &Owners,
-    helm: &Manager,
+    helm: Option<&Manager>,
     method: ApplyMethod,
 ) -> Vec<Conflict> {
-    if method == ApplyMethod::ClientSide || helm.name == FLUX {
+    if method == ApplyMethod::ClientSide || helm.is_some_and(|helm| helm.name == FLUX) {
         return Vec::new();
     }
     let drift = fields.drift(live);
     let differs =
         |path: &Path| drift.iter().any(|it| it.agreement == Agreement::Differs && is_within(path, &it.path));
-    let own = owners.entry(helm);
+    let own = helm.and_then(|helm| owners.entry(helm));
     let mut found = Vec::new();
     for (path, declared) in fields.leaves() {
         let texts = stands_for_text(&path);
@@ -301,7 +301,8 @@ pub fn conflicts(
         if declared.is_null() || sent_as_text {
             continue;
         }
-        for entry in owners.read().filter(|entry| entry.manager != *helm && entry.owned.owns(&path)) {
+        let others = owners.read().filter(|entry| Some(&entry.manager) != helm);
+        for entry in others.filter(|entry| entry.owned.owns(&path)) {
             found.push(Conflict {
                 path: path.clone(),
                 manager: entry.manager.clone(),
