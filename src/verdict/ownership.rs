@@ -298,7 +298,7 @@ pub fn conflicts(
     for (path, declared) in fields.leaves() {
         let texts = stands_for_text(&path);
         let sent_as_text = texts.is_some_and(|texts| own.is_some_and(|own| own.owned.owns(&texts)));
-        if declared.is_null() || sent_as_text {
+        if declared.is_null() || sent_as_text || is_key(&path) {
             continue;
         }
         let others = owners.read().filter(|entry| Some(&entry.manager) != helm);
@@ -395,6 +395,15 @@ fn stands_for_text(path: &Path) -> Option<Path> {
             Some(Path(vec![Segment::Field("stringData".to_owned()), key.clone()]))
         }
         _ => None,
+    }
+}
+
+/// Whether a path is one of the keys that tell a list element apart: with
+/// another value it would be of another element.
+fn is_key(path: &Path) -> bool {
+    match path.0.as_slice() {
+        [.., Segment::Key(keys), Segment::Field(name)] => keys.iter().any(|(key, _)| key == name),
+        _ => false,
     }
 }
 
