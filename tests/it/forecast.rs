@@ -268,10 +268,7 @@ async fn what_cannot_be_told_is_one_sentence_and_an_error() {
     let shop = Shop::install(json!({})).await;
     let (code, text) = shop.run("none", "table");
     assert_eq!(code, 2);
-    assert!(
-        text.contains(&format!("there is no release none in namespace {}", shop.namespace)),
-        "{text}"
-    );
+    assert!(text.contains(&format!("there is no release none in namespace {}", shop.namespace)), "{text}");
     let output = Command::new(env!("CARGO_BIN_EXE_kubemoor"))
         .args(["forecast", RELEASE, "--context", "elsewhere", "--kubeconfig"])
         .arg(shop.control_plane.kubeconfig(Identity::Admin))
