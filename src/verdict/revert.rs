@@ -74,6 +74,9 @@ pub enum Irreversible {
     /// Too many fields drift at once.
     #[error("more than {MAX_FINDINGS} fields of this edit would have to be set back")]
     TooMuch,
+    /// The object nests deeper than what can be changed.
+    #[error("the object is nested too deep")]
+    TooDeep,
     /// What drifts is declared by neither record of the release any more.
     #[error("the release has changed meanwhile")]
     Outdated,
