@@ -15,6 +15,8 @@ use kubemoor::metrics::{
 };
 use prometheus_client::encoding::text::encode;
 
+use crate::support::run;
+
 /// A Markdown file of the project.
 struct Document {
     /// From the package's root, such as `docs/verdict.md`.
@@ -176,6 +178,17 @@ fn every_flag_is_one_of_the_program_and_every_flag_of_serve_is_documented() {
     let flags = serve.get_arguments().filter_map(|it| it.get_long()).filter(|it| *it != "help");
     let flags: BTreeSet<_> = flags.filter(|it| *it != "version").map(|it| format!("--{it}")).collect();
     assert_eq!(documented, flags);
+}
+
+#[test]
+fn the_command_reference_is_what_the_program_says() {
+    let said = run(&["reference"], "");
+    assert_eq!(said.code, 0, "{said:?}");
+    let told = Document::named("docs/cli.md").text;
+    assert!(said.out == told, "docs/cli.md is out of date: run `make reference`");
+    for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
+        assert!(told.contains(&format!("## `kubemoor {}", command.get_name())), "{}", command.get_name());
+    }
 }
 
 #[test]
