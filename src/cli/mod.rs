@@ -10,6 +10,7 @@ mod check;
 mod completions;
 mod connect;
 mod diff;
+mod emergency;
 mod manifests;
 mod output;
 mod reading;
@@ -41,6 +42,8 @@ enum Command {
     Check(check::Args),
     /// Compare what lives with what releases declare; exit 1 when anything has drifted
     Diff(diff::Args),
+    /// Open everything until a person arms it again
+    Emergency(emergency::Args),
     /// Print the manifests that install Kubemoor
     Manifests(manifests::Args),
     /// Withdraw the webhooks from the cluster
@@ -122,6 +125,7 @@ impl Command {
             Self::Serve(args) => serve::run(*args),
             Self::Check(args) => check::run(args),
             Self::Diff(args) => diff::run(args),
+            Self::Emergency(args) => emergency::run(args),
             Self::Manifests(args) => manifests::run(args),
             Self::Uninstall(args) => uninstall::run(args),
             Self::Certs(args) => certs::run(args),

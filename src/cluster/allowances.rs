@@ -133,7 +133,8 @@ impl Allowances {
     }
 
     async fn follow(&self) {
-        let mut feed = CustomWatch::new(self.client.clone(), &self.kinds, "DriftAllowance", "driftallowances");
+        let mut feed =
+            CustomWatch::new(self.client.clone(), &self.kinds, "DriftAllowance", "driftallowances");
         let changes = self.changed.subscribe([]);
         let mut listed: HashSet<Key> = HashSet::new();
         let mut complained = false;
@@ -188,12 +189,14 @@ impl Allowances {
         };
         if let Err(flaws) = &compiled {
             tracing::warn!(
-                allowance.namespace = key.0, allowance.name = key.1,
+                allowance.namespace = key.0,
+                allowance.name = key.1,
                 "a DriftAllowance allows nothing: {flaws}"
             );
         }
         let ours = self.clears
-            && object.pointer("/metadata/labels").and_then(|it| it.get(MADE_BY.0)?.as_str()) == Some(MADE_BY.1);
+            && object.pointer("/metadata/labels").and_then(|it| it.get(MADE_BY.0)?.as_str())
+                == Some(MADE_BY.1);
         let until = compiled.as_ref().map(|allowance| allowance.until).ok();
         let clearing = until.filter(|_| ours).and_then(|until| until.checked_add(KEPT).ok());
         let life = Life { version, uid: text("/metadata/uid").to_owned(), clearing };
@@ -240,7 +243,9 @@ impl Known {
         match allowance.filter(|allowance| allowance.open(now)) {
             Some(_) if self.open.len() >= MOST => {
                 if !std::mem::replace(&mut self.overflowed, true) {
-                    tracing::warn!("there are more than {MOST} open DriftAllowances: the others count for nothing");
+                    tracing::warn!(
+                        "there are more than {MOST} open DriftAllowances: the others count for nothing"
+                    );
                 }
             }
             Some(allowance) => {

@@ -49,6 +49,12 @@ impl InForce {
         self.changed.subscribe()
     }
 
+    /// Has everything be open from now on, or no longer.
+    pub fn set_open(&self, is_open: bool) {
+        self.book.set_open(is_open);
+        self.changed.send_modify(|count| *count += 1);
+    }
+
     /// The book that is fed.
     pub fn book(&self) -> &Arc<Book> {
         &self.book

@@ -193,8 +193,8 @@ impl<'a> Case<'a> {
     }
 
     /// The texts of the object before and after.
-    pub(super) fn texts(&self) -> (Option<&'a RawValue>, Option<&'a RawValue>) {
-        (self.old, self.new)
+    pub(super) fn texts(&self) -> (Option<&str>, Option<&str>) {
+        (self.old.as_ref().map(Excerpt::get), self.new.as_ref().map(Excerpt::get))
     }
 
     /// The field manager that the request names; empty if it names none.

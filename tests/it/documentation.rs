@@ -10,8 +10,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use kubemoor::cli::Cli;
 use kubemoor::metrics::{
-    AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, GuardMetrics, Look, RecordFault,
-    RecordMetrics, Recreation, Webhook, registry,
+    AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, EmergencyMetrics, GuardMetrics, Look,
+    RecordFault, RecordMetrics, Recreation, Webhook, registry,
 };
 use prometheus_client::encoding::text::encode;
 
@@ -235,8 +235,9 @@ fn scrape() -> String {
     let admission = AdmissionMetrics::register(&mut registry);
     let records = RecordMetrics::register(&mut registry, || [("deployed", 1)]);
     let guard = GuardMetrics::register(&mut registry);
+    EmergencyMetrics::register(&mut registry).open(true);
     let components = fs::read_to_string(root().join("src/metrics.rs")).unwrap();
-    assert_eq!(components.matches("fn register").count(), 4, "a component's metrics are not looked at");
+    assert_eq!(components.matches("fn register").count(), 5, "a component's metrics are not looked at");
 
     drop(connections.opened());
     connections.ended(ConnectionEnd::Closed);

@@ -21,6 +21,7 @@ mod deletions;
 mod demo;
 mod documentation;
 mod embedded;
+mod emergency;
 mod forecast;
 mod helm_failures;
 mod helm_kinds;
