@@ -11,7 +11,9 @@ mod completions;
 mod connect;
 mod diff;
 mod emergency;
+mod explain;
 mod manifests;
+mod object;
 mod output;
 mod reading;
 mod reference;
@@ -44,6 +46,8 @@ enum Command {
     Diff(diff::Args),
     /// Open everything until a person arms it again
     Emergency(emergency::Args),
+    /// Say which release, record, policy and allowance decide about an object or a denial, and what to do
+    Explain(explain::Args),
     /// Print the manifests that install Kubemoor
     Manifests(manifests::Args),
     /// Withdraw the webhooks from the cluster
@@ -126,6 +130,7 @@ impl Command {
             Self::Check(args) => check::run(args),
             Self::Diff(args) => diff::run(args),
             Self::Emergency(args) => emergency::run(args),
+            Self::Explain(args) => explain::run(args),
             Self::Manifests(args) => manifests::run(args),
             Self::Uninstall(args) => uninstall::run(args),
             Self::Certs(args) => certs::run(args),

@@ -7,6 +7,7 @@
 
 mod assess;
 pub mod files;
+pub mod once;
 pub mod watch;
 
 use std::collections::BTreeMap;

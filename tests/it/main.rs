@@ -15,6 +15,7 @@ mod cluster_objects;
 mod cluster_outages;
 mod cluster_releases;
 mod command_diff;
+mod command_explain;
 mod command_line;
 mod declared_fields;
 mod deletions;
