@@ -28,9 +28,7 @@ pub(super) async fn obey(
             in_force.set_open(is_open);
             metrics.open(is_open);
             if is_open {
-                tracing::warn!(
-                    "the emergency switch is off: nothing is judged and nothing repaired until `kubemoor emergency on`"
-                );
+                tracing::warn!("the emergency switch is off: nothing is judged and nothing repaired");
                 condition.noted("off: nothing is judged and nothing repaired until `kubemoor emergency on`");
             } else {
                 tracing::info!("the emergency switch is on again: edits are judged, drift is repaired");
