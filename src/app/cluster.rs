@@ -179,6 +179,9 @@ impl Work {
                 arbiter,
                 objects: objects.clone(),
                 kinds: Arc::clone(&kinds),
+                allowances: Arc::clone(&policing.allowances),
+                autoscalers: Arc::clone(&policing.autoscalers),
+                client: client.clone(),
             };
             self.judging.begin(Setup {
                 truth: Truth::Cluster(Box::new(live)),

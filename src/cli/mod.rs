@@ -5,6 +5,7 @@
 //! 2 that the command could not be carried out; then one sentence on standard
 //! error says what failed and what to do. No rule is decided here.
 
+mod allow;
 mod certs;
 mod check;
 mod completions;
@@ -12,9 +13,12 @@ mod connect;
 mod diff;
 mod emergency;
 mod explain;
+mod get;
 mod manifests;
 mod object;
 mod output;
+mod policy;
+mod policy_files;
 mod reading;
 mod reference;
 mod serve;
@@ -44,12 +48,20 @@ enum Command {
     Check(check::Args),
     /// Compare what lives with what releases declare; exit 1 when anything has drifted
     Diff(diff::Args),
+    /// Allow named fields of one object to be changed for a time
+    Allow(allow::Args),
+    /// End allowances of an object
+    Revoke(allow::RevokeArgs),
+    /// List what there is
+    Get(get::Args),
     /// Open everything until a person arms it again
     Emergency(emergency::Args),
     /// Say which release, record, policy and allowance decide about an object or a denial, and what to do
     Explain(explain::Args),
     /// Print the manifests that install Kubemoor
     Manifests(manifests::Args),
+    /// Try policies without a cluster
+    Policy(policy::Args),
     /// Withdraw the webhooks from the cluster
     Uninstall(uninstall::Args),
     /// Make or renew the certificates that the guard makes for itself, and show them
@@ -129,9 +141,13 @@ impl Command {
             Self::Serve(args) => serve::run(*args),
             Self::Check(args) => check::run(args),
             Self::Diff(args) => diff::run(args),
+            Self::Allow(args) => allow::run(args),
+            Self::Revoke(args) => allow::revoke(args),
+            Self::Get(args) => get::run(args),
             Self::Emergency(args) => emergency::run(args),
             Self::Explain(args) => explain::run(args),
             Self::Manifests(args) => manifests::run(args),
+            Self::Policy(args) => policy::run(args),
             Self::Uninstall(args) => uninstall::run(args),
             Self::Certs(args) => certs::run(args),
             Self::Completions(args) => completions::run(&args),

@@ -28,6 +28,8 @@ const IDENTITIES: &[&[&str]] = &[
     &["mountPath"],
     &["devicePath"],
     &["topologyKey", "whenUnsatisfiable"],
+    &["host"],
+    &["path"],
     &["uid"],
     &["ip"],
     &["key"],

@@ -64,7 +64,7 @@ pub fn compare<'r>(
     let Some(standing) = state::standing(release, object, policy.operation_timeout, now) else {
         return Live::NotDeclared;
     };
-    let baseline = release.objects.get(object).and_then(|declarations| declarations.baseline.as_deref());
+    let baseline = release.objects.get(object).and_then(|declarations| declarations.baseline.as_ref());
     let mut alternatives = standing.alternatives;
     alternatives.extend(baseline.filter(|_| standing.pending));
     if alternatives.iter().any(|declared| declared.opted_out) {

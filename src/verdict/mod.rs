@@ -14,6 +14,7 @@
 pub mod claims;
 pub mod dependants;
 pub mod edit;
+pub mod exceptions;
 pub mod identities;
 pub mod judge;
 pub mod live;

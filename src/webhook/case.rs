@@ -25,9 +25,11 @@ use crate::helm::release::Release;
 use crate::metrics::Webhook;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
 use crate::policy::Policy;
+use crate::policy::allowance::Allowance;
 use crate::policy::book::Book;
 use crate::verdict::dependants::{self, Taken};
 use crate::verdict::edit::{Edit, Evidence, Owner, Reason, Rules, Verdict};
+use crate::verdict::exceptions::Circumstances;
 use crate::verdict::judge::judge;
 use crate::verdict::message;
 use crate::verdict::records::{self, RecordEdit};
@@ -68,6 +70,8 @@ pub struct Case<'a> {
     field_manager: String,
     old: Option<Excerpt<'a>>,
     new: Option<Excerpt<'a>>,
+    /// What the edit asks to be allowed, and may be.
+    pub(super) granted: Option<Arc<Allowance>>,
     /// What is known of the owner of an object whose metadata is not sent.
     pub owner: Owner,
     /// The records that the objects hold, where the subject is one.
@@ -173,6 +177,7 @@ impl<'a> Case<'a> {
             field_manager: request.field_manager.as_deref().unwrap_or_default().to_owned(),
             old: request.old_object.clone(),
             new: request.object.clone(),
+            granted: None,
             owner: Owner::Unknown,
             held: None,
         };
@@ -207,6 +212,7 @@ impl<'a> Case<'a> {
     pub fn judge(
         &self,
         index: &parking_lot::RwLock<Index>,
+        circumstances: &Circumstances,
         rules: &Rules<'_>,
         evidence: Evidence<'_>,
         now: Timestamp,
@@ -243,6 +249,7 @@ impl<'a> Case<'a> {
             owner,
             dry_run: self.dry_run,
             field_manager: &self.field_manager,
+            circumstances,
         };
         if let Aspect::Dependants(_) = self.subject.aspect {
             let verdict = dependants::judge(&edit, &claims, &dependants, rules, now);

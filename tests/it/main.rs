@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::indexing_slicing, clippy::string_slice)]
 
+mod allowances;
 mod allowed_edits;
 mod architecture;
 mod attacks;
@@ -30,6 +31,7 @@ mod helm_operations;
 mod helm_records;
 mod helm_scene;
 mod installation;
+mod policies_watched;
 mod policy_resources;
 mod records_guarded;
 mod registration;

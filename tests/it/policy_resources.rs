@@ -22,7 +22,7 @@ fn create(control_plane: &ControlPlane, resource: &Value) -> Output {
 /// Installs the definitions and waits until they are served.
 fn define(control_plane: &ControlPlane) {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/crds.yaml");
-    let applied = apply(control_plane, file, &["--validate=false"]);
+    let applied = apply(control_plane, file, &[]);
     assert!(applied.status.success(), "{applied:?}");
     let names = ["crd/driftpolicies.kubemoor.dev", "crd/driftallowances.kubemoor.dev"];
     for condition in ["Established", "NonStructuralSchema=False"] {

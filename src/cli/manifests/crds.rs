@@ -9,11 +9,7 @@ use serde_json::Value;
 
 use crate::policy::resource::{DriftAllowance, DriftPolicy};
 
-const HEAD: &str = "\
-# What `kubemoor manifests crds` prints: write it anew, never by hand. A client
-# that checks manifests by the schemas of a server older than 1.23 knows no
-# x-kubernetes-validations: apply with --validate=false there.
-";
+const HEAD: &str = "# What `kubemoor manifests crds` prints: write it anew, never by hand.\n";
 
 /// The definitions as YAML.
 pub(super) fn text() -> anyhow::Result<String> {

@@ -63,6 +63,9 @@ pub enum MakeError {
     /// The definition is not installed.
     #[error("DriftAllowances are not known to this cluster: apply what `kubemoor manifests crds` prints")]
     NotDefined,
+    /// Every write is forgone.
+    #[error("the guard runs with --read-only and makes none")]
+    ReadOnly,
     /// Something else has its name.
     #[error("an allowance for something else has the name {name} already: delete it")]
     Taken {

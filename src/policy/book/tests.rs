@@ -78,7 +78,7 @@ fn lists_are_unions() {
     assert_eq!(policy.notify, ["chat", "oncall"]);
     let (object, declared) =
         declared("{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}}");
-    let rules = policy.rules(&object, &declared);
+    let rules = policy.rules(&object, &Arc::new(declared));
     for path in ["/a", "/b"] {
         assert!(rules.ignored.covers(&path.parse().unwrap()), "{path}");
     }
@@ -103,12 +103,27 @@ fn a_cluster_that_does_not_match_has_no_policy() {
 fn a_book_knows_the_labels_of_namespaces_and_remembers() {
     let compiled = policy("p", "{edits: Deny, releases: {namespaceSelector: {matchLabels: {tier: prod}}}}");
     let labels = Labels::from([("tier".to_owned(), "prod".to_owned())]);
-    let book = Book::of_policies(policies([compiled]), HashMap::from([("shop".to_owned(), labels)]));
+    let book = Book::of_policies(policies([compiled]));
+    assert_eq!(book.of(&release("web")).edits, EditsMode::Warn);
+    assert!(book.set_namespace("shop", Some(labels.clone())));
+    assert!(!book.set_namespace("shop", Some(labels)));
     let other = ReleaseId { namespace: "dev".to_owned(), name: "web".to_owned() };
     assert_eq!(book.of(&release("web")).edits, EditsMode::Deny);
     assert_eq!(book.of(&other).edits, EditsMode::Warn);
     assert!(Arc::ptr_eq(&book.of(&release("web")), &book.of(&release("web"))));
     assert_eq!(book.defaults().edits, EditsMode::Warn);
+    assert!(book.set_namespace("shop", None) && !book.set_namespace("shop", None));
+    assert_eq!(book.of(&release("web")).edits, EditsMode::Warn);
+}
+
+#[test]
+fn new_policies_hold_for_releases_that_were_asked_for_before() {
+    let book = Book::of_policies(policies([policy("p", "{edits: Deny}")]));
+    assert_eq!(book.of(&release("web")).edits, EditsMode::Deny);
+    book.set_policies(policies([policy("p", "{edits: Record}")]));
+    assert_eq!(book.of(&release("web")).edits, EditsMode::Record);
+    book.set_policies(policies([]));
+    assert_eq!(book.of(&release("web")).edits, EditsMode::Warn);
 }
 
 #[test]

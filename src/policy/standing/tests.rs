@@ -46,7 +46,7 @@ fn a_broken_annotation_allows_nothing_and_is_named() {
         let declared = chart(annotations);
         let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
         let object = declared_id();
-        let rules = policies([]).of(&release, &BTreeMap::new()).rules(&object, &declared);
+        let rules = policies([]).of(&release, &BTreeMap::new()).rules(&object, &Arc::new(declared));
         assert!(rules.standing.is_empty() && rules.flaws == flaws);
     };
     check("kubemoor.dev/allow: spec.replicas", "kubemoor.dev/allow[0]");

@@ -49,7 +49,8 @@ fn check(status: Status, manifest: &str, object: Option<Value>, wanted: &str) {
     let latest = Given { revision: 2, status, manifest, ..Given::default() };
     let baseline = Given { status: Status::Deployed, manifest: BEFORE, ..Given::default() };
     let release = assembled(latest, (status != Status::Deployed).then_some(baseline));
-    let policy = Policy::new(EditsMode::Warn, DriftMode::Report, std::time::Duration::from_secs(3600));
+    let hour = std::time::Duration::from_secs(3600);
+    let policy = Policy::new(EditsMode::Warn, DriftMode::Report, hour);
     let now = "2026-05-01T12:05:00Z".parse().unwrap();
     let found = match compare(&release, &web(), object.as_ref(), &policy, &Spared::default(), now) {
         Live::NotDeclared => "not declared".to_owned(),
