@@ -7,6 +7,7 @@
 //! connection that hangs.
 
 mod cluster;
+mod emergency;
 mod policing;
 mod registrar;
 
@@ -28,7 +29,9 @@ use crate::cluster::policies::files::Folder;
 use crate::config::{self, RecordDriver, Source, Tls};
 use crate::declaration::catalog::Catalog;
 use crate::helm::index::Index;
-use crate::metrics::{self, AdmissionMetrics, ConnectionMetrics, GuardMetrics, RecordMetrics};
+use crate::metrics::{
+    self, AdmissionMetrics, ConnectionMetrics, EmergencyMetrics, GuardMetrics, RecordMetrics,
+};
 use crate::policy::Policy;
 use crate::policy::book::Book;
 use crate::tls::{self, Certificates};
@@ -64,6 +67,7 @@ struct Metrics {
     admission: AdmissionMetrics,
     records: RecordMetrics,
     guard: GuardMetrics,
+    emergency: EmergencyMetrics,
     /// What the releases' states are collected from.
     index: Arc<RwLock<Index>>,
 }
@@ -233,6 +237,7 @@ impl Metrics {
             admission: AdmissionMetrics::register(registry),
             records: RecordMetrics::register(registry, move || states(&counted.read())),
             guard: GuardMetrics::register(registry),
+            emergency: EmergencyMetrics::register(registry),
             index,
         }
     }

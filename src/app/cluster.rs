@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::emergency::obey;
 use super::policing::Policing;
 use super::registrar::Registrar;
 use super::{Judging, Run};
@@ -27,6 +28,7 @@ use crate::config;
 use crate::guard::Guard;
 use crate::tls::Certificates;
 use crate::webhook::look::{Live, Truth};
+use crate::webhook::registration::emergency;
 use crate::webhook::validate::Setup;
 
 /// Writes of the guard's own, per second.
@@ -60,6 +62,7 @@ impl Run {
         records.unmet("the API server has not answered yet");
         let policies = self.readiness.condition("policies");
         policies.unmet("the API server has not answered yet");
+        let switch = self.readiness.condition("emergency");
         let loop_listed = self.readiness.condition("loop");
         loop_listed.unmet("the declared objects have not been listed yet");
         let work = Work {
@@ -74,6 +77,8 @@ impl Run {
             judging: self.judging.clone(),
             records,
             policies,
+            switch,
+            emergency_metrics: self.metrics.emergency.clone(),
             loop_listed,
             stop: self.stop.clone(),
         };
@@ -98,6 +103,8 @@ struct Work {
     judging: Judging,
     records: Condition,
     policies: Condition,
+    switch: Condition,
+    emergency_metrics: crate::metrics::EmergencyMetrics,
     loop_listed: Condition,
     stop: CancellationToken,
 }
@@ -129,6 +136,15 @@ impl Work {
             async move { kinds.run(stop).await }
         });
         parts.spawn(Arc::clone(&releases).run(self.stop.clone()));
+        let (open, is_open) = watch::channel(None);
+        parts.spawn(emergency::follow(client.clone(), open, self.stop.clone()));
+        parts.spawn(obey(
+            is_open.clone(),
+            Arc::clone(&self.in_force),
+            self.switch.clone(),
+            self.emergency_metrics.clone(),
+            self.stop.clone(),
+        ));
         let mut policing = Policing::start(
             &client,
             &kinds,
@@ -147,6 +163,12 @@ impl Work {
         tokio::select! {
             () = self.stop.cancelled() => {}
             () = policing.known(&self.policies) => {}
+        }
+        // Nothing is repaired before it is known whether it may be.
+        let mut switch_known = is_open.clone();
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            known = switch_known.wait_for(Option::is_some) => drop(known),
         }
         let objects = Objects::new(client.clone(), WRITES);
         if !self.stop.is_cancelled() {
@@ -189,6 +211,7 @@ impl Work {
                     certificates: self.certificates.clone(),
                     releases: Arc::clone(&releases),
                     book: Arc::clone(book),
+                    open: is_open,
                 };
                 parts.spawn(registrar.run(client, self.stop.clone()));
             }

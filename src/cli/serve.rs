@@ -228,11 +228,16 @@ fn tls(
         (Some(_), None) => Err(ConflictError::Needs("--tls-cert", "--tls-key")),
         (None, Some(_)) => Err(ConflictError::Needs("--tls-key", "--tls-cert")),
         (None, None) => {
-            let local = || ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
             let dir = dir.unwrap_or_else(|| PathBuf::from("certs"));
-            Ok(Tls::Made { dir, names: endpoint.map_or_else(local, Endpoint::names) })
+            Ok(Tls::Made { dir, names: names(endpoint) })
         }
     }
+}
+
+/// The names that a certificate made here is for.
+pub(super) fn names(endpoint: Option<&Endpoint>) -> Vec<String> {
+    let local = || ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
+    endpoint.map_or_else(local, Endpoint::names)
 }
 
 fn parse_store(text: &str) -> Result<PathBuf, &'static str> {

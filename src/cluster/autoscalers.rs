@@ -245,6 +245,13 @@ impl Known {
     }
 }
 
+/// The workload that an autoscaler scales, with the fewest and the most
+/// replicas.
+pub(super) fn range(object: &Value) -> Option<(ObjectId, i32, i32)> {
+    let (_, Scales { target, minimum, maximum, .. }) = read(object)?;
+    Some((target, minimum, maximum))
+}
+
 fn read(object: &Value) -> Option<(ObjectId, Scales)> {
     let Object { metadata, spec } = Object::deserialize(object).ok()?;
     let place = |reference: Reference| ObjectId {

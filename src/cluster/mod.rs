@@ -37,6 +37,7 @@ pub mod policies;
 pub mod progress;
 pub mod releases;
 
+pub use discovery::by_short_name;
 pub use queue::Changes;
 pub use resource::Resource;
 pub use watch::Event;

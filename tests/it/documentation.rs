@@ -10,8 +10,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use kubemoor::cli::Cli;
 use kubemoor::metrics::{
-    AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, GuardMetrics, Look, RecordFault,
-    RecordMetrics, Recreation, Webhook, registry,
+    AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, EmergencyMetrics, GuardMetrics, Look,
+    RecordFault, RecordMetrics, Recreation, Webhook, registry,
 };
 use kubemoor::model::{DriftMode, EditsMode, ReleaseId};
 use kubemoor::policy::Policy;
@@ -20,6 +20,8 @@ use kubemoor::policy::book::{Labels, Policies};
 use kubemoor::policy::flaw::FlawReason;
 use kubemoor::policy::read::{read, typed};
 use prometheus_client::encoding::text::encode;
+
+use crate::support::run;
 
 /// A Markdown file of the project.
 struct Document {
@@ -185,6 +187,17 @@ fn every_flag_is_one_of_the_program_and_every_flag_of_serve_is_documented() {
 }
 
 #[test]
+fn the_command_reference_is_what_the_program_says() {
+    let said = run(&["reference"], "");
+    assert_eq!(said.code, 0, "{said:?}");
+    let told = Document::named("docs/cli.md").text;
+    assert!(said.out == told, "docs/cli.md is out of date: run `make reference`");
+    for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
+        assert!(told.contains(&format!("## `kubemoor {}", command.get_name())), "{}", command.get_name());
+    }
+}
+
+#[test]
 fn the_metrics_and_their_labels_are_those_of_the_program() {
     let text = scrape();
     let mut real: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -228,8 +241,9 @@ fn scrape() -> String {
     let admission = AdmissionMetrics::register(&mut registry);
     let records = RecordMetrics::register(&mut registry, || [("deployed", 1)]);
     let guard = GuardMetrics::register(&mut registry);
+    EmergencyMetrics::register(&mut registry).open(true);
     let components = fs::read_to_string(root().join("src/metrics.rs")).unwrap();
-    assert_eq!(components.matches("fn register").count(), 4, "a component's metrics are not looked at");
+    assert_eq!(components.matches("fn register").count(), 5, "a component's metrics are not looked at");
 
     drop(connections.opened());
     connections.ended(ConnectionEnd::Closed);
