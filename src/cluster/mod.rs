@@ -3,7 +3,7 @@
 //! Entry points: [`client::connect`], then [`kinds::Kinds`] (which kinds the
 //! cluster serves and how their fields compare), [`releases::Releases`] (the
 //! index of what releases declare, fed by a watch of records), [`objects::Objects`]
-//! (single objects), [`arbiter::Arbiter`] (dry runs).
+//! (single objects), [`arbiter::Arbiter`] (dry runs), [`access`] (who may what).
 //!
 //! Invariants: a failed or slow API server costs an answer, never a panic and
 //! never the last good state. What the cluster holds is untrusted: every body
@@ -18,6 +18,7 @@ mod resource;
 mod schemas;
 mod watch;
 
+pub mod access;
 pub mod arbiter;
 pub mod call;
 pub mod client;
