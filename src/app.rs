@@ -7,6 +7,7 @@
 //! connection that hangs.
 
 mod cluster;
+mod transitions;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -16,6 +17,7 @@ use anyhow::Context;
 use parking_lot::RwLock;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -24,7 +26,8 @@ use crate::cluster::directory;
 use crate::config::{self, RecordDriver, Source, Tls};
 use crate::declaration::catalog::Catalog;
 use crate::helm::index::Index;
-use crate::metrics::{self, AdmissionMetrics, ConnectionMetrics, GuardMetrics, RecordMetrics};
+use crate::ledger::Ledger;
+use crate::metrics::{self, AdmissionMetrics, ConnectionMetrics, GuardMetrics, LedgerMetrics, RecordMetrics};
 use crate::policy::Policy;
 use crate::tls::{self, Certificates};
 use crate::webhook::intake::{BodyLimits, Intake};
@@ -44,6 +47,9 @@ struct Run {
     metrics: Metrics,
     certificates: Certificates,
     judging: Judging,
+    ledger: Ledger,
+    /// Told the cluster's name, the ledger's writer begins.
+    naming: Naming,
     tasks: Tasks,
     /// No more work of the guard's own.
     stop: CancellationToken,
@@ -60,6 +66,20 @@ struct Metrics {
     guard: GuardMetrics,
     /// What the releases' states are collected from.
     index: Arc<RwLock<Index>>,
+}
+
+/// What is told to stop after the guard's own work.
+struct Stops {
+    /// Answering, and health.
+    serving: CancellationToken,
+    /// The ledger.
+    closing: CancellationToken,
+}
+
+/// The cluster's name on the rows of the ledger.
+struct Naming {
+    given: Option<String>,
+    told: Option<oneshot::Sender<String>>,
 }
 
 /// Tasks that run until they are told to stop; one that ends sooner ends the
@@ -81,7 +101,8 @@ pub fn serve(config: config::Serve) -> anyhow::Result<()> {
 }
 
 async fn run(config: config::Serve) -> anyhow::Result<()> {
-    let config::Serve { source, listen, admin_listen, tls, edits, drift, operation_timeout, log: _ } = config;
+    let config::Serve { source, listen, admin_listen, tls, edits, drift, operation_timeout, ledger, log: _ } =
+        config;
     let webhook_listener = bind(listen, "--listen").await?;
     let admin_listener = bind(admin_listen, "--admin-listen").await?;
     let certificates = Certificates::load(tls_source(tls), jiff::Timestamp::now())?;
@@ -89,11 +110,14 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let connections = ConnectionMetrics::register(&mut registry);
     let index = Arc::new(RwLock::new(Index::default()));
     let metrics = Metrics::register(&mut registry, index);
+    let cluster_name = ledger.cluster_name.clone();
+    let (ledger, writer) = Ledger::new(ledger, LedgerMetrics::register(&mut registry))?;
     let readiness = Readiness::new();
     // Before anybody can ask: no condition at all would count as ready.
     let records = readiness.condition("records");
     let judging = Judging::default();
     let (stop, serving) = (CancellationToken::new(), CancellationToken::new());
+    let closing = CancellationToken::new();
     let mut tasks = Tasks::new();
 
     let admin = admin::serve(admin_listener, readiness.clone(), Arc::new(registry), serving.clone());
@@ -119,8 +143,16 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
         "the certificate's renewal"
     });
 
+    let (naming, named) = oneshot::channel();
+    let closed = closing.clone();
+    tasks.spawn(async move {
+        writer.run(named, closed).await;
+        "the ledger's writer"
+    });
+    let naming = Naming { given: cluster_name, told: Some(naming) };
+
     let policy = Policy { edits, drift, operation_timeout };
-    let mut run = Run { policy, readiness, metrics, certificates, judging, tasks, stop };
+    let mut run = Run { policy, readiness, metrics, certificates, judging, ledger, naming, tasks, stop };
     let linger = match source {
         Source::Directory(path) => {
             run.directory(&path, &records)?;
@@ -132,7 +164,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
             linger
         }
     };
-    run.until_told(serving, linger).await
+    run.until_told(Stops { serving, closing }, linger).await
 }
 
 impl Run {
@@ -162,14 +194,16 @@ impl Run {
             own_account: None,
             own_namespace: None,
             metrics: self.metrics.admission.clone(),
+            ledger: self.ledger.clone(),
         });
+        self.naming.tell(|| format!("dir:{}", path.display()));
         releases.met();
         Ok(())
     }
 
     /// Waits for a signal, or for a part that fails; then stops in order: the
-    /// guard's own work, then answering, then health.
-    async fn until_told(mut self, serving: CancellationToken, linger: Duration) -> anyhow::Result<()> {
+    /// guard's own work, then answering and health, then the ledger.
+    async fn until_told(mut self, stops: Stops, linger: Duration) -> anyhow::Result<()> {
         let mut signals = Signals::new()?;
         let failed = tokio::select! {
             signal = signals.next() => {
@@ -184,7 +218,10 @@ impl Run {
             if failed.is_none() {
                 tokio::time::sleep(linger).await;
             }
-            serving.cancel();
+            stops.serving.cancel();
+            // Whoever still works may record.
+            while self.tasks.len() > 1 && self.tasks.join_next().await.is_some() {}
+            stops.closing.cancel();
             while self.tasks.join_next().await.is_some() {}
         };
         tokio::select! {
@@ -195,6 +232,16 @@ impl Run {
             None => Ok(()),
             Some(Ok(part)) => anyhow::bail!("{part} ended by itself; the log says why"),
             Some(Err(error)) => Err(error).context("a part of the program broke down"),
+        }
+    }
+}
+
+impl Naming {
+    /// Lets the ledger's writer begin, in the given name or in `otherwise`.
+    fn tell(&mut self, otherwise: impl FnOnce() -> String) {
+        if let Some(told) = self.told.take() {
+            // A writer that is gone is shutting down.
+            let _ = told.send(self.given.take().unwrap_or_else(otherwise));
         }
     }
 }
