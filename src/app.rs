@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{self, Condition, Readiness};
+use crate::admin::{self, Books, Condition, Readiness};
 use crate::cluster::directory;
 use crate::config::{self, RecordDriver, Source, Tls};
 use crate::declaration::catalog::Catalog;
@@ -48,6 +48,7 @@ struct Run {
     certificates: Certificates,
     judging: Judging,
     ledger: Ledger,
+    books: Books,
     /// Told the cluster's name, the ledger's writer begins.
     naming: Naming,
     tasks: Tasks,
@@ -120,7 +121,9 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let closing = CancellationToken::new();
     let mut tasks = Tasks::new();
 
-    let admin = admin::serve(admin_listener, readiness.clone(), Arc::new(registry), serving.clone());
+    let books = Books::new(ledger.clone());
+    let admin =
+        admin::serve(admin_listener, readiness.clone(), Arc::new(registry), books.clone(), serving.clone());
     tasks.spawn(async move {
         if let Err(error) = admin.await {
             tracing::error!("health and metrics are served no more: {error}");
@@ -152,7 +155,8 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let naming = Naming { given: cluster_name, told: Some(naming) };
 
     let policy = Policy { edits, drift, operation_timeout };
-    let mut run = Run { policy, readiness, metrics, certificates, judging, ledger, naming, tasks, stop };
+    let mut run =
+        Run { policy, readiness, metrics, certificates, judging, ledger, books, naming, tasks, stop };
     let linger = match source {
         Source::Directory(path) => {
             run.directory(&path, &records)?;

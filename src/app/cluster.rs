@@ -58,6 +58,7 @@ impl Run {
     pub(super) async fn cluster(&mut self, cluster: config::Cluster) -> anyhow::Result<()> {
         // Only the kubeconfig can be wrong here; the rest waits for the API server.
         let connection = client::connect(cluster.kubeconfig.as_deref()).await?;
+        self.books.trust(connection.client.clone());
         let records = self.readiness.condition("records");
         records.unmet("the API server has not answered yet");
         let loop_listed = self.readiness.condition("loop");

@@ -5,6 +5,7 @@
 //! 2 that the command could not be carried out; then one sentence on standard
 //! error says what failed and what to do. No rule is decided here.
 
+mod audit;
 mod check;
 mod manifests;
 mod serve;
@@ -30,6 +31,8 @@ enum Command {
     Serve(Box<serve::Args>),
     /// Judge one AdmissionReview by one release, offline; exit 1 when it is refused
     Check(check::Args),
+    /// Show who did what, when, and what became of it
+    Audit(Box<audit::Args>),
     /// Print the manifests that install Kubemoor
     Manifests(manifests::Args),
     /// Withdraw the webhooks from the cluster
@@ -65,6 +68,7 @@ impl Command {
         match self {
             Self::Serve(args) => serve::run(*args),
             Self::Check(args) => check::run(args),
+            Self::Audit(args) => audit::run(*args),
             Self::Manifests(args) => manifests::run(args),
             Self::Uninstall(args) => uninstall::run(args),
             Self::Version => print(concat!("kubemoor ", env!("CARGO_PKG_VERSION"), "\n")),

@@ -59,10 +59,7 @@ pub enum ConnectError {
 /// # Errors
 /// When no configuration is found, or it cannot be used.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Connection, ConnectError> {
-    let mut config = match kubeconfig {
-        Some(path) => from_file(path).await?,
-        None => Config::infer().await.map_err(|error| ConnectError::Nowhere { reason: unquoted(&error) })?,
-    };
+    let mut config = configuration(kubeconfig).await?;
     let agent = HeaderValue::from_static(concat!("kubemoor/", env!("CARGO_PKG_VERSION")));
     config.headers.push((USER_AGENT, agent));
     let url = config.cluster_url.to_string();
@@ -71,6 +68,28 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Connection, ConnectErr
     match kube::Client::try_from(config) {
         Ok(client) => Ok(Connection { client, url, namespace, claimed }),
         Err(error) => Err(ConnectError::Client { url, reason: causes_of(&error) }),
+    }
+}
+
+/// A client for the server at `url`, with the credentials of [`connect`]'s
+/// configuration: for a guard, which asks the API server whose they are.
+///
+/// # Errors
+/// When no configuration is found, or it cannot be used.
+pub async fn connect_to(url: &http::Uri, kubeconfig: Option<&Path>) -> Result<kube::Client, ConnectError> {
+    let mut config = configuration(kubeconfig).await?;
+    config.cluster_url = url.clone();
+    // The authority and the name to expect are the API server's.
+    config.root_cert = None;
+    config.tls_server_name = None;
+    kube::Client::try_from(config)
+        .map_err(|error| ConnectError::Client { url: url.to_string(), reason: causes_of(&error) })
+}
+
+async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
+    match kubeconfig {
+        Some(path) => from_file(path).await,
+        None => Config::infer().await.map_err(|error| ConnectError::Nowhere { reason: unquoted(&error) }),
     }
 }
 

@@ -23,6 +23,7 @@ pub mod arbiter;
 pub mod call;
 pub mod client;
 pub mod directory;
+pub mod guard_api;
 pub mod identity;
 pub mod kinds;
 pub mod objects;

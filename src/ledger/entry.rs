@@ -12,10 +12,10 @@ use super::row::{Change, Row};
 use crate::verdict::shown::{SealingKey, Shown};
 
 /// The most bytes of the fields of one entry, as JSON.
-const FIELDS_CAP: usize = 8 << 10;
+const FIELDS_CAP: usize = 4 << 10;
 
 /// The most bytes of the groups of one entry.
-const GROUPS_CAP: usize = 4 << 10;
+const GROUPS_CAP: usize = 2 << 10;
 
 /// The most characters of any other text.
 const TEXT_CAP: usize = 1000;
