@@ -238,6 +238,3 @@ fn said(error: &sqlx::Error) -> String {
         other => other.to_string().lines().collect::<Vec<_>>().join(" "),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -132,6 +132,7 @@ impl Writer {
     /// `closing`; then writes what is still queued.
     pub async fn run(mut self, cluster: oneshot::Receiver<String>, closing: CancellationToken) {
         tokio::select! {
+            biased;
             name = cluster => {
                 if let Ok(name) = name {
                     let _ = self.shared.cluster.set(name);

@@ -58,6 +58,19 @@ async fn no_output_of_the_guard_holds_a_value_of_a_secret() {
     messages.push(answer.body.to_string());
     check("the refusals", messages.concat().as_bytes());
 
+    // What the loop never saw alive it does not re-create.
+    let lists_secrets = |event: &serde_json::Value| {
+        event["verb"] == "list"
+            && event["user"]["username"] == Identity::Guard.user()
+            && event["requestURI"]
+                .as_str()
+                .is_some_and(|uri| uri.starts_with("/api/v1/secrets") && uri.contains("managed-by"))
+            && event["responseStatus"]["code"] == 200
+    };
+    eventually("the loop has listed Secrets", SOON, || async {
+        ControlPlane::get().audit_events().iter().any(lists_secrets)
+    })
+    .await;
     // Back again, with the guard's own hands on the values.
     let controller = Caller::new(ControlPlane::get(), Identity::NamespaceController).await;
     controller.delete(&secret).await.done().unwrap();
