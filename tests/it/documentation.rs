@@ -10,8 +10,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use kubemoor::cli::Cli;
 use kubemoor::metrics::{
-    AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, GuardMetrics, Look, RecordFault,
-    RecordMetrics, Recreation, Webhook, registry,
+    AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, GuardMetrics, LedgerMetrics, Look,
+    RecordFault, RecordMetrics, Recreation, Webhook, registry,
 };
 use prometheus_client::encoding::text::encode;
 
@@ -222,8 +222,11 @@ fn scrape() -> String {
     let admission = AdmissionMetrics::register(&mut registry);
     let records = RecordMetrics::register(&mut registry, || [("deployed", 1)]);
     let guard = GuardMetrics::register(&mut registry);
-    let components = fs::read_to_string(root().join("src/metrics.rs")).unwrap();
-    assert_eq!(components.matches("fn register").count(), 4, "a component's metrics are not looked at");
+    let ledger = LedgerMetrics::register(&mut registry);
+    let components = sources(&root().join("src")).into_iter();
+    let components = components.filter(|(path, _)| path.to_string_lossy().contains("src/metrics"));
+    let components: String = components.map(|(_, text)| text).collect();
+    assert_eq!(components.matches("fn register").count(), 5, "a component's metrics are not looked at");
 
     drop(connections.opened());
     connections.ended(ConnectionEnd::Closed);
@@ -234,6 +237,7 @@ fn scrape() -> String {
     guard.missing();
     guard.recreated(Recreation::Created);
     guard.back_after(Duration::from_millis(1));
+    ledger.written(Written::Database, 1);
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
     text
