@@ -10,6 +10,7 @@ mod cluster;
 mod emergency;
 mod policing;
 mod registrar;
+mod transitions;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -19,18 +20,20 @@ use anyhow::Context;
 use parking_lot::RwLock;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{self, Condition, Readiness};
+use crate::admin::{self, Books, Condition, Readiness};
 use crate::cluster::directory;
 use crate::cluster::policies::InForce;
 use crate::cluster::policies::files::Folder;
 use crate::config::{self, RecordDriver, Source, Tls};
 use crate::declaration::catalog::Catalog;
 use crate::helm::index::Index;
+use crate::ledger::Ledger;
 use crate::metrics::{
-    self, AdmissionMetrics, ConnectionMetrics, EmergencyMetrics, GuardMetrics, RecordMetrics,
+    self, AdmissionMetrics, ConnectionMetrics, EmergencyMetrics, GuardMetrics, LedgerMetrics, RecordMetrics,
 };
 use crate::policy::Policy;
 use crate::policy::book::Book;
@@ -53,6 +56,10 @@ struct Run {
     metrics: Metrics,
     certificates: Certificates,
     judging: Judging,
+    ledger: Ledger,
+    books: Books,
+    /// Told the cluster's name, the ledger's writer begins.
+    naming: Naming,
     tasks: Tasks,
     /// No more work of the guard's own.
     stop: CancellationToken,
@@ -70,6 +77,20 @@ struct Metrics {
     emergency: EmergencyMetrics,
     /// What the releases' states are collected from.
     index: Arc<RwLock<Index>>,
+}
+
+/// What is told to stop after the guard's own work.
+struct Stops {
+    /// Answering, and health.
+    serving: CancellationToken,
+    /// The ledger.
+    closing: CancellationToken,
+}
+
+/// The cluster's name on the rows of the ledger.
+struct Naming {
+    given: Option<String>,
+    told: Option<oneshot::Sender<String>>,
 }
 
 /// Tasks that run until they are told to stop; one that ends sooner ends the
@@ -101,6 +122,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
         policies,
         cluster_labels,
         operation_timeout,
+        ledger,
         log: _,
     } = config;
     let book = Arc::new(Book::new(Policy::new(edits, drift, operation_timeout)));
@@ -113,14 +135,19 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let connections = ConnectionMetrics::register(&mut registry);
     let index = Arc::new(RwLock::new(Index::default()));
     let metrics = Metrics::register(&mut registry, index);
+    let cluster_name = ledger.cluster_name.clone();
+    let (ledger, writer) = Ledger::new(ledger, LedgerMetrics::register(&mut registry))?;
     let readiness = Readiness::new();
     // Before anybody can ask: no condition at all would count as ready.
     let records = readiness.condition("records");
     let judging = Judging::default();
     let (stop, serving) = (CancellationToken::new(), CancellationToken::new());
+    let closing = CancellationToken::new();
     let mut tasks = Tasks::new();
 
-    let admin = admin::serve(admin_listener, readiness.clone(), Arc::new(registry), serving.clone());
+    let books = Books::new(ledger.clone());
+    let admin =
+        admin::serve(admin_listener, readiness.clone(), Arc::new(registry), books.clone(), serving.clone());
     tasks.spawn(async move {
         if let Err(error) = admin.await {
             tracing::error!("health and metrics are served no more: {error}");
@@ -150,8 +177,16 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
             "following the policy files"
         });
     }
+    let (naming, named) = oneshot::channel();
+    let closed = closing.clone();
+    tasks.spawn(async move {
+        writer.run(named, closed).await;
+        "the ledger's writer"
+    });
+    let naming = Naming { given: cluster_name, told: Some(naming) };
 
-    let mut run = Run { book, in_force, readiness, metrics, certificates, judging, tasks, stop };
+    let mut run =
+        Run { book, in_force, readiness, metrics, certificates, judging, ledger, books, naming, tasks, stop };
     let linger = match source {
         Source::Directory(path) => {
             run.directory(&path, &records)?;
@@ -163,7 +198,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
             linger
         }
     };
-    run.until_told(serving, linger).await
+    run.until_told(Stops { serving, closing }, linger).await
 }
 
 impl Run {
@@ -193,14 +228,16 @@ impl Run {
             own_account: None,
             own_namespace: None,
             metrics: self.metrics.admission.clone(),
+            ledger: self.ledger.clone(),
         });
+        self.naming.tell(|| format!("dir:{}", path.display()));
         releases.met();
         Ok(())
     }
 
     /// Waits for a signal, or for a part that fails; then stops in order: the
-    /// guard's own work, then answering, then health.
-    async fn until_told(mut self, serving: CancellationToken, linger: Duration) -> anyhow::Result<()> {
+    /// guard's own work, then answering and health, then the ledger.
+    async fn until_told(mut self, stops: Stops, linger: Duration) -> anyhow::Result<()> {
         let mut signals = Signals::new()?;
         let failed = tokio::select! {
             signal = signals.next() => {
@@ -215,7 +252,10 @@ impl Run {
             if failed.is_none() {
                 tokio::time::sleep(linger).await;
             }
-            serving.cancel();
+            stops.serving.cancel();
+            // Whoever still works may record.
+            while self.tasks.len() > 1 && self.tasks.join_next().await.is_some() {}
+            stops.closing.cancel();
             while self.tasks.join_next().await.is_some() {}
         };
         tokio::select! {
@@ -226,6 +266,16 @@ impl Run {
             None => Ok(()),
             Some(Ok(part)) => anyhow::bail!("{part} ended by itself; the log says why"),
             Some(Err(error)) => Err(error).context("a part of the program broke down"),
+        }
+    }
+}
+
+impl Naming {
+    /// Lets the ledger's writer begin, in the given name or in `otherwise`.
+    fn tell(&mut self, otherwise: impl FnOnce() -> String) {
+        if let Some(told) = self.told.take() {
+            // A writer that is gone is shutting down.
+            let _ = told.send(self.given.take().unwrap_or_else(otherwise));
         }
     }
 }

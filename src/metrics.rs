@@ -34,6 +34,10 @@ macro_rules! label {
     };
 }
 
+mod ledger;
+
+pub use self::ledger::{LedgerMetrics, Written};
+
 label! {
     /// Which webhook a review was sent to.
     Webhook {

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::emergency::obey;
 use super::policing::Policing;
 use super::registrar::Registrar;
-use super::{Judging, Run};
+use super::{Judging, Naming, Run, transitions};
 use crate::admin::Condition;
 use crate::cluster::arbiter::Arbiter;
 use crate::cluster::client::{self, Connection};
@@ -26,6 +26,7 @@ use crate::cluster::policies::InForce;
 use crate::cluster::releases::{Health, Releases};
 use crate::config;
 use crate::guard::Guard;
+use crate::ledger::Ledger;
 use crate::tls::Certificates;
 use crate::webhook::look::{Live, Truth};
 use crate::webhook::registration::emergency;
@@ -51,6 +52,8 @@ struct Met {
     connection: Connection,
     kinds: Arc<Kinds>,
     own_account: Option<String>,
+    /// The uid of the namespace kube-system.
+    uid: Option<String>,
 }
 
 impl Run {
@@ -58,6 +61,7 @@ impl Run {
     pub(super) async fn cluster(&mut self, cluster: config::Cluster) -> anyhow::Result<()> {
         // Only the kubeconfig can be wrong here; the rest waits for the API server.
         let connection = client::connect(cluster.kubeconfig.as_deref()).await?;
+        self.books.trust(connection.client.clone());
         let records = self.readiness.condition("records");
         records.unmet("the API server has not answered yet");
         let policies = self.readiness.condition("policies");
@@ -80,6 +84,8 @@ impl Run {
             switch,
             emergency_metrics: self.metrics.emergency.clone(),
             loop_listed,
+            ledger: self.ledger.clone(),
+            naming: Naming { given: self.naming.given.take(), told: self.naming.told.take() },
             stop: self.stop.clone(),
         };
         self.tasks.spawn(async move {
@@ -106,6 +112,8 @@ struct Work {
     switch: Condition,
     emergency_metrics: crate::metrics::EmergencyMetrics,
     loop_listed: Condition,
+    ledger: Ledger,
+    naming: Naming,
     stop: CancellationToken,
 }
 
@@ -118,9 +126,10 @@ impl Work {
         }
     }
 
-    async fn follow(self, met: Met) {
+    async fn follow(mut self, met: Met) {
+        self.naming.tell(|| met.uid.clone().unwrap_or_else(|| met.connection.url.clone()));
         let Self { cluster, book, index, record_metrics, guard_metrics, .. } = &self;
-        let Met { connection, kinds, own_account } = met;
+        let Met { connection, kinds, own_account, uid: _ } = met;
         let client = connection.client;
         let releases = Releases::new(
             client.clone(),
@@ -190,7 +199,9 @@ impl Work {
                 own_account,
                 own_namespace: cluster.own_namespace.clone(),
                 metrics: self.admission.clone(),
+                ledger: self.ledger.clone(),
             });
+            parts.spawn(transitions::run(Arc::clone(&releases), self.ledger.clone(), self.stop.clone()));
             let (listed, is_listed) = watch::channel(false);
             parts.spawn(meet_once(is_listed, self.loop_listed.clone(), self.stop.clone()));
             let guard = Guard {
@@ -200,6 +211,7 @@ impl Work {
                 namespaces: cluster.namespaces.clone(),
                 book: Arc::clone(book),
                 metrics: guard_metrics.clone(),
+                ledger: self.ledger.clone(),
                 listed,
             };
             parts.spawn(guard.run(self.stop.clone()));
@@ -229,12 +241,13 @@ async fn meet(connection: Connection, records: &Condition) -> Met {
         let met = async {
             let kinds = Kinds::read(connection.client.clone()).await?;
             let own_account = identity::own_name(&connection).await?;
-            Ok::<_, crate::cluster::call::CallError>((kinds, own_account))
+            let uid = identity::cluster_uid(&connection.client).await?;
+            Ok::<_, crate::cluster::call::CallError>((kinds, own_account, uid))
         };
         match met.await {
-            Ok((kinds, own_account)) => {
+            Ok((kinds, own_account, uid)) => {
                 tracing::info!(server = connection.url, account = own_account, "the API server answers");
-                return Met { connection, kinds, own_account };
+                return Met { connection, kinds, own_account, uid };
             }
             Err(error) => {
                 records.unmet(format!("the API server does not answer: {error}"));

@@ -6,6 +6,7 @@
 //! error says what failed and what to do. No rule is decided here.
 
 mod allow;
+mod audit;
 mod certs;
 mod check;
 mod completions;
@@ -61,6 +62,8 @@ enum Command {
     Emergency(emergency::Args),
     /// Say which release, record, policy and allowance decide about an object or a denial, and what to do
     Explain(explain::Args),
+    /// Show who did what, when, and what became of it
+    Audit(Box<audit::Args>),
     /// Print the manifests that install Kubemoor
     Manifests(manifests::Args),
     /// Try policies without a cluster
@@ -150,6 +153,7 @@ impl Command {
             Self::Get(args) => get::run(args),
             Self::Emergency(args) => emergency::run(args),
             Self::Explain(args) => explain::run(args),
+            Self::Audit(args) => audit::run(*args),
             Self::Manifests(args) => manifests::run(args),
             Self::Policy(args) => policy::run(args),
             Self::Uninstall(args) => uninstall::run(args),

@@ -29,6 +29,7 @@ pub mod autoscalers;
 pub mod call;
 pub mod client;
 pub mod directory;
+pub mod guard_api;
 pub mod identity;
 pub mod kinds;
 pub mod namespaces;

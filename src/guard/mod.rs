@@ -19,6 +19,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch as channel};
 use tokio::time::Instant;
@@ -32,6 +33,8 @@ use crate::cluster::kinds::Kinds;
 use crate::cluster::objects::Objects;
 use crate::cluster::releases::Releases;
 use crate::helm::index::DeclaredResource;
+use crate::ledger::Ledger;
+use crate::ledger::row::{Repaired, Row};
 use crate::metrics::GuardMetrics;
 use crate::model::{Gvk, ObjectId, ReleaseId};
 use crate::policy::book::Book;
@@ -56,6 +59,8 @@ pub struct Guard {
     pub book: Arc<Book>,
     /// Where the loop counts.
     pub metrics: GuardMetrics,
+    /// Where repairs are kept.
+    pub ledger: Ledger,
     /// Told once everything that was declared at the start has been listed, or
     /// could not be: what goes missing from then on was seen alive.
     pub listed: channel::Sender<bool>,
@@ -136,6 +141,13 @@ impl Scope {
 }
 
 impl Shared {
+    /// Keeps what was done to an object of a release, and why it failed.
+    fn keep(&self, id: &ReleaseId, object: &ObjectId, repaired: Repaired, detail: &str) {
+        let revision = self.guard.releases.index().read().release(id).map_or(0, |it| it.state.revision);
+        let row = Row::repair(Timestamp::now(), (id, revision), object, repaired, Vec::new(), detail);
+        self.guard.ledger.record(row);
+    }
+
     /// Opens watches of kinds that releases declare, and closes the others.
     fn follow(self: &Arc<Self>, watches: &mut HashMap<Scope, CancellationToken>) {
         let scopes = self.scopes();

@@ -21,6 +21,7 @@ use super::plan::{Plan, never, plan};
 use crate::cluster::objects::{Target, WriteError};
 use crate::helm::record::{ApplyMethod, Status};
 use crate::helm::state::{self, Deletion};
+use crate::ledger::row::Repaired;
 use crate::metrics::Recreation;
 use crate::model::{ObjectId, ReleaseId};
 
@@ -123,6 +124,7 @@ async fn confirm_and_report(shared: &Shared, id: &ReleaseId, object: &ObjectId, 
     if shared.missing.lock().report(id, object) {
         shared.guard.metrics.missing();
         shared.guard.metrics.recreated(Recreation::Reported);
+        shared.keep(id, object, Repaired::Reported, reason);
         tracing::warn!(
             release.id = %id, drift.object = %object,
             "{object}, which Helm release {id} declares, is missing and is not re-created: {reason}"
@@ -171,6 +173,7 @@ async fn recreate(shared: &Shared, id: &ReleaseId, object: &ObjectId, seen: &See
         Ok(created) => {
             let uid = created.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
             shared.guard.metrics.recreated(Recreation::Created);
+            shared.keep(id, object, Repaired::Recreated, "");
             shared.guard.metrics.back_after(since.elapsed());
             shared.missing.lock().forget(id, object);
             tracing::info!(
@@ -239,6 +242,7 @@ async fn take_back_if_dropped(
     match shared.guard.objects.delete(target, uid).await {
         Ok(()) => {
             shared.guard.metrics.recreated(Recreation::TakenBack);
+            shared.keep(id, object, Repaired::TakenBack, "");
             tracing::info!(release.id = %id, drift.object = %object, "{object} is taken back: its release dropped it");
         }
         Err(WriteError::NotFound { .. } | WriteError::Conflict { .. }) => {}
@@ -254,6 +258,7 @@ async fn take_back_if_dropped(
 
 fn failed(shared: &Shared, id: &ReleaseId, object: &ObjectId, reason: &str) -> Done {
     shared.guard.metrics.recreated(Recreation::Failed);
+    shared.keep(id, object, Repaired::Failed, reason);
     let wait = {
         let mut backoff = shared.repairer.backoff.lock();
         backoff.attempt(object, Instant::now());

@@ -10,7 +10,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use kubemoor::cli::Cli;
 use kubemoor::metrics::{
-    AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, EmergencyMetrics, GuardMetrics, Look,
+    AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, EmergencyMetrics, GuardMetrics, LedgerMetrics, Look,
     RecordFault, RecordMetrics, Recreation, Webhook, registry,
 };
 use kubemoor::model::{DriftMode, EditsMode, ReleaseId};
@@ -242,7 +242,10 @@ fn scrape() -> String {
     let records = RecordMetrics::register(&mut registry, || [("deployed", 1)]);
     let guard = GuardMetrics::register(&mut registry);
     EmergencyMetrics::register(&mut registry).open(true);
-    let components = fs::read_to_string(root().join("src/metrics.rs")).unwrap();
+    let ledger = LedgerMetrics::register(&mut registry);
+    let components = sources(&root().join("src")).into_iter();
+    let components = components.filter(|(path, _)| path.to_string_lossy().contains("src/metrics"));
+    let components: String = components.map(|(_, text)| text).collect();
     assert_eq!(components.matches("fn register").count(), 5, "a component's metrics are not looked at");
 
     drop(connections.opened());
@@ -254,6 +257,7 @@ fn scrape() -> String {
     guard.missing();
     guard.recreated(Recreation::Created);
     guard.back_after(Duration::from_millis(1));
+    ledger.written(Written::Database, 1);
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
     text
