@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::fieldset::FieldSet;
+use super::owners::MAX_ENTRIES;
 use super::*;
 use crate::declaration::catalog::Catalog;
 use crate::declaration::declare::declare;
