@@ -159,7 +159,7 @@ impl Work {
             &kinds,
             &releases,
             &self.in_force,
-            !cluster.read_only,
+            (&cluster.namespaces, !cluster.read_only),
             &mut parts,
             &self.stop,
         );

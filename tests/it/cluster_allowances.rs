@@ -44,7 +44,7 @@ async fn an_end_is_told_when_it_comes_and_old_ones_are_cleared_away() {
     let stop = CancellationToken::new();
     let (following, stopping) = (Arc::clone(&kinds), stop.clone());
     let kinds_task = tokio::spawn(async move { following.run(stopping).await });
-    let allowances = Allowances::new(client.clone(), Arc::clone(&kinds), true);
+    let allowances = Allowances::new(client.clone(), Arc::clone(&kinds), vec![namespace.clone()], true);
     let changes = allowances.changes();
     let (following, stopping) = (Arc::clone(&allowances), stop.clone());
     let task = tokio::spawn(async move { following.run(stopping).await });
@@ -110,7 +110,7 @@ async fn an_end_is_told_when_it_comes_and_old_ones_are_cleared_away() {
     assert_eq!(admin.get(&format!("{path}/theirs-old")).await.code, 200);
 
     // A guard that writes nothing makes none.
-    let silent = Allowances::new(client, kinds, false);
+    let silent = Allowances::new(client, kinds, Vec::new(), false);
     assert_eq!(silent.make(&wish(3600), SOON).await.unwrap_err(), MakeError::ReadOnly);
     stop.cancel();
     task.await.unwrap();

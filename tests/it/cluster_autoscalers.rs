@@ -48,7 +48,7 @@ async fn autoscalers_are_known_from_when_they_come_until_they_go() {
 
     let client = connect(Some(&control_plane.kubeconfig(Identity::Admin))).await.unwrap().client;
     let kinds = Kinds::read(client.clone()).await.unwrap();
-    let autoscalers = Autoscalers::new(client, kinds);
+    let autoscalers = Autoscalers::new(client, kinds, Vec::new());
     let changes = autoscalers.changes();
     let (following, stop) = (Arc::clone(&autoscalers), CancellationToken::new());
     let stopping = stop.clone();
