@@ -13,6 +13,7 @@ mod connect;
 mod diff;
 mod emergency;
 mod explain;
+mod forecast;
 mod get;
 mod manifests;
 mod object;
@@ -48,6 +49,8 @@ enum Command {
     Check(check::Args),
     /// Compare what lives with what releases declare; exit 1 when anything has drifted
     Diff(diff::Args),
+    /// Tell the fields on which the next Helm 4 upgrade of a release will conflict; exit 1 if any
+    Forecast(forecast::Args),
     /// Allow named fields of one object to be changed for a time
     Allow(allow::Args),
     /// End allowances of an object
@@ -89,7 +92,7 @@ enum Name {
 enum Outcome {
     /// All is well.
     Clean,
-    /// Something was found: a refusal.
+    /// Something was found: a refusal, a conflict.
     Found,
 }
 
@@ -141,6 +144,7 @@ impl Command {
             Self::Serve(args) => serve::run(*args),
             Self::Check(args) => check::run(args),
             Self::Diff(args) => diff::run(args),
+            Self::Forecast(args) => forecast::run(args),
             Self::Allow(args) => allow::run(args),
             Self::Revoke(args) => allow::revoke(args),
             Self::Get(args) => get::run(args),

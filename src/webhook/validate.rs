@@ -211,7 +211,7 @@ impl Validator {
         };
         let answer = match stage {
             Stage::Mutate if mutate::concerns(&case, &judgement, version) => {
-                mutate::answer(&case, &mut judgement)
+                mutate::answer(&case, &mut judgement, rules.book)
             }
             Stage::Mutate => {
                 judgement.verdict = Verdict::allow(judgement.verdict.reason);
