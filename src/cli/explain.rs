@@ -9,6 +9,7 @@ mod pasted;
 mod report;
 
 use std::io::{self, Read};
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use jiff::Timestamp;
@@ -21,6 +22,7 @@ use super::object::ObjectArg;
 use super::output::{self, OutputArgs};
 use super::reading::{Found, Reader, RecordArgs};
 use crate::cluster::by_short_name;
+use crate::helm::release::Release;
 use crate::model::{ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
 use crate::policy::pattern::Pattern;
 
@@ -108,28 +110,26 @@ async fn explain(args: Args, question: Question) -> anyhow::Result<Report> {
             |name: &str| live.pointer("/metadata/annotations")?.get(name)?.as_str().map(str::to_owned);
         Some(ReleaseId { namespace: annotation(RELEASE_NAMESPACE)?, name: annotation(RELEASE_NAME)? })
     });
-    let mut candidates: Vec<ReleaseId> = named.into_iter().chain(question.release).collect();
-    let mut declaring = None;
-    let mut looked = 0;
-    // The release that the object names, else any in its namespace.
-    loop {
-        for id in candidates.split_off(0) {
-            looked += 1;
-            // Annotations and denials can name anything.
-            let Ok(release) = reader.release(&id).await else { continue };
-            if release.objects.contains_key(&object) {
-                declaring = Some(release);
-                break;
-            }
-        }
-        if declaring.is_some() || looked > 1 || object.namespace.is_none() {
-            break;
-        }
-        looked = 2;
-        candidates = reader.list(Some(&namespace)).await?;
+    // The release that the object or the denial names, else any in its namespace.
+    let named: Vec<ReleaseId> = named.into_iter().chain(question.release).collect();
+    let mut release = declaring(&reader, named, &object).await;
+    if release.is_none() && object.namespace.is_some() {
+        release = declaring(&reader, reader.list(Some(&namespace)).await?, &object).await;
     }
     let patterns = question.paths.iter().filter_map(|path| Pattern::parse(path).ok()).collect();
-    report::of(&reader, object, live, declaring, patterns, Timestamp::now()).await
+    report::of(&reader, object, live, release, patterns, Timestamp::now()).await
+}
+
+/// The first of these releases that declares the object. One that cannot be
+/// read is none: annotations and denials can name anything.
+async fn declaring(reader: &Reader, releases: Vec<ReleaseId>, object: &ObjectId) -> Option<Arc<Release>> {
+    for id in releases {
+        match reader.release(&id).await {
+            Ok(release) if release.objects.contains_key(object) => return Some(release),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    None
 }
 
 /// The object that is named, its kind in any form that kubectl takes.
