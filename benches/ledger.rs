@@ -129,7 +129,7 @@ fn row(begin: Timestamp, number: u64) -> Row {
             user: format!("user-{user}@example.com"),
             groups: vec!["developers".to_owned(), "system:authenticated".to_owned()],
         },
-        verdict: if number % DENIALS == 0 { "Deny" } else { "Warn" },
+        verdict: if number.is_multiple_of(DENIALS) { "Deny" } else { "Warn" },
         reason: "drift",
         detail: String::new(),
         fields: vec![change],

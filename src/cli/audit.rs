@@ -18,10 +18,14 @@ use jiff::{SignedDuration, Timestamp};
 use self::show::Show;
 use self::source::Source;
 use super::connect::ClusterArgs;
+use super::serve::ConflictError;
 use super::{Outcome, warn};
 use crate::config::LedgerUrl;
 use crate::ledger::entry::Entry;
 use crate::ledger::query::{Filter, PAGE};
+
+/// Where `kubectl port-forward` leads to the guard.
+const SERVER: &str = "http://127.0.0.1:9080";
 
 /// How often it is looked for new rows.
 const EVERY: Duration = Duration::from_secs(2);
@@ -34,50 +38,50 @@ const OVERLAP: SignedDuration = SignedDuration::from_secs(15);
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Read this database: sqlite:PATH or postgres://USER@HOST/DATABASE
-    #[arg(long, value_name = "URL", conflicts_with_all = ["server", "kubeconfig", "context"])]
+    #[arg(long, env = "KUBEMOOR_LEDGER", value_name = "URL", hide_env_values = true)]
     ledger: Option<LedgerUrl>,
 
-    /// Ask the guard at this address (its --admin-listen), with the kubeconfig's credentials
-    #[arg(long, env = "KUBEMOOR_SERVER", value_name = "URL", default_value = "http://127.0.0.1:9080", value_parser = source::parse_server)]
-    server: http::Uri,
+    /// Ask the guard at this address (its --admin-listen), with the kubeconfig's credentials [default: http://127.0.0.1:9080]
+    #[arg(long, env = "KUBEMOOR_SERVER", value_name = "URL", value_parser = source::parse_server)]
+    server: Option<http::Uri>,
 
     #[command(flatten)]
     cluster: ClusterArgs,
 
     /// Only this release
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, env = "KUBEMOOR_RELEASE", value_name = "NAME")]
     release: Option<String>,
 
     /// Only the releases of this namespace; without it of all, which takes the right to all
-    #[arg(long, short, value_name = "NAMESPACE")]
+    #[arg(long, short, env = "KUBEMOOR_NAMESPACE", value_name = "NAMESPACE")]
     namespace: Option<String>,
 
     /// Only what this user did
-    #[arg(long = "user", value_name = "USER")]
+    #[arg(long = "user", env = "KUBEMOOR_USER", value_name = "USER")]
     editor: Option<String>,
 
     /// How far back, or from when: 24h, 90m, 2026-11-21T08:00:00Z
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_since)]
+    #[arg(long, env = "KUBEMOOR_SINCE", value_name = "TIME", default_value = "24h", value_parser = parse_since)]
     since: Since,
 
     /// Only what became of it: Deny, Warn, Record, Recreated, Failed, deployed ...
-    #[arg(long, value_name = "VERDICT", conflicts_with = "would_deny")]
+    #[arg(long, env = "KUBEMOOR_VERDICT", value_name = "VERDICT")]
     verdict: Option<String>,
 
     /// The most rows, of which the newest are shown
-    #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, env = "KUBEMOOR_LIMIT", value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
 
     /// Go on with what is added
-    #[arg(long, short)]
+    #[arg(long, short, env = "KUBEMOOR_FOLLOW")]
     follow: bool,
 
     /// What passed with a warning and would be refused by Deny, and the policies that would permit it
-    #[arg(long, conflicts_with = "follow")]
+    #[arg(long, env = "KUBEMOOR_WOULD_DENY")]
     would_deny: bool,
 
     /// How to print: table, json (a row on each line) or yaml (a document for each row)
-    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
+    #[arg(long, short, env = "KUBEMOOR_OUTPUT", value_name = "FORMAT", default_value = "table")]
     output: Format,
 }
 
@@ -108,9 +112,21 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 
 async fn audit(args: Args) -> anyhow::Result<()> {
     let Args { ledger, server, cluster, release, namespace, editor, since, verdict, limit, .. } = args;
-    let source = match ledger {
-        Some(url) => Source::database(&url).await?,
-        None => Source::guard(server, &cluster.access()).await?,
+    for (left, left_given, right, right_given) in [
+        ("--ledger", ledger.is_some(), "--server", server.is_some()),
+        ("--would-deny", args.would_deny, "--follow", args.follow),
+        ("--would-deny", args.would_deny, "--verdict", verdict.is_some()),
+    ] {
+        if left_given && right_given {
+            return Err(ConflictError::Exclude(left, right).into());
+        }
+    }
+    let source = match (ledger, server) {
+        (Some(url), _) => Source::database(&url).await?,
+        (None, server) => {
+            let server = server.unwrap_or_else(|| http::Uri::from_static(SERVER));
+            Source::guard(server, &cluster.access()).await?
+        }
     };
     let verdict = if args.would_deny { Some("Warn".to_owned()) } else { verdict };
     let since = Some(since.time(Timestamp::now()));
@@ -130,7 +146,10 @@ async fn audit(args: Args) -> anyhow::Result<()> {
     // Only rows within the overlap can come again.
     let mut shown: HashSet<i64> = entries.iter().map(|entry| entry.id).collect();
     let mut newest = entries.last().map(|entry| entry.time);
-    while args.follow {
+    if !args.follow {
+        return Ok(());
+    }
+    loop {
         tokio::time::sleep(EVERY).await;
         if let Some(newest) = newest {
             let from = newest.checked_sub(OVERLAP).unwrap_or(Timestamp::MIN);
@@ -144,7 +163,6 @@ async fn audit(args: Args) -> anyhow::Result<()> {
         newest = newest.max(entries.last().map(|entry| entry.time));
         put(&show.rows(&entries)?)?;
     }
-    Ok(())
 }
 
 /// The newest rows, newest first, and whether there are more.

@@ -11,7 +11,7 @@ use clap::{CommandFactory, Parser};
 use kubemoor::cli::Cli;
 use kubemoor::metrics::{
     AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, EmergencyMetrics, GuardMetrics, LedgerMetrics, Look,
-    RecordFault, RecordMetrics, Recreation, Webhook, registry,
+    RecordFault, RecordMetrics, Recreation, Webhook, Written, registry,
 };
 use kubemoor::model::{DriftMode, EditsMode, ReleaseId};
 use kubemoor::policy::Policy;

@@ -188,7 +188,8 @@ async fn what_audit_cannot_do_is_one_sentence_and_exit_2() {
     // The parser adds a hint at --help below its sentence.
     check(&["--since", "yesterday"], "24h or 90m");
     check(&["--ledger", "mysql://db"], "sqlite:PATH or postgres://");
-    check(&["--follow", "--would-deny"], "cannot be used with");
+    check(&["--follow", "--would-deny"], "--would-deny and --follow exclude each other");
+    check(&["--ledger", "sqlite:x", "--server", &here], "--ledger and --server exclude each other");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -33,6 +33,7 @@ CREATE TABLE entries (
     uid TEXT NOT NULL
 );
 
+CREATE INDEX entries_time ON entries (cluster, id);
 CREATE INDEX entries_release ON entries (cluster, release, id);
 CREATE INDEX entries_namespace ON entries (cluster, namespace, id);
 CREATE INDEX entries_user ON entries (cluster, user_name, id);

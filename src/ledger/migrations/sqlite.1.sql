@@ -33,6 +33,7 @@ CREATE TABLE entries (
     uid TEXT NOT NULL
 );
 
+CREATE INDEX entries_time ON entries (cluster);
 CREATE INDEX entries_release ON entries (cluster, release);
 CREATE INDEX entries_namespace ON entries (cluster, namespace);
 CREATE INDEX entries_user ON entries (cluster, user_name);
