@@ -27,6 +27,6 @@ pub mod kinds;
 pub mod objects;
 pub mod releases;
 
-pub use queue::Changes;
+pub use queue::{Announcer, Changes};
 pub use resource::Resource;
 pub use watch::Event;
