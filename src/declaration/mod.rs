@@ -13,6 +13,7 @@
 
 mod compare;
 mod outputs;
+mod restore;
 mod stored;
 
 pub mod catalog;
