@@ -11,6 +11,7 @@
 //! know AdmissionReview, or put a Secret's values into a log or an error.
 
 mod discovery;
+mod live;
 mod payloads;
 mod queue;
 mod records;

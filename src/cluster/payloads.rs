@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 
 use super::call::{self, CallError};
 use super::records::{self, Known};
-use super::resource::{Meta, Page, Resource, segment};
+use super::resource::{Meta, Page, Partial, Resource, segment};
 use super::watch::PAGE;
 use crate::config::RecordDriver;
 use crate::helm::record::{DEFAULT_CAP, RecordError, decode};
@@ -144,10 +144,10 @@ impl Payloads {
         let mut looked = Looked { records: Vec::new(), version: String::new() };
         for _ in 0..PAGES {
             let request = requests.list_metadata(&parameters)?;
-            let page: Page = call::fetch(&self.client, request, within).await?;
+            let page: Page<Partial> = call::fetch(&self.client, request, within).await?;
             looked.version.clone_from(&page.metadata.resource_version);
             let next = page.next();
-            let known = page.into_items().filter_map(|meta| records::read(meta).ok());
+            let known = page.into_items().into_iter().filter_map(|item| records::read(item.metadata).ok());
             looked.records.extend(known.filter(|(id, _)| id == release).map(|(_, known)| known));
             if next.is_none() {
                 break;

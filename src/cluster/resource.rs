@@ -35,13 +35,13 @@ pub(super) struct Partial {
     pub(super) metadata: Meta,
 }
 
-/// One page of a list of objects' metadata.
+/// One page of a list of objects.
 #[derive(Deserialize)]
-pub(super) struct Page {
+pub(super) struct Page<W> {
     #[serde(default)]
     pub(super) metadata: PageMeta,
     /// `None` when there are none: some servers write null.
-    items: Option<Vec<Partial>>,
+    items: Option<Vec<W>>,
 }
 
 /// What a page says of itself.
@@ -140,15 +140,15 @@ impl Resource {
     }
 }
 
-impl Page {
+impl<W> Page<W> {
     /// The token of the next page; `None` on the last.
     pub(super) fn next(&self) -> Option<String> {
         self.metadata.r#continue.clone().filter(|token| !token.is_empty())
     }
 
     /// The objects.
-    pub(super) fn into_items(self) -> impl Iterator<Item = Meta> {
-        self.items.unwrap_or_default().into_iter().map(|item| item.metadata)
+    pub(super) fn into_items(self) -> Vec<W> {
+        self.items.unwrap_or_default()
     }
 }
 

@@ -1,12 +1,14 @@
-//! A list and a watch of one resource's metadata that never end.
+//! A list and a watch of one resource that never end.
 //!
-//! Entry point: [`MetadataWatch::next`]. Unlike kube's own watcher it tells
+//! Entry point: [`Watch::next`], for metadata alone ([`MetadataWatch`]) or for
+//! any other [`Form`] of objects. Unlike kube's own watcher it tells
 //! when the connection stands again, starts over when the API server refuses
 //! the place to go on from, and notices that etcd was restored to an older
 //! state: a watch from a version that lies in the future stays silent for ever.
 //!
 //! Invariant: between [`Event::Relisting`] and [`Event::Synced`] every object
-//! that exists is listed; after that every change is told. Safe to cancel.
+//! that exists is listed; after that every change is told. No more than one page
+//! of a list is held. Safe to cancel.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,12 +19,13 @@ use http::Request;
 use kube::core::params::{ListParams, WatchParams};
 use kube::core::{Request as Requests, WatchEvent};
 use kube::runtime::watcher::DefaultBackoff;
+use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::call::{self, CallError, PATIENCE};
 use super::resource::{Meta, Page, Partial, Resource};
 
-/// Objects per page of a list.
+/// Objects per page of a list of metadata.
 pub(super) const PAGE: u32 = 250;
 
 /// How long the API server keeps one watch open. Every server accepts it.
@@ -53,11 +56,32 @@ pub enum Event<T> {
     Broken(CallError),
 }
 
-/// The metadata of all objects of a resource, in one namespace or in all, that
-/// carry the labels of a selector.
-pub(super) struct MetadataWatch {
+/// In which form objects are asked for, and what is made of them.
+pub(super) trait Form: Sized + Send {
+    /// An object on the wire.
+    type Wire: DeserializeOwned + Clone + Send + 'static;
+    /// Objects per page of a list.
+    const PAGE: u32;
+    /// Whether metadata alone is asked for.
+    const METADATA: bool;
+
+    /// The object, whatever is odd about it.
+    fn read(wire: Self::Wire) -> Self;
+
+    /// Its resourceVersion; empty if it shows none.
+    fn version(&self) -> &str;
+}
+
+/// A watch of metadata alone.
+pub(super) type MetadataWatch = Watch<Meta>;
+
+/// All objects of a resource, in one namespace or in all, that carry the labels
+/// of a selector.
+pub(super) struct Watch<F: Form> {
     source: Source,
-    state: State,
+    state: State<F>,
+    /// Objects per page, less after a page that was too large.
+    limit: u32,
     /// Not before this instant is the API server asked again.
     not_before: Option<Instant>,
     backoff: DefaultBackoff,
@@ -70,22 +94,37 @@ struct Source {
     selector: Option<String>,
 }
 
-enum State {
+enum State<F: Form> {
     /// Nothing is known.
     Fresh,
     /// Pages are being read.
-    Listing(Listing),
+    Listing(Listing<F>),
     /// Everything up to `version` is known.
     Listed { version: String, trusted: bool },
     /// Changes are being read.
-    Open { version: String, since: Instant, changes: BoxStream<'static, kube::Result<WatchEvent<Partial>>> },
+    Open { version: String, since: Instant, changes: Changes<F> },
 }
 
-#[derive(Default)]
-struct Listing {
-    page: VecDeque<Meta>,
+type Changes<F> = BoxStream<'static, kube::Result<WatchEvent<<F as Form>::Wire>>>;
+
+struct Listing<F: Form> {
+    page: VecDeque<F::Wire>,
     next: Option<String>,
     version: Option<String>,
+}
+
+impl Form for Meta {
+    type Wire = Partial;
+    const PAGE: u32 = PAGE;
+    const METADATA: bool = true;
+
+    fn read(wire: Partial) -> Self {
+        wire.metadata
+    }
+
+    fn version(&self) -> &str {
+        &self.resource_version
+    }
 }
 
 impl<T> Event<T> {
@@ -103,7 +142,7 @@ impl<T> Event<T> {
     }
 }
 
-impl MetadataWatch {
+impl<F: Form> Watch<F> {
     /// A watch of `resource` in `namespace` (`None`: all) under the label selector `selector`.
     pub(super) fn new(
         client: kube::Client,
@@ -114,13 +153,14 @@ impl MetadataWatch {
         Self {
             source: Source { client, path: resource.path(namespace), selector: selector.map(str::to_owned) },
             state: State::Fresh,
+            limit: F::PAGE,
             not_before: None,
             backoff: DefaultBackoff::default(),
         }
     }
 
     /// What happens next.
-    pub(super) async fn next(&mut self) -> Event<Meta> {
+    pub(super) async fn next(&mut self) -> Event<F> {
         loop {
             if let Some(instant) = self.not_before {
                 sleep_until(instant).await;
@@ -137,40 +177,50 @@ impl MetadataWatch {
         }
     }
 
-    async fn step(&mut self) -> Result<Option<Event<Meta>>, CallError> {
+    /// Lists everything anew as soon as it is asked for the next event.
+    pub(super) fn relist(&mut self) {
+        self.state = State::Fresh;
+    }
+
+    async fn step(&mut self) -> Result<Option<Event<F>>, CallError> {
         match &mut self.state {
             State::Fresh => {
-                self.state = State::Listing(Listing::default());
+                self.state = State::Listing(Listing { page: VecDeque::new(), next: None, version: None });
                 Ok(Some(Event::Relisting))
             }
             State::Listing(listing) => {
-                if let Some(meta) = listing.page.pop_front() {
-                    return Ok(Some(Event::Listed(meta)));
+                if let Some(wire) = listing.page.pop_front() {
+                    return Ok(Some(Event::Listed(F::read(wire))));
                 }
                 if let (None, Some(version)) = (&listing.next, &listing.version) {
                     self.state = State::Listed { version: version.clone(), trusted: true };
                     return Ok(Some(Event::Synced));
                 }
                 let after = listing.next.clone();
-                let page = self
-                    .source
-                    .list(PAGE, after.as_deref())
-                    .await
-                    .inspect_err(|_| self.state = State::Fresh)?;
+                let page = match self.source.list::<F>(self.limit, after.as_deref()).await {
+                    Ok(page) => page,
+                    Err(error) => {
+                        if matches!(error, CallError::TooLarge { .. }) {
+                            self.limit = (self.limit / 2).max(1);
+                        }
+                        self.state = State::Fresh;
+                        return Err(error);
+                    }
+                };
                 self.state = State::Listing(Listing {
                     next: page.next(),
                     version: Some(page.metadata.resource_version.clone()),
-                    page: page.into_items().collect(),
+                    page: page.into_items().into(),
                 });
                 Ok(None)
             }
             State::Listed { version, trusted } => {
                 let (version, trusted) = (version.clone(), *trusted);
-                if !trusted && self.source.is_behind(&version).await? {
+                if !trusted && self.source.is_behind::<F>(&version).await? {
                     self.state = State::Fresh;
                     return Ok(None);
                 }
-                match self.source.open(&version).await {
+                match self.source.open::<F>(&version).await {
                     Ok(changes) => {
                         self.state = State::Open { version, since: Instant::now(), changes };
                         Ok(Some(Event::Watching))
@@ -188,12 +238,14 @@ impl MetadataWatch {
                 let left = (*since + LIFE + GRACE).saturating_duration_since(Instant::now());
                 match timeout(left, changes.next()).await {
                     Ok(Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => {
-                        version.clone_from(&object.metadata.resource_version);
-                        Ok(Some(Event::Applied(object.metadata)))
+                        let object = F::read(object);
+                        follow(version, object.version());
+                        Ok(Some(Event::Applied(object)))
                     }
                     Ok(Some(Ok(WatchEvent::Deleted(object)))) => {
-                        version.clone_from(&object.metadata.resource_version);
-                        Ok(Some(Event::Deleted(object.metadata)))
+                        let object = F::read(object);
+                        follow(version, object.version());
+                        Ok(Some(Event::Deleted(object)))
                     }
                     Ok(Some(Ok(WatchEvent::Bookmark(mark)))) => {
                         *version = mark.metadata.resource_version;
@@ -237,40 +289,50 @@ impl MetadataWatch {
 impl Source {
     /// Whether the server's state is older than `version`: etcd was restored.
     /// Versions that are no numbers are not compared.
-    async fn is_behind(&self, version: &str) -> Result<bool, CallError> {
-        let page = self.list(1, None).await?;
+    async fn is_behind<F: Form>(&self, version: &str) -> Result<bool, CallError> {
+        let page = self.list::<F>(1, None).await?;
         let server = parse_version(&page.metadata.resource_version);
         Ok(matches!((server, parse_version(version)), (Some(server), Some(known)) if server < known))
     }
 
-    async fn list(&self, limit: u32, after: Option<&str>) -> Result<Page, CallError> {
+    async fn list<F: Form>(&self, limit: u32, after: Option<&str>) -> Result<Page<F::Wire>, CallError> {
         let parameters = ListParams {
             label_selector: self.selector.clone(),
             limit: Some(limit),
             continue_token: after.map(str::to_owned),
             ..ListParams::default()
         };
-        let request = Requests::new(self.path.clone()?).list_metadata(&parameters)?;
+        let requests = Requests::new(self.path.clone()?);
+        let request =
+            if F::METADATA { requests.list_metadata(&parameters)? } else { requests.list(&parameters)? };
         call::fetch(&self.client, request, PATIENCE).await
     }
 
-    async fn open(
-        &self,
-        version: &str,
-    ) -> Result<BoxStream<'static, kube::Result<WatchEvent<Partial>>>, CallError> {
+    async fn open<F: Form>(&self, version: &str) -> Result<Changes<F>, CallError> {
         let parameters = WatchParams {
             label_selector: self.selector.clone(),
             timeout: u32::try_from(LIFE.as_secs()).ok(),
             bookmarks: true,
             ..WatchParams::default()
         };
-        let request: Request<Vec<u8>> =
-            Requests::new(self.path.clone()?).watch_metadata(&parameters, version)?;
-        let opening = self.client.request_events::<Partial>(request);
+        let requests = Requests::new(self.path.clone()?);
+        let request: Request<Vec<u8>> = if F::METADATA {
+            requests.watch_metadata(&parameters, version)?
+        } else {
+            requests.watch(&parameters, version)?
+        };
+        let opening = self.client.request_events::<F::Wire>(request);
         match timeout(PATIENCE, opening).await {
             Ok(changes) => Ok(changes?.boxed()),
             Err(_) => Err(CallError::Late { within: PATIENCE }),
         }
+    }
+}
+
+/// Goes on from `seen`, if the object showed it.
+fn follow(version: &mut String, seen: &str) {
+    if !seen.is_empty() {
+        seen.clone_into(version);
     }
 }
 

@@ -12,6 +12,7 @@
 
 pub mod claims;
 pub mod dependants;
+pub mod drift;
 pub mod edit;
 pub mod identities;
 pub mod judge;
