@@ -120,7 +120,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
         "the certificate's renewal"
     });
 
-    let book = Arc::new(Book::new(Policy { edits, drift, operation_timeout }));
+    let book = Arc::new(Book::new(Policy::new(edits, drift, operation_timeout)));
     let mut run = Run { book, readiness, metrics, certificates, judging, tasks, stop };
     let linger = match source {
         Source::Directory(path) => {

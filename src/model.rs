@@ -23,6 +23,16 @@ pub const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 /// Helm's annotation that keeps an object when its release drops it.
 pub const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
 
+/// The annotation that names what may be changed locally: paths separated by
+/// commas, `*` or `delete`.
+pub const ALLOW: &str = "kubemoor.dev/allow";
+
+/// The annotation that says until when (RFC 3339).
+pub const ALLOW_UNTIL: &str = "kubemoor.dev/allow-until";
+
+/// The annotation that says why.
+pub const ALLOW_REASON: &str = "kubemoor.dev/allow-reason";
+
 /// An API group, a kind and one of its versions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gvk {
@@ -80,7 +90,18 @@ pub enum Operation {
 
 /// What becomes of an edit that drifts. Ordered from lenient to strict.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    clap::ValueEnum,
 )]
 #[value(rename_all = "PascalCase")]
 pub enum EditsMode {
@@ -90,14 +111,21 @@ pub enum EditsMode {
     Record,
     /// It passes, is recorded, and the editor is warned.
     Warn,
+    /// What drifts is set back, the rest passes, and the editor is warned; an
+    /// edit of which nothing would remain is refused.
+    Revert,
     /// It is refused and recorded.
     Deny,
 }
 
 /// What becomes of drift that the loop finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema, clap::ValueEnum,
+)]
 #[value(rename_all = "PascalCase")]
 pub enum DriftMode {
+    /// Nothing: it is not looked at.
+    Ignore,
     /// It is logged and counted.
     Report,
     /// It is repaired, logged and counted.

@@ -162,11 +162,7 @@ fn validator(store: &Path) -> Validator {
     let mut index = Index::default();
     directory.releases.into_iter().for_each(|assembled| index.set(assembled.release));
     assert!(index.objects() > 0);
-    let book = Arc::new(Book::new(Policy {
-        edits: EditsMode::Deny,
-        drift: DriftMode::Report,
-        operation_timeout: Duration::from_secs(600),
-    }));
+    let book = Arc::new(Book::new(Policy::new(EditsMode::Deny, DriftMode::Report, Duration::from_secs(600))));
     let setup = Setup {
         truth: Truth::Fixed(RwLock::new(index)),
         book,

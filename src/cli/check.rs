@@ -104,7 +104,7 @@ fn report(release: &Path, review: &Path, edits: EditsMode, now: Timestamp) -> an
     }
     let mut index = Index::default();
     index.set(assembled.release);
-    let policy = Policy { edits, drift: DriftMode::Report, operation_timeout: OPERATION_TIMEOUT };
+    let policy = Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT);
     let book = Book::new(policy);
     let rules = Rules { book: &book, own_account: None };
     let Some(subject) = Subject::of(&request.head, &index, RecordDriver::Secret) else {

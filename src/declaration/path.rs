@@ -59,32 +59,33 @@ impl Path {
 }
 
 impl Segment {
+    /// Whether two values of a list key are the same, or only spelled with and
+    /// without quotes: a person writes `[port=80]` for a name `"80"` as well.
+    /// Lists and maps are no keys.
+    pub fn alike(a: &Value, b: &Value) -> bool {
+        match (a, b) {
+            (Value::String(text), Value::Number(number)) | (Value::Number(number), Value::String(text)) => {
+                *text == number.to_string()
+            }
+            (Value::Array(_) | Value::Object(_), _) => false,
+            _ => a == b,
+        }
+    }
+
     fn step<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
         match (self, value) {
             (Self::Field(name), Value::Object(map)) => map.get(name).into_iter().collect(),
             (Self::Key(keys), Value::Array(items)) => items
                 .iter()
                 .filter(|item| {
-                    keys.iter().all(|(key, wanted)| item.get(key).is_some_and(|v| alike(v, wanted)))
+                    keys.iter().all(|(key, wanted)| item.get(key).is_some_and(|v| Self::alike(v, wanted)))
                 })
                 .collect(),
             (Self::Element(wanted), Value::Array(items)) => {
-                items.iter().filter(|item| alike(item, wanted)).collect()
+                items.iter().filter(|item| Self::alike(item, wanted)).collect()
             }
             _ => Vec::new(),
         }
-    }
-}
-
-/// Whether two scalars are the same, or only spelled with and without quotes:
-/// a person writes `[port=80]` for a name `"80"` as well.
-fn alike(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::String(text), Value::Number(number)) | (Value::Number(number), Value::String(text)) => {
-            *text == number.to_string()
-        }
-        (Value::Array(_) | Value::Object(_), _) => false,
-        _ => a == b,
     }
 }
 

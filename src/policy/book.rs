@@ -1,24 +1,121 @@
 //! The policies in force, by release.
 //!
-//! Entry point: [`Book::of`]. Invariant: whoever asks for one release twice
-//! gets the same answer until the policies change. Reads no file and makes no
-//! call.
+//! Entry points: [`Policies::of`] resolves, [`Book::of`] remembers. Invariant:
+//! whoever asks for one release twice gets the same answer; when policies or
+//! the labels of namespaces change, a new book is made. Reads no file and makes
+//! no call.
 
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::Policy;
-use crate::model::ReleaseId;
+use parking_lot::RwLock;
+
+use super::compile::Compiled;
+use super::{Policy, Source, Tie};
+use crate::model::{EditsMode, ReleaseId};
+
+/// The labels of namespaces, or of a cluster.
+pub type Labels = BTreeMap<String, String>;
+
+/// How many releases a book remembers; a cluster with more asks again.
+const REMEMBERED: usize = 20_000;
+
+/// All accepted policies that are in force in this cluster, the one that
+/// counts most in front, and what holds without them.
+#[derive(Clone, Debug)]
+pub struct Policies {
+    defaults: Policy,
+    ranked: Vec<Arc<Compiled>>,
+}
 
 /// What holds for each release.
 #[derive(Debug)]
 pub struct Book {
     defaults: Arc<Policy>,
+    policies: Policies,
+    namespaces: HashMap<String, Labels>,
+    resolved: RwLock<HashMap<ReleaseId, Arc<Policy>>>,
+}
+
+impl Policies {
+    /// `defaults` hold where no policy says otherwise; `cluster` are the labels
+    /// of this cluster, which the policies may select by.
+    pub fn new(
+        defaults: Policy,
+        cluster: &Labels,
+        accepted: impl IntoIterator<Item = Arc<Compiled>>,
+    ) -> Self {
+        let mut ranked: Vec<_> = accepted.into_iter().filter(|policy| policy.is_in(cluster)).collect();
+        ranked.sort_by(|a, b| (Reverse(a.priority), &a.name).cmp(&(Reverse(b.priority), &b.name)));
+        Self { defaults, ranked }
+    }
+
+    /// What holds for a release, whose namespace has these labels: each single
+    /// value from the policy that counts most among those that say it, lists
+    /// from all.
+    pub fn of(&self, release: &ReleaseId, namespace: &Labels) -> Policy {
+        let matching = || self.ranked.iter().filter(|policy| policy.is_for(release, namespace));
+        let mut policy = self.defaults.clone();
+        let mut resolution = Resolution { matching: &matching().collect::<Vec<_>>(), ties: Vec::new() };
+        let sources = &mut policy.sources;
+        resolution.take("spec.edits", &mut policy.edits, &mut sources.edits, |it| it.edits);
+        resolution.take("spec.drift", &mut policy.drift, &mut sources.drift, |it| it.drift);
+        let repair = &mut policy.repair;
+        resolution.take("spec.repair.rbac", &mut repair.rbac, &mut sources.rbac, |it| it.repair.rbac);
+        resolution.take(
+            "spec.repair.clusterScoped",
+            &mut repair.cluster_scoped,
+            &mut sources.cluster_scoped,
+            |it| it.repair.cluster_scoped,
+        );
+        resolution
+            .take("spec.autoscalers", &mut policy.autoscalers, &mut sources.autoscalers, |it| it.autoscalers);
+        policy.ties = resolution.ties;
+        for compiled in matching() {
+            extend(&mut policy.exempt, &compiled.exempt);
+            extend(&mut policy.operators, &compiled.operators);
+            extend(&mut policy.notify, &compiled.notify);
+            policy.matched.push(Arc::clone(compiled));
+        }
+        policy
+    }
+
+    /// What holds where no policy says otherwise.
+    pub fn defaults(&self) -> &Policy {
+        &self.defaults
+    }
+
+    /// The policies in force in this cluster, the one that counts most in
+    /// front.
+    pub fn ranked(&self) -> &[Arc<Compiled>] {
+        &self.ranked
+    }
+
+    /// Whether records in one namespace may speak for releases in another.
+    pub fn may_store(&self, records: &str, releases: &str) -> bool {
+        let mut pairs = self.ranked.iter().flat_map(|policy| &policy.storage);
+        records == releases || pairs.any(|pair| pair.records == records && pair.releases == releases)
+    }
+
+    /// Whether anything may ever be reverted: only then the webhook that does
+    /// is registered.
+    pub fn reverts(&self) -> bool {
+        let modes = self.ranked.iter().filter_map(|policy| policy.edits);
+        modes.chain([self.defaults.edits]).any(|mode| mode == EditsMode::Revert)
+    }
 }
 
 impl Book {
     /// A book in which `defaults` hold for every release.
     pub fn new(defaults: Policy) -> Self {
-        Self { defaults: Arc::new(defaults) }
+        Self::of_policies(Policies::new(defaults, &Labels::new(), []), HashMap::new())
+    }
+
+    /// A book of policies; `namespaces` are the labels of each namespace.
+    pub fn of_policies(policies: Policies, namespaces: HashMap<String, Labels>) -> Self {
+        let defaults = Arc::new(policies.defaults.clone());
+        Self { defaults, policies, namespaces, resolved: RwLock::default() }
     }
 
     /// What holds where no release is concerned.
@@ -27,7 +124,64 @@ impl Book {
     }
 
     /// What holds for a release.
-    pub fn of(&self, _release: &ReleaseId) -> Arc<Policy> {
-        Arc::clone(&self.defaults)
+    pub fn of(&self, release: &ReleaseId) -> Arc<Policy> {
+        if self.policies.ranked.is_empty() {
+            return Arc::clone(&self.defaults);
+        }
+        if let Some(policy) = self.resolved.read().get(release) {
+            return Arc::clone(policy);
+        }
+        let none = Labels::new();
+        let labels = self.namespaces.get(&release.namespace).unwrap_or(&none);
+        let policy = Arc::new(self.policies.of(release, labels));
+        let mut resolved = self.resolved.write();
+        if resolved.len() < REMEMBERED {
+            resolved.insert(release.clone(), Arc::clone(&policy));
+        }
+        policy
+    }
+
+    /// The policies of which the book is made.
+    pub fn policies(&self) -> &Policies {
+        &self.policies
     }
 }
+
+/// The policies that match one release, while single values are taken from
+/// them.
+struct Resolution<'p> {
+    matching: &'p [&'p Arc<Compiled>],
+    ties: Vec<Tie>,
+}
+
+impl Resolution<'_> {
+    fn take<T: Copy + PartialEq>(
+        &mut self,
+        field: &'static str,
+        value: &mut T,
+        source: &mut Source,
+        says: impl Fn(&Compiled) -> Option<T>,
+    ) {
+        let mut saying = self.matching.iter().filter_map(|policy| Some((policy, says(policy)?)));
+        let Some((first, said)) = saying.next() else { return };
+        *value = said;
+        *source = Source::Policy(first.name.clone());
+        for (other, said_too) in saying.take_while(|(other, _)| other.priority == first.priority) {
+            if said_too != said {
+                let (over, priority) = (other.name.clone(), first.priority);
+                self.ties.push(Tie { field, policy: first.name.clone(), over, priority });
+            }
+        }
+    }
+}
+
+fn extend<T: Clone + PartialEq>(list: &mut Vec<T>, more: &[T]) {
+    for item in more {
+        if !list.contains(item) {
+            list.push(item.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

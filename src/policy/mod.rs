@@ -1,17 +1,44 @@
-//! What is to become of edits and of drift.
+//! What is to become of edits and of drift: policies, what they ignore, and
+//! what may be changed locally.
 //!
-//! Entry point: [`book::Book`], which gives the [`Policy`] of a release.
-//! Invariant: plain values. This module reads no file and judges nothing.
+//! Entry points: [`compile::compile`] and [`read::read`] take policies from
+//! text, [`book::Book`] gives the [`Policy`] of a release, [`Policy::rules`]
+//! what it says of an object; [`allowance::Allowance`] is what was allowed for
+//! a time. Invariant: plain values, each checked before it takes effect. This
+//! module reads no file and judges nothing.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod allowance;
 pub mod book;
+pub mod compile;
+pub mod flaw;
+mod glob;
+pub mod grant;
+pub mod mask;
+pub mod pattern;
+pub mod read;
+pub mod resource;
+pub mod schedule;
+pub mod selector;
+pub mod standing;
+pub mod subject;
+pub mod target;
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::{DriftMode, EditsMode};
+use self::compile::Compiled;
+use self::flaw::Flaw;
+use self::mask::Mask;
+use self::resource::Autoscalers;
+use self::standing::Standing;
+use self::subject::Subject;
+use crate::helm::release::Declared;
+use crate::model::{DriftMode, EditsMode, ObjectId};
 
-/// The policy that holds for a release.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The policy that holds for a release, resolved from all that match it.
+#[derive(Clone, Debug)]
 pub struct Policy {
     /// What becomes of an edit that drifts.
     pub edits: EditsMode,
@@ -20,4 +47,139 @@ pub struct Policy {
     /// How long a Helm operation's record may stay untouched before the
     /// operation counts as dead and loses its rights.
     pub operation_timeout: Duration,
+    /// What else a repair may write.
+    pub repair: RepairRights,
+    /// Which autoscalers may move replicas.
+    pub autoscalers: Autoscalers,
+    /// Whose edits are not judged.
+    pub exempt: Vec<Subject>,
+    /// Who may write the release's records; anyone where nobody is named.
+    pub operators: Vec<Subject>,
+    /// Which notifiers are told.
+    pub notify: Vec<String>,
+    /// Where each single value comes from.
+    pub sources: Sources,
+    /// Where policies of equal priority disagreed.
+    pub ties: Vec<Tie>,
+    /// The policies that match, the one that counts most in front.
+    matched: Vec<Arc<Compiled>>,
+}
+
+/// What else a repair may write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RepairRights {
+    /// Roles, bindings, webhook configurations and definitions.
+    pub rbac: bool,
+    /// Objects without a namespace, and in other namespaces than the release's.
+    pub cluster_scoped: bool,
+}
+
+/// Where each single value of a [`Policy`] comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// Of `edits`.
+    pub edits: Source,
+    /// Of `drift`.
+    pub drift: Source,
+    /// Of `repair.rbac`.
+    pub rbac: Source,
+    /// Of `repair.clusterScoped`.
+    pub cluster_scoped: Source,
+    /// Of `autoscalers`.
+    pub autoscalers: Source,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// The flags of the guard.
+    #[default]
+    Default,
+    /// The policy of this name.
+    Policy(String),
+}
+
+/// Two policies of equal priority that say something different of a release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tie {
+    /// The field.
+    pub field: &'static str,
+    /// The policy whose value counts, being the first by name.
+    pub policy: String,
+    /// The policy whose value does not.
+    pub over: String,
+    /// The priority of both.
+    pub priority: i32,
+}
+
+/// What a [`Policy`] says of one object, as a manifest declares it.
+#[derive(Clone, Debug, Default)]
+pub struct ObjectRules {
+    /// What is never compared and never touched.
+    pub ignored: Mask,
+    /// What may be changed, and when, and by whom.
+    pub standing: Vec<Arc<Standing>>,
+    /// What is wrong with the manifest's own annotations, which then allow
+    /// nothing.
+    pub flaws: Vec<Flaw>,
+}
+
+impl Policy {
+    /// The policy of a guard without policies.
+    pub fn new(edits: EditsMode, drift: DriftMode, operation_timeout: Duration) -> Self {
+        Self {
+            edits,
+            drift,
+            operation_timeout,
+            repair: RepairRights::default(),
+            autoscalers: Autoscalers::default(),
+            exempt: Vec::new(),
+            operators: Vec::new(),
+            notify: Vec::new(),
+            sources: Sources::default(),
+            ties: Vec::new(),
+            matched: Vec::new(),
+        }
+    }
+
+    /// What holds for one object of the release, by what `declared` says of
+    /// it. The answer depends on nothing else and may be kept.
+    pub fn rules(&self, object: &ObjectId, declared: &Declared) -> ObjectRules {
+        let mut rules = ObjectRules::default();
+        for policy in &self.matched {
+            let ignored = policy.ignore.iter().filter(|(target, _)| target.selects(object, declared));
+            ignored.for_each(|(_, mask)| rules.ignored.0.extend_from_slice(&mask.0));
+            let allowed = policy.allow.iter().filter(|(target, _)| target.selects(object, declared));
+            rules.standing.extend(allowed.map(|(_, standing)| Arc::clone(standing)));
+        }
+        match standing::of_manifest(declared) {
+            Ok(standing) => rules.standing.extend(standing),
+            Err(flaws) => rules.flaws = flaws,
+        }
+        rules
+    }
+
+    /// The names of the policies that match, the one that counts most in front.
+    pub fn matched(&self) -> impl Iterator<Item = &str> {
+        self.matched.iter().map(|policy| policy.name.as_str())
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Policy(name) => write!(f, "policy {name}"),
+        }
+    }
+}
+
+impl fmt::Display for Tie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { field, policy, over, priority } = self;
+        write!(
+            f,
+            "{field} of policy {policy} counts, not that of policy {over}: both have priority {priority}, and {policy} comes first by name"
+        )
+    }
 }

@@ -196,7 +196,8 @@ impl Verdict {
             EditsMode::Allow => Outcome::Allow,
             EditsMode::Record => Outcome::Record,
             EditsMode::Warn => Outcome::Warn,
-            EditsMode::Deny => Outcome::Deny,
+            // Until what drifts can be set back, nothing of it may pass.
+            EditsMode::Revert | EditsMode::Deny => Outcome::Deny,
         };
         Self { outcome, reason, grounds, arguable: false }
     }

@@ -41,7 +41,7 @@ stringData: {password: sesame}
 "#;
 
 const CRON_JOB: &str = r#"
-apiVersion: batch/v1beta1
+apiVersion: batch/VERSION
 kind: CronJob
 metadata: {name: nightly}
 spec:
@@ -120,8 +120,9 @@ async fn a_pause_of_a_declared_deployment_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_suspension_of_a_declared_cron_job_is_refused() {
-    let shop = Shop::install("sealed", CRON_JOB).await;
-    let path = shop.at("apis/batch/v1beta1", "cronjobs/nightly");
+    let version = if ControlPlane::get().minor() > 20 { "v1" } else { "v1beta1" };
+    let shop = Shop::install("sealed", &CRON_JOB.replace("VERSION", version)).await;
+    let path = shop.at(&format!("apis/batch/{version}"), "cronjobs/nightly");
     shop.is_guarded(&path).await;
     shop.alice.merge(&path, &json!({"spec": {"suspend": true}})).await.refused(RELEASE).unwrap();
 }

@@ -52,7 +52,7 @@ fn appeared(status: Status, seconds: i64) -> Case {
 #[track_caller]
 fn check(case: Case, wanted: Plan) {
     let Case { release, object, seen, first_digest, drift, now } = case;
-    let policy = Policy { edits: EditsMode::Deny, drift, operation_timeout: Duration::from_secs(3600) };
+    let policy = Policy::new(EditsMode::Deny, drift, Duration::from_secs(3600));
     assert_eq!(plan(&release, &object, seen.as_ref(), first_digest, &policy, now), wanted, "{object}");
 }
 

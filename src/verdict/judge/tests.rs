@@ -83,11 +83,7 @@ impl Case<'_> {
 }
 
 pub(crate) fn book(edits: EditsMode) -> Book {
-    Book::new(Policy {
-        edits,
-        drift: crate::model::DriftMode::Report,
-        operation_timeout: std::time::Duration::from_secs(3600),
-    })
+    Book::new(Policy::new(edits, crate::model::DriftMode::Report, std::time::Duration::from_secs(3600)))
 }
 
 fn release(namespace: &str, name: &str) -> ReleaseId {

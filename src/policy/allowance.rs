@@ -1,0 +1,208 @@
+//! Allowances of one object until a time, as `DriftAllowance` resources and as
+//! the annotations by which they are asked for.
+//!
+//! Entry points: [`Allowance::compile`], [`Request::read`]. Invariant: nothing
+//! is allowed for longer than [`LONGEST`] after it was asked for, and an
+//! allowance in one namespace says nothing of objects in another.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::flaw::{Flaw, FlawReason, Flaws};
+use super::grant::Grant;
+use super::resource::{DriftAllowance, DriftAllowanceSpec, MAX_PATHS};
+use crate::declaration::path::Path;
+use crate::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Actor, ObjectId, ReleaseId};
+
+/// How long an allowance may last.
+pub const LONGEST: SignedDuration = SignedDuration::from_hours(31 * 24);
+
+/// The longest reason, in bytes.
+const MAX_REASON: usize = 1024;
+
+/// An allowance that was checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Allowance {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// The object as the allowance names it. Without a namespace it is in the
+    /// allowance's, or in none.
+    pub object: ObjectId,
+    /// What may be changed.
+    pub grant: Grant,
+    /// Until when.
+    pub until: Timestamp,
+    /// Why; empty where nothing was said.
+    pub reason: String,
+    /// Who asked for it; nobody known where the user is empty.
+    pub by: Actor,
+}
+
+/// What annotations ask for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// What is to be allowed.
+    pub grant: Grant,
+    /// Until when.
+    pub until: Option<Timestamp>,
+    /// Why.
+    pub reason: Option<String>,
+}
+
+impl Allowance {
+    /// Checks an allowance.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it; then it allows nothing.
+    pub fn compile(resource: &DriftAllowance) -> Result<Self, Vec<Flaw>> {
+        let DriftAllowanceSpec { object, paths, until, reason, requested_by } = &resource.spec;
+        let mut flaws = Flaws::default();
+        let namespace = resource.metadata.namespace.clone().unwrap_or_default();
+        if object.namespace.as_ref().is_some_and(|other| *other != namespace) {
+            let message = format!("an allowance is for objects in its own namespace, {namespace}");
+            flaws.add("spec.object.namespace", FlawReason::ForeignNamespace, message);
+        }
+        for (field, text) in [("spec.object.kind", &object.kind), ("spec.object.name", &object.name)] {
+            if text.is_empty() {
+                flaws.add(field, FlawReason::Missing, "an allowance names one object by kind and name");
+            }
+        }
+        let grant = granted(paths.iter().map(String::as_str), paths.len(), "spec.paths", &mut flaws);
+        let created = resource.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let until = time(until, "spec.until", created, &mut flaws);
+        let by = requested_by.clone().unwrap_or_default();
+        let until = flaws.or(until)?.ok_or_else(Vec::new)?;
+        Ok(Self {
+            name: resource.metadata.name.clone().unwrap_or_default(),
+            object: ObjectId {
+                group: object.group.clone(),
+                kind: object.kind.clone(),
+                namespace: object.namespace.clone(),
+                name: object.name.clone(),
+            },
+            namespace,
+            grant,
+            until,
+            reason: reason.clone().unwrap_or_default(),
+            by: Actor { user: by.user, groups: by.groups },
+        })
+    }
+
+    /// Whether the allowance holds at `now`.
+    pub fn open(&self, now: Timestamp) -> bool {
+        now < self.until
+    }
+
+    /// Whether a field may be changed.
+    pub fn covers(&self, path: &Path) -> bool {
+        self.grant.mask.covers(path)
+    }
+
+    /// Whether the allowance is for this object, which this release declares:
+    /// an object in its namespace, or one without a namespace of a release
+    /// there.
+    pub fn is_for(&self, object: &ObjectId, release: &ReleaseId) -> bool {
+        let same = self.object.group == object.group
+            && self.object.kind == object.kind
+            && self.object.name == object.name;
+        same && match &object.namespace {
+            Some(namespace) => *namespace == self.namespace,
+            None => self.object.namespace.is_none() && release.namespace == self.namespace,
+        }
+    }
+
+    /// The objects that the allowance may be for: under these it is found.
+    pub fn objects(&self) -> Vec<ObjectId> {
+        let inside = ObjectId { namespace: Some(self.namespace.clone()), ..self.object.clone() };
+        match self.object.namespace {
+            Some(_) => vec![inside],
+            None => vec![inside, self.object.clone()],
+        }
+    }
+}
+
+impl Request {
+    /// Reads the texts of the three annotations.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn read(allow: &str, until: Option<&str>, reason: Option<&str>) -> Result<Self, Vec<Flaw>> {
+        let mut flaws = Flaws::default();
+        let paths: Vec<&str> = split(allow).into_iter().map(str::trim).filter(|it| !it.is_empty()).collect();
+        let grant = granted(paths.iter().copied(), paths.len(), ALLOW, &mut flaws);
+        let until = until.and_then(|until| time(until.trim(), ALLOW_UNTIL, None, &mut flaws));
+        if reason.is_some_and(|reason| reason.len() > MAX_REASON) {
+            let message = format_args!("the reason is longer than {MAX_REASON} bytes");
+            flaws.add(ALLOW_REASON, FlawReason::InvalidValue, message);
+        }
+        flaws.or(Self { grant, until, reason: reason.map(str::to_owned) })
+    }
+
+    /// Until when a request that a person makes at `now` is to hold.
+    ///
+    /// # Errors
+    /// It does not say so, or what it says is past or too far off.
+    pub fn until_from(&self, now: Timestamp) -> Result<Timestamp, Flaw> {
+        let flaw = |reason, message: String| Flaw { field: ALLOW_UNTIL.to_owned(), reason, message };
+        let until = self.until.ok_or_else(|| {
+            let message = "say until when, such as 2026-12-24T18:00:00Z".to_owned();
+            flaw(FlawReason::Missing, message)
+        })?;
+        if until <= now {
+            return Err(flaw(FlawReason::InvalidTime, format!("{until} is past already")));
+        }
+        bounded(until, now).map_err(|message| flaw(FlawReason::TooFar, message))
+    }
+}
+
+fn granted<'t>(paths: impl Iterator<Item = &'t str>, count: usize, at: &str, flaws: &mut Flaws) -> Grant {
+    if count == 0 {
+        flaws.add(at, FlawReason::Missing, "name at least one path, * or delete");
+    }
+    match flaws.within(at, count, MAX_PATHS) {
+        true => Grant::read(paths, |index| format!("{at}[{index}]"), flaws),
+        false => Grant::default(),
+    }
+}
+
+fn time(text: &str, at: &str, from: Option<Timestamp>, flaws: &mut Flaws) -> Option<Timestamp> {
+    let time = text
+        .parse::<Timestamp>()
+        .map_err(|_| format!("{text:?} is no time: write one as RFC 3339, such as 2026-12-24T18:00:00Z"));
+    let time = flaws.take(at, FlawReason::InvalidTime, time)?;
+    match from {
+        Some(from) => flaws.take(at, FlawReason::TooFar, bounded(time, from)),
+        None => Some(time),
+    }
+}
+
+fn bounded(until: Timestamp, from: Timestamp) -> Result<Timestamp, String> {
+    if until.duration_since(from) <= LONGEST {
+        return Ok(until);
+    }
+    let days = LONGEST.as_hours() / 24;
+    Err(format!("{until} is more than {days} days off: ask for less, and again when that is over"))
+}
+
+/// What stands between commas outside of brackets: `[a=1,b=2]` is one segment.
+fn split(text: &str) -> Vec<&str> {
+    let (mut bracketed, mut quoted, mut escaped, mut before) = (false, false, false, ' ');
+    text.split(|c: char| {
+        let splits = c == ',' && !bracketed;
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' if bracketed => quoted = !quoted,
+            '[' if before == '/' => bracketed = true,
+            ']' if !quoted => bracketed = false,
+            _ => {}
+        }
+        before = c;
+        splits
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests;

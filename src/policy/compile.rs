@@ -1,0 +1,187 @@
+//! From a policy as it is written to one that can be asked.
+//!
+//! Entry point: [`compile`]. Invariant: everything that can be decided once is
+//! decided here, so that a verdict compiles nothing; a policy with a flaw is
+//! not compiled at all.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::flaw::{Flaw, FlawReason, Flaws};
+use super::glob::Globs;
+use super::grant::{self, Grant};
+use super::mask::Mask;
+use super::resource::{
+    AllowRule, Autoscalers, DriftPolicy, DriftPolicySpec, IgnoreRule, LabelSelector, MAX_PATHS, MAX_RULES,
+    RepairSpec, StoragePair,
+};
+use super::schedule::Schedule;
+use super::selector::Selector;
+use super::standing::{Origin, Standing};
+use super::subject::{self, Subject};
+use super::target::{Regexes, Target};
+use crate::model::{DriftMode, EditsMode, ReleaseId};
+
+/// A policy that was checked.
+#[derive(Debug)]
+pub struct Compiled {
+    /// Its name.
+    pub name: String,
+    /// Its priority.
+    pub priority: i32,
+    /// What becomes of edits, if it says.
+    pub edits: Option<EditsMode>,
+    /// What becomes of drift, if it says.
+    pub drift: Option<DriftMode>,
+    /// What else a repair may write, as far as it says.
+    pub repair: RepairSpec,
+    /// Which autoscalers may move replicas, if it says.
+    pub autoscalers: Option<Autoscalers>,
+    /// Whose edits are not judged.
+    pub exempt: Vec<Subject>,
+    /// Who may write records.
+    pub operators: Vec<Subject>,
+    /// Which notifiers are told.
+    pub notify: Vec<String>,
+    /// Which namespaces may hold records of which others.
+    pub storage: Vec<StoragePair>,
+    pub(super) ignore: Vec<(Target, Mask)>,
+    pub(super) allow: Vec<(Target, Arc<Standing>)>,
+    names: Globs,
+    namespaces: Globs,
+    namespace_selector: Selector,
+    cluster_selector: Selector,
+}
+
+/// Checks a policy.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
+    let DriftPolicySpec {
+        priority,
+        releases,
+        cluster_selector,
+        edits,
+        drift,
+        repair,
+        autoscalers,
+        ignore,
+        allow,
+        exempt,
+        operators,
+        notify,
+        storage,
+    } = &policy.spec;
+    let mut flaws = Flaws::default();
+    let flaws_of = &mut flaws;
+    let name = policy.metadata.name.clone().unwrap_or_default();
+    if name.is_empty() {
+        flaws_of.add("metadata.name", FlawReason::Missing, "a policy has a name");
+    }
+    let lists = [
+        ("spec.ignore", ignore.len()),
+        ("spec.allow", allow.len()),
+        ("spec.exempt", exempt.len()),
+        ("spec.operators", operators.len()),
+        ("spec.notify", notify.len()),
+        ("spec.storage", storage.len()),
+    ];
+    if lists.into_iter().filter(|(field, count)| !flaws_of.within(field, *count, MAX_RULES)).count() > 0 {
+        return flaws.or(()).and(Err(Vec::new()));
+    }
+    let releases = releases.clone().unwrap_or_default();
+    let selector = |spec: &Option<LabelSelector>, at: &str, flaws: &mut Flaws| {
+        spec.as_ref().map(|spec| Selector::compile(spec, at, flaws)).unwrap_or_default()
+    };
+    let mut regexes = Regexes::default();
+    let compiled = Compiled {
+        priority: *priority,
+        edits: *edits,
+        drift: *drift,
+        repair: repair.clone().unwrap_or_default(),
+        autoscalers: *autoscalers,
+        exempt: subject::compile(exempt, "spec.exempt", flaws_of),
+        operators: subject::compile(operators, "spec.operators", flaws_of),
+        notify: notify.clone(),
+        storage: storage.clone(),
+        ignore: ignored(ignore, &mut regexes, flaws_of),
+        allow: allowed(&name, allow, &mut regexes, flaws_of),
+        names: Globs::compile(&releases.names, "spec.releases.names", flaws_of),
+        namespaces: Globs::compile(&releases.namespaces, "spec.releases.namespaces", flaws_of),
+        namespace_selector: selector(
+            &releases.namespace_selector,
+            "spec.releases.namespaceSelector",
+            flaws_of,
+        ),
+        cluster_selector: selector(cluster_selector, "spec.clusterSelector", flaws_of),
+        name,
+    };
+    flaws.or(compiled)
+}
+
+impl Compiled {
+    /// Whether the policy is for this release; `labels` are its namespace's.
+    pub fn is_for(&self, release: &ReleaseId, labels: &BTreeMap<String, String>) -> bool {
+        self.names.matches(&release.name)
+            && self.namespaces.matches(&release.namespace)
+            && self.namespace_selector.matches(|key| labels.get(key).map(|value| value.as_str().into()))
+    }
+
+    /// Whether the policy is in force in a cluster of these labels.
+    pub fn is_in(&self, cluster: &BTreeMap<String, String>) -> bool {
+        self.cluster_selector.matches(|key| cluster.get(key).map(|value| value.as_str().into()))
+    }
+}
+
+fn ignored(rules: &[IgnoreRule], regexes: &mut Regexes, flaws: &mut Flaws) -> Vec<(Target, Mask)> {
+    let mut compiled = Vec::with_capacity(rules.len());
+    for (index, IgnoreRule { target, paths }) in rules.iter().enumerate() {
+        let at = format!("spec.ignore[{index}]");
+        let target = Target::compile(target.as_ref(), &format!("{at}.target"), regexes, flaws);
+        let at = format!("{at}.paths");
+        if is_list(paths, &at, flaws) {
+            let pattern =
+                |(index, path): (usize, &String)| grant::pattern(path, &format!("{at}[{index}]"), flaws);
+            compiled.push((target, Mask(paths.iter().enumerate().filter_map(pattern).collect())));
+        }
+    }
+    compiled
+}
+
+fn allowed(
+    policy: &str,
+    rules: &[AllowRule],
+    regexes: &mut Regexes,
+    flaws: &mut Flaws,
+) -> Vec<(Target, Arc<Standing>)> {
+    let mut compiled = Vec::with_capacity(rules.len());
+    for (index, AllowRule { name, target, paths, schedule, subjects }) in rules.iter().enumerate() {
+        let at = format!("spec.allow[{index}]");
+        let target = Target::compile(target.as_ref(), &format!("{at}.target"), regexes, flaws);
+        let field = format!("{at}.paths");
+        if !is_list(paths, &field, flaws)
+            || !flaws.within(&format!("{at}.subjects"), subjects.len(), MAX_RULES)
+        {
+            continue;
+        }
+        let grant = Grant::read(paths.iter().map(String::as_str), |index| format!("{field}[{index}]"), flaws);
+        let schedule = schedule
+            .as_ref()
+            .and_then(|schedule| Schedule::compile(schedule, &format!("{at}.schedule"), flaws));
+        let origin = Origin::Policy { policy: policy.to_owned(), name: name.clone() };
+        let subjects = subject::compile(subjects, &format!("{at}.subjects"), flaws);
+        compiled.push((target, Arc::new(Standing { origin, grant, schedule, until: None, subjects })));
+    }
+    compiled
+}
+
+fn is_list(paths: &[String], at: &str, flaws: &mut Flaws) -> bool {
+    if paths.is_empty() {
+        flaws.add(at, FlawReason::Missing, "a rule names at least one path, or * for everything");
+    }
+    flaws.within(at, paths.len(), MAX_PATHS)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! What is wrong with a policy, an allowance or an annotation, said to the
+//! person who wrote it.
+//!
+//! Entry point: [`Flaw`]. Invariant: a flaw names the field, a reason from a
+//! closed set and what to write instead. A text with a flaw never takes effect,
+//! not even in part.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Flaw {
+    /// Where: `spec.ignore[0].paths[1]`, or the name of an annotation.
+    pub field: String,
+    /// What sort of thing.
+    pub reason: FlawReason,
+    /// One clause for a person: what is wrong and what to write.
+    pub message: String,
+}
+
+/// What sort of thing is wrong; the reason of conditions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub enum FlawReason {
+    /// The text is no YAML, or no object of this kind.
+    Unreadable,
+    /// A field that does not exist.
+    UnknownField,
+    /// A field that is missing.
+    Missing,
+    /// A value that the field does not take.
+    InvalidValue,
+    /// A path that is no pointer.
+    InvalidPath,
+    /// A regular expression that does not compile, or grows too large.
+    InvalidRegex,
+    /// A glob of a release or namespace that can match nothing.
+    InvalidGlob,
+    /// A selector of labels or annotations that cannot be read.
+    InvalidSelector,
+    /// A subject that names nobody.
+    InvalidSubject,
+    /// A schedule that is none.
+    InvalidSchedule,
+    /// A time zone that is not in the IANA database.
+    UnknownTimeZone,
+    /// A cron that never comes.
+    NeverFires,
+    /// A time that is no time.
+    InvalidTime,
+    /// A time that is further off than an allowance may last.
+    TooFar,
+    /// An object in another namespace than its allowance.
+    ForeignNamespace,
+    /// More of something than is taken.
+    TooMany,
+    /// Two policies of one name.
+    DuplicateName,
+}
+
+impl FlawReason {
+    /// Every reason, in the order of the documentation.
+    pub const ALL: [Self; 17] = [
+        Self::Unreadable,
+        Self::UnknownField,
+        Self::Missing,
+        Self::InvalidValue,
+        Self::InvalidPath,
+        Self::InvalidRegex,
+        Self::InvalidGlob,
+        Self::InvalidSelector,
+        Self::InvalidSubject,
+        Self::InvalidSchedule,
+        Self::UnknownTimeZone,
+        Self::NeverFires,
+        Self::InvalidTime,
+        Self::TooFar,
+        Self::ForeignNamespace,
+        Self::TooMany,
+        Self::DuplicateName,
+    ];
+
+    /// The reason's name, as in conditions.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreadable => "Unreadable",
+            Self::UnknownField => "UnknownField",
+            Self::Missing => "Missing",
+            Self::InvalidValue => "InvalidValue",
+            Self::InvalidPath => "InvalidPath",
+            Self::InvalidRegex => "InvalidRegex",
+            Self::InvalidGlob => "InvalidGlob",
+            Self::InvalidSelector => "InvalidSelector",
+            Self::InvalidSubject => "InvalidSubject",
+            Self::InvalidSchedule => "InvalidSchedule",
+            Self::UnknownTimeZone => "UnknownTimeZone",
+            Self::NeverFires => "NeverFires",
+            Self::InvalidTime => "InvalidTime",
+            Self::TooFar => "TooFar",
+            Self::ForeignNamespace => "ForeignNamespace",
+            Self::TooMany => "TooMany",
+            Self::DuplicateName => "DuplicateName",
+        }
+    }
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.field, self.reason.as_str(), self.message)
+    }
+}
+
+/// The flaws of one text while it is read: goes on after the first, so that a
+/// person sees all of them at once.
+#[derive(Debug, Default)]
+pub(super) struct Flaws(Vec<Flaw>);
+
+/// The most flaws that are told of one text.
+const TOLD: usize = 20;
+
+impl Flaws {
+    pub(super) fn add(&mut self, field: &str, reason: FlawReason, message: impl fmt::Display) {
+        if self.0.len() < TOLD {
+            self.0.push(Flaw { field: field.to_owned(), reason, message: message.to_string() });
+        }
+    }
+
+    /// Takes the value, or notes why there is none.
+    pub(super) fn take<T, E: fmt::Display>(
+        &mut self,
+        field: &str,
+        reason: FlawReason,
+        result: Result<T, E>,
+    ) -> Option<T> {
+        result.map_err(|error| self.add(field, reason, error)).ok()
+    }
+
+    /// Notes a list that is longer than what is taken; says whether it is not.
+    pub(super) fn within(&mut self, field: &str, count: usize, limit: usize) -> bool {
+        if count > limit {
+            self.add(field, FlawReason::TooMany, format_args!("{count} entries, at most {limit} are taken"));
+        }
+        count <= limit
+    }
+
+    /// `value`, unless something is wrong.
+    pub(super) fn or<T>(self, value: T) -> Result<T, Vec<Flaw>> {
+        if self.0.is_empty() { Ok(value) } else { Err(self.0) }
+    }
+}

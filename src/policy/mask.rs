@@ -1,0 +1,220 @@
+//! Masks: the places of an object that are left alone.
+//!
+//! Entry points: [`Mask::covers`] for verdicts, [`Mask::carry`] for repairs and
+//! reverts. Invariant: what the one leaves unjudged the other leaves untouched;
+//! nothing outside the mask is changed, but for a list in whose elements the
+//! mask names something and which cannot be told apart: such elements are
+//! carried whole. Must not know a schema.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::pattern::{Pattern, Step};
+use crate::declaration::path::{Path, Segment};
+
+/// The places of an object that are left alone.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Mask(pub Vec<Pattern>);
+
+/// By what elements of a list are told apart where no schema is at hand: the
+/// first of these that every element has, and no two alike.
+const IDENTITIES: &[&[&str]] = &[
+    &["name"],
+    &["containerPort", "protocol"],
+    &["port", "protocol"],
+    &["containerPort"],
+    &["port"],
+    &["mountPath"],
+    &["devicePath"],
+    &["topologyKey", "whenUnsatisfiable"],
+    &["uid"],
+    &["ip"],
+    &["key"],
+    &["id"],
+    &["type"],
+];
+
+impl Mask {
+    /// Whether nothing is masked.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether `path` is masked, by itself or by what it lies below.
+    pub fn covers(&self, path: &Path) -> bool {
+        self.0.iter().any(|pattern| pattern.covers(path))
+    }
+
+    /// Whether something strictly below `path` is masked: then what is at
+    /// `path` is compared only after [`Mask::carry_at`].
+    pub fn reaches_below(&self, path: &Path) -> bool {
+        self.0.iter().any(|pattern| pattern.reaches_below(path))
+    }
+
+    /// Makes what is masked in `into` what it is in `from`; absent there,
+    /// absent here. Elements of lists are neither created nor removed unless
+    /// they are masked themselves.
+    pub fn carry(&self, from: &Value, into: &mut Value) {
+        for pattern in &self.0 {
+            carry(&pattern.0, Some(from), into);
+        }
+    }
+
+    /// The same for values that stand at `path` of an object: `into` with what
+    /// is masked there taken from `from`. None for absent values.
+    pub fn carry_at(&self, path: &Path, from: Option<&Value>, into: Option<&Value>) -> Option<Value> {
+        if self.covers(path) {
+            return from.cloned();
+        }
+        let mut result = into.cloned();
+        for steps in self.0.iter().filter_map(|pattern| pattern.below(path)) {
+            match &mut result {
+                Some(into) => carry(steps, from, into),
+                None => result = from.and_then(|from| excerpt(steps, from)),
+            }
+        }
+        result
+    }
+}
+
+/// Carries what lies at `steps` below these two values.
+fn carry(steps: &[Step], from: Option<&Value>, into: &mut Value) {
+    let Some((step, rest)) = steps.split_first() else {
+        if let Some(from) = from {
+            into.clone_from(from);
+        }
+        return;
+    };
+    // A manifest's null says no more than an absent field.
+    if into.is_null() && from.is_some_and(Value::is_object) {
+        *into = Value::Object(Map::new());
+    }
+    match into {
+        Value::Object(map) => carry_entries(step, rest, from.and_then(Value::as_object), map),
+        Value::Array(items) => {
+            carry_elements(step, rest, from.and_then(Value::as_array).map_or(&[], Vec::as_slice), items);
+        }
+        _ => {}
+    }
+}
+
+fn carry_entries(
+    step: &Step,
+    rest: &[Step],
+    from: Option<&Map<String, Value>>,
+    into: &mut Map<String, Value>,
+) {
+    let names: BTreeSet<String> = match step {
+        Step::Only(Segment::Field(name)) => BTreeSet::from([name.clone()]),
+        Step::Only(_) => return,
+        Step::Any => from.into_iter().flat_map(Map::keys).chain(into.keys()).cloned().collect(),
+    };
+    for name in names {
+        let source = from.and_then(|from| from.get(&name));
+        match (into.get_mut(&name), source) {
+            (Some(_), None) if rest.is_empty() => {
+                into.remove(&name);
+            }
+            (Some(value), source) => carry(rest, source, value),
+            (None, Some(source)) => {
+                if let Some(value) = excerpt(rest, source) {
+                    into.insert(name, value);
+                }
+            }
+            (None, None) => {}
+        }
+    }
+}
+
+fn carry_elements(step: &Step, rest: &[Step], from: &[Value], into: &mut Vec<Value>) {
+    let source: Vec<&Value> = from.iter().filter(|item| selects(step, item)).collect();
+    if rest.is_empty() {
+        return replace(step, &source, into);
+    }
+    let own: Vec<&Value> = into.iter().filter(|item| selects(step, item)).collect();
+    let Some(keys) = identity(&own, &source) else {
+        match (own.len(), source.as_slice()) {
+            (0, _) => {}
+            (1, [one]) => {
+                for item in into.iter_mut().filter(|item| selects(step, item)) {
+                    carry(rest, Some(one), item);
+                }
+            }
+            _ => replace(step, &source, into),
+        }
+        return;
+    };
+    let by_key: BTreeMap<String, &Value> =
+        source.into_iter().map(|item| (spelled(item, keys), item)).collect();
+    for item in into.iter_mut().filter(|item| selects(step, item)) {
+        let partner = by_key.get(&spelled(item, keys)).copied();
+        carry(rest, partner, item);
+    }
+}
+
+/// Puts these elements where the first selected one was, and takes the others
+/// away.
+fn replace(step: &Step, source: &[&Value], into: &mut Vec<Value>) {
+    let place = into.iter().position(|item| selects(step, item)).unwrap_or(into.len());
+    into.retain(|item| !selects(step, item));
+    let place = place.min(into.len());
+    into.splice(place..place, source.iter().copied().cloned());
+}
+
+/// What is left of `from` when only what lies at `steps` is taken; none if
+/// nothing does. Elements of lists are taken only whole.
+fn excerpt(steps: &[Step], from: &Value) -> Option<Value> {
+    let Some((step, rest)) = steps.split_first() else { return Some(from.clone()) };
+    match from {
+        Value::Object(map) => {
+            let taken: Map<String, Value> = map
+                .iter()
+                .filter(|(name, _)| match step {
+                    Step::Any => true,
+                    Step::Only(segment) => matches!(segment, Segment::Field(field) if field == *name),
+                })
+                .filter_map(|(name, value)| Some((name.clone(), excerpt(rest, value)?)))
+                .collect();
+            (!taken.is_empty()).then_some(Value::Object(taken))
+        }
+        Value::Array(items) if rest.is_empty() => {
+            let taken: Vec<Value> = items.iter().filter(|item| selects(step, item)).cloned().collect();
+            (!taken.is_empty()).then_some(Value::Array(taken))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a step names this element of a list.
+fn selects(step: &Step, item: &Value) -> bool {
+    match step {
+        Step::Any => true,
+        Step::Only(Segment::Key(keys)) => {
+            keys.iter().all(|(key, wanted)| item.get(key).is_some_and(|v| Segment::alike(v, wanted)))
+        }
+        Step::Only(Segment::Element(wanted)) => Segment::alike(item, wanted),
+        Step::Only(Segment::Field(_)) => false,
+    }
+}
+
+/// What tells apart the elements of both lists.
+fn identity(own: &[&Value], source: &[&Value]) -> Option<&'static [&'static str]> {
+    let tells_apart = |items: &[&Value], keys: &[&str]| {
+        let complete = items.iter().all(|item| {
+            keys.iter().all(|key| item.get(*key).is_some_and(|v| !v.is_object() && !v.is_array()))
+        });
+        let distinct: BTreeSet<String> = items.iter().map(|item| spelled(item, keys)).collect();
+        complete && distinct.len() == items.len()
+    };
+    IDENTITIES.iter().copied().find(|keys| tells_apart(own, keys) && tells_apart(source, keys))
+}
+
+fn spelled(item: &Value, keys: &[&str]) -> String {
+    let values: Vec<String> =
+        keys.iter().map(|key| item.get(*key).map(Value::to_string).unwrap_or_default()).collect();
+    values.join(",")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! Windows of time: a cron that opens them, how long they stay open, and the
+//! time zone whose clock the cron reads.
+//!
+//! Entry points: [`Schedule::open`], [`Schedule::next_change`]. Invariant: no
+//! clock, `now` is an argument; the time zones are those compiled in, so the
+//! answer does not hang on the machine. A length is elapsed time. A start that
+//! the clocks jump over comes when they have jumped; one that they repeat comes
+//! once, at the first time.
+
+use std::sync::{Arc, LazyLock};
+
+use croner::errors::CronError;
+use croner::parser::{CronParser, Seconds, Year};
+use croner::{Cron, Weekday};
+use jiff::civil::Date;
+use jiff::tz::{TimeZone, TimeZoneDatabase};
+use jiff::{RoundMode, SignedDuration, Span, Timestamp, Unit, Zoned, ZonedRound};
+
+use super::flaw::{FlawReason, Flaws};
+use super::resource::ScheduleSpec;
+
+/// The longest window.
+const LONGEST: SignedDuration = SignedDuration::from_hours(31 * 24);
+
+/// The most crons of fixed times that one expression is taken apart into.
+const MAX_TIMES: usize = 48;
+
+/// How many windows may follow one another without a gap before an end is told
+/// that is none.
+const MAX_CHAIN: usize = 1000;
+
+/// The years in which a cron must come once: all combinations of leap years
+/// and weekdays.
+const YEARS: std::ops::RangeInclusive<i16> = 2024..=2052;
+
+static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
+
+/// Windows of time. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Schedule(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    text: String,
+    /// One for each fixed time of the day, or one for all.
+    crons: Vec<Cron>,
+    length: SignedDuration,
+    zone: TimeZone,
+}
+
+impl Schedule {
+    /// Whether a window is open at `now`. It is from its start on, and no
+    /// longer at its end.
+    pub fn open(&self, now: Timestamp) -> bool {
+        self.end(now).is_some_and(|end| now < end)
+    }
+
+    /// When [`Schedule::open`] changes its answer next; for windows that follow
+    /// one another without end, a time by which to ask again. None if nothing
+    /// changes any more.
+    pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
+        let Some(mut end) = self.end(now).filter(|end| now < *end) else { return self.next(now) };
+        let mut start = now;
+        for _ in 0..MAX_CHAIN {
+            match self.next(start) {
+                Some(next) if next <= end => {
+                    start = next;
+                    end = next.checked_add(self.0.length).ok()?;
+                }
+                _ => break,
+            }
+        }
+        Some(end)
+    }
+
+    /// The end of the window that opened last.
+    fn end(&self, now: Timestamp) -> Option<Timestamp> {
+        // Crons count in seconds.
+        let now = Zoned::new(now, self.0.zone.clone()).round(floor()).ok()?;
+        let starts = self.0.crons.iter().filter_map(|cron| cron.find_previous_occurrence(&now, true).ok());
+        starts.map(|start| start.timestamp()).max()?.checked_add(self.0.length).ok()
+    }
+
+    /// The first start after `now`.
+    fn next(&self, now: Timestamp) -> Option<Timestamp> {
+        let now = Zoned::new(now, self.0.zone.clone()).round(floor()).ok()?;
+        let starts = self.0.crons.iter().filter_map(|cron| cron.find_next_occurrence(&now, false).ok());
+        starts.map(|start| start.timestamp()).min()
+    }
+
+    pub(super) fn compile(spec: &ScheduleSpec, at: &str, flaws: &mut Flaws) -> Option<Self> {
+        let ScheduleSpec { cron, duration, time_zone } = spec;
+        let crons = flaws.take(&format!("{at}.cron"), FlawReason::InvalidSchedule, crons(cron));
+        if let Some(crons) = &crons
+            && !crons.iter().any(comes)
+        {
+            let message = format!("{cron:?} never comes: no year has such a day");
+            flaws.add(&format!("{at}.cron"), FlawReason::NeverFires, message);
+        }
+        let length = flaws.take(&format!("{at}.duration"), FlawReason::InvalidSchedule, length(duration));
+        let name = time_zone.as_deref().unwrap_or("UTC");
+        let zone = ZONES.get(name).map_err(|_| {
+            format!("{name:?} is no time zone of the IANA database: write one such as Europe/Berlin or UTC")
+        });
+        let zone = flaws.take(&format!("{at}.timeZone"), FlawReason::UnknownTimeZone, zone);
+        let text = format!("{cron} for {duration} ({name})");
+        Some(Self(Arc::new(Inner { text, crons: crons?, length: length?, zone: zone? })))
+    }
+}
+
+impl PartialEq for Schedule {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.text == other.0.text
+    }
+}
+
+impl std::fmt::Display for Schedule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.text)
+    }
+}
+
+fn floor() -> ZonedRound {
+    ZonedRound::new().smallest(Unit::Second).mode(RoundMode::Trunc)
+}
+
+/// Reads a cron of five fields. Where hour and minute are lists of numbers each
+/// time becomes a cron of its own: only such a one is made up for when the
+/// clocks jump over it.
+fn crons(text: &str) -> Result<Vec<Cron>, String> {
+    let fields: Vec<&str> = text.split_ascii_whitespace().collect();
+    let [minute, hour, days @ ..] = fields.as_slice() else {
+        return Err(format!("{text:?} is no cron: write minute, hour, day of month, month and day of week"));
+    };
+    let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+    let parse = |text: &str| parser.parse(text).map_err(|error| format!("{text:?} is no cron: {error}"));
+    let whole = parse(text)?;
+    let numbers = |field: &str| {
+        let numbers: Vec<String> = field.split(',').map(str::to_owned).collect();
+        numbers.iter().all(|number| number.bytes().all(|byte| byte.is_ascii_digit())).then_some(numbers)
+    };
+    match (numbers(minute), numbers(hour)) {
+        (Some(minutes), Some(hours)) if minutes.len() * hours.len() <= MAX_TIMES => {
+            let times = hours.iter().flat_map(|hour| minutes.iter().map(move |minute| (minute, hour)));
+            times.map(|(minute, hour)| parse(&format!("{minute} {hour} {}", days.join(" ")))).collect()
+        }
+        _ => Ok(vec![whole]),
+    }
+}
+
+/// Whether a cron comes in any year: not on the 30th of February.
+fn comes(cron: &Cron) -> bool {
+    let first_days = YEARS.into_iter().filter_map(|year| Date::new(year, 1, 1).ok());
+    first_days
+        .flat_map(|first| {
+            first.series(Span::new().days(1)).take_while(move |date| date.year() == first.year())
+        })
+        .any(|date| comes_on(cron, date).unwrap_or(false))
+}
+
+fn comes_on(cron: &Cron, date: Date) -> Result<bool, CronError> {
+    let number = |number: i8| u32::from(number.unsigned_abs());
+    let weekday = Weekday::from_days_from_sunday(number(date.weekday().to_sunday_zero_offset()));
+    let (month, day) = (number(date.month()), number(date.day()));
+    Ok(cron.pattern.month_match(month)?
+        && cron.pattern.day_match(i32::from(date.year()), month, day, weekday)?)
+}
+
+fn length(text: &str) -> Result<SignedDuration, String> {
+    let length: SignedDuration =
+        text.parse().map_err(|_| format!("{text:?} is no length of time: write one such as 10h or 1h30m"))?;
+    if length <= SignedDuration::ZERO || length > LONGEST {
+        return Err(format!("{text:?} is not between one second and {} hours", LONGEST.as_hours()));
+    }
+    Ok(length)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! Which objects a rule is about: selectors with the names and the meaning that
+//! Flux gives them.
+//!
+//! Entry point: [`Target::selects`]. Invariant: looks at what the manifest says
+//! and never at the live object, whose labels its editor controls. Regular
+//! expressions match whole names, in time linear in the name.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use regex::{Regex, RegexBuilder};
+use serde_json::Value;
+
+use super::flaw::{FlawReason, Flaws};
+use super::resource::TargetSpec;
+use super::selector::Selector;
+use crate::helm::release::Declared;
+use crate::model::ObjectId;
+
+/// The longest regular expression, in bytes.
+pub(super) const MAX_REGEX: usize = 256;
+
+/// What one compiled regular expression may take, in bytes.
+const REGEX_MEMORY: usize = 256 << 10;
+
+/// Which objects a rule is about; the default is all of a release.
+#[derive(Clone, Debug, Default)]
+pub struct Target {
+    group: Matcher,
+    version: Matcher,
+    kind: Matcher,
+    namespace: Matcher,
+    name: Matcher,
+    labels: Selector,
+    annotations: Selector,
+}
+
+#[derive(Clone, Debug, Default)]
+enum Matcher {
+    #[default]
+    Any,
+    Exactly(String),
+    Regex(Regex),
+}
+
+/// The regular expressions of one policy, each compiled once.
+#[derive(Default)]
+pub(super) struct Regexes(BTreeMap<String, Regex>);
+
+impl Target {
+    /// Whether the rule is about this object, as the manifest declares it.
+    pub fn selects(&self, object: &ObjectId, declared: &Declared) -> bool {
+        let entry = |map: &'static str| move |key: &str| text(declared.fields.get(&["metadata", map, key])?);
+        self.kind.matches(&object.kind)
+            && self.name.matches(&object.name)
+            && self.group.matches(&object.group)
+            && self.namespace.matches(object.namespace.as_deref().unwrap_or_default())
+            && self.version.matches(&declared.version)
+            && self.labels.matches(entry("labels"))
+            && self.annotations.matches(entry("annotations"))
+    }
+
+    pub(super) fn compile(
+        spec: Option<&TargetSpec>,
+        at: &str,
+        regexes: &mut Regexes,
+        flaws: &mut Flaws,
+    ) -> Self {
+        let Some(spec) = spec else { return Self::default() };
+        let TargetSpec { group, version, kind, namespace, name, label_selector, annotation_selector } = spec;
+        let mut matcher = |field: &str, text: &Option<String>| {
+            let matcher = regexes.matcher(text.as_deref().unwrap_or_default());
+            flaws.take(&format!("{at}.{field}"), FlawReason::InvalidRegex, matcher).unwrap_or_default()
+        };
+        let [group, version, kind, namespace, name] = [
+            matcher("group", group),
+            matcher("version", version),
+            matcher("kind", kind),
+            matcher("namespace", namespace),
+            matcher("name", name),
+        ];
+        let mut selector = |field: &str, text: &Option<String>| {
+            let selector = Selector::parse(text.as_deref().unwrap_or_default());
+            flaws.take(&format!("{at}.{field}"), FlawReason::InvalidSelector, selector).unwrap_or_default()
+        };
+        let labels = selector("labelSelector", label_selector);
+        let annotations = selector("annotationSelector", annotation_selector);
+        Self { group, version, kind, namespace, name, labels, annotations }
+    }
+}
+
+impl Matcher {
+    fn matches(&self, text: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exactly(name) => name == text,
+            Self::Regex(regex) => regex.is_match(text),
+        }
+    }
+}
+
+impl Regexes {
+    /// An empty text matches everything, as in Flux.
+    fn matcher(&mut self, text: &str) -> Result<Matcher, String> {
+        if text.is_empty() {
+            return Ok(Matcher::Any);
+        }
+        if !text.contains(|c: char| regex_syntax_character(c)) {
+            return Ok(Matcher::Exactly(text.to_owned()));
+        }
+        if text.len() > MAX_REGEX {
+            return Err(format!("the regular expression is longer than {MAX_REGEX} bytes"));
+        }
+        if let Some(regex) = self.0.get(text) {
+            return Ok(Matcher::Regex(regex.clone()));
+        }
+        // Alone first: `)(` must not become valid by what is put around it.
+        let build = |text: &str| {
+            RegexBuilder::new(text)
+                .size_limit(REGEX_MEMORY)
+                .dfa_size_limit(REGEX_MEMORY)
+                .nest_limit(32)
+                .build()
+                .map_err(|error| last_line(&error))
+        };
+        build(text)?;
+        let regex = build(&format!("^(?:{text})$"))?;
+        self.0.insert(text.to_owned(), regex.clone());
+        Ok(Matcher::Regex(regex))
+    }
+}
+
+fn regex_syntax_character(c: char) -> bool {
+    matches!(c, '\\' | '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$')
+}
+
+/// The last line of what the parser says; the others draw where.
+fn last_line(error: &regex::Error) -> String {
+    let text = error.to_string();
+    let line = text.lines().last().unwrap_or_default();
+    format!("the regular expression does not compile: {}", line.trim_start_matches("error: "))
+}
+
+/// Labels and annotations are text; what a manifest writes unquoted the API
+/// server would refuse.
+fn text(value: Value) -> Option<Cow<'static, str>> {
+    match value {
+        Value::String(text) => Some(Cow::Owned(text)),
+        Value::Bool(_) | Value::Number(_) => Some(Cow::Owned(value.to_string())),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;
