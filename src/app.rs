@@ -7,6 +7,7 @@
 //! connection that hangs.
 
 mod cluster;
+mod registrar;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};

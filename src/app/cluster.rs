@@ -4,7 +4,6 @@
 //! Invariant: what needs the index starts once it is whole. An API server that
 //! does not answer at the start is said and waited for.
 
-use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::registrar::Registrar;
 use super::{Judging, Run};
 use crate::admin::Condition;
 use crate::cluster::arbiter::Arbiter;
@@ -25,7 +25,6 @@ use crate::config;
 use crate::guard::Guard;
 use crate::tls::Certificates;
 use crate::webhook::look::{Live, Truth};
-use crate::webhook::registration::{Resource, Surface, configuration, keep};
 use crate::webhook::validate::Setup;
 
 /// Writes of the guard's own, per second.
@@ -159,17 +158,15 @@ impl Work {
             };
             parts.spawn(guard.run(self.stop.clone()));
             if let Some(registration) = &cluster.registration {
-                let (desired, wanted) = watch::channel(None);
-                parts.spawn(keep::maintain(client, wanted, self.stop.clone()));
                 let registrar = Registrar {
                     registration: registration.clone(),
                     own_namespace: cluster.own_namespace.clone(),
                     record_driver: cluster.record_driver,
                     certificates: self.certificates.clone(),
                     releases: Arc::clone(&releases),
+                    book: Arc::clone(book),
                 };
-                let stop = self.stop.clone();
-                parts.spawn(async move { registrar.run(desired, stop).await });
+                parts.spawn(registrar.run(client, self.stop.clone()));
             }
             self.records.met();
         }
@@ -236,57 +233,6 @@ async fn report(mut health: watch::Receiver<Health>, records: Condition, stop: C
                 }
             }
             () = tokio::time::sleep(OUTAGE_LOOK) => {}
-        }
-    }
-}
-
-/// Says what is to be registered as releases and certificates change.
-struct Registrar {
-    registration: config::Registration,
-    own_namespace: Option<String>,
-    record_driver: config::RecordDriver,
-    certificates: Certificates,
-    releases: Arc<Releases>,
-}
-
-impl Registrar {
-    async fn run(
-        self,
-        desired: watch::Sender<
-            Option<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration>,
-        >,
-        stop: CancellationToken,
-    ) {
-        let changes = self.releases.changes();
-        let mut authority = self.certificates.ca_bundle();
-        loop {
-            let resources: BTreeSet<Resource> =
-                self.releases.index().read().resources().into_iter().map(Resource::from).collect();
-            let bundle = authority.borrow_and_update().clone();
-            let surface = Surface {
-                endpoint: &self.registration.endpoint,
-                ca_bundle: bundle.as_deref().map(str::as_bytes),
-                own_namespace: self.own_namespace.as_deref(),
-                record_driver: self.record_driver,
-                select_all: self.registration.select_all,
-            };
-            let wanted = configuration(&resources, &surface);
-            desired.send_if_modified(|desired| {
-                let differs = desired.as_ref() != Some(&wanted);
-                if differs {
-                    *desired = Some(wanted);
-                }
-                differs
-            });
-            tokio::select! {
-                () = stop.cancelled() => return,
-                _ = changes.next() => {}
-                changed = authority.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                }
-            }
         }
     }
 }

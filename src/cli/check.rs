@@ -77,7 +77,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
         }
     };
     super::print(&text)?;
-    Ok(if report.verdict.outcome == edit::Outcome::Deny { Outcome::Found } else { Outcome::Clean })
+    Ok(if report.verdict.outcome.is_refusal() { Outcome::Found } else { Outcome::Clean })
 }
 
 fn report(release: &Path, review: &Path, edits: EditsMode, now: Timestamp) -> anyhow::Result<Report> {

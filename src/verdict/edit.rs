@@ -93,6 +93,9 @@ pub enum Outcome {
     Record,
     /// It passes, is recorded, and the editor is warned.
     Warn,
+    /// It passes once what drifts is set back; it is recorded, and the editor
+    /// is warned.
+    Revert,
     /// It is refused and recorded.
     Deny,
 }
@@ -189,14 +192,14 @@ impl Verdict {
         Self { outcome: Outcome::Allow, reason, grounds: None, arguable: false }
     }
 
-    /// What the policy's mode makes of an edit that drifts.
+    /// What the policy's mode makes of an edit that drifts and that is judged
+    /// as a whole: of such a one nothing would remain to be let through.
     pub fn by_mode(policy: &Policy, reason: Reason, grounds: Option<Grounds>) -> Self {
         use crate::model::EditsMode;
         let outcome = match policy.edits {
             EditsMode::Allow => Outcome::Allow,
             EditsMode::Record => Outcome::Record,
             EditsMode::Warn => Outcome::Warn,
-            // Until what drifts can be set back, nothing of it may pass.
             EditsMode::Revert | EditsMode::Deny => Outcome::Deny,
         };
         Self { outcome, reason, grounds, arguable: false }
@@ -210,8 +213,14 @@ impl Outcome {
             Self::Allow => "Allow",
             Self::Record => "Record",
             Self::Warn => "Warn",
+            Self::Revert => "Revert",
             Self::Deny => "Deny",
         }
+    }
+
+    /// Whether an edit does not pass as the editor wants it.
+    pub fn is_refusal(self) -> bool {
+        self >= Self::Revert
     }
 }
 

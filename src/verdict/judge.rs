@@ -19,7 +19,7 @@ use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
 use crate::helm::release::{Declared, Release};
 use crate::helm::state::{self, Standing};
-use crate::model::{Operation, PROBE_MANAGER};
+use crate::model::{EditsMode, Operation, PROBE_MANAGER};
 use crate::policy::Policy;
 
 /// Judges one edit by the releases that declare its object (`claims`, the one
@@ -150,7 +150,13 @@ fn change(edit: &Edit<'_>, claim: &Claim<'_>, evidence: Evidence<'_>) -> Verdict
         return Verdict { outcome, reason: Reason::Unsettled, grounds, arguable: false };
     }
     let arguable = matches!(evidence, Evidence::None) && !edit.scale && (all_in_doubt || standing.pending);
-    Verdict { arguable, ..Verdict::by_mode(policy, Reason::Drift, grounds) }
+    let verdict = Verdict::by_mode(policy, Reason::Drift, grounds);
+    // A Scale is nothing but its replicas, and of a new object nothing was.
+    let outcome = match policy.edits {
+        EditsMode::Revert if edit.operation == Operation::Update && !edit.scale => Outcome::Revert,
+        _ => verdict.outcome,
+    };
+    Verdict { arguable, outcome, ..verdict }
 }
 
 struct Weighed {

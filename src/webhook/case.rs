@@ -192,6 +192,16 @@ impl<'a> Case<'a> {
         self.held = Some(held);
     }
 
+    /// The texts of the object before and after.
+    pub(super) fn texts(&self) -> (Option<&'a RawValue>, Option<&'a RawValue>) {
+        (self.old, self.new)
+    }
+
+    /// The field manager that the request names; empty if it names none.
+    pub(super) fn field_manager(&self) -> &str {
+        &self.field_manager
+    }
+
     /// Judges the review by what the index holds now. What an editor can put
     /// into an object is never an error.
     pub fn judge(

@@ -123,7 +123,7 @@ impl Looker<'_> {
                     .grounds
                     .as_ref()
                     .is_some_and(|grounds| grounds.fields.iter().all(|field| field.doubt));
-                if unsettled.verdict.outcome == Outcome::Deny && hangs_on_spelling {
+                if unsettled.verdict.outcome.is_refusal() && hangs_on_spelling {
                     return unless_refused(unsettled, case, Unreached::Arbitrate(Box::new(error)));
                 }
                 judgement = unsettled;
@@ -208,5 +208,5 @@ fn unless_refused<'c>(
     case: Case<'c>,
     error: Unreached,
 ) -> Result<(Judgement, Case<'c>), Unreached> {
-    if judgement.verdict.outcome == Outcome::Deny { Err(error) } else { Ok((judgement, case)) }
+    if judgement.verdict.outcome.is_refusal() { Err(error) } else { Ok((judgement, case)) }
 }

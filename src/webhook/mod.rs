@@ -2,12 +2,14 @@
 //!
 //! `server` keeps connections, `intake` turns a request into a review's bytes,
 //! `review` reads those bytes and writes the answer, `validate` judges with
-//! `case` and `look`, `registration` keeps the webhook configuration.
+//! `case` and `look`, `mutate` sets edits back, `registration` keeps the webhook
+//! configurations.
 
 pub mod case;
 pub mod held;
 pub mod intake;
 pub mod look;
+mod mutate;
 pub mod registration;
 pub mod review;
 pub mod server;
