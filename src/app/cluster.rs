@@ -23,6 +23,7 @@ use crate::cluster::objects::Objects;
 use crate::cluster::releases::{Health, Releases};
 use crate::config;
 use crate::guard::Guard;
+use crate::guard::orders::Orders;
 use crate::tls::Certificates;
 use crate::webhook::look::{Live, Truth};
 use crate::webhook::validate::Setup;
@@ -130,10 +131,11 @@ impl Work {
         let objects = Objects::new(client.clone(), WRITES);
         if !self.stop.is_cancelled() {
             let arbiter = (!cluster.read_only)
-                .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS));
+                .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS))
+                .map(Arc::new);
             let live = Live {
                 releases: Arc::clone(&releases),
-                arbiter,
+                arbiter: arbiter.clone(),
                 objects: objects.clone(),
                 kinds: Arc::clone(&kinds),
             };
@@ -151,12 +153,16 @@ impl Work {
                 releases: Arc::clone(&releases),
                 kinds,
                 objects,
+                arbiter,
                 namespaces: cluster.namespaces.clone(),
                 book: Arc::clone(book),
                 metrics: guard_metrics.clone(),
                 listed,
+                state: Arc::default(),
             };
-            parts.spawn(guard.run(self.stop.clone()));
+            // The only replica acts, and nobody commands.
+            let (orders, _lead, _command) = Orders::new(true);
+            parts.spawn(guard.run(orders, self.stop.clone()));
             if let Some(registration) = &cluster.registration {
                 let registrar = Registrar {
                     registration: registration.clone(),

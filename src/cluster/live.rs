@@ -5,8 +5,10 @@
 //! `managedFields`, most of many objects, are read only as far as the managers'
 //! names unless somebody asks for them.
 
+use std::cmp::Reverse;
 use std::fmt;
 
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -35,6 +37,11 @@ pub struct Sighting {
     /// The field managers that wrote the annotation `meta.helm.sh/release-name`:
     /// Helm, under whatever name it ran. Server-side appliers first.
     pub managers: Vec<Manager>,
+    /// The field managers that wrote anything but the status by create, update
+    /// or patch, the last one first.
+    pub updaters: Vec<String>,
+    /// When any field but the status was last written.
+    pub touched: Option<Timestamp>,
 }
 
 /// A field manager of an object.
@@ -65,9 +72,14 @@ pub(super) struct Whole {
 }
 
 impl Live {
-    /// Its `metadata.managedFields`; null if it shows none.
-    pub fn managed_fields(&self) -> Value {
-        self.managed.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
+    /// The object with its `managedFields`; none if it cannot be read.
+    pub fn whole(&self) -> Option<Value> {
+        let mut object = self.object.clone()?;
+        let managed = self.managed.as_ref().and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());
+        if let (Some(managed), Some(Value::Object(metadata))) = (managed, object.get_mut("metadata")) {
+            metadata.insert("managedFields".to_owned(), managed);
+        }
+        Some(object)
     }
 
     pub(super) fn of(resource: &Resource, whole: Whole) -> Self {
@@ -114,9 +126,14 @@ impl Sighting {
             }
             _ => None,
         };
-        let mut managers: Vec<Manager> = meta
-            .managed_fields
-            .unwrap_or_default()
+        let entries = meta.managed_fields.unwrap_or_default();
+        let mut writers: Vec<_> =
+            entries.iter().filter(|entry| entry.subresource.as_deref() != Some("status")).collect();
+        writers.sort_by_key(|entry| Reverse(entry.time));
+        let touched = writers.first().and_then(|entry| entry.time);
+        let updating = writers.iter().filter(|entry| entry.operation.as_deref() != Some("Apply"));
+        let updaters = updating.filter_map(|entry| entry.manager.clone()).collect();
+        let mut managers: Vec<Manager> = entries
             .into_iter()
             .filter(|entry| {
                 entry.owns_release_name() && entry.subresource.as_deref().unwrap_or_default().is_empty()
@@ -138,6 +155,8 @@ impl Sighting {
             deleting: meta.deletion_timestamp,
             release,
             managers,
+            updaters,
+            touched,
         }
     }
 }

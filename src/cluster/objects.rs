@@ -19,7 +19,7 @@ use super::call::{self, BODY_CAP, CallError, Cause, PATIENCE};
 use super::live::Whole;
 pub use super::live::{Live, Manager, Sighting};
 use super::resource::{Partial, Resource, segment};
-use super::watch::{Event, Watch};
+use super::watch::{Event, Form as _, Watch};
 
 /// Reads and writes single objects. Cheap to clone; clones share one rate.
 #[derive(Clone)]
@@ -105,15 +105,6 @@ impl Objects {
         let request = target.requests()?.get(&target.segment()?, &GetParams::default())?;
         let raw = found(call::fetch::<Box<RawValue>>(&self.client, request, PATIENCE).await)?;
         Ok(raw.map(|raw| Live::of(&target.resource, Whole::read(raw))))
-    }
-
-    /// The whole object, or `None` when it does not exist.
-    ///
-    /// # Errors
-    /// When the API server gives no usable answer.
-    pub async fn get(&self, target: &Target) -> Result<Option<Value>, CallError> {
-        let request = target.requests()?.get(&target.segment()?, &GetParams::default())?;
-        found(call::fetch(&self.client, request, PATIENCE).await)
     }
 
     /// The object's metadata, or `None` when it does not exist.

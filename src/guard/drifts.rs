@@ -63,7 +63,9 @@ pub(super) struct Drift {
     /// Only the arbiter can tell whether it is drift at all, and it was not
     /// asked yet.
     pub(super) doubt: bool,
+    /// Whether it was said, and counted.
     pub(super) reported: bool,
+    pub(super) counted: bool,
     pub(super) repaired: Option<Result<(), String>>,
     pub(super) kept: Option<String>,
     pub(super) contested: bool,
@@ -139,6 +141,22 @@ impl Drifts {
         self.recovered(release, object)
     }
 
+    /// The state of the release's record declares no such object. Gives whether
+    /// it drifted.
+    pub(super) fn is_undeclared(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
+        self.looked(release, object);
+        self.recovered(release, object)
+    }
+
+    /// An object is not as declared, and an operation is under way: it is
+    /// judged when that has ended. Says that nothing is new.
+    pub(super) fn is_unsettled(&mut self, object: &ObjectId) -> bool {
+        if let Some(life) = self.lives.get_mut(object) {
+            life.judged = None;
+        }
+        false
+    }
+
     /// What the arbiter settled in an object's favour.
     pub(super) fn settle(&mut self, object: &ObjectId, doubts: u64) {
         if let Some(life) = self.lives.get_mut(object) {
@@ -162,7 +180,8 @@ impl Drifts {
             Some(known) => {
                 // It drifts on, otherwise.
                 let since = known.since.min(drift.since);
-                *known = Drift { since, contested: known.contested, ..drift };
+                let counted = known.counted && known.kind == drift.kind;
+                *known = Drift { since, counted, contested: known.contested, ..drift };
                 true
             }
             None => {
@@ -223,11 +242,6 @@ impl Drifts {
     /// The digest of the manifest that was seen first of a release's revision.
     pub(super) fn first_digest(&self, id: &ReleaseId, revision: u64) -> Option<[u8; 32]> {
         self.first.digest(id, revision)
-    }
-
-    /// Whether there is anything to do for a release.
-    pub(super) fn concerns(&self, release: &ReleaseId) -> bool {
-        self.suspects.contains_key(release) || self.drifting.contains_key(release)
     }
 
     /// Every release for which there is something to do.
@@ -338,6 +352,7 @@ impl Drift {
             by: None,
             doubt: false,
             reported: false,
+            counted: false,
             repaired: None,
             kept: None,
             contested: false,

@@ -10,18 +10,22 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use jiff::Timestamp;
 
 use super::Shared;
+use super::blame::{Taken, taken, writer};
 use super::drifts::{Drift, Drifts, Life};
+use super::spared::Spared;
 use super::state::{DriftKind, SHOWN_FIELDS};
-use crate::cluster::objects::{Live, Sighting};
+use crate::cluster::objects::{Live, Manager, Sighting};
+use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::helm::index::Index;
+use crate::helm::record::Status;
 use crate::helm::release::Release;
 use crate::helm::state;
-use crate::model::{Gvk, ObjectId, ReleaseId};
+use crate::model::{DriftMode, Gvk, ReleaseId};
 use crate::policy::Policy;
 use crate::verdict::claims::is_local;
 use crate::verdict::drift::{drift, findings};
-use crate::verdict::edit::Evidence;
+use crate::verdict::edit::{Evidence, Finding};
 
 /// How an object stands.
 pub(super) enum Standing {
@@ -33,6 +37,8 @@ pub(super) enum Standing {
     Underway,
     /// It is not, with the declared paths that are not.
     Drifts(DriftKind, Vec<FieldChange>),
+    /// It is as declared, and Helm's next upgrade would fail.
+    Taken(Taken),
 }
 
 /// Takes in an object that was read in `version`; gives the release of which
@@ -65,8 +71,13 @@ pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Option<Rel
     }
     let policy = shared.guard.book.of(&release.id);
     let now = Timestamp::now();
-    let standing = weigh(&release, live, &policy, Evidence::None, now);
+    let spared = Spared::of(&policy, object, declared, now);
+    shared.alarms.set(&release.id, object, spared.until);
+    let standing = weigh(&release, live, &policy, &spared, Evidence::None, now);
     let changed = record(&mut shared.drifts.lock(), &release, live, standing, now);
+    if let (true, Some(touched)) = (changed, live.sighting.touched) {
+        shared.guard.metrics.detected_after(now.duration_since(touched));
+    }
     changed.then(|| release.id.clone())
 }
 
@@ -75,10 +86,14 @@ pub(super) fn weigh(
     release: &Release,
     live: &Live,
     policy: &Policy,
+    spared: &Spared,
     evidence: Evidence<'_>,
     now: Timestamp,
 ) -> Standing {
     let object = &live.sighting.id;
+    if policy.drift == DriftMode::Ignore {
+        return Standing::Undeclared;
+    }
     let Some(standing) = state::standing(release, object, policy.operation_timeout, now) else {
         return Standing::Undeclared;
     };
@@ -92,9 +107,17 @@ pub(super) fn weigh(
         return off(DriftKind::Terminating, Vec::new());
     }
     let Some(value) = &live.object else { return off(DriftKind::Unreadable, Vec::new()) };
-    match drift(&standing, value, evidence) {
-        Some(drift) if !drift.is_none() => off(DriftKind::Changed, drift.changes),
-        _ => Standing::AsDeclared,
+    match drift(&standing, value, &spared.mask, evidence) {
+        Some(drift) if !drift.is_none() => return off(DriftKind::Changed, drift.changes),
+        _ => {}
+    }
+    if policy.drift != DriftMode::Repair || release.state.status != Status::Deployed {
+        return Standing::AsDeclared;
+    }
+    let declared = release.declared(object);
+    match declared.and_then(|it| taken(live, it, release.state.apply_method, &spared.mask)) {
+        Some(taken) => Standing::Taken(taken),
+        None => Standing::AsDeclared,
     }
 }
 
@@ -110,13 +133,21 @@ pub(super) fn record(
     match standing {
         Standing::Undeclared => drifts.is_undeclared(id, object),
         Standing::AsDeclared => drifts.is_as_declared(id, object, revision),
-        Standing::Underway => false,
+        Standing::Underway => drifts.is_unsettled(object),
+        Standing::Taken(taken) => {
+            let mut drift = Drift::new(DriftKind::Ownership, now);
+            drift.findings = taken.paths.into_iter().map(Finding::untouched).take(SHOWN_FIELDS).collect();
+            drift.by = Some(taken.by);
+            drifts.drifts(id, object, drift)
+        }
         Standing::Drifts(kind, changes) => {
-            let doubt = !changes.is_empty() && changes.iter().all(FieldChange::is_doubt);
+            let is_doubt = |change: &FieldChange| change.agreement == Agreement::Doubt;
+            let doubt = !changes.is_empty() && changes.iter().all(is_doubt);
             if doubt && drifts.life(object).is_some_and(|life| life.settled == Some(doubts(revision, &changes))) {
                 return drifts.is_as_declared(id, object, revision);
             }
-            drifts.drifts(id, object, seen(live, kind, &changes, doubt, now))
+            let helms = drifts.life(object).map(|life| life.managers.clone()).unwrap_or_default();
+            drifts.drifts(id, object, seen(live, kind, &changes, &helms, doubt, now))
         }
     }
 }
@@ -126,13 +157,13 @@ pub(super) fn seen(
     live: &Live,
     kind: DriftKind,
     changes: &[FieldChange],
+    helms: &[Manager],
     doubt: bool,
     now: Timestamp,
 ) -> Drift {
     let mut findings = findings(&live.sighting.id, changes);
     findings.truncate(SHOWN_FIELDS);
-    // Whoever wrote last is who wrote this, if he wrote after the release did.
-    let by = live.sighting.last_writer.clone();
+    let by = writer(live, changes, helms);
     Drift { findings, by, doubt, ..Drift::new(kind, now) }
 }
 
@@ -173,13 +204,7 @@ fn life(index: &Index, sighting: &Sighting, before: Option<&Life>) -> Option<Lif
         _ => sighting.managers.clone().into(),
     };
     let settled = before.and_then(|before| before.settled);
-    Some(Life { release, vouched, alive: true, managers, judged: None, settled })
+    let judged = before.and_then(|before| before.judged);
+    Some(Life { release, vouched, alive: true, managers, judged, settled })
 }
 
-/// Whether an object could be one that a release declares.
-pub(super) fn is_declared(index: &Index, release: &ReleaseId, object: &ObjectId) -> bool {
-    index.release(release).is_some_and(|release| release.objects.contains_key(object))
-}
-
-#[cfg(test)]
-mod tests;

@@ -99,7 +99,7 @@ pub enum Reason {
     PendingLocked,
     /// Its last operation failed.
     ReleaseFailed,
-    /// It has no record any more.
+    /// It is uninstalled; only its history is left.
     ReleaseMissing,
     /// A person has suspended it.
     Suspended,

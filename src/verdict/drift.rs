@@ -13,6 +13,7 @@ use crate::declaration::fields::FieldChange;
 use crate::helm::release::Declared;
 use crate::helm::state::Standing;
 use crate::model::ObjectId;
+use crate::policy::mask::Mask;
 
 /// How a live object stands against what its release declares.
 #[derive(Clone, Debug)]
@@ -29,12 +30,18 @@ pub struct Drift<'r> {
 /// `standing`; agreeing with one is enough. None if there are none.
 ///
 /// What is in doubt is settled by `evidence`, which is about the first of the
-/// declarations; without any it stays among the changes.
-pub fn drift<'r>(standing: &Standing<'r>, live: &Value, evidence: Evidence<'_>) -> Option<Drift<'r>> {
+/// declarations; without any it stays among the changes. What `spared` covers
+/// is not compared: by an ignore rule, an open allowance or an autoscaler.
+pub fn drift<'r>(
+    standing: &Standing<'r>,
+    live: &Value,
+    spared: &Mask,
+    evidence: Evidence<'_>,
+) -> Option<Drift<'r>> {
     let mut nearest: Option<Drift<'r>> = None;
     for (index, declared) in standing.alternatives.iter().enumerate() {
         let evidence = if index == 0 { evidence } else { Evidence::None };
-        let drift = Drift { declared, changes: changes(declared, live, evidence) };
+        let drift = Drift { declared, changes: changes(declared, live, spared, evidence) };
         if nearest.as_ref().is_none_or(|nearest| drift.weight() < nearest.weight()) {
             nearest = Some(drift);
         }
@@ -78,17 +85,29 @@ impl Drift<'_> {
     }
 }
 
-fn changes(declared: &Declared, live: &Value, evidence: Evidence<'_>) -> Vec<FieldChange> {
+fn changes(declared: &Declared, live: &Value, spared: &Mask, evidence: Evidence<'_>) -> Vec<FieldChange> {
     if declared.opted_out {
         return Vec::new();
     }
     let settled = |mut change: FieldChange| {
+        if is_spared(spared, &change) {
+            return None;
+        }
         if let (Agreement::Doubt, Evidence::Canonical(canonical)) = (change.agreement, evidence) {
             change.agreement = declared.fields.settle(&change, canonical);
         }
         (change.agreement != Agreement::Agrees).then_some(change)
     };
     declared.fields.drift(live).into_iter().filter_map(settled).collect()
+}
+
+/// Whether all that differs is left alone. Of a value that is compared as one,
+/// only a part may be.
+fn is_spared(spared: &Mask, change: &FieldChange) -> bool {
+    let FieldChange { path, declared, new, .. } = change;
+    spared.covers(path)
+        || (spared.reaches_below(path)
+            && spared.carry_at(path, new.as_ref(), declared.as_ref()).as_ref() == new.as_ref())
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use kubemoor::cli::Cli;
 use kubemoor::metrics::{
-    AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, GuardMetrics, Look, RecordFault,
-    RecordMetrics, Recreation, Webhook, registry,
+    AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, DriftFound, GuardMetrics, Look, RecordFault,
+    RecordMetrics, Repair, Webhook, registry,
 };
 use prometheus_client::encoding::text::encode;
 
@@ -222,7 +222,9 @@ fn scrape() -> String {
     let admission = AdmissionMetrics::register(&mut registry);
     let records = RecordMetrics::register(&mut registry, || [("deployed", 1)]);
     let guard = GuardMetrics::register(&mut registry);
-    let components = fs::read_to_string(root().join("src/metrics.rs")).unwrap();
+    let components: String = ["src/metrics.rs", "src/metrics/guard.rs"]
+        .map(|file| fs::read_to_string(root().join(file)).unwrap())
+        .concat();
     assert_eq!(components.matches("fn register").count(), 4, "a component's metrics are not looked at");
 
     drop(connections.opened());
@@ -231,9 +233,10 @@ fn scrape() -> String {
     admission.malformed();
     records.undecodable(RecordFault::Syntax);
     records.looked(Look::Changed);
-    guard.missing();
-    guard.recreated(Recreation::Created);
-    guard.back_after(Duration::from_millis(1));
+    guard.found(DriftFound::Missing);
+    guard.repaired(DriftFound::Missing, Repair::Repaired);
+    guard.repaired_after(DriftFound::Missing, jiff::SignedDuration::from_millis(1));
+    guard.detected_after(jiff::SignedDuration::from_millis(1));
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
     text

@@ -18,6 +18,7 @@ mod declared_fields;
 mod deletions;
 mod demo;
 mod documentation;
+mod drifts;
 mod embedded;
 mod forecast;
 mod helm_failures;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::helm::record::Status;
 use crate::helm::release::tests::{Given, assembled};
 
 fn id(name: &str) -> ObjectId {
@@ -10,146 +11,211 @@ fn id(name: &str) -> ObjectId {
     }
 }
 
-fn release(name: &str) -> ReleaseId {
-    ReleaseId { namespace: "shop".to_owned(), name: name.to_owned() }
+fn web() -> ReleaseId {
+    ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() }
 }
 
-fn sighting(name: &str, release: Option<ReleaseId>) -> Sighting {
-    let managers = vec![Manager { name: "helm".to_owned(), applies: true }];
-    let uid = format!("uid-{name}");
-    Sighting { id: id(name), uid, resource_version: "1".to_owned(), deleting: false, release, managers }
+fn now() -> Timestamp {
+    "2026-05-01T12:00:00Z".parse().unwrap()
 }
 
-/// A state in which `a` and `b` were seen alive with the release `web`.
-fn alive() -> Missing {
-    let mut missing = Missing::default();
-    missing.lives(sighting("a", Some(release("web"))));
-    missing.lives(sighting("b", Some(release("web"))));
-    missing
+fn life(release: &str) -> Life {
+    Life {
+        release: ReleaseId { name: release.to_owned(), ..web() },
+        vouched: true,
+        alive: true,
+        managers: [].into(),
+        judged: None,
+        settled: None,
+    }
 }
 
 /// The release `web` at this revision and record, declaring these objects.
-fn declaring(revision: u64, uid: &str, names: &[&str]) -> Arc<Release> {
-    let manifest: String = names
+fn declaring(revision: u64, uid: &str, status: Status, objects: &[(&str, &str)]) -> Arc<Release> {
+    let manifest: String = objects
         .iter()
-        .map(|name| format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n"))
+        .map(|(name, value)| {
+            format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{k: {value}}}\n")
+        })
         .collect();
-    let mut release = assembled(Given { manifest: &manifest, revision, ..Given::default() }, None);
+    let mut release = assembled(Given { manifest: &manifest, revision, status, ..Given::default() }, None);
     release.latest.uid = uid.to_owned();
     Arc::new(release)
 }
 
-#[test]
-fn what_went_is_missed_by_the_release_that_it_was_seen_with() {
-    let (mut missing, now) = (alive(), Instant::now());
-    // The last state may have lost its annotations.
-    assert_eq!(missing.went(&sighting("a", None), now), Some(release("web")));
-    assert!(!missing.is_alive(&id("a")) && missing.is_alive(&id("b")));
-    let gone = missing.of(&release("web"));
-    assert_eq!(gone.len(), 1);
-    assert_eq!(gone[0].0, id("a"));
-    assert_eq!(gone[0].1.seen.as_ref().unwrap().release, release("web"));
-    assert_eq!(gone[0].1.seen.as_ref().unwrap().managers[0].name, "helm");
-    assert!(missing.misses(&release("web")) && !missing.misses(&release("other")));
+fn deployed(revision: u64, objects: &[(&str, &str)]) -> Arc<Release> {
+    declaring(revision, &format!("u{revision}"), Status::Deployed, objects)
+}
+
+/// A state in which `a` and `b` live and are as revision 1 declares them.
+fn in_sync() -> Drifts {
+    let mut drifts = Drifts::default();
+    drifts.notice(&web(), Some(&deployed(1, &[("a", "1"), ("b", "1")])), |_| false, now());
+    for name in ["a", "b"] {
+        drifts.lives(id(name), life("web"));
+        drifts.is_as_declared(&web(), &id(name), 1);
+    }
+    drifts
+}
+
+fn suspects(drifts: &Drifts) -> Vec<String> {
+    let mut names: Vec<_> = drifts.suspects(&web()).into_iter().map(|(object, _)| object.name).collect();
+    names.sort();
+    names
+}
+
+fn drifting(drifts: &Drifts) -> Vec<(String, DriftKind)> {
+    let mut all: Vec<_> =
+        drifts.of(&web()).into_iter().map(|(object, drift)| (object.name, drift.kind)).collect();
+    all.sort_by(|(a, _), (b, _)| a.cmp(b));
+    all
 }
 
 #[test]
-fn what_nobody_owned_is_not_missed() {
-    let mut missing = Missing::default();
-    assert_eq!(missing.went(&sighting("a", None), Instant::now()), None);
-    missing.lives(sighting("b", Some(release("web"))));
-    missing.lives(sighting("b", None));
-    assert_eq!(missing.went(&sighting("b", None), Instant::now()), None);
-    assert_eq!(missing.count(|_, _| true), 0);
+fn what_went_is_looked_at_first_and_then_missed_by_its_release() {
+    let mut drifts = in_sync();
+    assert_eq!(drifts.went(&id("a"), now()), Some(web()));
+    assert_eq!((suspects(&drifts), drifting(&drifts)), (vec!["a".to_owned()], vec![]));
+    assert!(drifts.is_gone(&web(), &id("a"), now()));
+    assert_eq!(drifting(&drifts), [("a".to_owned(), DriftKind::Missing)]);
+    assert!(suspects(&drifts).is_empty());
+    let life = drifts.life(&id("a")).unwrap();
+    assert!(!life.alive && life.vouched, "that it was seen alive is remembered");
+    assert_eq!(drifts.went(&id("nobodys"), now()), None);
 }
 
 #[test]
-fn what_comes_back_is_not_missed() {
-    let mut missing = alive();
-    missing.went(&sighting("a", None), Instant::now());
-    missing.lives(sighting("a", Some(release("other"))));
-    assert!(!missing.misses(&release("web")));
-    assert!(missing.is_alive(&id("a")));
+fn what_comes_back_as_declared_drifts_no_more() {
+    let mut drifts = in_sync();
+    drifts.went(&id("a"), now());
+    drifts.is_gone(&web(), &id("a"), now());
+    drifts.lives(id("a"), life("web"));
+    assert!(drifts.is_as_declared(&web(), &id("a"), 1));
+    assert!(drifting(&drifts).is_empty() && drifts.oldest().is_none());
+    assert!(!drifts.is_as_declared(&web(), &id("a"), 1), "that is no news");
 }
 
 #[test]
-fn a_listing_tells_what_went_unseen() {
-    let mut missing = alive();
-    let went = missing.went_but(|_| true, &HashSet::from([id("b")]), Instant::now());
-    assert_eq!(went, HashSet::from([release("web")]));
-    assert!(!missing.is_alive(&id("a")) && missing.is_alive(&id("b")));
-    let went = missing.went_but(|_| false, &HashSet::new(), Instant::now());
-    assert!(went.is_empty() && missing.is_alive(&id("b")), "another kind's listing says nothing");
+fn the_same_drift_is_news_once_and_keeps_its_age() {
+    let mut drifts = in_sync();
+    let later = now() + jiff::SignedDuration::from_secs(9);
+    assert!(drifts.drifts(&web(), &id("a"), Drift::new(DriftKind::Changed, now())));
+    drifts.get_mut(&web(), &id("a")).unwrap().reported = true;
+    assert!(!drifts.drifts(&web(), &id("a"), Drift::new(DriftKind::Changed, later)));
+    assert!(drifts.get_mut(&web(), &id("a")).unwrap().reported);
+    assert!(drifts.drifts(&web(), &id("a"), Drift::new(DriftKind::Missing, later)));
+    assert!(!drifts.get_mut(&web(), &id("a")).unwrap().reported);
+    assert_eq!(drifts.oldest(), Some(now()));
 }
 
 #[test]
-fn what_was_never_seen_does_not_hide_what_was() {
-    let (mut missing, now) = (alive(), Instant::now());
-    missing.went(&sighting("a", None), now);
-    missing.never_seen(&release("web"), id("a"), now);
-    assert!(missing.of(&release("web"))[0].1.seen.is_some());
-    missing.never_seen(&release("web"), id("c"), now);
-    assert_eq!(missing.of(&release("web")).len(), 2);
-    assert_eq!(missing.count(|_, _| true), 1, "only what was seen alive counts for the brake");
+fn a_new_revision_has_only_those_looked_at_that_it_changes() {
+    let mut drifts = in_sync();
+    drifts.notice(&web(), Some(&deployed(2, &[("a", "1"), ("b", "2"), ("c", "1")])), |_| true, now());
+    assert_eq!(suspects(&drifts), ["b", "c"]);
+    assert_eq!(drifts.life(&id("a")).unwrap().judged, Some(2));
 }
 
 #[test]
-fn only_what_a_release_still_declares_counts_and_is_missed() {
-    let (mut missing, now) = (alive(), Instant::now());
-    missing.went(&sighting("a", None), now);
-    missing.went(&sighting("b", None), now);
-    assert_eq!(missing.count(|_, object| *object == id("a")), 1);
-    assert_eq!(missing.count(|of, _| *of == release("other")), 0);
-    missing.notice(&release("web"), Some(&declaring(1, "u", &["b"])));
-    assert_eq!(missing.of(&release("web")).iter().map(|(id, _)| id.clone()).collect::<Vec<_>>(), [id("b")]);
-    missing.notice(&release("web"), None);
-    assert!(!missing.misses(&release("web")));
+fn what_was_found_as_declared_during_the_operation_is_not_looked_at_again() {
+    let mut drifts = in_sync();
+    let pending = declaring(2, "u2", Status::PendingUpgrade, &[("a", "1"), ("b", "2")]);
+    drifts.notice(&web(), Some(&pending), |_| true, now());
+    assert!(suspects(&drifts).is_empty(), "its end is awaited");
+    drifts.is_as_declared(&web(), &id("b"), 2);
+    drifts.notice(&web(), Some(&deployed(2, &[("a", "1"), ("b", "2")])), |_| true, now());
+    assert!(suspects(&drifts).is_empty(), "{:?}", suspects(&drifts));
+    // Types may become known later, and with them other fields.
+    drifts.notice(&web(), Some(&deployed(2, &[("a", "1"), ("b", "3")])), |_| true, now());
+    assert_eq!(suspects(&drifts), ["b"]);
 }
 
 #[test]
-fn an_object_is_reported_once_for_each_loss() {
-    let (mut missing, now) = (alive(), Instant::now());
-    missing.went(&sighting("a", None), now);
-    assert!(missing.report(&release("web"), &id("a")));
-    assert!(!missing.report(&release("web"), &id("a")));
-    assert!(!missing.report(&release("web"), &id("c")));
-    missing.lives(sighting("a", Some(release("web"))));
-    missing.went(&sighting("a", None), now);
-    assert!(missing.report(&release("web"), &id("a")));
-    missing.forget(&release("web"), &id("a"));
-    assert!(!missing.misses(&release("web")));
+fn what_was_unsettled_during_the_operation_is_looked_at_after_it() {
+    let mut drifts = in_sync();
+    assert!(!drifts.is_unsettled(&id("a")));
+    drifts.notice(&web(), Some(&deployed(2, &[("a", "1"), ("b", "1")])), |_| true, now());
+    assert_eq!(suspects(&drifts), ["a"]);
+}
+
+#[test]
+fn nothing_is_suspected_of_which_a_listing_is_to_come() {
+    let mut drifts = Drifts::default();
+    drifts.notice(&web(), Some(&deployed(1, &[("a", "1")])), |_| false, now());
+    assert!(suspects(&drifts).is_empty());
+}
+
+#[test]
+fn what_a_release_no_longer_declares_is_forgotten() {
+    let mut drifts = in_sync();
+    for name in ["a", "b"] {
+        drifts.went(&id(name), now());
+        drifts.is_gone(&web(), &id(name), now());
+    }
+    drifts.notice(&web(), Some(&deployed(2, &[("b", "1")])), |_| false, now());
+    assert_eq!(drifting(&drifts), [("b".to_owned(), DriftKind::Missing)]);
+    assert!(drifts.life(&id("a")).is_none());
+    drifts.notice(&web(), None, |_| false, now());
+    assert!(drifting(&drifts).is_empty() && drifts.concerned().is_empty());
+    assert!(drifts.life(&id("b")).is_none());
+}
+
+#[test]
+fn an_object_that_another_release_takes_over_drifts_for_the_old_one_no_more() {
+    let mut drifts = in_sync();
+    drifts.drifts(&web(), &id("a"), Drift::new(DriftKind::Changed, now()));
+    drifts.lives(id("a"), life("other"));
+    assert!(drifting(&drifts).is_empty());
+}
+
+#[test]
+fn only_what_drifts_for_certain_or_went_counts_for_the_brake() {
+    let mut drifts = in_sync();
+    let count = |drifts: &Drifts| drifts.count(|_, _, _| true);
+    drifts.suspect(&web(), id("b"), now());
+    assert_eq!(count(&drifts), 0, "that somebody has to look means nothing");
+    drifts.went(&id("a"), now());
+    assert_eq!(count(&drifts), 1);
+    drifts.is_gone(&web(), &id("a"), now());
+    assert_eq!(count(&drifts), 1);
+    let doubt = Drift { doubt: true, ..Drift::new(DriftKind::Changed, now()) };
+    drifts.drifts(&web(), &id("b"), doubt);
+    assert_eq!(count(&drifts), 1);
+    assert_eq!(drifts.count(|_, object, _| *object == id("b")), 0);
+    drifts.is_gone(&web(), &id("c"), now());
+    assert_eq!(count(&drifts), 1, "what was never seen alive does not count");
+}
+
+#[test]
+fn what_an_earlier_process_saw_counts_as_seen() {
+    let mut drifts = Drifts::default();
+    drifts.remember(&web(), (1, [7; 32]), vec![id("a")]);
+    assert!(drifts.life(&id("a")).is_some_and(|life| life.vouched && !life.alive));
+    drifts.notice(&web(), Some(&deployed(1, &[("a", "1")])), |_| false, now());
+    assert_eq!(drifts.first_digest(&web(), 1), Some([7; 32]), "what was seen first stays first");
+    drifts.remember(&web(), (2, [8; 32]), Vec::new());
+    assert_eq!(drifts.first_digest(&web(), 1), Some([7; 32]));
 }
 
 #[test]
 fn a_record_that_changes_its_manifest_keeps_its_first_digest() {
-    let (mut missing, web) = (Missing::default(), release("web"));
-    let first = declaring(1, "u1", &["a"]);
-    missing.notice(&web, Some(&first));
-    missing.notice(&web, Some(&declaring(1, "u1", &["a", "b"])));
-    assert_eq!(missing.first_digest(&web, 1), Some(first.state.digest));
-    assert_eq!(missing.first_digest(&web, 2), None);
-    let second = declaring(2, "u2", &["b"]);
-    missing.notice(&web, Some(&second));
-    assert_eq!(missing.first_digest(&web, 2), Some(second.state.digest));
-    assert_eq!(missing.first_digest(&web, 1), None);
-}
-
-#[test]
-fn a_release_installed_anew_has_a_first_digest_of_its_own() {
-    let (mut missing, web) = (Missing::default(), release("web"));
-    missing.notice(&web, Some(&declaring(1, "u1", &["a"])));
-    let anew = declaring(1, "u2", &["b"]);
-    missing.notice(&web, Some(&anew));
-    assert_eq!(missing.first_digest(&web, 1), Some(anew.state.digest));
-}
-
-#[test]
-fn a_record_that_cannot_be_believed_is_no_first_manifest() {
-    let (mut missing, web) = (Missing::default(), release("web"));
-    let first = declaring(1, "u1", &["a"]);
-    missing.notice(&web, Some(&first));
-    let mut invalid = Release::clone(&declaring(1, "forged", &["b"]));
+    let mut drifts = Drifts::default();
+    let notice = |drifts: &mut Drifts, release: &Arc<Release>| {
+        drifts.notice(&web(), Some(release), |_| false, now());
+    };
+    let first = deployed(1, &[("a", "1")]);
+    notice(&mut drifts, &first);
+    notice(&mut drifts, &deployed(1, &[("a", "2")]));
+    assert_eq!(drifts.first_digest(&web(), 1), Some(first.state.digest));
+    let mut invalid = Release::clone(&declaring(1, "forged", Status::Deployed, &[("a", "3")]));
     invalid.invalid = Some(crate::helm::release::Invalid { secret: "s".to_owned(), reason: "r".to_owned() });
-    missing.notice(&web, Some(&Arc::new(invalid)));
-    assert_eq!(missing.first_digest(&web, 1), Some(first.state.digest));
+    notice(&mut drifts, &Arc::new(invalid));
+    assert_eq!(drifts.first_digest(&web(), 1), Some(first.state.digest));
+    let second = deployed(2, &[("b", "1")]);
+    notice(&mut drifts, &second);
+    assert_eq!(drifts.first_digest(&web(), 2), Some(second.state.digest));
+    assert_eq!(drifts.first_digest(&web(), 1), None);
+    let anew = declaring(2, "installed anew", Status::Deployed, &[("c", "1")]);
+    notice(&mut drifts, &anew);
+    assert_eq!(drifts.first_digest(&web(), 2), Some(anew.state.digest));
 }
