@@ -88,18 +88,19 @@ fn what_is_left_alone_is_not_compared() {
 
 #[test]
 fn a_doubt_stays_one_until_the_arbiter_has_spoken() {
-    let manifest = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: web}\nspec: {size: 0}\n";
+    // A zero that the API server keeps, because its absence means something else.
+    let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 0}\n";
     let release = assembled(Given { manifest, ..Given::default() }, None);
     let mut object = live(&[]);
     object["spec"] = json!({});
-    let doubt = [("/spec/size", true)];
+    let doubt = [("/spec/replicas", true)];
     check_of(&release, &object, &[], Evidence::None, &doubt);
     check_of(&release, &object, &[], Evidence::Nowhere, &doubt);
     check_of(&release, &object, &[], Evidence::Unavailable, &doubt);
     check_of(&release, &object, &[], Evidence::Canonical(&object), &[]);
     let mut canonical = object.clone();
-    canonical["spec"] = json!({"size": 0});
-    check_of(&release, &object, &[], Evidence::Canonical(&canonical), &[("/spec/size", false)]);
+    canonical["spec"] = json!({"replicas": 0});
+    check_of(&release, &object, &[], Evidence::Canonical(&canonical), &[("/spec/replicas", false)]);
 }
 
 #[test]
