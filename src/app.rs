@@ -7,6 +7,8 @@
 //! connection that hangs.
 
 mod cluster;
+mod emergency;
+mod policing;
 mod registrar;
 
 use std::net::SocketAddr;
@@ -22,10 +24,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Condition, Readiness};
 use crate::cluster::directory;
+use crate::cluster::policies::InForce;
+use crate::cluster::policies::files::Folder;
 use crate::config::{self, RecordDriver, Source, Tls};
 use crate::declaration::catalog::Catalog;
 use crate::helm::index::Index;
-use crate::metrics::{self, AdmissionMetrics, ConnectionMetrics, GuardMetrics, RecordMetrics};
+use crate::metrics::{
+    self, AdmissionMetrics, ConnectionMetrics, EmergencyMetrics, GuardMetrics, RecordMetrics,
+};
 use crate::policy::Policy;
 use crate::policy::book::Book;
 use crate::tls::{self, Certificates};
@@ -42,6 +48,7 @@ const LINGER: Duration = Duration::from_secs(3);
 /// What the parts of a run share.
 struct Run {
     book: Arc<Book>,
+    in_force: Arc<InForce>,
     readiness: Readiness,
     metrics: Metrics,
     certificates: Certificates,
@@ -60,6 +67,7 @@ struct Metrics {
     admission: AdmissionMetrics,
     records: RecordMetrics,
     guard: GuardMetrics,
+    emergency: EmergencyMetrics,
     /// What the releases' states are collected from.
     index: Arc<RwLock<Index>>,
 }
@@ -83,7 +91,21 @@ pub fn serve(config: config::Serve) -> anyhow::Result<()> {
 }
 
 async fn run(config: config::Serve) -> anyhow::Result<()> {
-    let config::Serve { source, listen, admin_listen, tls, edits, drift, operation_timeout, log: _ } = config;
+    let config::Serve {
+        source,
+        listen,
+        admin_listen,
+        tls,
+        edits,
+        drift,
+        policies,
+        cluster_labels,
+        operation_timeout,
+        log: _,
+    } = config;
+    let book = Arc::new(Book::new(Policy::new(edits, drift, operation_timeout)));
+    let in_force = InForce::new(Arc::clone(&book), cluster_labels);
+    let folder = policies.map(|path| Folder::open(&path, &in_force)).transpose()?;
     let webhook_listener = bind(listen, "--listen").await?;
     let admin_listener = bind(admin_listen, "--admin-listen").await?;
     let certificates = Certificates::load(tls_source(tls), jiff::Timestamp::now())?;
@@ -121,8 +143,15 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
         "the certificate's renewal"
     });
 
-    let book = Arc::new(Book::new(Policy::new(edits, drift, operation_timeout)));
-    let mut run = Run { book, readiness, metrics, certificates, judging, tasks, stop };
+    if let Some(folder) = folder {
+        let (in_force, stop) = (Arc::clone(&in_force), stop.clone());
+        tasks.spawn(async move {
+            folder.keep(in_force, stop).await;
+            "following the policy files"
+        });
+    }
+
+    let mut run = Run { book, in_force, readiness, metrics, certificates, judging, tasks, stop };
     let linger = match source {
         Source::Directory(path) => {
             run.directory(&path, &records)?;
@@ -208,6 +237,7 @@ impl Metrics {
             admission: AdmissionMetrics::register(registry),
             records: RecordMetrics::register(registry, move || states(&counted.read())),
             guard: GuardMetrics::register(registry),
+            emergency: EmergencyMetrics::register(registry),
             index,
         }
     }

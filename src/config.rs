@@ -5,6 +5,7 @@
 //! This module reads no environment and no file, and has no defaults: those
 //! stand on the command line, where a user sees them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -30,6 +31,10 @@ pub struct Serve {
     pub edits: EditsMode,
     /// What becomes of drift that the loop finds.
     pub drift: DriftMode,
+    /// The directory of policy files.
+    pub policies: Option<PathBuf>,
+    /// The labels of this cluster, which policies select clusters by.
+    pub cluster_labels: BTreeMap<String, String>,
     /// How long a Helm operation may be silent before it loses its rights.
     pub operation_timeout: Duration,
     /// What is logged.

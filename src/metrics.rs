@@ -135,6 +135,12 @@ pub struct ConnectionMetrics {
 #[derive(Debug)]
 pub struct OpenConnection(Gauge);
 
+/// The emergency switch.
+#[derive(Clone, Debug, Default)]
+pub struct EmergencyMetrics {
+    open: Gauge,
+}
+
 /// The reviews and their verdicts.
 #[derive(Clone, Debug)]
 pub struct AdmissionMetrics {
@@ -203,6 +209,20 @@ impl ConnectionMetrics {
     /// Counts the end of a connection.
     pub fn ended(&self, end: ConnectionEnd) {
         self.ended.get_or_create(&EndLabels { end }).inc();
+    }
+}
+
+impl EmergencyMetrics {
+    /// Registers the component's metrics.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register("emergency", "Whether the emergency switch is off", metrics.open.clone());
+        metrics
+    }
+
+    /// Takes note whether everything is open.
+    pub fn open(&self, is_open: bool) {
+        self.open.set(i64::from(is_open));
     }
 }
 

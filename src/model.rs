@@ -88,6 +88,20 @@ pub enum Operation {
     Delete,
 }
 
+/// How far autoscalers may scale one workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Autoscaler {
+    /// The fewest replicas.
+    pub minimum: i32,
+    /// The most replicas.
+    pub maximum: i32,
+    /// Whether KEDA made the autoscaler: its operator scales an idle workload
+    /// to zero and back, below the minimum.
+    pub by_keda: bool,
+    /// Whether a Helm release declares the autoscaler, or what made it.
+    pub declared: bool,
+}
+
 /// What becomes of an edit that drifts. Ordered from lenient to strict.
 #[derive(
     Clone,

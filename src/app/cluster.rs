@@ -12,6 +12,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::emergency::obey;
+use super::policing::Policing;
 use super::registrar::Registrar;
 use super::{Judging, Run};
 use crate::admin::Condition;
@@ -20,12 +22,14 @@ use crate::cluster::client::{self, Connection};
 use crate::cluster::identity;
 use crate::cluster::kinds::Kinds;
 use crate::cluster::objects::Objects;
+use crate::cluster::policies::InForce;
 use crate::cluster::releases::{Health, Releases};
 use crate::config;
 use crate::guard::Guard;
 use crate::guard::orders::Orders;
 use crate::tls::Certificates;
 use crate::webhook::look::{Live, Truth};
+use crate::webhook::registration::emergency;
 use crate::webhook::validate::Setup;
 
 /// Writes of the guard's own, per second.
@@ -57,11 +61,15 @@ impl Run {
         let connection = client::connect(cluster.kubeconfig.as_deref()).await?;
         let records = self.readiness.condition("records");
         records.unmet("the API server has not answered yet");
+        let policies = self.readiness.condition("policies");
+        policies.unmet("the API server has not answered yet");
+        let switch = self.readiness.condition("emergency");
         let loop_listed = self.readiness.condition("loop");
         loop_listed.unmet("the declared objects have not been listed yet");
         let work = Work {
             cluster,
             book: Arc::clone(&self.book),
+            in_force: Arc::clone(&self.in_force),
             index: Arc::clone(&self.metrics.index),
             record_metrics: self.metrics.records.clone(),
             guard_metrics: self.metrics.guard.clone(),
@@ -69,6 +77,9 @@ impl Run {
             certificates: self.certificates.clone(),
             judging: self.judging.clone(),
             records,
+            policies,
+            switch,
+            emergency_metrics: self.metrics.emergency.clone(),
             loop_listed,
             stop: self.stop.clone(),
         };
@@ -84,6 +95,7 @@ impl Run {
 struct Work {
     cluster: config::Cluster,
     book: Arc<crate::policy::book::Book>,
+    in_force: Arc<InForce>,
     index: Arc<parking_lot::RwLock<crate::helm::index::Index>>,
     record_metrics: crate::metrics::RecordMetrics,
     guard_metrics: crate::metrics::GuardMetrics,
@@ -91,6 +103,9 @@ struct Work {
     certificates: Certificates,
     judging: Judging,
     records: Condition,
+    policies: Condition,
+    switch: Condition,
+    emergency_metrics: crate::metrics::EmergencyMetrics,
     loop_listed: Condition,
     stop: CancellationToken,
 }
@@ -122,11 +137,39 @@ impl Work {
             async move { kinds.run(stop).await }
         });
         parts.spawn(Arc::clone(&releases).run(self.stop.clone()));
+        let (open, is_open) = watch::channel(None);
+        parts.spawn(emergency::follow(client.clone(), open, self.stop.clone()));
+        parts.spawn(obey(
+            is_open.clone(),
+            Arc::clone(&self.in_force),
+            self.switch.clone(),
+            self.emergency_metrics.clone(),
+            self.stop.clone(),
+        ));
+        let mut policing = Policing::start(
+            &client,
+            &kinds,
+            &releases,
+            &self.in_force,
+            !cluster.read_only,
+            &mut parts,
+            &self.stop,
+        );
         let mut health = releases.health();
         self.records.unmet("the first listing is not whole yet");
         tokio::select! {
             () = self.stop.cancelled() => {}
             whole = health.wait_for(|health| health.indexed) => drop(whole),
+        }
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            () = policing.known(&self.policies) => {}
+        }
+        // Nothing is repaired before it is known whether it may be.
+        let mut switch_known = is_open.clone();
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            known = switch_known.wait_for(Option::is_some) => drop(known),
         }
         let objects = Objects::new(client.clone(), WRITES);
         if !self.stop.is_cancelled() {
@@ -138,6 +181,9 @@ impl Work {
                 arbiter: arbiter.clone(),
                 objects: objects.clone(),
                 kinds: Arc::clone(&kinds),
+                allowances: Arc::clone(&policing.allowances),
+                autoscalers: Arc::clone(&policing.autoscalers),
+                client: client.clone(),
             };
             self.judging.begin(Setup {
                 truth: Truth::Cluster(Box::new(live)),
@@ -154,6 +200,9 @@ impl Work {
                 kinds,
                 objects,
                 arbiter,
+                allowances: Arc::clone(&policing.allowances),
+                autoscalers: Arc::clone(&policing.autoscalers),
+                in_force: Arc::clone(&self.in_force),
                 namespaces: cluster.namespaces.clone(),
                 book: Arc::clone(book),
                 metrics: guard_metrics.clone(),
@@ -171,6 +220,7 @@ impl Work {
                     certificates: self.certificates.clone(),
                     releases: Arc::clone(&releases),
                     book: Arc::clone(book),
+                    open: is_open,
                 };
                 parts.spawn(registrar.run(client, self.stop.clone()));
             }

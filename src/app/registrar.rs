@@ -29,6 +29,8 @@ pub(super) struct Registrar {
     pub(super) certificates: Certificates,
     pub(super) releases: Arc<Releases>,
     pub(super) book: Arc<Book>,
+    /// Whether the emergency switch is off; none while that is not known.
+    pub(super) open: watch::Receiver<Option<bool>>,
 }
 
 impl Registrar {
@@ -55,6 +57,7 @@ impl Registrar {
     ) {
         let changes = self.releases.changes();
         let mut authority = self.certificates.ca_bundle();
+        let mut open = self.open.clone();
         loop {
             let resources: BTreeSet<Resource> =
                 self.releases.index().read().resources().into_iter().map(Resource::from).collect();
@@ -67,10 +70,20 @@ impl Registrar {
                 select_all: self.registration.select_all,
                 reverts: self.book.defaults().edits == EditsMode::Revert,
             };
-            send(validating, Wish::Present(configuration(&resources, &surface)));
-            send(mutating, reverting(&resources, &surface).map_or(Wish::Absent, Wish::Present));
+            if *open.borrow_and_update() == Some(false) {
+                send(validating, Wish::Present(configuration(&resources, &surface)));
+                send(mutating, reverting(&resources, &surface).map_or(Wish::Absent, Wish::Present));
+            } else {
+                send(validating, Wish::Unknown);
+                send(mutating, Wish::Unknown);
+            }
             tokio::select! {
                 _ = changes.next() => {}
+                changed = open.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                }
                 changed = authority.changed() => {
                     if changed.is_err() {
                         return;

@@ -3,9 +3,9 @@
 //! Entry point: [`run`]. Invariant: the verdict is the one that the webhook
 //! would come to, had it this release and no other, and no API server to ask.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,15 +13,19 @@ use jiff::Timestamp;
 use parking_lot::RwLock;
 use serde::Serialize;
 
-use super::{Outcome, warn};
+use super::output::{self, OutputArgs, PLAIN, Table, Text};
+use super::{Outcome, policy_files, warn};
 use crate::cluster::directory;
 use crate::config::RecordDriver;
 use crate::declaration::catalog::Catalog;
 use crate::helm::index::Index;
+use crate::helm::release::Release;
 use crate::model::{DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
 use crate::policy::Policy;
-use crate::policy::book::Book;
+use crate::policy::allowance::Allowance;
+use crate::policy::book::{Book, Labels, Policies};
 use crate::verdict::edit::{self, Evidence, Owner, Rules, Verdict};
+use crate::verdict::exceptions::Circumstances;
 use crate::webhook::case::{Case, Subject};
 use crate::webhook::review::{self, Request};
 
@@ -36,59 +40,64 @@ pub(super) struct Args {
     #[arg(long, env = "KUBEMOOR_REVIEW", value_name = "FILE")]
     review: PathBuf,
 
-    /// What becomes of an edit that drifts
+    /// What becomes of an edit that drifts, where no policy says it
     #[arg(long, env = "KUBEMOOR_EDITS", value_name = "MODE", default_value = "Deny", ignore_case = true)]
     edits: EditsMode,
 
-    /// How the verdict is printed
-    #[arg(long, short, env = "KUBEMOOR_OUTPUT", value_name = "FORMAT", default_value = "table")]
-    output: Format,
+    /// A directory of policies
+    #[arg(long, env = "KUBEMOOR_POLICIES", value_name = "DIR")]
+    policies: Option<PathBuf>,
+
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Format {
-    /// For people
-    Table,
-    /// For programs
-    Json,
-}
+/// The label by which the API server names every namespace.
+const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Irrelevant here but for a pending record, which it lets grow stale.
-const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);
+pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A verdict and what it is about.
 #[derive(Debug, Serialize)]
-struct Report {
+pub(super) struct Report {
     object: ObjectId,
     operation: Operation,
     #[serde(flatten)]
-    verdict: Verdict,
+    pub(super) verdict: Verdict,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
 }
 
+/// What a review is judged by.
+pub(super) struct Bench<'a> {
+    /// The one release.
+    pub(super) release: Release,
+    /// The policies.
+    pub(super) book: &'a Book,
+    /// The allowances.
+    pub(super) allowances: Vec<Arc<Allowance>>,
+    /// The time.
+    pub(super) now: Timestamp,
+}
+
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let Args { release, review, edits, output } = args;
-    let report = report(&release, &review, edits, Timestamp::now())?;
-    let text = match output {
-        Format::Table => report.table(),
-        Format::Json => {
-            serde_json::to_string_pretty(&report).context("cannot write the verdict as JSON")? + "\n"
-        }
-    };
-    super::print(&text)?;
+    let Args { release, review, edits, policies, output } = args;
+    let report = report(&release, &review, edits, policies.as_deref(), Timestamp::now())?;
+    output::print(output.output, &report, || report.table())?;
     Ok(if report.verdict.outcome.is_refusal() { Outcome::Found } else { Outcome::Clean })
 }
 
-fn report(release: &Path, review: &Path, edits: EditsMode, now: Timestamp) -> anyhow::Result<Report> {
+fn report(
+    release: &Path,
+    review: &Path,
+    edits: EditsMode,
+    policies: Option<&Path>,
+    now: Timestamp,
+) -> anyhow::Result<Report> {
     let cannot_read = || format!("cannot read the review {}", review.display());
     let body = fs::read(review).with_context(cannot_read)?;
     let request = Request::parse(&body).with_context(cannot_read)?;
-    let operation = request
-        .head
-        .operation
-        .context("its operation is none of CREATE, UPDATE and DELETE")
-        .with_context(cannot_read)?;
 
     let content =
         directory::read(release).with_context(|| format!("cannot read the release {}", release.display()))?;
@@ -102,31 +111,53 @@ fn report(release: &Path, review: &Path, edits: EditsMode, now: Timestamp) -> an
             skipped.reason
         ));
     }
-    let mut index = Index::default();
-    index.set(assembled.release);
-    let policy = Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT);
-    let book = Book::new(policy);
-    let rules = Rules { book: &book, own_account: None };
-    let Some(subject) = Subject::of(&request.head, &index, RecordDriver::Secret) else {
-        let object = object(&request);
-        return Ok(Report {
-            object,
-            operation,
-            verdict: Verdict::allow(edit::Reason::NotDeclared),
-            message: None,
-        });
-    };
-    let case = Case::of(subject, &request, RecordDriver::Secret);
-    if case.subject.object.name.is_empty() {
-        return Err(anyhow::anyhow!("it names no object").context(cannot_read()));
+    let defaults = Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT);
+    let accepted = policies.map(policy_files::folder).transpose()?.unwrap_or_default();
+    let policies = Policies::new(defaults, &Labels::new(), accepted);
+    let book = book(policies, &assembled.release.id.namespace, Labels::new());
+    Bench { release: assembled.release, book: &book, allowances: Vec::new(), now }
+        .judge(&request)
+        .with_context(cannot_read)
+}
+
+/// A book for one namespace; the label that every namespace has needs no
+/// telling.
+pub(super) fn book(policies: Policies, namespace: &str, mut labels: Labels) -> Book {
+    labels.entry(NAMESPACE_LABEL.to_owned()).or_insert_with(|| namespace.to_owned());
+    let book = Book::of_policies(policies);
+    book.set_namespace(namespace, Some(labels));
+    book
+}
+
+impl Bench<'_> {
+    /// The verdict on one review.
+    ///
+    /// # Errors
+    /// The review asks nothing that can be judged.
+    pub(super) fn judge(self, request: &Request<'_>) -> anyhow::Result<Report> {
+        let Self { release, book, allowances, now } = self;
+        let operation =
+            request.head.operation.context("its operation is none of CREATE, UPDATE and DELETE")?;
+        let mut index = Index::default();
+        index.set(release);
+        let rules = Rules { book, own_account: None };
+        let Some(subject) = Subject::of(&request.head, &index, RecordDriver::Secret) else {
+            let (object, verdict) = (object(request), Verdict::allow(edit::Reason::NotDeclared));
+            return Ok(Report { object, operation, verdict, message: None });
+        };
+        let case = Case::of(subject, request, RecordDriver::Secret);
+        if case.subject.object.name.is_empty() {
+            return Err(anyhow::anyhow!("it names no object"));
+        }
+        let circumstances = Circumstances { allowances, autoscaler: None };
+        let index = RwLock::new(index);
+        let mut judgement = case.judge(&index, &circumstances, &rules, Evidence::None, now);
+        if judgement.verdict.arguable {
+            judgement = case.judge(&index, &circumstances, &rules, Evidence::Nowhere, now);
+        }
+        let message = (judgement.verdict.outcome != edit::Outcome::Allow).then_some(judgement.message);
+        Ok(Report { object: case.subject.object, operation, verdict: judgement.verdict, message })
     }
-    let index = RwLock::new(index);
-    let mut judgement = case.judge(&index, &rules, Evidence::None, now);
-    if judgement.verdict.arguable {
-        judgement = case.judge(&index, &rules, Evidence::Nowhere, now);
-    }
-    let message = (judgement.verdict.outcome != edit::Outcome::Allow).then_some(judgement.message);
-    Ok(Report { object: case.subject.object, operation, verdict: judgement.verdict, message })
 }
 
 /// What a review names whose subject is never judged.
@@ -145,7 +176,11 @@ fn object(request: &Request<'_>) -> ObjectId {
 /// object under judgement names, else of the one that the file is named for,
 /// in the object's namespace.
 fn assumed_release(file: &Path, request: &Request<'_>) -> ReleaseId {
-    let object = request.old_object.or(request.object).and_then(|text| review::object(text).ok());
+    let object = request
+        .old_object
+        .as_ref()
+        .or(request.object.as_ref())
+        .and_then(|text| review::object(text.get()).ok());
     if let Some(Owner::Release(id)) = object.as_ref().map(Owner::of) {
         return id;
     }
@@ -157,59 +192,32 @@ fn assumed_release(file: &Path, request: &Request<'_>) -> ReleaseId {
 }
 
 impl Report {
-    fn table(&self) -> String {
+    fn table(&self) -> Text {
         let Self { object, operation, verdict, message } = self;
-        let mut rows = vec![
-            ["OBJECT".to_owned(), object.to_string()],
-            ["OPERATION".to_owned(), format!("{operation:?}").to_uppercase()],
-            ["VERDICT".to_owned(), verdict.outcome.as_str().to_owned()],
-            ["REASON".to_owned(), verdict.reason.as_str().to_owned()],
-        ];
-        let mut fields = Vec::new();
+        let mut rows = Table::new(["OBJECT", &object.to_string()]);
+        rows.row(["OPERATION", &format!("{operation:?}").to_uppercase()]);
+        rows.row(["VERDICT", verdict.outcome.as_str()]);
+        rows.row(["REASON", verdict.reason.as_str()]);
+        let mut fields = Table::new(["FIELD", "DECLARED", "WAS", "WOULD BE"]);
         if let Some(grounds) = &verdict.grounds {
-            rows.push(["RELEASE".to_owned(), format!("{} (revision {})", grounds.release, grounds.revision)]);
+            rows.row(["RELEASE", &format!("{} (revision {})", grounds.release, grounds.revision)]);
             let shown =
                 |value: &Option<_>| value.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
-            fields.extend(grounds.fields.iter().map(|finding| {
+            for finding in &grounds.fields {
                 let doubt = if finding.doubt { " (in doubt)" } else { "" };
-                [
-                    finding.path.to_string() + doubt,
-                    shown(&finding.declared),
-                    shown(&finding.old),
-                    shown(&finding.new),
-                ]
-            }));
+                let path = finding.path.to_string() + doubt;
+                fields.row([path, shown(&finding.declared), shown(&finding.old), shown(&finding.new)]);
+            }
         }
-        let mut text = aligned(&rows);
-        if !fields.is_empty() {
-            fields.insert(0, ["FIELD", "DECLARED", "WAS", "WOULD BE"].map(str::to_owned));
-            text = text + "\n" + &aligned(&fields);
+        let mut text = rows.text();
+        if verdict.grounds.as_ref().is_some_and(|grounds| !grounds.fields.is_empty()) {
+            text.line().append(&fields.text());
         }
         if let Some(message) = message {
-            text = text + "\n" + message + "\n";
+            text.line().add(PLAIN, message).line();
         }
         text
     }
-}
-
-/// Rows as lines, each column as wide as its widest cell.
-fn aligned<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
-    let mut widths = [0; COLUMNS];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths) {
-            // Writing to a String cannot fail.
-            let _ = write!(line, "{cell:width$}   ");
-        }
-        text = text + line.trim_end() + "\n";
-    }
-    text
 }
 
 #[cfg(test)]

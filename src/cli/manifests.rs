@@ -5,6 +5,8 @@
 //! The static webhook configuration comes from the builder that `--register`
 //! uses, over the kinds that charts declare.
 
+mod crds;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +15,8 @@ use anyhow::Context;
 use clap::ValueEnum;
 
 use super::Outcome;
-use crate::config::{self, Endpoint, RecordDriver, ServiceRef, WebhookUrl};
+use super::connect::parse_namespace;
+use crate::config::{Endpoint, RecordDriver, ServiceRef, WebhookUrl};
 use crate::model::{DriftMode, EditsMode};
 use crate::webhook::registration::{Resource, Surface, configuration, reverting};
 
@@ -30,6 +33,8 @@ enum Part {
     Install(Install),
     /// The webhook configuration for guards that run without --register
     Webhook(Webhook),
+    /// The definitions of DriftPolicy and DriftAllowance
+    Crds,
 }
 
 #[derive(Debug, clap::Args)]
@@ -142,8 +147,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let text = match args.part {
         Part::Install(install) => install.text(),
         Part::Webhook(webhook) => webhook.text()?,
+        Part::Crds => crds::text()?,
     };
-    super::print(&text)
+    super::output::write(&text)
 }
 
 impl Install {
@@ -218,14 +224,6 @@ fn chart_resources() -> BTreeSet<Resource> {
 
 fn name_of(mode: impl ValueEnum) -> String {
     mode.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-}
-
-fn parse_namespace(text: &str) -> Result<String, &'static str> {
-    if config::is_dns_label(text) {
-        Ok(text.to_owned())
-    } else {
-        Err("a namespace's name has lower-case letters, digits and dashes")
-    }
 }
 
 /// An image goes into YAML as it is, hence only what an image can be made of.

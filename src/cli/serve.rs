@@ -3,6 +3,7 @@
 //! Entry point: [`run`]. Invariant: flags that contradict each other, or that
 //! would have no effect, are an error before anything starts.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -75,6 +76,14 @@ pub(super) struct Args {
     #[arg(long, env = "KUBEMOOR_DRIFT", value_name = "MODE", default_value = "Report", ignore_case = true)]
     drift: DriftMode,
 
+    /// A directory of policy files (*.yaml, *.yml, *.json), read again when they change
+    #[arg(long, env = "KUBEMOOR_POLICIES", value_name = "DIR")]
+    policies: Option<PathBuf>,
+
+    /// A label of this cluster, by which policies select clusters; may be repeated
+    #[arg(long, env = "KUBEMOOR_CLUSTER_LABEL", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_label)]
+    cluster_label: Vec<(String, String)>,
+
     /// How long a Helm operation may be silent before its pending record counts as stuck
     #[arg(long, env = "KUBEMOOR_OPERATION_TIMEOUT", value_name = "DURATION", default_value = "1h", value_parser = parse_duration)]
     operation_timeout: Duration,
@@ -105,6 +114,9 @@ pub(super) enum ConflictError {
     /// A flag has no effect, or no meaning, without another.
     #[error("{0} needs {1}: add it, or leave {0} out")]
     Needs(&'static str, &'static str),
+    /// A label with two values.
+    #[error("--cluster-label {0} is given with two values: leave one of them out")]
+    Label(String),
     /// A namespace that cannot exist.
     #[error("--namespace {0:?} is no namespace's name: give lower-case letters, digits and dashes")]
     ReadNamespace(String),
@@ -132,6 +144,8 @@ impl Args {
             namespace,
             edits,
             drift,
+            policies,
+            cluster_label,
             operation_timeout,
             record_driver,
             select_all,
@@ -162,6 +176,12 @@ impl Args {
         if let Some(name) = namespace.iter().find(|name| !config::is_dns_label(name)) {
             return Err(ConflictError::ReadNamespace(name.clone()));
         }
+        let mut cluster_labels = BTreeMap::new();
+        for (key, value) in cluster_label {
+            if cluster_labels.insert(key.clone(), value.clone()).is_some_and(|before| before != value) {
+                return Err(ConflictError::Label(key));
+            }
+        }
 
         let own_namespace = service.as_ref().map(|service| service.namespace.clone());
         let endpoint = webhook_url.map(Endpoint::Url).or(service.map(Endpoint::Service));
@@ -182,7 +202,18 @@ impl Args {
                 registration,
             }),
         };
-        Ok(config::Serve { source, listen, admin_listen, tls, edits, drift, operation_timeout, log })
+        Ok(config::Serve {
+            source,
+            listen,
+            admin_listen,
+            tls,
+            edits,
+            drift,
+            policies,
+            cluster_labels,
+            operation_timeout,
+            log,
+        })
     }
 }
 
@@ -197,11 +228,16 @@ fn tls(
         (Some(_), None) => Err(ConflictError::Needs("--tls-cert", "--tls-key")),
         (None, Some(_)) => Err(ConflictError::Needs("--tls-key", "--tls-cert")),
         (None, None) => {
-            let local = || ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
             let dir = dir.unwrap_or_else(|| PathBuf::from("certs"));
-            Ok(Tls::Made { dir, names: endpoint.map_or_else(local, Endpoint::names) })
+            Ok(Tls::Made { dir, names: names(endpoint) })
         }
     }
+}
+
+/// The names that a certificate made here is for.
+pub(super) fn names(endpoint: Option<&Endpoint>) -> Vec<String> {
+    let local = || ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
+    endpoint.map_or_else(local, Endpoint::names)
 }
 
 fn parse_store(text: &str) -> Result<PathBuf, &'static str> {
@@ -211,7 +247,23 @@ fn parse_store(text: &str) -> Result<PathBuf, &'static str> {
     }
 }
 
-fn parse_duration(text: &str) -> Result<Duration, String> {
+/// A label as everywhere in Kubernetes: `[PREFIX/]NAME=VALUE`.
+fn parse_label(text: &str) -> Result<(String, String), &'static str> {
+    let form = "a label is KEY=VALUE, such as env=prod";
+    let (key, value) = text.split_once('=').ok_or(form)?;
+    let known = |text: &str, more: &str| {
+        text.chars().all(|letter| letter.is_ascii_alphanumeric() || more.contains(letter))
+    };
+    let fits = !key.is_empty() && key.len() <= 317 && value.len() <= 63;
+    if fits && known(key, "-_./") && known(value, "-_.") {
+        Ok((key.to_owned(), value.to_owned()))
+    } else {
+        Err(form)
+    }
+}
+
+/// A positive time.
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let form = "a duration is a positive time such as 1h, 90m or 1h 30m";
     let signed: SignedDuration = text.parse().map_err(|error| format!("{form}: {error}"))?;
     match Duration::try_from(signed) {

@@ -3,41 +3,31 @@
 //! Entry point: [`run`]. Invariant: may be repeated; it removes the objects
 //! that can stand in other people's way and nothing that an admin made.
 
-use std::path::{Path, PathBuf};
-
-use anyhow::Context;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 
-use super::Outcome;
-use crate::cluster::client;
+use super::connect::{self, ClusterArgs};
+use super::{Outcome, output};
 use crate::webhook::registration::{self, keep};
 
 /// The flags of `kubemoor uninstall`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The kubeconfig; without it kubectl's defaults, then the pod's account
-    #[arg(long, env = "KUBEMOOR_KUBECONFIG", value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let Args { kubeconfig } = args;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the asynchronous runtime")?;
-    let found = runtime.block_on(withdraw(kubeconfig.as_deref()))?;
-    super::print(&report(found))
-}
-
-async fn withdraw(kubeconfig: Option<&Path>) -> anyhow::Result<bool> {
-    let client = client::connect(kubeconfig).await?.client;
-    // Both, even if the first cannot be withdrawn.
-    let mutating = keep::withdraw::<MutatingWebhookConfiguration>(&client).await;
-    let validating = keep::withdraw::<ValidatingWebhookConfiguration>(&client).await;
-    Ok(mutating? | validating?)
+    let Args { cluster } = args;
+    let found = connect::run(async move {
+        let connection = cluster.connect().await?;
+        // Both, even if the first cannot be withdrawn.
+        let mutating = keep::withdraw::<MutatingWebhookConfiguration>(&connection.client).await;
+        let validating = keep::withdraw::<ValidatingWebhookConfiguration>(&connection.client).await;
+        Ok(mutating? | validating?)
+    })?;
+    output::write(&report(found))
 }
 
 fn report(found: bool) -> String {

@@ -1,6 +1,7 @@
 //! The connection to the API server.
 //!
-//! Entry point: [`connect`]. Reads a kubeconfig, or the service account of the
+//! Entry points: [`connect`] for a kubeconfig, [`connect_by`] for all that
+//! kubectl's flags can choose. Reads a kubeconfig, or the service account of the
 //! pod; talks to nobody yet.
 
 use std::path::{Path, PathBuf};
@@ -26,6 +27,20 @@ pub struct Connection {
     pub(super) claimed: Option<String>,
 }
 
+/// Which credentials to use, as kubectl's flags choose them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// The kubeconfig; `None` for `$KUBECONFIG`, `~/.kube/config` or the pod's
+    /// service account, in that order.
+    pub kubeconfig: Option<PathBuf>,
+    /// The context; `None` for the current one.
+    pub context: Option<String>,
+    /// The user to act as (impersonation).
+    pub user: Option<String>,
+    /// The groups to act as.
+    pub groups: Vec<String>,
+}
+
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -41,6 +56,14 @@ pub enum ConnectError {
     #[error("no cluster to talk to: name one with --kubeconfig or KUBECONFIG, or run in a pod ({reason})")]
     Nowhere {
         /// What was tried.
+        reason: String,
+    },
+    /// A context was named and cannot be used.
+    #[error("the context {context:?} cannot be used: {reason}")]
+    Context {
+        /// Its name.
+        context: String,
+        /// What is wrong with it.
         reason: String,
     },
     /// The configuration is readable but makes no client.
@@ -59,10 +82,30 @@ pub enum ConnectError {
 /// # Errors
 /// When no configuration is found, or it cannot be used.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Connection, ConnectError> {
-    let mut config = match kubeconfig {
-        Some(path) => from_file(path).await?,
-        None => Config::infer().await.map_err(|error| ConnectError::Nowhere { reason: unquoted(&error) })?,
+    connect_by(&Access { kubeconfig: kubeconfig.map(Path::to_owned), ..Access::default() }).await
+}
+
+/// A client with the credentials that `access` chooses.
+///
+/// # Errors
+/// When no configuration is found, or it cannot be used.
+pub async fn connect_by(access: &Access) -> Result<Connection, ConnectError> {
+    let Access { kubeconfig, context, user, groups } = access;
+    let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
+    let mut config = match (kubeconfig, context) {
+        (Some(path), _) => from_file(path, &options).await?,
+        // A pod's service account has no contexts.
+        (None, Some(context)) => Config::from_kubeconfig(&options)
+            .await
+            .map_err(|error| ConnectError::Context { context: context.clone(), reason: unquoted(&error) })?,
+        (None, None) => {
+            Config::infer().await.map_err(|error| ConnectError::Nowhere { reason: unquoted(&error) })?
+        }
     };
+    if user.is_some() {
+        config.auth_info.impersonate.clone_from(user);
+        config.auth_info.impersonate_groups = (!groups.is_empty()).then(|| groups.clone());
+    }
     let agent = HeaderValue::from_static(concat!("kubemoor/", env!("CARGO_PKG_VERSION")));
     config.headers.push((USER_AGENT, agent));
     let url = config.cluster_url.to_string();
@@ -74,13 +117,13 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Connection, ConnectErr
     }
 }
 
-async fn from_file(path: &Path) -> Result<Config, ConnectError> {
+async fn from_file(path: &Path, options: &KubeConfigOptions) -> Result<Config, ConnectError> {
     let failed = |error: kube::config::KubeconfigError| ConnectError::Kubeconfig {
         path: path.to_owned(),
         reason: unquoted(&error),
     };
     let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
-    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)
+    Config::from_custom_kubeconfig(kubeconfig, options).await.map_err(failed)
 }
 
 /// What is wrong with a kubeconfig, without the lines of it that the parser

@@ -47,6 +47,8 @@ pub struct Kinds {
     /// Kinds that releases declare and of which not all is known yet.
     owed: parking_lot::Mutex<HashSet<Gvk>>,
     learned: Announcer<Gvk>,
+    /// The names of CustomResourceDefinitions that came or changed.
+    defined: Announcer<String>,
     owing: Notify,
     /// Whether the last attempt to learn failed, which was said then.
     complained: AtomicBool,
@@ -91,6 +93,7 @@ impl Kinds {
             reading: Mutex::new(reading),
             owed: parking_lot::Mutex::default(),
             learned: Announcer::default(),
+            defined: Announcer::default(),
             owing: Notify::new(),
             complained: AtomicBool::new(false),
         }))
@@ -135,6 +138,12 @@ impl Kinds {
     /// Tells of every kind whose types become known or change from now on.
     pub(super) fn changes(&self) -> Changes<Gvk> {
         self.learned.subscribe([])
+    }
+
+    /// Tells the name of every CustomResourceDefinition that comes or changes
+    /// from now on, and of those that are there when they are first listed.
+    pub(super) fn definitions(&self) -> Changes<String> {
+        self.defined.subscribe([])
     }
 
     /// Has `kinds` learned soon.
@@ -261,6 +270,7 @@ impl Kinds {
                 },
                 () = until(settled_at), if settled_at.is_some() => {
                     settled_at = None;
+                    changed.iter().for_each(|name| self.defined.announce(name));
                     self.refresh(std::mem::take(&mut changed)).await;
                 }
                 () = self.owing.notified() => {

@@ -3,31 +3,42 @@
 //! Entry points: [`client::connect`], then [`kinds::Kinds`] (which kinds the
 //! cluster serves and how their fields compare), [`releases::Releases`] (the
 //! index of what releases declare, fed by a watch of records), [`objects::Objects`]
-//! (single objects), [`arbiter::Arbiter`] (dry runs).
+//! (single objects), [`arbiter::Arbiter`] (dry runs), [`access`] (who may what),
+//! [`policies::InForce`], [`allowances::Allowances`] and
+//! [`autoscalers::Autoscalers`] (what may change).
 //!
 //! Invariants: a failed or slow API server costs an answer, never a panic and
 //! never the last good state. What the cluster holds is untrusted: every body
 //! has a size cap, one bad object never ends a watch. Must not judge an edit,
 //! know AdmissionReview, or put a Secret's values into a log or an error.
 
+mod custom;
 mod discovery;
 mod live;
 mod payloads;
 mod queue;
+mod raw;
 mod records;
 mod resource;
 mod schemas;
 mod watch;
 
+pub mod access;
+pub mod allowances;
 pub mod arbiter;
+pub mod autoscalers;
 pub mod call;
 pub mod client;
 pub mod directory;
 pub mod identity;
 pub mod kinds;
+pub mod namespaces;
 pub mod objects;
+pub mod policies;
+pub mod progress;
 pub mod releases;
 
+pub use discovery::by_short_name;
 pub use queue::{Announcer, Changes};
 pub use resource::Resource;
 pub use watch::Event;

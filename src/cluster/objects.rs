@@ -107,6 +107,15 @@ impl Objects {
         Ok(raw.map(|raw| Live::of(&target.resource, Whole::read(raw))))
     }
 
+    /// The whole object, or `None` when it does not exist.
+    ///
+    /// # Errors
+    /// When the API server gives no usable answer.
+    pub async fn get(&self, target: &Target) -> Result<Option<Value>, CallError> {
+        let request = target.requests()?.get(&target.segment()?, &GetParams::default())?;
+        found(call::fetch(&self.client, request, PATIENCE).await)
+    }
+
     /// The object's metadata, or `None` when it does not exist.
     ///
     /// # Errors

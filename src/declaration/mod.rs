@@ -22,6 +22,7 @@ pub mod embedded;
 pub mod equality;
 pub mod fields;
 pub mod openapi;
+pub mod outline;
 pub mod path;
 pub mod prune;
 pub mod quantity;

@@ -51,7 +51,7 @@ pub(super) fn taken(live: &Live, declared: &Declared, method: ApplyMethod, spare
     let owners = Owners::of(&whole);
     let helm = ownership::helms([&owners], method)?;
     let (mut paths, mut by) = (Vec::new(), None);
-    for conflict in ownership::conflicts(&declared.fields, &whole, &owners, &helm, method) {
+    for conflict in ownership::conflicts(&declared.fields, &whole, &owners, Some(&helm), method) {
         let manager = &conflict.manager;
         if manager.operation == Operation::Update
             && !conflict.differs

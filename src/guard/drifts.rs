@@ -6,7 +6,7 @@
 //! What was seen alive is remembered until its release drops it. Must not
 //! decide what is repaired.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -117,8 +117,7 @@ impl Drifts {
 
     /// The objects of a release that have to be looked at.
     pub(super) fn suspects(&self, release: &ReleaseId) -> Vec<(ObjectId, Suspect)> {
-        let suspects = self.suspects.get(release).into_iter().flatten();
-        suspects.map(|(object, suspect)| (object.clone(), *suspect)).collect()
+        self.suspects.get(release).into_iter().flatten().map(|(object, it)| (object.clone(), *it)).collect()
     }
 
     /// An object was looked at: it does not exist. Gives whether that is new.
@@ -245,15 +244,13 @@ impl Drifts {
     }
 
     /// Every release for which there is something to do.
-    pub(super) fn concerned(&self) -> Vec<ReleaseId> {
-        let only = self.drifting.keys().filter(|release| !self.suspects.contains_key(*release));
-        self.suspects.keys().chain(only).cloned().collect()
+    pub(super) fn concerned(&self) -> HashSet<ReleaseId> {
+        self.suspects.keys().chain(self.drifting.keys()).cloned().collect()
     }
 
     /// What of a release is not as declared.
     pub(super) fn of(&self, release: &ReleaseId) -> Vec<(ObjectId, Drift)> {
-        let drifting = self.drifting.get(release).into_iter().flatten();
-        drifting.map(|(object, drift)| (object.clone(), drift.clone())).collect()
+        self.drifting.get(release).into_iter().flatten().map(|(object, it)| (object.clone(), it.clone())).collect()
     }
 
     /// One of these.

@@ -49,13 +49,16 @@ use self::follow::Watches;
 use self::orders::{Command, Orders};
 use self::repair::Repairer;
 use self::state::State;
+use crate::cluster::allowances::Allowances;
 use crate::cluster::arbiter::Arbiter;
+use crate::cluster::autoscalers::Autoscalers;
 use crate::cluster::kinds::Kinds;
 use crate::cluster::objects::Objects;
+use crate::cluster::policies::InForce;
 use crate::cluster::releases::Releases;
 use crate::helm::release::Release;
 use crate::metrics::GuardMetrics;
-use crate::model::ReleaseId;
+use crate::model::{ObjectId, ReleaseId};
 use crate::policy::book::Book;
 
 /// Releases that are worked on at one time.
@@ -74,6 +77,12 @@ pub struct Guard {
     pub objects: Objects,
     /// Settles doubts; none where no dry run may be made.
     pub arbiter: Option<Arc<Arbiter>>,
+    /// Local changes that are allowed.
+    pub allowances: Arc<Allowances>,
+    /// Who scales what.
+    pub autoscalers: Arc<Autoscalers>,
+    /// Tells that policies have changed.
+    pub in_force: Arc<InForce>,
     /// The namespaces whose releases are guarded; empty for all.
     pub namespaces: Vec<String>,
     /// The policies in force.
@@ -113,6 +122,8 @@ impl Guard {
     pub async fn run(self, orders: Orders, stop: CancellationToken) {
         let Orders { leading, mut commands } = orders;
         let changes = self.releases.changes();
+        let (allowed, scaled) = (self.allowances.changes(), self.autoscalers.changes());
+        let mut policies = self.in_force.changes();
         let mut lead = leading.clone();
         let shared = Arc::new(Shared {
             drifts: Mutex::default(),
@@ -148,6 +159,9 @@ impl Guard {
                     follow_at = None;
                     shared.follow();
                 }
+                object = allowed.next() => shared.judge_again(vec![object]),
+                object = scaled.next() => shared.judge_again(vec![object]),
+                Ok(()) = policies.changed() => shared.judge_all(),
                 Some(command) = commands.recv() => shared.obey(command),
                 Ok(()) = lead.changed() => {
                     if *lead.borrow_and_update() {
@@ -201,20 +215,26 @@ impl Shared {
                 self.drifts.lock().remember(&release, (revision, digest), seen_alive);
                 self.attend(release);
             }
-            Command::Judge(objects) => {
-                for object in objects {
-                    let claims = self.guard.releases.index().read().claims(&object).to_vec();
-                    for claim in claims {
-                        self.drifts.lock().suspect(&claim.id, object.clone(), Timestamp::now());
-                        self.attend(claim.id.clone());
-                    }
-                }
-            }
-            Command::JudgeAll => {
-                self.watches.relist();
-                self.attend_all();
+            Command::Judge(objects) => self.judge_again(objects),
+            Command::JudgeAll => self.judge_all(),
+        }
+    }
+
+    /// Something other than these objects has changed what is said of them.
+    fn judge_again(self: &Arc<Self>, objects: Vec<ObjectId>) {
+        for object in objects {
+            let claims = self.guard.releases.index().read().claims(&object).to_vec();
+            for claim in claims {
+                self.drifts.lock().suspect(&claim.id, object.clone(), Timestamp::now());
+                self.attend(claim.id.clone());
             }
         }
+    }
+
+    /// The same for all objects: they are listed once more.
+    fn judge_all(self: &Arc<Self>) {
+        self.watches.relist();
+        self.attend_all();
     }
 
     fn attend_all(self: &Arc<Self>) {

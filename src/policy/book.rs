@@ -1,9 +1,8 @@
 //! The policies in force, by release.
 //!
 //! Entry points: [`Policies::of`] resolves, [`Book::of`] remembers. Invariant:
-//! whoever asks for one release twice gets the same answer; when policies or
-//! the labels of namespaces change, a new book is made. Reads no file and makes
-//! no call.
+//! whoever asks for one release twice gets the same answer, until the policies
+//! or the labels of its namespace change. Reads no file and makes no call.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -13,7 +12,7 @@ use parking_lot::RwLock;
 
 use super::compile::Compiled;
 use super::{Policy, Source, Tie};
-use crate::model::{EditsMode, ReleaseId};
+use crate::model::{DriftMode, EditsMode, ReleaseId};
 
 /// The labels of namespaces, or of a cluster.
 pub type Labels = BTreeMap<String, String>;
@@ -29,13 +28,23 @@ pub struct Policies {
     ranked: Vec<Arc<Compiled>>,
 }
 
-/// What holds for each release.
+/// What holds for each release. Shared by whoever asks and whoever learns of
+/// new policies.
 #[derive(Debug)]
 pub struct Book {
     defaults: Arc<Policy>,
-    policies: Policies,
+    /// What holds for every release while everything is open.
+    open: Arc<Policy>,
+    current: RwLock<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    policies: Arc<Policies>,
     namespaces: HashMap<String, Labels>,
-    resolved: RwLock<HashMap<ReleaseId, Arc<Policy>>>,
+    resolved: HashMap<ReleaseId, Arc<Policy>>,
+    /// The emergency switch is off.
+    is_open: bool,
 }
 
 impl Policies {
@@ -109,13 +118,16 @@ impl Policies {
 impl Book {
     /// A book in which `defaults` hold for every release.
     pub fn new(defaults: Policy) -> Self {
-        Self::of_policies(Policies::new(defaults, &Labels::new(), []), HashMap::new())
+        Self::of_policies(Policies::new(defaults, &Labels::new(), []))
     }
 
-    /// A book of policies; `namespaces` are the labels of each namespace.
-    pub fn of_policies(policies: Policies, namespaces: HashMap<String, Labels>) -> Self {
+    /// A book of policies, with no namespace known.
+    pub fn of_policies(policies: Policies) -> Self {
         let defaults = Arc::new(policies.defaults.clone());
-        Self { defaults, policies, namespaces, resolved: RwLock::default() }
+        let (namespaces, resolved) = (HashMap::new(), HashMap::new());
+        let current = Current { policies: Arc::new(policies), namespaces, resolved, is_open: false };
+        let open = Policy::new(EditsMode::Allow, DriftMode::Report, defaults.operation_timeout);
+        Self { defaults, open: Arc::new(open), current: RwLock::new(current) }
     }
 
     /// What holds where no release is concerned.
@@ -125,25 +137,69 @@ impl Book {
 
     /// What holds for a release.
     pub fn of(&self, release: &ReleaseId) -> Arc<Policy> {
-        if self.policies.ranked.is_empty() {
-            return Arc::clone(&self.defaults);
+        {
+            let current = self.current.read();
+            if current.is_open {
+                return Arc::clone(&self.open);
+            }
+            if current.policies.ranked.is_empty() {
+                return Arc::clone(&self.defaults);
+            }
+            if let Some(policy) = current.resolved.get(release) {
+                return Arc::clone(policy);
+            }
         }
-        if let Some(policy) = self.resolved.read().get(release) {
-            return Arc::clone(policy);
-        }
+        // Resolved under the lock that keeps, so that no answer outlives the
+        // policies that it came from.
+        let mut current = self.current.write();
         let none = Labels::new();
-        let labels = self.namespaces.get(&release.namespace).unwrap_or(&none);
-        let policy = Arc::new(self.policies.of(release, labels));
-        let mut resolved = self.resolved.write();
-        if resolved.len() < REMEMBERED {
-            resolved.insert(release.clone(), Arc::clone(&policy));
+        let labels = current.namespaces.get(&release.namespace).unwrap_or(&none);
+        let policy = Arc::new(current.policies.of(release, labels));
+        if current.resolved.len() < REMEMBERED {
+            current.resolved.insert(release.clone(), Arc::clone(&policy));
         }
         policy
     }
 
-    /// The policies of which the book is made.
-    pub fn policies(&self) -> &Policies {
-        &self.policies
+    /// Has everything be open from now on, or no longer: no policy counts, no
+    /// edit is refused and nothing is repaired.
+    pub fn set_open(&self, is_open: bool) {
+        self.current.write().is_open = is_open;
+    }
+
+    /// The policies of which the book is made now.
+    pub fn policies(&self) -> Arc<Policies> {
+        Arc::clone(&self.current.read().policies)
+    }
+
+    /// Has these policies in force from now on. The defaults stay those that
+    /// the book was made with.
+    pub fn set_policies(&self, policies: Policies) {
+        let mut current = self.current.write();
+        current.policies = Arc::new(policies);
+        current.resolved.clear();
+    }
+
+    /// Has a namespace carry these labels from now on; `None` when it is gone.
+    /// Says whether that changes anything.
+    pub fn set_namespace(&self, name: &str, labels: Option<Labels>) -> bool {
+        let mut current = self.current.write();
+        let before = match labels {
+            Some(labels) if current.namespaces.get(name) == Some(&labels) => return false,
+            Some(labels) => current.namespaces.insert(name.to_owned(), labels),
+            None => match current.namespaces.remove(name) {
+                None => return false,
+                before => before,
+            },
+        };
+        drop(before);
+        current.resolved.retain(|release, _| release.namespace != name);
+        true
+    }
+
+    /// The namespaces whose labels are known.
+    pub fn namespaces(&self) -> Vec<String> {
+        self.current.read().namespaces.keys().cloned().collect()
     }
 }
 

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::pattern::{Pattern, Step};
+use crate::declaration::fields::Fields;
 use crate::declaration::path::{Path, Segment};
 
 /// The places of an object that are left alone.
@@ -28,6 +29,8 @@ const IDENTITIES: &[&[&str]] = &[
     &["mountPath"],
     &["devicePath"],
     &["topologyKey", "whenUnsatisfiable"],
+    &["host"],
+    &["path"],
     &["uid"],
     &["ip"],
     &["key"],
@@ -52,9 +55,15 @@ impl Mask {
         self.0.iter().any(|pattern| pattern.reaches_below(path))
     }
 
+    /// The mask for one object, with elements named by their keys where patterns
+    /// have their places in the manifest's lists.
+    pub fn placed(&self, fields: &Fields) -> Self {
+        Self(self.0.iter().map(|pattern| pattern.placed(fields)).collect())
+    }
+
     /// Makes what is masked in `into` what it is in `from`; absent there,
     /// absent here. Elements of lists are neither created nor removed unless
-    /// they are masked themselves.
+    /// they are masked themselves, and one that `from` lacks stays as it is.
     pub fn carry(&self, from: &Value, into: &mut Value) {
         for pattern in &self.0 {
             carry(&pattern.0, Some(from), into);
@@ -128,6 +137,12 @@ fn carry_entries(
 }
 
 fn carry_elements(step: &Step, rest: &[Step], from: &[Value], into: &mut Vec<Value>) {
+    if let Some(index) = step.index() {
+        if let (Some(source), Some(item)) = (from.get(index), into.get_mut(index)) {
+            carry(rest, Some(source), item);
+        }
+        return;
+    }
     let source: Vec<&Value> = from.iter().filter(|item| selects(step, item)).collect();
     if rest.is_empty() {
         return replace(step, &source, into);
@@ -148,8 +163,9 @@ fn carry_elements(step: &Step, rest: &[Step], from: &[Value], into: &mut Vec<Val
     let by_key: BTreeMap<String, &Value> =
         source.into_iter().map(|item| (spelled(item, keys), item)).collect();
     for item in into.iter_mut().filter(|item| selects(step, item)) {
-        let partner = by_key.get(&spelled(item, keys)).copied();
-        carry(rest, partner, item);
+        if let Some(partner) = by_key.get(&spelled(item, keys)) {
+            carry(rest, Some(partner), item);
+        }
     }
 }
 

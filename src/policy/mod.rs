@@ -14,6 +14,7 @@ pub mod compile;
 pub mod flaw;
 mod glob;
 pub mod grant;
+mod kept;
 pub mod mask;
 pub mod pattern;
 pub mod read;
@@ -30,6 +31,7 @@ use std::time::Duration;
 
 use self::compile::Compiled;
 use self::flaw::Flaw;
+use self::kept::Kept;
 use self::mask::Mask;
 use self::resource::Autoscalers;
 use self::standing::Standing;
@@ -63,6 +65,7 @@ pub struct Policy {
     pub ties: Vec<Tie>,
     /// The policies that match, the one that counts most in front.
     matched: Vec<Arc<Compiled>>,
+    kept: Kept,
 }
 
 /// What else a repair may write.
@@ -139,29 +142,35 @@ impl Policy {
             sources: Sources::default(),
             ties: Vec::new(),
             matched: Vec::new(),
+            kept: Kept::default(),
         }
     }
 
     /// What holds for one object of the release, by what `declared` says of
-    /// it. The answer depends on nothing else and may be kept.
-    pub fn rules(&self, object: &ObjectId, declared: &Declared) -> ObjectRules {
+    /// it. Worked out once for each declaration.
+    pub fn rules(&self, object: &ObjectId, declared: &Arc<Declared>) -> Arc<ObjectRules> {
+        self.kept.of(declared, || self.resolve(object, declared))
+    }
+
+    /// The names of the policies that match, the one that counts most in front.
+    pub fn matched(&self) -> impl Iterator<Item = &str> {
+        self.matched.iter().map(|policy| policy.name.as_str())
+    }
+
+    fn resolve(&self, object: &ObjectId, declared: &Declared) -> ObjectRules {
         let mut rules = ObjectRules::default();
         for policy in &self.matched {
             let ignored = policy.ignore.iter().filter(|(target, _)| target.selects(object, declared));
-            ignored.for_each(|(_, mask)| rules.ignored.0.extend_from_slice(&mask.0));
+            let patterns = ignored.flat_map(|(_, mask)| &mask.0);
+            rules.ignored.0.extend(patterns.map(|pattern| pattern.placed(&declared.fields)));
             let allowed = policy.allow.iter().filter(|(target, _)| target.selects(object, declared));
-            rules.standing.extend(allowed.map(|(_, standing)| Arc::clone(standing)));
+            rules.standing.extend(allowed.map(|(_, standing)| standing::placed(standing, &declared.fields)));
         }
         match standing::of_manifest(declared) {
             Ok(standing) => rules.standing.extend(standing),
             Err(flaws) => rules.flaws = flaws,
         }
         rules
-    }
-
-    /// The names of the policies that match, the one that counts most in front.
-    pub fn matched(&self) -> impl Iterator<Item = &str> {
-        self.matched.iter().map(|policy| policy.name.as_str())
     }
 }
 
@@ -183,3 +192,6 @@ impl fmt::Display for Tie {
         )
     }
 }
+
+#[cfg(test)]
+pub(crate) mod samples;

@@ -5,6 +5,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use super::exceptions::Circumstances;
 use super::shown::Shown;
 use crate::declaration::path::Path;
 use crate::model::{Actor, ObjectId, Operation, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
@@ -33,6 +34,8 @@ pub struct Edit<'a> {
     pub dry_run: bool,
     /// The field manager that the request names; anyone may name any.
     pub field_manager: &'a str,
+    /// What else is known of the object.
+    pub circumstances: &'a Circumstances,
 }
 
 /// Which release an object says it belongs to, by Helm's annotations.
@@ -114,14 +117,24 @@ pub enum Reason {
     BeingDeleted,
     /// A built-in identity does its work.
     Identity,
+    /// The policy exempts the editor.
+    Exempt,
     /// The manifest opts the object out.
     OptedOut,
     /// No declared field changed.
     Unchanged,
     /// What changed is as the manifest declares it.
     AsDeclared,
+    /// A policy ignores what changed.
+    Ignored,
+    /// An autoscaler moves the replicas within its range.
+    Autoscaled,
+    /// An allowance is open.
+    Allowed,
     /// The state of the record authorises it.
     InBand,
+    /// An annotation asks for an allowance that is not granted.
+    Request,
     /// The arbiter could not tell, and an operation is under way; or there is
     /// no arbiter.
     Unsettled,
@@ -183,7 +196,7 @@ impl Finding {
 impl Owner {
     /// What the annotations of `object` say.
     pub fn of(object: &Value) -> Self {
-        let annotation = |name: &str| object.pointer("/metadata/annotations")?.get(name)?.as_str();
+        let annotation = |name: &str| object.get("metadata")?.get("annotations")?.get(name)?.as_str();
         match (annotation(RELEASE_NAMESPACE), annotation(RELEASE_NAME)) {
             (Some(namespace), Some(name)) => {
                 Self::Release(ReleaseId { namespace: namespace.to_owned(), name: name.to_owned() })
@@ -197,6 +210,18 @@ impl Verdict {
     /// A plain allow.
     pub fn allow(reason: Reason) -> Self {
         Self { outcome: Outcome::Allow, reason, grounds: None, arguable: false }
+    }
+
+    /// An edit that drifts and passes all the same, which is recorded where
+    /// drift is.
+    pub fn excused(policy: &Policy, reason: Reason, grounds: Grounds) -> Self {
+        let verdict = Self::by_mode(policy, reason, Some(grounds));
+        Self { outcome: verdict.outcome.min(Outcome::Record), ..verdict }
+    }
+
+    /// Whether the edit passes whatever other releases say of it.
+    pub fn passes(&self) -> bool {
+        self.grounds.is_none() || matches!(self.reason, Reason::Exempt | Reason::Allowed)
     }
 
     /// What the policy's mode makes of an edit that drifts and that is judged
@@ -240,10 +265,15 @@ impl Reason {
             Self::OwnNamespace => "own-namespace",
             Self::BeingDeleted => "being-deleted",
             Self::Identity => "identity",
+            Self::Exempt => "exempt",
             Self::OptedOut => "opted-out",
             Self::Unchanged => "unchanged",
             Self::AsDeclared => "as-declared",
+            Self::Ignored => "ignored",
+            Self::Autoscaled => "autoscaled",
+            Self::Allowed => "allowed",
             Self::InBand => "in-band",
+            Self::Request => "request",
             Self::Unsettled => "unsettled",
             Self::Drift => "drift",
             Self::Deletion => "deletion",

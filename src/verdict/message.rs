@@ -65,6 +65,12 @@ pub fn of_record(object: &ObjectId, falsified: Falsified) -> String {
         Falsified::Manifest => "the manifest of an existing revision would change",
         Falsified::LastDeployed => "the last deployed revision would be gone while the release is installed",
         Falsified::Disagreement => "its name, labels and payload would disagree",
+        Falsified::Stranger => {
+            return format!(
+                "{object} is a record of Helm's, and a policy names the operators who alone may write the \
+                 release's records. Have one of them run Helm, or be named under `operators`."
+            );
+        }
     };
     format!(
         "{object} is a record of Helm's, and {what}. Use `helm upgrade`, `helm rollback` or `helm uninstall`, \

@@ -278,30 +278,31 @@ pub fn helms<'o>(objects: impl IntoIterator<Item = &'o Owners>, method: ApplyMet
 
 /// The declared fields on which the next upgrade of a release that Helm writes
 /// by `method` will meet a conflict, or will as soon as it changes them: those
-/// that somebody beside `helm` owns. None for client-side releases, and none
-/// for Flux, which forces.
+/// that somebody beside `helm` owns; everybody where nobody is Helm. None for
+/// client-side releases, and none for Flux, which forces.
 pub fn conflicts(
     fields: &Fields,
     live: &Value,
     owners: &Owners,
-    helm: &Manager,
+    helm: Option<&Manager>,
     method: ApplyMethod,
 ) -> Vec<Conflict> {
-    if method == ApplyMethod::ClientSide || helm.name == FLUX {
+    if method == ApplyMethod::ClientSide || helm.is_some_and(|helm| helm.name == FLUX) {
         return Vec::new();
     }
     let drift = fields.drift(live);
     let differs =
         |path: &Path| drift.iter().any(|it| it.agreement == Agreement::Differs && is_within(path, &it.path));
-    let own = owners.entry(helm);
+    let own = helm.and_then(|helm| owners.entry(helm));
     let mut found = Vec::new();
     for (path, declared) in fields.leaves() {
         let texts = stands_for_text(&path);
         let sent_as_text = texts.is_some_and(|texts| own.is_some_and(|own| own.owned.owns(&texts)));
-        if declared.is_null() || sent_as_text {
+        if declared.is_null() || sent_as_text || is_key(&path) {
             continue;
         }
-        for entry in owners.read().filter(|entry| entry.manager != *helm && entry.owned.owns(&path)) {
+        let others = owners.read().filter(|entry| Some(&entry.manager) != helm);
+        for entry in others.filter(|entry| entry.owned.owns(&path)) {
             found.push(Conflict {
                 path: path.clone(),
                 manager: entry.manager.clone(),
@@ -394,6 +395,15 @@ fn stands_for_text(path: &Path) -> Option<Path> {
             Some(Path(vec![Segment::Field("stringData".to_owned()), key.clone()]))
         }
         _ => None,
+    }
+}
+
+/// Whether a path is one of the keys that tell a list element apart: with
+/// another value it would be of another element.
+fn is_key(path: &Path) -> bool {
+    match path.0.as_slice() {
+        [.., Segment::Key(keys), Segment::Field(name)] => keys.iter().any(|(key, _)| key == name),
+        _ => false,
     }
 }
 

@@ -25,11 +25,19 @@ impl Shown {
         if is_secret(object, path) {
             return Self("(redacted)".to_owned());
         }
-        let text = brief(value, 0);
-        match text.char_indices().nth(LIMIT) {
-            None => Self(text),
-            Some((end, _)) => Self(format!("{}…", text.get(..end).unwrap_or_default())),
+        let mut text = brief(value, 0);
+        if let Some((end, _)) = text.char_indices().nth(LIMIT) {
+            text.truncate(end);
+            text.push('…');
         }
+        Self(text)
+    }
+}
+
+impl Shown {
+    /// What is shown.
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
@@ -82,8 +90,12 @@ fn brief(value: &Value, depth: usize) -> String {
 }
 
 fn quoted(text: &str) -> String {
-    let start: String = text.chars().take(LIMIT + 1).collect();
-    Value::String(start).to_string()
+    let start = match text.char_indices().nth(LIMIT + 1) {
+        Some((end, _)) => text.get(..end).unwrap_or_default(),
+        None => text,
+    };
+    // Text is always written.
+    serde_json::to_string(start).unwrap_or_default()
 }
 
 #[cfg(test)]

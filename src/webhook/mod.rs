@@ -11,6 +11,7 @@ pub mod intake;
 pub mod look;
 mod mutate;
 pub mod registration;
+mod request;
 pub mod review;
 pub mod server;
 pub mod validate;

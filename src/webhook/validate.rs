@@ -17,9 +17,10 @@ use tokio::time::Instant;
 use super::case::{Aspect, Case, Judgement, Subject, governing};
 use super::held::Held;
 use super::intake::{Intake, Received};
-use super::look::{Looker, Truth};
+use super::look::{Looker, Truth, Unreached};
 use super::mutate;
 use super::registration::{MUTATE, VALIDATE};
+use super::request::{self, Asked};
 use super::review::{self, Answer, AuditKey, Head};
 use crate::config::RecordDriver;
 use crate::metrics::{AdmissionMetrics, Decision, Webhook};
@@ -188,38 +189,52 @@ impl Validator {
             }
         }
         let rules = Rules { book: &self.setup.book, own_account: self.setup.own_account.as_deref() };
+        let looker = Looker { truth: &self.setup.truth, rules: &rules, deadline };
+        let asked = match self.asked(&case, &looker).await {
+            Ok(asked) => asked,
+            Err(error) => return Err(unreached(&request.head.uid, &error)),
+        };
+        if let Asked::Granted(granted) = &asked {
+            case.granted = Some(Arc::clone(&granted.allowance));
+        }
         let version = &*request.head.kind.version;
         if stage == Stage::Mutate {
-            let first = case.judge(self.setup.truth.index(), &rules, Evidence::None, now());
+            let first = looker.judged(&case, Evidence::None);
             if !mutate::concerns(&case, &first, version) {
                 let verdict = Verdict::allow(first.verdict.reason);
                 return Ok((Answer::allow().respond(&request.head.uid), verdict));
             }
         }
-        let looker = Looker { truth: &self.setup.truth, rules: &rules, deadline };
         let (mut judgement, case) = match looker.judge(case).await {
             Ok(judged) => judged,
-            Err(error) => {
-                tracing::warn!(review.uid = %request.head.uid, "a review could not be answered: {error}");
-                return Err(review::failed(&error.to_string()));
-            }
+            Err(error) => return Err(unreached(&request.head.uid, &error)),
         };
         let answer = match stage {
             Stage::Mutate if mutate::concerns(&case, &judgement, version) => {
-                mutate::answer(&case, &mut judgement)
+                mutate::answer(&case, &mut judgement, rules.book)
             }
             Stage::Mutate => {
                 judgement.verdict = Verdict::allow(judgement.verdict.reason);
                 Answer::allow()
             }
             Stage::Validate => {
+                let warnings = request::settle(asked, &case, &mut judgement, &looker).await;
                 mutate::refuse(&mut judgement.verdict);
-                says(&judgement.verdict, &judgement.message)
+                let answer = says(&judgement.verdict, &judgement.message);
+                warnings.into_iter().fold(answer, Answer::warn)
             }
         };
         self.record(&judgement, &case, &request.head.uid);
         let answer = annotated(answer, &judgement.verdict);
         Ok((answer.respond(&request.head.uid), judgement.verdict))
+    }
+
+    /// What the edit asks for by annotations. Kubemoor itself asks for nothing.
+    async fn asked(&self, case: &Case<'_>, looker: &Looker<'_>) -> Result<Asked, Unreached> {
+        match self.setup.own_account.as_deref() {
+            Some(own) if own == case.actor.user => Ok(Asked::Nothing),
+            _ => request::answer(case, looker).await,
+        }
     }
 
     /// Decodes records apart from the threads that answer, few at a time.
@@ -278,6 +293,11 @@ fn annotated(answer: Answer, verdict: &Verdict) -> Answer {
         .annotate(AuditKey::Release, grounds.release.to_string())
         .annotate(AuditKey::Revision, grounds.revision.to_string())
         .annotate(AuditKey::Fields, fields.join(","))
+}
+
+fn unreached(uid: &str, error: &Unreached) -> Response<review::Body> {
+    tracing::warn!(review.uid = uid, "a review could not be answered: {error}");
+    review::failed(&error.to_string())
 }
 
 fn decision(outcome: Outcome) -> Decision {

@@ -4,22 +4,29 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::indexing_slicing, clippy::string_slice)]
 
+mod allowances;
 mod allowed_edits;
 mod architecture;
 mod attacks;
 mod bad_input;
 mod check;
+mod cluster_allowances;
 mod cluster_arbiter;
+mod cluster_autoscalers;
 mod cluster_kinds;
 mod cluster_objects;
 mod cluster_outages;
 mod cluster_releases;
+mod command_diff;
+mod command_explain;
+mod command_line;
 mod declared_fields;
 mod deletions;
 mod demo;
 mod documentation;
 mod drifts;
 mod embedded;
+mod emergency;
 mod forecast;
 mod helm_failures;
 mod helm_kinds;
@@ -27,6 +34,9 @@ mod helm_operations;
 mod helm_records;
 mod helm_scene;
 mod installation;
+mod policies_watched;
+mod policy_command;
+mod policy_resources;
 mod records_guarded;
 mod registration;
 mod repairs;

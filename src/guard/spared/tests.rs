@@ -1,10 +1,9 @@
-use std::collections::HashMap;
 use std::time::Duration;
 
 use super::*;
 use crate::helm::release::tests::{Given, assembled};
 use crate::model::{DriftMode, EditsMode};
-use crate::policy::book::{Book, Labels, Policies};
+use crate::policy::book::{Labels, Policies};
 use crate::policy::compile::compile;
 
 /// What is left alone of a ConfigMap with these annotations, under this policy.
@@ -16,8 +15,22 @@ fn spared(annotations: &str, spec: &str, now: &str) -> Spared {
     let policy = compile(&serde_saphyr::from_str(&text).unwrap()).unwrap();
     let defaults = Policy::new(EditsMode::Warn, DriftMode::Repair, Duration::from_secs(3600));
     let policies = Policies::new(defaults, &Labels::new(), [Arc::new(policy)]);
-    let policy = Book::of_policies(policies, HashMap::new()).of(&release.id);
-    Spared::of(&policy, object, declarations.latest.as_ref().unwrap(), now.parse().unwrap())
+    let policy = policies.of(&release.id, &Labels::new());
+    Spared::of(&policy, object, declarations.latest.as_ref().unwrap(), &[], false, now.parse().unwrap())
+}
+
+#[test]
+fn the_replicas_of_a_scaled_workload_are_left_alone() {
+    let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec: {replicas: 2}\n";
+    let release = assembled(Given { manifest, ..Given::default() }, None);
+    let (object, declarations) = release.objects.iter().next().unwrap();
+    let policy = Policy::new(EditsMode::Warn, DriftMode::Repair, Duration::from_secs(3600));
+    for scaled in [true, false] {
+        let declared = declarations.latest.as_ref().unwrap();
+        let spared = Spared::of(&policy, object, declared, &[], scaled, Timestamp::UNIX_EPOCH);
+        assert_eq!(spared.mask.covers(&"/spec/replicas".parse().unwrap()), scaled);
+        assert!(!spared.mask.covers(&"/spec/paused".parse().unwrap()));
+    }
 }
 
 #[test]

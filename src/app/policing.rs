@@ -1,0 +1,84 @@
+//! What may change in a cluster, and what becomes of it: policies, allowances,
+//! labels of namespaces and autoscalers, each followed by a task of its own.
+//!
+//! Entry points: [`Policing::start`], then [`Policing::known`]. Invariant: no
+//! edit is judged before all of them were listed once, since each can turn a
+//! refusal into an allow.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::Condition;
+use crate::cluster::allowances::Allowances;
+use crate::cluster::autoscalers::Autoscalers;
+use crate::cluster::kinds::Kinds;
+use crate::cluster::namespaces::Namespaces;
+use crate::cluster::policies::InForce;
+use crate::cluster::policies::watch::PolicyWatch;
+use crate::cluster::progress::Progress;
+use crate::cluster::releases::Releases;
+
+/// What following a cluster's policies takes.
+pub(super) struct Policing {
+    pub(super) allowances: Arc<Allowances>,
+    pub(super) autoscalers: Arc<Autoscalers>,
+    listings: Vec<watch::Receiver<Progress>>,
+}
+
+impl Policing {
+    /// Starts to follow them, as tasks of `parts`. With `writes` statuses are
+    /// kept and allowances that ended long ago cleared away.
+    pub(super) fn start(
+        client: &kube::Client,
+        kinds: &Arc<Kinds>,
+        releases: &Arc<Releases>,
+        in_force: &Arc<InForce>,
+        writes: bool,
+        parts: &mut JoinSet<()>,
+        stop: &CancellationToken,
+    ) -> Self {
+        let policies = PolicyWatch::new(
+            client.clone(),
+            Arc::clone(kinds),
+            Arc::clone(releases),
+            Arc::clone(in_force),
+            writes,
+        );
+        let namespaces = Namespaces::new(client.clone(), Arc::clone(in_force));
+        let allowances = Allowances::new(client.clone(), Arc::clone(kinds), writes);
+        let autoscalers = Autoscalers::new(client.clone(), Arc::clone(kinds));
+        let listings =
+            vec![policies.progress(), namespaces.progress(), allowances.progress(), autoscalers.progress()];
+        parts.spawn(policies.run(stop.clone()));
+        parts.spawn(namespaces.run(stop.clone()));
+        let (following, stopping) = (Arc::clone(&allowances), stop.clone());
+        parts.spawn(async move { following.run(stopping).await });
+        let (following, stopping) = (Arc::clone(&autoscalers), stop.clone());
+        parts.spawn(async move { following.run(stopping).await });
+        Self { allowances, autoscalers, listings }
+    }
+
+    /// Waits until all of them were listed; says through `condition` what is
+    /// missing meanwhile.
+    pub(super) async fn known(&mut self, condition: &Condition) {
+        for listing in &mut self.listings {
+            loop {
+                let reason = match &*listing.borrow_and_update() {
+                    Progress::Listed => break,
+                    Progress::Listing => {
+                        "policies, allowances and autoscalers are not all listed yet".to_owned()
+                    }
+                    Progress::Failing(reason) => reason.clone(),
+                };
+                condition.unmet(reason);
+                if listing.changed().await.is_err() {
+                    return;
+                }
+            }
+        }
+        condition.met();
+    }
+}

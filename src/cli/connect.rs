@@ -1,0 +1,161 @@
+//! What every command that talks to a cluster shares: kubectl's flags, the
+//! connection, and sentences for what goes wrong on the way.
+//!
+//! Entry points: [`ClusterArgs`], [`NamespaceArgs`] and [`NamespacesArgs`] to
+//! flatten into a command's flags, [`run`] to wait for its work, [`failed`] for
+//! what the API server says. Invariant: an error is one sentence that says what
+//! failed and what to do. Nothing is decided here.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow};
+
+use crate::cluster::call::CallError;
+use crate::cluster::client::{self, Access, Connection};
+use crate::cluster::kinds::Kinds;
+use crate::config;
+use crate::model::ReleaseId;
+
+/// Which cluster, and as whom: kubectl's own flags.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Cluster")]
+pub(super) struct ClusterArgs {
+    /// The kubeconfig; without it kubectl's defaults, then the pod's account
+    #[arg(long, env = "KUBEMOOR_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// The kubeconfig's context [default: its current one]
+    #[arg(long, env = "KUBEMOOR_CONTEXT", value_name = "NAME")]
+    context: Option<String>,
+
+    /// The user to act as
+    #[arg(long = "as", env = "KUBEMOOR_AS", value_name = "USER")]
+    user: Option<String>,
+
+    /// A group to act as; may be repeated
+    #[arg(long = "as-group", env = "KUBEMOOR_AS_GROUP", value_name = "GROUP", requires = "user")]
+    groups: Vec<String>,
+}
+
+/// One namespace.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Cluster")]
+pub(super) struct NamespaceArgs {
+    /// The namespace [default: the context's]
+    #[arg(long, short, env = "KUBEMOOR_NAMESPACE", value_name = "NAMESPACE", value_parser = parse_namespace)]
+    namespace: Option<String>,
+}
+
+/// One namespace, or all of them.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Cluster")]
+pub(super) struct NamespacesArgs {
+    #[command(flatten)]
+    one: NamespaceArgs,
+
+    /// All namespaces
+    #[arg(long, short = 'A', env = "KUBEMOOR_ALL_NAMESPACES")]
+    all_namespaces: bool,
+}
+
+impl ClusterArgs {
+    /// A client; nobody was talked to yet.
+    pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
+        let Self { kubeconfig, context, user, groups } = self.clone();
+        Ok(client::connect_by(&Access { kubeconfig, context, user, groups }).await?)
+    }
+}
+
+impl NamespaceArgs {
+    /// The namespace that is meant: the one named, else the context's.
+    pub(super) fn or_default(&self, connection: &Connection) -> String {
+        self.namespace.clone().unwrap_or_else(|| connection.namespace.clone())
+    }
+}
+
+impl NamespacesArgs {
+    /// The namespace that is meant; `None` for all.
+    pub(super) fn chosen(&self, connection: &Connection) -> Option<String> {
+        (!self.all_namespaces).then(|| self.one.or_default(connection))
+    }
+}
+
+/// Waits for what a command does.
+pub(super) fn run<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("cannot start the asynchronous runtime")?;
+    let outcome = runtime.block_on(work);
+    // What still decodes must not hold an answer back.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// The kinds that the cluster serves: the first thing that most commands ask.
+pub(super) async fn kinds(connection: &Connection) -> anyhow::Result<Arc<Kinds>> {
+    Kinds::read(connection.client.clone())
+        .await
+        .map_err(|error| failed(connection, "list the API's kinds", error))
+}
+
+/// The sentence for a call that failed; `doing` completes "cannot …".
+pub(super) fn failed(connection: &Connection, doing: &str, error: CallError) -> anyhow::Error {
+    let url = &connection.url;
+    match &error {
+        CallError::Refused { code: 401, .. } => {
+            anyhow!(
+                "cannot {doing}: {url} does not accept these credentials: log in anew, or choose others with --context"
+            )
+        }
+        CallError::Refused { code: 403, message, .. } => {
+            anyhow!("cannot {doing}: no permission: {message}: ask for a role with this right (docs/cli.md)")
+        }
+        CallError::Unreachable { reason } => {
+            anyhow!("cannot {doing}: {url} cannot be reached: {reason}: check --context and the network")
+        }
+        CallError::Late { within } => {
+            anyhow!("cannot {doing}: {url} did not answer within {} s: try again", within.as_secs())
+        }
+        CallError::Refused { .. }
+        | CallError::TooLarge { .. }
+        | CallError::Unreadable { .. }
+        | CallError::Unformed { .. } => anyhow::Error::new(error).context(format!("cannot {doing}")),
+    }
+}
+
+/// The sentence for a release that has no records.
+pub(super) fn unknown_release(release: &ReleaseId) -> anyhow::Error {
+    anyhow!(
+        "there is no release {} in namespace {}: `helm list --all -n {}` names those that are there",
+        release.name,
+        release.namespace,
+        release.namespace
+    )
+}
+
+/// A namespace's name.
+pub(super) fn parse_namespace(text: &str) -> Result<String, &'static str> {
+    if config::is_dns_label(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("a namespace's name has lower-case letters, digits and dashes")
+    }
+}
+
+/// A release's name, by Helm's own rule: lower-case letters, digits, dashes and
+/// dots, at most 53.
+pub(super) fn parse_release(text: &str) -> Result<String, &'static str> {
+    let is_name = text.len() <= 53 && text.split('.').all(config::is_dns_label);
+    if is_name {
+        Ok(text.to_owned())
+    } else {
+        Err("a release's name has lower-case letters, digits, dashes and dots")
+    }
+}
+
+#[cfg(test)]
+mod tests;

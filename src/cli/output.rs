@@ -1,0 +1,170 @@
+//! How an answer is printed: for people or for programs.
+//!
+//! Entry points: [`Format`], [`Table`], [`Text`], [`print`]. Invariant:
+//! colours reach a terminal only (and none where `NO_COLOR` is set); what the
+//! cluster holds can never write a control sequence to it; a reader that goes
+//! away is no error.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+use anyhow::Context;
+use serde::Serialize;
+
+use super::Outcome;
+
+/// How an answer is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Format {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+    /// For programs, and for people who prefer it
+    Yaml,
+}
+
+/// The flag that chooses the [`Format`].
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct OutputArgs {
+    /// How the answer is printed
+    #[arg(long, short, env = "KUBEMOOR_OUTPUT", value_name = "FORMAT", default_value = "table")]
+    pub(super) output: Format,
+}
+
+/// As it should be; what is added.
+pub(super) const GOOD: Style = AnsiColor::Green.on_default();
+/// What is wrong; what is taken away.
+pub(super) const BAD: Style = AnsiColor::Red.on_default();
+/// What needs attention.
+pub(super) const NOTE: Style = AnsiColor::Yellow.on_default();
+/// A headline.
+pub(super) const HEAD: Style = Style::new().bold();
+/// Nothing special.
+pub(super) const PLAIN: Style = Style::new();
+
+/// Text for people, with colours. Control characters in what is put in are
+/// shown as what they are.
+#[derive(Debug, Default)]
+pub(super) struct Text(String);
+
+/// Rows as lines, each column as wide as its widest cell, as kubectl prints
+/// them.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    rows: Vec<Vec<(String, Style)>>,
+}
+
+impl Text {
+    /// Adds `text` in a style.
+    pub(super) fn add(&mut self, style: Style, text: &str) -> &mut Self {
+        let text = harmless(text);
+        // Writing to a String cannot fail.
+        let _ =
+            if style == PLAIN { self.0.write_str(&text) } else { write!(self.0, "{style}{text}{style:#}") };
+        self
+    }
+
+    /// Ends the line.
+    pub(super) fn line(&mut self) -> &mut Self {
+        self.0.push('\n');
+        self
+    }
+
+    /// Adds other text as it is.
+    pub(super) fn append(&mut self, other: &Self) -> &mut Self {
+        self.0.push_str(&other.0);
+        self
+    }
+
+    /// The text with its control sequences.
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Table {
+    /// A table with this headline.
+    pub(super) fn new<'h>(head: impl IntoIterator<Item = &'h str>) -> Self {
+        let mut table = Self::default();
+        table.row(head);
+        table
+    }
+
+    /// Adds a row.
+    pub(super) fn row<C: Into<String>>(&mut self, cells: impl IntoIterator<Item = C>) -> &mut Self {
+        self.styled(cells.into_iter().map(|cell| (cell.into(), PLAIN)))
+    }
+
+    /// Adds a row of which each cell has its own style.
+    pub(super) fn styled(&mut self, cells: impl IntoIterator<Item = (String, Style)>) -> &mut Self {
+        self.rows.push(cells.into_iter().map(|(text, style)| (harmless(&text), style)).collect());
+        self
+    }
+
+    /// The lines.
+    pub(super) fn text(&self) -> Text {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|(text, _)| text.chars().count()).max().unwrap_or_default()
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let mut lines = Text::default();
+        for row in &self.rows {
+            for (place, ((text, style), width)) in row.iter().zip(&widths).enumerate() {
+                lines.add(*style, text);
+                if place + 1 < row.len() {
+                    let gap = width.saturating_sub(text.chars().count()) + 3;
+                    lines.add(PLAIN, &" ".repeat(gap));
+                }
+            }
+            while lines.0.ends_with(' ') {
+                lines.0.pop();
+            }
+            lines.line();
+        }
+        lines
+    }
+}
+
+/// Prints an answer in a format; `table` makes the form for people.
+pub(super) fn print<T: Serialize>(
+    format: Format,
+    answer: &T,
+    table: impl FnOnce() -> Text,
+) -> anyhow::Result<Outcome> {
+    match format {
+        Format::Table => write(table().as_str()),
+        Format::Json => {
+            write(&(serde_json::to_string_pretty(answer).context("cannot write the answer as JSON")? + "\n"))
+        }
+        Format::Yaml => write(&serde_saphyr::to_string(answer).context("cannot write the answer as YAML")?),
+    }
+}
+
+/// Writes to standard output: colours for a terminal only. A reader that went
+/// away (`| head`) is no error.
+pub(super) fn write(text: &str) -> anyhow::Result<Outcome> {
+    let mut out = anstream::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(anyhow::Error::new(error).context("cannot write to standard output"))
+        }
+        _ => Ok(Outcome::Clean),
+    }
+}
+
+/// Text without control characters: each is written as its escape.
+fn harmless(text: &str) -> String {
+    if !text.contains(char::is_control) {
+        return text.to_owned();
+    }
+    text.chars()
+        .flat_map(|letter| if letter.is_control() { letter.escape_default().collect() } else { vec![letter] })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,31 @@
+use super::*;
+
+fn plain(text: &Text) -> String {
+    anstream::adapter::strip_str(text.as_str()).to_string()
+}
+
+#[test]
+fn columns_are_as_wide_as_their_widest_cell_and_lines_end_without_blanks() {
+    let mut table = Table::new(["NAME", "READY", "REASON"]);
+    table.row(["a-long-name", "True", ""]);
+    table.styled([("b".to_owned(), BAD), ("False".to_owned(), PLAIN), ("Drifted".to_owned(), NOTE)]);
+    assert_eq!(
+        plain(&table.text()),
+        "NAME          READY   REASON\na-long-name   True\nb             False   Drifted\n"
+    );
+}
+
+#[test]
+fn what_the_cluster_holds_cannot_write_to_the_terminal() {
+    let mut table = Table::default();
+    table.row(["\u{1b}[2Jgone\u{9b}31m\n"]);
+    let text = table.text();
+    assert_eq!(text.as_str(), "\\u{1b}[2Jgone\\u{9b}31m\\n\n");
+}
+
+#[test]
+fn a_style_ends_where_its_text_does() {
+    let mut text = Text::default();
+    text.add(BAD, "-").add(PLAIN, "rest").line();
+    assert_eq!(text.as_str(), "\u{1b}[31m-\u{1b}[0mrest\n");
+}

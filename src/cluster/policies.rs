@@ -1,0 +1,105 @@
+//! The policies in force: from DriftPolicies, from files, or from both.
+//!
+//! Entry points: [`InForce`], which brings the sources together for the book;
+//! [`files`] and [`watch`] feed it. Invariant: a policy that is not accepted
+//! changes nothing: what was accepted of it before stays in force. Of one name
+//! in both sources the file's policy counts.
+
+mod assess;
+pub mod files;
+pub mod once;
+pub mod watch;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::policy::book::{Book, Labels, Policies};
+use crate::policy::compile::Compiled;
+
+/// Accepted policies by name.
+pub(super) type Accepted = BTreeMap<String, Arc<Compiled>>;
+
+/// What is in force, and from where.
+pub struct InForce {
+    book: Arc<Book>,
+    cluster: Labels,
+    sources: Mutex<Sources>,
+    /// Counts the changes.
+    changed: tokio::sync::watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Sources {
+    files: Accepted,
+    resources: Accepted,
+}
+
+impl InForce {
+    /// Nothing but the defaults of `book`, which learns of every change;
+    /// `cluster` are the labels that policies select clusters by.
+    pub fn new(book: Arc<Book>, cluster: Labels) -> Arc<Self> {
+        let (sources, changed) = (Mutex::default(), tokio::sync::watch::Sender::new(0));
+        Arc::new(Self { book, cluster, sources, changed })
+    }
+
+    /// Changes its value whenever a policy, or the labels of a namespace, come,
+    /// change or go.
+    pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Has everything be open from now on, or no longer.
+    pub fn set_open(&self, is_open: bool) {
+        self.book.set_open(is_open);
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// The book that is fed.
+    pub fn book(&self) -> &Arc<Book> {
+        &self.book
+    }
+
+    /// Has a namespace carry these labels; `None` when it is gone.
+    pub(super) fn set_namespace(&self, name: &str, labels: Option<Labels>) {
+        if self.book.set_namespace(name, labels) {
+            self.changed.send_modify(|count| *count += 1);
+        }
+    }
+
+    fn set_files(&self, accepted: Accepted) {
+        self.set(|sources| &mut sources.files, accepted);
+    }
+
+    fn set_resources(&self, accepted: Accepted) {
+        self.set(|sources| &mut sources.resources, accepted);
+    }
+
+    /// Whether a file has a policy of this name.
+    fn is_in_files(&self, name: &str) -> bool {
+        self.sources.lock().files.contains_key(name)
+    }
+
+    fn is_in_cluster(&self, policy: &Compiled) -> bool {
+        policy.is_in(&self.cluster)
+    }
+
+    fn set(&self, of: impl FnOnce(&mut Sources) -> &mut Accepted, accepted: Accepted) {
+        let mut sources = self.sources.lock();
+        let before = of(&mut sources);
+        let same = |(left, right): (&Arc<Compiled>, &Arc<Compiled>)| Arc::ptr_eq(left, right);
+        if before.len() == accepted.len() && before.values().zip(accepted.values()).all(same) {
+            return;
+        }
+        *before = accepted;
+        let mut all = sources.resources.clone();
+        all.extend(sources.files.clone());
+        let count = all.len();
+        let policies = Policies::new((**self.book.defaults()).clone(), &self.cluster, all.into_values());
+        let here = policies.ranked().len();
+        self.book.set_policies(policies);
+        tracing::info!(policies.accepted = count, policies.here = here, "policies are in force");
+        self.changed.send_modify(|count| *count += 1);
+    }
+}
