@@ -26,6 +26,7 @@ use crate::cluster::policies::InForce;
 use crate::cluster::releases::{Health, Releases};
 use crate::config;
 use crate::guard::Guard;
+use crate::guard::orders::Orders;
 use crate::ledger::Ledger;
 use crate::tls::Certificates;
 use crate::webhook::look::{Live, Truth};
@@ -182,10 +183,11 @@ impl Work {
         let objects = Objects::new(client.clone(), WRITES);
         if !self.stop.is_cancelled() {
             let arbiter = (!cluster.read_only)
-                .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS));
+                .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS))
+                .map(Arc::new);
             let live = Live {
                 releases: Arc::clone(&releases),
-                arbiter,
+                arbiter: arbiter.clone(),
                 objects: objects.clone(),
                 kinds: Arc::clone(&kinds),
                 allowances: Arc::clone(&policing.allowances),
@@ -208,13 +210,20 @@ impl Work {
                 releases: Arc::clone(&releases),
                 kinds,
                 objects,
+                arbiter,
+                allowances: Arc::clone(&policing.allowances),
+                autoscalers: Arc::clone(&policing.autoscalers),
+                in_force: Arc::clone(&self.in_force),
                 namespaces: cluster.namespaces.clone(),
                 book: Arc::clone(book),
                 metrics: guard_metrics.clone(),
                 ledger: self.ledger.clone(),
                 listed,
+                state: Arc::default(),
             };
-            parts.spawn(guard.run(self.stop.clone()));
+            // The only replica acts, and nobody commands.
+            let (orders, _lead, _command) = Orders::new(true);
+            parts.spawn(guard.run(orders, self.stop.clone()));
             if let Some(registration) = &cluster.registration {
                 let registrar = Registrar {
                     registration: registration.clone(),

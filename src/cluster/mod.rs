@@ -14,6 +14,7 @@
 
 mod custom;
 mod discovery;
+mod live;
 mod payloads;
 mod queue;
 mod raw;
@@ -39,6 +40,6 @@ pub mod progress;
 pub mod releases;
 
 pub use discovery::by_short_name;
-pub use queue::Changes;
+pub use queue::{Announcer, Changes};
 pub use resource::Resource;
 pub use watch::Event;

@@ -186,6 +186,13 @@ pub struct Finding {
     pub doubt: bool,
 }
 
+impl Finding {
+    /// A field that has its declared value, and is named for another reason.
+    pub fn untouched(path: Path) -> Self {
+        Self { path, declared: None, old: None, new: None, doubt: false }
+    }
+}
+
 impl Owner {
     /// What the annotations of `object` say.
     pub fn of(object: &Value) -> Self {

@@ -10,8 +10,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use kubemoor::cli::Cli;
 use kubemoor::metrics::{
-    AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, EmergencyMetrics, GuardMetrics, LedgerMetrics, Look,
-    RecordFault, RecordMetrics, Recreation, Webhook, Written, registry,
+    AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, DriftFound, EmergencyMetrics, GuardMetrics,
+    LedgerMetrics, Look, RecordFault, RecordMetrics, Repair, Webhook, Written, registry,
 };
 use kubemoor::model::{DriftMode, EditsMode, ReleaseId};
 use kubemoor::policy::Policy;
@@ -254,9 +254,10 @@ fn scrape() -> String {
     admission.malformed();
     records.undecodable(RecordFault::Syntax);
     records.looked(Look::Changed);
-    guard.missing();
-    guard.recreated(Recreation::Created);
-    guard.back_after(Duration::from_millis(1));
+    guard.found(DriftFound::Missing);
+    guard.repaired(DriftFound::Missing, Repair::Repaired);
+    guard.repaired_after(DriftFound::Missing, jiff::SignedDuration::from_millis(1));
+    guard.detected_after(jiff::SignedDuration::from_millis(1));
     ledger.written(Written::Database, 1);
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();

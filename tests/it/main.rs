@@ -24,6 +24,7 @@ mod declared_fields;
 mod deletions;
 mod demo;
 mod documentation;
+mod drifts;
 mod embedded;
 mod emergency;
 mod forecast;
