@@ -37,6 +37,6 @@ pub mod policies;
 pub mod progress;
 pub mod releases;
 
-pub use queue::Changes;
+pub use queue::{Announcer, Changes};
 pub use resource::Resource;
 pub use watch::Event;

@@ -16,7 +16,7 @@ pub struct Changes<T>(Arc<Waiting<T>>);
 
 /// The sending end for any number of [`Changes`].
 #[derive(Debug)]
-pub(super) struct Announcer<T>(Mutex<Vec<Weak<Waiting<T>>>>);
+pub struct Announcer<T>(Mutex<Vec<Weak<Waiting<T>>>>);
 
 #[derive(Debug)]
 struct Waiting<T> {
@@ -59,14 +59,14 @@ impl<T: Clone + Eq + Hash> Changes<T> {
 
 impl<T: Clone + Eq + Hash> Announcer<T> {
     /// A receiver that starts with `items`.
-    pub(super) fn subscribe(&self, items: impl IntoIterator<Item = T>) -> Changes<T> {
+    pub fn subscribe(&self, items: impl IntoIterator<Item = T>) -> Changes<T> {
         let changes = Changes::of(items);
         self.0.lock().push(Arc::downgrade(&changes.0));
         changes
     }
 
     /// Tells every receiver of `item`.
-    pub(super) fn announce(&self, item: &T) {
+    pub fn announce(&self, item: &T) {
         self.0.lock().retain(|receiver| match receiver.upgrade() {
             Some(receiver) => {
                 receiver.add(item.clone());

@@ -9,6 +9,8 @@
 //! nobody the guard's rights. One object of a release at a time.
 
 mod backoff;
+pub mod orders;
+pub mod state;
 mod missing;
 mod plan;
 mod repair;

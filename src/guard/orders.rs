@@ -1,0 +1,49 @@
+//! What others tell the loop: whether it leads, and what people want.
+//!
+//! Entry point: [`Orders`]. Invariant: a value that is handed over once. Must
+//! not decide anything.
+
+use tokio::sync::{mpsc, watch};
+
+use crate::model::{ObjectId, ReleaseId};
+
+/// Commands that wait at most; whoever sends more waits.
+const WAITING: usize = 1024;
+
+/// What the loop is told while it runs.
+#[derive(Debug)]
+pub struct Orders {
+    /// Whether this replica acts. One that does not watches and judges all the
+    /// same, so that a hand-over is instant, but writes nothing and reports
+    /// nothing as repaired.
+    pub leading: watch::Receiver<bool>,
+    /// What people and other parts want.
+    pub commands: mpsc::Receiver<Command>,
+}
+
+/// One wish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// From now on the loop leaves the release alone, or, with `false`, no
+    /// more. Watching and judging go on.
+    Suspend(ReleaseId, bool),
+    /// Repair the release now: also where the policy says `Report`, the brake
+    /// is on or a pause runs.
+    Reconcile(ReleaseId),
+    /// What holds for these objects has changed, such as by an allowance that
+    /// opened or ended: judge them again.
+    Judge(Vec<ObjectId>),
+    /// What holds for many objects has changed, such as by a policy: judge
+    /// everything again.
+    JudgeAll,
+}
+
+impl Orders {
+    /// Orders, and the ends by which they are given: whether to lead, which
+    /// begins as `leading`, and the commands.
+    pub fn new(leading: bool) -> (Self, watch::Sender<bool>, mpsc::Sender<Command>) {
+        let (lead, leading) = watch::channel(leading);
+        let (command, commands) = mpsc::channel(WAITING);
+        (Self { leading, commands }, lead, command)
+    }
+}

@@ -1,0 +1,216 @@
+//! What the loop knows of each release, for whoever shows it.
+//!
+//! Entry point: [`State`]: the last [`ReleaseReport`] of each release, a queue
+//! of releases whose report has changed, and a stream of [`Incident`]s.
+//! Invariant: an unchanged report is told to nobody, values are shown only as
+//! [`Finding`]s, which redact, and no slow listener holds up the loop. Must not
+//! decide anything.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::broadcast;
+
+use crate::cluster::{Announcer, Changes};
+use crate::model::{ObjectId, ReleaseId};
+use crate::verdict::edit::Finding;
+
+/// Incidents that a slow listener may fall behind before it loses some.
+const INCIDENTS: usize = 1024;
+
+/// What the loop knows of all releases.
+#[derive(Debug)]
+pub struct State {
+    reports: Mutex<HashMap<ReleaseId, Arc<ReleaseReport>>>,
+    changed: Announcer<ReleaseId>,
+    incidents: broadcast::Sender<Arc<Incident>>,
+}
+
+/// What the loop knows of one release.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReleaseReport {
+    /// The release.
+    pub release: ReleaseId,
+    /// The revision that it is held to.
+    pub revision: u64,
+    /// SHA-256 of that revision's manifest as it was first seen.
+    pub digest: [u8; 32],
+    /// How many objects the revision declares.
+    pub declared: usize,
+    /// Which of them were seen alive with the release's annotations; sorted.
+    pub seen_alive: Vec<ObjectId>,
+    /// What is not as declared, in the order of objects.
+    pub drifted: Vec<Drifted>,
+    /// All of it in one word.
+    pub reason: Reason,
+}
+
+/// One object that is not as declared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drifted {
+    /// The object.
+    pub object: ObjectId,
+    /// What is wrong with it.
+    pub kind: DriftKind,
+    /// Its fields that are not as declared, at most [`SHOWN_FIELDS`] of them.
+    pub findings: Vec<Finding>,
+    /// The field manager that wrote what is not as declared, as far as the
+    /// object tells.
+    pub by: Option<String>,
+    /// Since when the loop knows.
+    pub since: Timestamp,
+    /// What came of the last repair; none if none was tried.
+    pub repaired: Option<Result<(), String>>,
+    /// Why it is not repaired; none while it is.
+    pub kept: Option<String>,
+    /// Who changes it back each time it is repaired; a name by the object's
+    /// field managers, or empty where nobody's is there.
+    pub contested_by: Option<String>,
+}
+
+/// The most fields of one object that a report names.
+pub const SHOWN_FIELDS: usize = 20;
+
+/// What is wrong with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DriftKind {
+    /// It is not there.
+    Missing,
+    /// Declared fields have other values.
+    Changed,
+    /// Declared fields have their values and belong to a manager that would
+    /// make Helm's next upgrade fail.
+    Ownership,
+    /// It is being deleted, and something holds that up.
+    Terminating,
+    /// It is nested deeper than what is judged.
+    Unreadable,
+}
+
+/// A release's state in one word, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// Its latest record cannot be believed.
+    RecordInvalid,
+    /// Its record says that an operation is under way, and stayed untouched
+    /// for too long.
+    PendingLocked,
+    /// Its last operation failed.
+    ReleaseFailed,
+    /// It has no record any more.
+    ReleaseMissing,
+    /// A person has suspended it.
+    Suspended,
+    /// So much drifts at once that repairs have stopped.
+    Braked,
+    /// Somebody changes it back each time it is repaired.
+    Contested,
+    /// Something is not as declared.
+    Drifted,
+    /// All is as declared.
+    InSync,
+}
+
+/// Something that happened to one object: it was found drifted, was repaired,
+/// or could not be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Incident {
+    /// The release.
+    pub release: ReleaseId,
+    /// The revision that the object is held to.
+    pub revision: u64,
+    /// The object; `repaired` and `kept` say what happened.
+    pub drifted: Drifted,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            reports: Mutex::default(),
+            changed: Announcer::default(),
+            incidents: broadcast::Sender::new(INCIDENTS),
+        }
+    }
+}
+
+impl State {
+    /// Every release with a report, then each one whose report changes or goes.
+    pub fn changes(&self) -> Changes<ReleaseId> {
+        let known: Vec<_> = self.reports.lock().keys().cloned().collect();
+        self.changed.subscribe(known)
+    }
+
+    /// The last report of a release; none for releases that are gone.
+    pub fn of(&self, release: &ReleaseId) -> Option<Arc<ReleaseReport>> {
+        self.reports.lock().get(release).cloned()
+    }
+
+    /// What happens from now on. A listener that falls behind loses the oldest
+    /// and is told how many.
+    pub fn incidents(&self) -> broadcast::Receiver<Arc<Incident>> {
+        self.incidents.subscribe()
+    }
+
+    /// Takes in a report, and tells of it if it is another one.
+    pub(super) fn publish(&self, report: ReleaseReport) {
+        let release = report.release.clone();
+        let changed = {
+            let mut reports = self.reports.lock();
+            let same = reports.get(&release).is_some_and(|known| **known == report);
+            if !same {
+                reports.insert(release.clone(), Arc::new(report));
+            }
+            !same
+        };
+        if changed {
+            self.changed.announce(&release);
+        }
+    }
+
+    /// A release is gone.
+    pub(super) fn withdraw(&self, release: &ReleaseId) {
+        if self.reports.lock().remove(release).is_some() {
+            self.changed.announce(release);
+        }
+    }
+
+    /// Tells whoever listens; nobody may.
+    pub(super) fn tell(&self, incident: Incident) {
+        drop(self.incidents.send(Arc::new(incident)));
+    }
+}
+
+impl DriftKind {
+    /// The kind's name, as in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Changed => "changed",
+            Self::Ownership => "ownership",
+            Self::Terminating => "terminating",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
+
+impl Reason {
+    /// The reason's name, as in conditions.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RecordInvalid => "RecordInvalid",
+            Self::PendingLocked => "PendingLocked",
+            Self::ReleaseFailed => "ReleaseFailed",
+            Self::ReleaseMissing => "ReleaseMissing",
+            Self::Suspended => "Suspended",
+            Self::Braked => "Braked",
+            Self::Contested => "Contested",
+            Self::Drifted => "Drifted",
+            Self::InSync => "InSync",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
