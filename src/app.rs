@@ -7,7 +7,9 @@
 //! connection that hangs.
 
 mod cluster;
+mod leading;
 mod policing;
+mod telling;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -27,7 +29,12 @@ use crate::cluster::policies::files::Folder;
 use crate::config::{self, RecordDriver, Source, Tls};
 use crate::declaration::catalog::Catalog;
 use crate::helm::index::Index;
-use crate::metrics::{self, AdmissionMetrics, ConnectionMetrics, GuardMetrics, RecordMetrics};
+use crate::guard::state::State;
+use crate::metrics::{
+    self, AdmissionMetrics, ConnectionMetrics, GuardMetrics, NoticeMetrics, RecordMetrics, ReleaseFigures,
+};
+use crate::notify;
+use crate::notify::file::Notifier;
 use crate::policy::Policy;
 use crate::policy::book::Book;
 use crate::tls::{self, Certificates};
@@ -45,6 +52,9 @@ const LINGER: Duration = Duration::from_secs(3);
 struct Run {
     book: Arc<Book>,
     in_force: Arc<InForce>,
+    /// What the loop knows of releases.
+    state: Arc<State>,
+    notifiers: Vec<Notifier>,
     readiness: Readiness,
     metrics: Metrics,
     certificates: Certificates,
@@ -63,6 +73,7 @@ struct Metrics {
     admission: AdmissionMetrics,
     records: RecordMetrics,
     guard: GuardMetrics,
+    notices: NoticeMetrics,
     /// What the releases' states are collected from.
     index: Arc<RwLock<Index>>,
 }
@@ -96,11 +107,14 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
         policies,
         cluster_labels,
         operation_timeout,
+        notifiers,
+        release_metrics,
         log: _,
     } = config;
     let book = Arc::new(Book::new(Policy::new(edits, drift, operation_timeout)));
     let in_force = InForce::new(Arc::clone(&book), cluster_labels);
     let folder = policies.map(|path| Folder::open(&path, &in_force)).transpose()?;
+    let notifiers = notifiers.map(|path| notify::file::read(&path)).transpose()?.unwrap_or_default();
     let webhook_listener = bind(listen, "--listen").await?;
     let admin_listener = bind(admin_listen, "--admin-listen").await?;
     let certificates = Certificates::load(tls_source(tls), jiff::Timestamp::now())?;
@@ -108,6 +122,9 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let connections = ConnectionMetrics::register(&mut registry);
     let index = Arc::new(RwLock::new(Index::default()));
     let metrics = Metrics::register(&mut registry, index);
+    let state = Arc::new(State::default());
+    let reports = Arc::clone(&state);
+    ReleaseFigures::register(&mut registry, release_metrics, move || reports.standings(jiff::Timestamp::now()));
     let readiness = Readiness::new();
     // Before anybody can ask: no condition at all would count as ready.
     let records = readiness.condition("records");
@@ -146,7 +163,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
         });
     }
 
-    let mut run = Run { book, in_force, readiness, metrics, certificates, judging, tasks, stop };
+    let mut run = Run { book, in_force, state, notifiers, readiness, metrics, certificates, judging, tasks, stop };
     let linger = match source {
         Source::Directory(path) => {
             run.directory(&path, &records)?;
@@ -232,6 +249,7 @@ impl Metrics {
             admission: AdmissionMetrics::register(registry),
             records: RecordMetrics::register(registry, move || states(&counted.read())),
             guard: GuardMetrics::register(registry),
+            notices: NoticeMetrics::register(registry),
             index,
         }
     }

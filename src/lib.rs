@@ -13,6 +13,8 @@ pub mod guard;
 pub mod webhook;
 
 pub mod cluster;
+pub mod notify;
+
 pub mod metrics;
 pub mod telemetry;
 pub mod tls;

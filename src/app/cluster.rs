@@ -9,22 +9,28 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::leading::Office;
 use super::policing::Policing;
+use super::telling::Telling;
 use super::{Judging, Run};
 use crate::admin::Condition;
 use crate::cluster::arbiter::Arbiter;
 use crate::cluster::client::{self, Connection};
 use crate::cluster::identity;
 use crate::cluster::kinds::Kinds;
+use crate::cluster::lease::Leadership;
 use crate::cluster::objects::Objects;
 use crate::cluster::policies::InForce;
 use crate::cluster::releases::{Health, Releases};
 use crate::config;
 use crate::guard::Guard;
+use crate::guard::orders::Orders;
+use crate::guard::state::State;
+use crate::notify::file::Notifier;
 use crate::tls::Certificates;
 use crate::webhook::look::{Live, Truth};
 use crate::webhook::registration::{Resource, Surface, configuration, keep};
@@ -38,6 +44,9 @@ const DRY_RUNS: NonZeroU32 = at_least_one(10);
 
 /// The pause between attempts to reach an API server at the start.
 const RETRY: Duration = Duration::from_secs(2);
+
+/// Commands to the loop that wait at most; whoever sends more waits.
+const COMMANDS: usize = 1024;
 
 /// For how long the records may go unwatched before the guard is not ready.
 const OUTAGE: Duration = Duration::from_secs(60);
@@ -67,6 +76,9 @@ impl Run {
             cluster,
             book: Arc::clone(&self.book),
             in_force: Arc::clone(&self.in_force),
+            state: Arc::clone(&self.state),
+            notifiers: self.notifiers.clone(),
+            notices: self.metrics.notices.clone(),
             index: Arc::clone(&self.metrics.index),
             record_metrics: self.metrics.records.clone(),
             guard_metrics: self.metrics.guard.clone(),
@@ -91,6 +103,9 @@ struct Work {
     cluster: config::Cluster,
     book: Arc<crate::policy::book::Book>,
     in_force: Arc<InForce>,
+    state: Arc<State>,
+    notifiers: Vec<Notifier>,
+    notices: crate::metrics::NoticeMetrics,
     index: Arc<parking_lot::RwLock<crate::helm::index::Index>>,
     record_metrics: crate::metrics::RecordMetrics,
     guard_metrics: crate::metrics::GuardMetrics,
@@ -149,7 +164,8 @@ impl Work {
             () = self.stop.cancelled() => {}
             () = policing.known(&self.policies) => {}
         }
-        let objects = Objects::new(client.clone(), WRITES);
+        let office = Office::seek(&client, cluster);
+        let objects = Objects::new(client.clone(), WRITES).led(office.leadership.clone());
         if !self.stop.is_cancelled() {
             let arbiter = (!cluster.read_only)
                 .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS));
@@ -169,6 +185,23 @@ impl Work {
             });
             let (listed, is_listed) = watch::channel(false);
             parts.spawn(meet_once(is_listed, self.loop_listed.clone(), self.stop.clone()));
+            let (commands, wishes) = mpsc::channel(COMMANDS);
+            let leading =
+                if cluster.read_only { Leadership::alone().watch() } else { office.leadership.watch() };
+            let telling = Telling {
+                client: client.clone(),
+                kinds: Arc::clone(&kinds),
+                releases: Arc::clone(&releases),
+                objects: objects.clone(),
+                state: Arc::clone(&self.state),
+                book: Arc::clone(book),
+                commands,
+                notifiers: self.notifiers.clone(),
+                metrics: self.notices.clone(),
+            };
+            if let Err(error) = telling.start(cluster, &office, &mut parts, &self.stop).await {
+                tracing::error!("nobody is told of drifts and repairs: {error:#}");
+            }
             let guard = Guard {
                 releases: Arc::clone(&releases),
                 kinds,
@@ -177,17 +210,20 @@ impl Work {
                 book: Arc::clone(book),
                 metrics: guard_metrics.clone(),
                 listed,
+                orders: Orders { leading, commands: wishes },
             };
             parts.spawn(guard.run(self.stop.clone()));
             if let Some(registration) = &cluster.registration {
                 let (desired, wanted) = watch::channel(None);
-                parts.spawn(keep::maintain(client, wanted, self.stop.clone()));
+                let leadership = office.leadership.clone();
+                parts.spawn(keep::maintain(client, wanted, leadership, self.stop.clone()));
                 let registrar = Registrar {
                     registration: registration.clone(),
                     own_namespace: cluster.own_namespace.clone(),
                     record_driver: cluster.record_driver,
                     certificates: self.certificates.clone(),
                     releases: Arc::clone(&releases),
+                    leading: office.leadership.watch(),
                 };
                 let stop = self.stop.clone();
                 parts.spawn(async move { registrar.run(desired, stop).await });
@@ -197,6 +233,8 @@ impl Work {
         let report = report(health, self.records, self.stop.clone());
         parts.spawn(report);
         while parts.join_next().await.is_some_and(|ended| ended.is_ok()) {}
+        // Last, so that whoever leads next meets no write of this one.
+        office.leave().await;
     }
 }
 
@@ -268,11 +306,12 @@ struct Registrar {
     record_driver: config::RecordDriver,
     certificates: Certificates,
     releases: Arc<Releases>,
+    leading: watch::Receiver<bool>,
 }
 
 impl Registrar {
     async fn run(
-        self,
+        mut self,
         desired: watch::Sender<
             Option<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration>,
         >,
@@ -291,17 +330,24 @@ impl Registrar {
                 record_driver: self.record_driver,
                 select_all: self.registration.select_all,
             };
-            let wanted = configuration(&resources, &surface);
+            // Who does not lead has no say.
+            let leads = *self.leading.borrow_and_update();
+            let wanted = leads.then(|| configuration(&resources, &surface));
             desired.send_if_modified(|desired| {
-                let differs = desired.as_ref() != Some(&wanted);
+                let differs = *desired != wanted;
                 if differs {
-                    *desired = Some(wanted);
+                    *desired = wanted;
                 }
                 differs
             });
             tokio::select! {
                 () = stop.cancelled() => return,
                 _ = changes.next() => {}
+                changed = self.leading.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                }
                 changed = authority.changed() => {
                     if changed.is_err() {
                         return;

@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use super::call::{self, CallError, PATIENCE};
 use super::client::Connection;
+use super::resource::Partial;
 
 /// The versions of the API that answer the question, newest first.
 const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
@@ -60,6 +61,19 @@ pub async fn own_name(connection: &Connection) -> Result<Option<String>, CallErr
         }
     }
     Ok(connection.claimed.clone())
+}
+
+/// What tells this cluster from all others: the uid of its namespace
+/// kube-system. `None` without the right to read it.
+///
+/// # Errors
+/// When the API server cannot be reached.
+pub async fn cluster_uid(client: &kube::Client) -> Result<Option<String>, CallError> {
+    match call::fetch::<Partial>(client, call::get("/api/v1/namespaces/kube-system")?, PATIENCE).await {
+        Ok(namespace) => Ok(Some(namespace.metadata.uid).filter(|uid| !uid.is_empty())),
+        Err(CallError::Refused { code: 403 | 404, .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// What the bearer token of `auth` claims to be, when it is a service account's.

@@ -15,6 +15,7 @@ use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams
 use serde_json::Value;
 
 use super::call::{self, BODY_CAP, CallError, Cause, PATIENCE};
+use super::lease::Leadership;
 use super::resource::{Meta, Partial, Resource, segment};
 use super::watch::{Event, MetadataWatch};
 use crate::model::{ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
@@ -24,6 +25,7 @@ use crate::model::{ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
 pub struct Objects {
     client: kube::Client,
     writes: Arc<DefaultDirectRateLimiter>,
+    leadership: Leadership,
 }
 
 /// One object's place in the API.
@@ -111,6 +113,9 @@ pub enum WriteError {
         /// The fields at fault.
         causes: Vec<Cause>,
     },
+    /// This process does not lead, or no more.
+    #[error("this replica does not lead, or is read-only, and writes nothing")]
+    NotLeading,
     /// Any other failure.
     #[error(transparent)]
     Failed(#[from] CallError),
@@ -119,7 +124,14 @@ pub enum WriteError {
 impl Objects {
     /// Writes keep to `writes_per_second`, in bursts of at most as many.
     pub fn new(client: kube::Client, writes_per_second: NonZeroU32) -> Self {
-        Self { client, writes: Arc::new(RateLimiter::direct(Quota::per_second(writes_per_second))) }
+        let writes = Arc::new(RateLimiter::direct(Quota::per_second(writes_per_second)));
+        Self { client, writes, leadership: Leadership::alone() }
+    }
+
+    /// The same for a process that writes only while it leads. Dry runs, which
+    /// store nothing, are free.
+    pub fn led(self, leadership: Leadership) -> Self {
+        Self { leadership, ..self }
     }
 
     /// The whole object, or `None` when it does not exist.
@@ -214,7 +226,12 @@ impl Objects {
 
     async fn send(&self, target: &Target, request: Request<Vec<u8>>) -> Result<Vec<u8>, WriteError> {
         self.writes.until_ready().await;
-        let answer = call::send(&self.client, request, BODY_CAP, PATIENCE).await;
+        // Asked last, and no answer is awaited beyond the lead's end.
+        let within = self.leadership.left().unwrap_or(PATIENCE).min(PATIENCE);
+        if within.is_zero() {
+            return Err(WriteError::NotLeading);
+        }
+        let answer = call::send(&self.client, request, BODY_CAP, within).await;
         answer.map_err(|error| WriteError::of(target, error))
     }
 }

@@ -9,8 +9,10 @@
 //! nobody the guard's rights. One object of a release at a time.
 
 mod backoff;
+pub mod announce;
 pub mod orders;
 pub mod state;
+pub mod status;
 mod missing;
 mod plan;
 mod repair;
@@ -28,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::missing::Missing;
+use self::orders::Orders;
 use self::repair::Repairer;
 use crate::cluster::Resource;
 use crate::cluster::kinds::Kinds;
@@ -61,6 +64,8 @@ pub struct Guard {
     /// Told once everything that was declared at the start has been listed, or
     /// could not be: what goes missing from then on was seen alive.
     pub listed: channel::Sender<bool>,
+    /// Whether to act, and what people want.
+    pub orders: Orders,
 }
 
 /// What the tasks of the loop share.
@@ -90,6 +95,7 @@ impl Guard {
     /// Runs until `stop`; then finishes the writes under way.
     pub async fn run(self, stop: CancellationToken) {
         let changes = self.releases.changes();
+        let mut leading = self.orders.leading.clone();
         let shared = Arc::new(Shared {
             repairer: Repairer::default(),
             missing: Mutex::default(),
@@ -111,6 +117,11 @@ impl Guard {
             };
             tokio::select! {
                 () = stop.cancelled() => break,
+                Ok(()) = leading.changed() => {
+                    let releases: Vec<_> =
+                        shared.guard.releases.index().read().releases().map(|release| release.id.clone()).collect();
+                    releases.into_iter().for_each(|release| shared.attend(release));
+                }
                 release = changes.next() => {
                     let current = shared.guard.releases.index().read().release(&release).cloned();
                     shared.missing.lock().notice(&release, current.as_ref());
@@ -203,7 +214,7 @@ impl Shared {
 
     /// Has somebody look at what a release misses, once at a time.
     fn attend(self: &Arc<Self>, release: ReleaseId) {
-        if !self.missing.lock().misses(&release) {
+        if !*self.guard.orders.leading.borrow() || !self.missing.lock().misses(&release) {
             return;
         }
         // Under one lock, or two tasks would work on one release.

@@ -14,6 +14,7 @@ pub mod compile;
 pub mod flaw;
 mod glob;
 pub mod grant;
+pub mod guarded;
 pub mod mask;
 pub mod pattern;
 pub mod read;

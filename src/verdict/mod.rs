@@ -16,6 +16,7 @@ pub mod edit;
 pub mod identities;
 pub mod judge;
 pub mod message;
+pub mod patch;
 pub mod records;
 mod sealed;
 pub mod shown;

@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{EDITS, NAME};
+use crate::cluster::lease::Leadership;
 
 /// The annotation of a configuration that goes for good.
 const WITHDRAWN: &str = "kubemoor.dev/withdrawn";
@@ -73,11 +74,13 @@ pub enum RegistrationError {
 
 /// Keeps the configuration as `desired` says until `stop`: at the start, on
 /// each change of `desired`, and when somebody else changes or deletes it.
-/// While `desired` is `None` (the guard is not ready) nothing is touched.
+/// While `desired` is `None` (the guard is not ready, or does not lead) nothing
+/// is touched.
 /// Returns early only when the configuration is withdrawn.
 pub async fn maintain(
     client: kube::Client,
     mut desired: watch::Receiver<Option<ValidatingWebhookConfiguration>>,
+    leadership: Leadership,
     stop: CancellationToken,
 ) {
     let api = Configurations::all(client);
@@ -87,7 +90,8 @@ pub async fn maintain(
     loop {
         let wanted = desired.borrow_and_update().clone();
         let mut again = false;
-        if let Some(wanted) = wanted {
+        // A process that was stopped for a while may be wished for what was true then.
+        if let Some(wanted) = wanted.filter(|_| leadership.holds()) {
             match write(&api, &wanted, sight.may_create).await {
                 Ok(Kept::Withdrawn) => return stand_down(),
                 Ok(kept) => {
