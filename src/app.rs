@@ -9,6 +9,7 @@
 mod cluster;
 mod leading;
 mod policing;
+mod registrar;
 mod telling;
 
 use std::net::SocketAddr;

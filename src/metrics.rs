@@ -45,6 +45,8 @@ label! {
         Deletes = "deletes",
         /// Edits of Helm's records.
         Records = "records",
+        /// Edits of the declared kinds, before they are judged.
+        Reverts = "reverts",
     }
 }
 
@@ -57,6 +59,8 @@ label! {
         Record = "record",
         /// It passed with a warning.
         Warn = "warn",
+        /// It passed without what drifts.
+        Revert = "revert",
         /// It was refused.
         Deny = "deny",
         /// No verdict could be reached.

@@ -125,8 +125,8 @@ pub enum EditsMode {
     Record,
     /// It passes, is recorded, and the editor is warned.
     Warn,
-    /// What drifts is set back, the rest passes, and the editor is warned; an
-    /// edit of which nothing would remain is refused.
+    /// What drifts is set back, the rest passes, and the editor is warned. An
+    /// edit that is nothing but drift is refused.
     Revert,
     /// It is refused and recorded.
     Deny,

@@ -4,7 +4,6 @@
 //! Invariant: what needs the index starts once it is whole. An API server that
 //! does not answer at the start is said and waited for.
 
-use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::leading::Office;
 use super::policing::Policing;
+use super::registrar::Registrar;
 use super::telling::Telling;
 use super::{Judging, Run};
 use crate::admin::Condition;
@@ -33,7 +33,6 @@ use crate::guard::state::State;
 use crate::notify::file::Notifier;
 use crate::tls::Certificates;
 use crate::webhook::look::{Live, Truth};
-use crate::webhook::registration::{Resource, Surface, configuration, keep};
 use crate::webhook::validate::Setup;
 
 /// Writes of the guard's own, per second.
@@ -174,6 +173,9 @@ impl Work {
                 arbiter,
                 objects: objects.clone(),
                 kinds: Arc::clone(&kinds),
+                allowances: Arc::clone(&policing.allowances),
+                autoscalers: Arc::clone(&policing.autoscalers),
+                client: client.clone(),
             };
             self.judging.begin(Setup {
                 truth: Truth::Cluster(Box::new(live)),
@@ -214,19 +216,16 @@ impl Work {
             };
             parts.spawn(guard.run(self.stop.clone()));
             if let Some(registration) = &cluster.registration {
-                let (desired, wanted) = watch::channel(None);
-                let leadership = office.leadership.clone();
-                parts.spawn(keep::maintain(client, wanted, leadership, self.stop.clone()));
                 let registrar = Registrar {
                     registration: registration.clone(),
                     own_namespace: cluster.own_namespace.clone(),
                     record_driver: cluster.record_driver,
                     certificates: self.certificates.clone(),
                     releases: Arc::clone(&releases),
-                    leading: office.leadership.watch(),
+                    book: Arc::clone(book),
+                    leadership: office.leadership.clone(),
                 };
-                let stop = self.stop.clone();
-                parts.spawn(async move { registrar.run(desired, stop).await });
+                parts.spawn(registrar.run(client, self.stop.clone()));
             }
             self.records.met();
         }
@@ -295,65 +294,6 @@ async fn report(mut health: watch::Receiver<Health>, records: Condition, stop: C
                 }
             }
             () = tokio::time::sleep(OUTAGE_LOOK) => {}
-        }
-    }
-}
-
-/// Says what is to be registered as releases and certificates change.
-struct Registrar {
-    registration: config::Registration,
-    own_namespace: Option<String>,
-    record_driver: config::RecordDriver,
-    certificates: Certificates,
-    releases: Arc<Releases>,
-    leading: watch::Receiver<bool>,
-}
-
-impl Registrar {
-    async fn run(
-        mut self,
-        desired: watch::Sender<
-            Option<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration>,
-        >,
-        stop: CancellationToken,
-    ) {
-        let changes = self.releases.changes();
-        let mut authority = self.certificates.ca_bundle();
-        loop {
-            let resources: BTreeSet<Resource> =
-                self.releases.index().read().resources().into_iter().map(Resource::from).collect();
-            let bundle = authority.borrow_and_update().clone();
-            let surface = Surface {
-                endpoint: &self.registration.endpoint,
-                ca_bundle: bundle.as_deref().map(str::as_bytes),
-                own_namespace: self.own_namespace.as_deref(),
-                record_driver: self.record_driver,
-                select_all: self.registration.select_all,
-            };
-            // Who does not lead has no say.
-            let leads = *self.leading.borrow_and_update();
-            let wanted = leads.then(|| configuration(&resources, &surface));
-            desired.send_if_modified(|desired| {
-                let differs = *desired != wanted;
-                if differs {
-                    *desired = wanted;
-                }
-                differs
-            });
-            tokio::select! {
-                () = stop.cancelled() => return,
-                _ = changes.next() => {}
-                changed = self.leading.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                }
-                changed = authority.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                }
-            }
         }
     }
 }

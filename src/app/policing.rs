@@ -50,12 +50,8 @@ impl Policing {
         let namespaces = Namespaces::new(client.clone(), Arc::clone(in_force));
         let allowances = Allowances::new(client.clone(), Arc::clone(kinds), writes);
         let autoscalers = Autoscalers::new(client.clone(), Arc::clone(kinds));
-        let listings = vec![
-            policies.progress(),
-            namespaces.progress(),
-            allowances.progress(),
-            autoscalers.progress(),
-        ];
+        let listings =
+            vec![policies.progress(), namespaces.progress(), allowances.progress(), autoscalers.progress()];
         parts.spawn(policies.run(stop.clone()));
         parts.spawn(namespaces.run(stop.clone()));
         let (following, stopping) = (Arc::clone(&allowances), stop.clone());
@@ -72,7 +68,9 @@ impl Policing {
             loop {
                 let reason = match &*listing.borrow_and_update() {
                     Progress::Listed => break,
-                    Progress::Listing => "policies, allowances and autoscalers are not all listed yet".to_owned(),
+                    Progress::Listing => {
+                        "policies, allowances and autoscalers are not all listed yet".to_owned()
+                    }
                     Progress::Failing(reason) => reason.clone(),
                 };
                 condition.unmet(reason);

@@ -13,15 +13,17 @@ use parking_lot::RwLock;
 use serde::Serialize;
 
 use super::output::{self, OutputArgs, PLAIN, Table, Text};
-use super::{Outcome, warn};
+use super::{Outcome, policy_files, warn};
 use crate::cluster::directory;
 use crate::config::RecordDriver;
 use crate::declaration::catalog::Catalog;
 use crate::helm::index::Index;
+use crate::helm::release::Release;
 use crate::model::{DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
 use crate::policy::Policy;
-use crate::policy::book::Book;
+use crate::policy::book::{Book, Labels, Policies};
 use crate::verdict::edit::{self, Evidence, Owner, Rules, Verdict};
+use crate::verdict::exceptions::Circumstances;
 use crate::webhook::case::{Case, Subject};
 use crate::webhook::review::{self, Request};
 
@@ -36,44 +38,62 @@ pub(super) struct Args {
     #[arg(long, env = "KUBEMOOR_REVIEW", value_name = "FILE")]
     review: PathBuf,
 
-    /// What becomes of an edit that drifts
+    /// What becomes of an edit that drifts, where no policy says it
     #[arg(long, env = "KUBEMOOR_EDITS", value_name = "MODE", default_value = "Deny", ignore_case = true)]
     edits: EditsMode,
+
+    /// A directory of policies
+    #[arg(long, env = "KUBEMOOR_POLICIES", value_name = "DIR")]
+    policies: Option<PathBuf>,
 
     #[command(flatten)]
     output: OutputArgs,
 }
 
+/// The label by which the API server names every namespace.
+const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
+
 /// Irrelevant here but for a pending record, which it lets grow stale.
-const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);
+pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A verdict and what it is about.
 #[derive(Debug, Serialize)]
-struct Report {
+pub(super) struct Report {
     object: ObjectId,
     operation: Operation,
     #[serde(flatten)]
-    verdict: Verdict,
+    pub(super) verdict: Verdict,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let Args { release, review, edits, output } = args;
-    let report = report(&release, &review, edits, Timestamp::now())?;
-    output::print(output.output, &report, || report.table())?;
-    Ok(if report.verdict.outcome == edit::Outcome::Deny { Outcome::Found } else { Outcome::Clean })
+/// What a review is judged by.
+pub(super) struct Bench<'a> {
+    /// The one release.
+    pub(super) release: Release,
+    /// The policies.
+    pub(super) book: &'a Book,
+    /// The time.
+    pub(super) now: Timestamp,
 }
 
-fn report(release: &Path, review: &Path, edits: EditsMode, now: Timestamp) -> anyhow::Result<Report> {
+pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+    let Args { release, review, edits, policies, output } = args;
+    let report = report(&release, &review, edits, policies.as_deref(), Timestamp::now())?;
+    output::print(output.output, &report, || report.table())?;
+    Ok(if report.verdict.outcome.is_refusal() { Outcome::Found } else { Outcome::Clean })
+}
+
+fn report(
+    release: &Path,
+    review: &Path,
+    edits: EditsMode,
+    policies: Option<&Path>,
+    now: Timestamp,
+) -> anyhow::Result<Report> {
     let cannot_read = || format!("cannot read the review {}", review.display());
     let body = fs::read(review).with_context(cannot_read)?;
     let request = Request::parse(&body).with_context(cannot_read)?;
-    let operation = request
-        .head
-        .operation
-        .context("its operation is none of CREATE, UPDATE and DELETE")
-        .with_context(cannot_read)?;
 
     let content =
         directory::read(release).with_context(|| format!("cannot read the release {}", release.display()))?;
@@ -87,31 +107,50 @@ fn report(release: &Path, review: &Path, edits: EditsMode, now: Timestamp) -> an
             skipped.reason
         ));
     }
-    let mut index = Index::default();
-    index.set(assembled.release);
-    let policy = Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT);
-    let book = Book::new(policy);
-    let rules = Rules { book: &book, own_account: None };
-    let Some(subject) = Subject::of(&request.head, &index, RecordDriver::Secret) else {
-        let object = object(&request);
-        return Ok(Report {
-            object,
-            operation,
-            verdict: Verdict::allow(edit::Reason::NotDeclared),
-            message: None,
-        });
-    };
-    let case = Case::of(subject, &request, RecordDriver::Secret);
-    if case.subject.object.name.is_empty() {
-        return Err(anyhow::anyhow!("it names no object").context(cannot_read()));
+    let defaults = Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT);
+    let accepted = policies.map(policy_files::folder).transpose()?.unwrap_or_default();
+    let policies = Policies::new(defaults, &Labels::new(), accepted);
+    let book = book(policies, &assembled.release.id.namespace, Labels::new());
+    Bench { release: assembled.release, book: &book, now }.judge(&request).with_context(cannot_read)
+}
+
+/// A book for one namespace; the label that every namespace has needs no
+/// telling.
+pub(super) fn book(policies: Policies, namespace: &str, mut labels: Labels) -> Book {
+    labels.entry(NAMESPACE_LABEL.to_owned()).or_insert_with(|| namespace.to_owned());
+    let book = Book::of_policies(policies);
+    book.set_namespace(namespace, Some(labels));
+    book
+}
+
+impl Bench<'_> {
+    /// The verdict on one review.
+    ///
+    /// # Errors
+    /// The review asks nothing that can be judged.
+    pub(super) fn judge(self, request: &Request<'_>) -> anyhow::Result<Report> {
+        let Self { release, book, now } = self;
+        let operation =
+            request.head.operation.context("its operation is none of CREATE, UPDATE and DELETE")?;
+        let mut index = Index::default();
+        index.set(release);
+        let rules = Rules { book, own_account: None };
+        let Some(subject) = Subject::of(&request.head, &index, RecordDriver::Secret) else {
+            let (object, verdict) = (object(request), Verdict::allow(edit::Reason::NotDeclared));
+            return Ok(Report { object, operation, verdict, message: None });
+        };
+        let case = Case::of(subject, request, RecordDriver::Secret);
+        if case.subject.object.name.is_empty() {
+            return Err(anyhow::anyhow!("it names no object"));
+        }
+        let (index, circumstances) = (RwLock::new(index), Circumstances::default());
+        let mut judgement = case.judge(&index, &circumstances, &rules, Evidence::None, now);
+        if judgement.verdict.arguable {
+            judgement = case.judge(&index, &circumstances, &rules, Evidence::Nowhere, now);
+        }
+        let message = (judgement.verdict.outcome != edit::Outcome::Allow).then_some(judgement.message);
+        Ok(Report { object: case.subject.object, operation, verdict: judgement.verdict, message })
     }
-    let index = RwLock::new(index);
-    let mut judgement = case.judge(&index, &rules, Evidence::None, now);
-    if judgement.verdict.arguable {
-        judgement = case.judge(&index, &rules, Evidence::Nowhere, now);
-    }
-    let message = (judgement.verdict.outcome != edit::Outcome::Allow).then_some(judgement.message);
-    Ok(Report { object: case.subject.object, operation, verdict: judgement.verdict, message })
 }
 
 /// What a review names whose subject is never judged.
@@ -130,7 +169,11 @@ fn object(request: &Request<'_>) -> ObjectId {
 /// object under judgement names, else of the one that the file is named for,
 /// in the object's namespace.
 fn assumed_release(file: &Path, request: &Request<'_>) -> ReleaseId {
-    let object = request.old_object.or(request.object).and_then(|text| review::object(text).ok());
+    let object = request
+        .old_object
+        .as_ref()
+        .or(request.object.as_ref())
+        .and_then(|text| review::object(text.get()).ok());
     if let Some(Owner::Release(id)) = object.as_ref().map(Owner::of) {
         return id;
     }

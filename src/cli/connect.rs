@@ -80,11 +80,6 @@ impl NamespacesArgs {
     pub(super) fn chosen(&self, connection: &Connection) -> Option<String> {
         (!self.all_namespaces).then(|| self.one.or_default(connection))
     }
-
-    /// Whether all namespaces are meant.
-    pub(super) fn are_all(&self) -> bool {
-        self.all_namespaces
-    }
 }
 
 /// Waits for what a command does.

@@ -1,21 +1,19 @@
-//! `kubemoor get releases`: how releases stand, and which are not guarded.
+//! `kubemoor get`: lists of what there is in a cluster.
 //!
-//! Entry point: [`run`]. Invariant: reads only. What a release's records say and
-//! what the guard says of it are shown side by side; a release that no guard
-//! speaks of is shown as not guarded, with the reason as far as it can be known.
+//! Entry point: [`run`]. Invariant: reads with the caller's own rights and
+//! changes nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod releases;
 
+use jiff::Timestamp;
 use serde::Serialize;
 
-use super::connect::{self, ClusterArgs, NamespacesArgs, failed};
-use super::output::{self, BAD, GOOD, NOTE, OutputArgs, PLAIN, Table, Text};
-use super::reading::{Reader, RecordArgs};
 use super::Outcome;
-use crate::cluster::guarded;
-use crate::helm::record::Status;
-use crate::model::ReleaseId;
-use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus};
+use super::connect::{self, ClusterArgs, NamespacesArgs};
+use super::output::{self, OutputArgs, Table, Text};
+use crate::cluster::allowances::requests;
+use crate::policy::allowance::Allowance;
+use crate::policy::resource::{AllowedObject, DriftAllowance};
 
 /// The flags of `kubemoor get`.
 #[derive(Debug, clap::Args)]
@@ -26,12 +24,15 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
+    /// What may be changed for now, of which object, by whose request
+    Allowances(ListArgs),
     /// How releases stand, and which are not guarded and why
-    Releases(Releases),
+    Releases(releases::Args),
 }
 
+/// The flags of a list.
 #[derive(Debug, clap::Args)]
-struct Releases {
+pub(super) struct ListArgs {
     #[command(flatten)]
     namespaces: NamespacesArgs,
 
@@ -39,158 +40,114 @@ struct Releases {
     output: OutputArgs,
 
     #[command(flatten)]
-    records: RecordArgs,
-
-    #[command(flatten)]
     cluster: ClusterArgs,
 }
 
-/// What is printed.
+/// One allowance in an answer.
 #[derive(Debug, Serialize)]
-struct Answer {
-    releases: Vec<Row>,
-}
-
-/// One release.
-#[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
     namespace: String,
     name: String,
-    guarded: bool,
-    /// `True`, `False`, `Unknown`; none for releases that are not guarded.
-    ready: Option<String>,
-    reason: Option<String>,
-    revision: Option<u64>,
-    declared: Option<u64>,
-    drifted: Option<u64>,
-    edits: Option<String>,
-    drift: Option<String>,
-    /// What the guard says, or why the release is not guarded.
-    message: String,
+    object: AllowedObject,
+    paths: Vec<String>,
+    until: String,
+    state: State,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    by: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reason: String,
+    /// What is wrong with it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    flaws: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum State {
+    /// It counts now.
+    Open,
+    /// It counts no more.
+    Ended,
+    /// It never counts.
+    Invalid,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let What::Releases(Releases { namespaces, output, records, cluster }) = args.what;
-    let answer = connect::run(async move {
-        let connection = cluster.connect().await?;
-        let namespace = namespaces.chosen(&connection);
-        let reader = Reader::new(connection, records).await?;
-        let listed = guarded::list(&reader.connection.client, namespace.as_deref()).await;
-        let listed = listed.map_err(|error| failed(&reader.connection, "list the GuardedReleases", error))?;
-        let is_defined = listed.is_some();
-        let mut known: BTreeMap<ReleaseId, GuardedRelease> = listed
-            .unwrap_or_default()
-            .into_iter()
-            .filter_map(|guarded| Some((guarded.release()?, guarded)))
-            .collect();
-        let stored = reader.list(namespace.as_deref()).await?;
-        let all: BTreeSet<_> = stored.iter().chain(known.keys()).cloned().collect();
-        let mut releases = Vec::new();
-        for release in all {
-            releases.push(match known.remove(&release) {
-                Some(guarded) => Row::guarded(release, guarded.status.unwrap_or_default()),
-                None => {
-                    let why = why_not(&reader, &release, is_defined).await;
-                    Row::unguarded(release, why)
-                }
-            });
-        }
-        Ok(Answer { releases })
-    })?;
-    output::print(output.output, &answer, || table(&answer.releases))
+    let list = match args.what {
+        What::Allowances(list) => list,
+        What::Releases(args) => return releases::run(args),
+    };
+    let format = list.output.output;
+    let (rows, namespace) = connect::run(allowances(list))?;
+    output::print(format, &rows, || table(&rows, namespace.is_none()))
 }
 
-/// Why no guard speaks of a release.
-async fn why_not(reader: &Reader, release: &ReleaseId, is_defined: bool) -> String {
-    match reader.release(release).await {
-        Err(error) => format!("its records cannot be read: {error:#}"),
-        Ok(read) => match &read.invalid {
-            Some(invalid) => format!("its record {} cannot be believed: {}", invalid.secret, invalid.reason),
-            None if read.state.status == Status::Uninstalled => "it is uninstalled; its history was kept".to_owned(),
-            None if is_defined => "no guard that runs covers its namespace".to_owned(),
-            None => "there is no definition of GuardedRelease: `kubemoor manifests crds` prints it".to_owned(),
-        },
-    }
+/// The allowances, and the one namespace that was looked at.
+async fn allowances(args: ListArgs) -> anyhow::Result<(Vec<Row>, Option<String>)> {
+    let ListArgs { namespaces, output: _, cluster } = args;
+    let connection = cluster.connect().await?;
+    let namespace = namespaces.chosen(&connection);
+    let found = match requests::list(&connection.client, namespace.as_deref()).await {
+        Ok(found) => found,
+        // Where the definition is absent there are none.
+        Err(error) if error.is_not_found() => Vec::new(),
+        Err(error) => return Err(connect::failed(&connection, "list the allowances", error)),
+    };
+    let now = Timestamp::now();
+    let mut rows: Vec<_> = found.into_iter().map(|allowance| Row::of(allowance, now)).collect();
+    rows.sort_by(|a, b| (&a.namespace, &a.until, &a.name).cmp(&(&b.namespace, &b.until, &b.name)));
+    Ok((rows, namespace))
 }
 
 impl Row {
-    fn guarded(release: ReleaseId, status: GuardedReleaseStatus) -> Self {
-        let ready = status.conditions.iter().find(|condition| condition.r#type == "Ready");
+    fn of(allowance: DriftAllowance, now: Timestamp) -> Self {
+        let (state, flaws) = match Allowance::compile(&allowance) {
+            Ok(compiled) if compiled.open(now) => (State::Open, Vec::new()),
+            Ok(_) => (State::Ended, Vec::new()),
+            Err(flaws) => (State::Invalid, flaws.iter().map(ToString::to_string).collect()),
+        };
+        let DriftAllowance { metadata, spec } = allowance;
         Self {
-            namespace: release.namespace,
-            name: release.name,
-            guarded: true,
-            ready: Some(ready.map_or_else(|| "Unknown".to_owned(), |ready| ready.status.clone())),
-            reason: ready.map(|ready| ready.reason.clone()),
-            revision: Some(status.revision),
-            declared: Some(status.declared),
-            drifted: Some(status.drifted),
-            edits: Some(status.edits),
-            drift: Some(status.drift),
-            message: ready.map_or_else(|| "the guard has not looked at it yet".to_owned(), |ready| ready.message.clone()),
-        }
-    }
-
-    fn unguarded(release: ReleaseId, why: String) -> Self {
-        Self {
-            namespace: release.namespace,
-            name: release.name,
-            guarded: false,
-            ready: None,
-            reason: None,
-            revision: None,
-            declared: None,
-            drifted: None,
-            edits: None,
-            drift: None,
-            message: why,
+            namespace: metadata.namespace.unwrap_or_default(),
+            name: metadata.name.unwrap_or_default(),
+            object: spec.object,
+            paths: spec.paths,
+            until: spec.until,
+            state,
+            by: spec.requested_by.map(|by| by.user).unwrap_or_default(),
+            reason: spec.reason.unwrap_or_default(),
+            flaws,
         }
     }
 }
 
-fn table(rows: &[Row]) -> Text {
-    let mut table =
-        Table::new(["NAMESPACE", "NAME", "READY", "REASON", "REVISION", "DRIFTED", "EDITS", "DRIFT", "MESSAGE"]);
+fn table(rows: &[Row], all: bool) -> Text {
+    if rows.is_empty() {
+        let mut text = Text::default();
+        text.add(output::PLAIN, "No allowances found.").line();
+        return text;
+    }
+    let head = ["NAMESPACE", "NAME", "OBJECT", "PATHS", "UNTIL", "STATE", "BY", "REASON"];
+    let skipped = usize::from(!all);
+    let mut table = Table::new(head.into_iter().skip(skipped));
     for row in rows {
-        let style = match (row.guarded, row.ready.as_deref()) {
-            (false, _) | (true, Some("Unknown") | None) => NOTE,
-            (true, Some("True")) => GOOD,
-            (true, Some(_)) => BAD,
+        let state = match row.state {
+            State::Open => ("Open", output::GOOD),
+            State::Ended => ("Ended", output::PLAIN),
+            State::Invalid => ("Invalid", output::BAD),
         };
-        let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
-        let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-        let reason = if row.guarded { text(&row.reason) } else { "NotGuarded".to_owned() };
-        table.styled([
-            (row.namespace.clone(), PLAIN),
-            (row.name.clone(), PLAIN),
-            (text(&row.ready), style),
-            (reason, style),
-            (number(row.revision), PLAIN),
-            (number(row.drifted), PLAIN),
-            (text(&row.edits), PLAIN),
-            (text(&row.drift), PLAIN),
-            (row.message.clone(), PLAIN),
-        ]);
+        let plain = |text: &str| (text.to_owned(), output::PLAIN);
+        let cells = [
+            plain(&row.namespace),
+            plain(&row.name),
+            plain(&format!("{}/{}", row.object.kind, row.object.name)),
+            plain(&row.paths.join(",")),
+            plain(&row.until),
+            (state.0.to_owned(), state.1),
+            plain(&row.by),
+            plain(&row.reason),
+        ];
+        table.styled(cells.into_iter().skip(skipped));
     }
     table.text()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_not_guarded_stands_beside_what_is() {
-        let id = |name: &str| ReleaseId { namespace: "shop".to_owned(), name: name.to_owned() };
-        let rows = [
-            Row::guarded(id("new"), GuardedReleaseStatus::default()),
-            Row::unguarded(id("old"), "it is uninstalled; its history was kept".to_owned()),
-        ];
-        let text = table(&rows);
-        let plain = anstream::adapter::strip_str(text.as_str()).to_string();
-        let lines: Vec<_> = plain.lines().collect();
-        assert!(lines[1].contains("Unknown") && lines[1].contains("not looked at it yet"), "{plain}");
-        assert!(lines[2].contains("NotGuarded") && lines[2].ends_with("its history was kept"), "{plain}");
-    }
 }

@@ -5,6 +5,8 @@
 //! The static webhook configuration comes from the builder that `--register`
 //! uses, over the kinds that charts declare.
 
+mod crds;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +18,7 @@ use super::Outcome;
 use super::connect::parse_namespace;
 use crate::config::{Endpoint, RecordDriver, ServiceRef, WebhookUrl};
 use crate::model::{DriftMode, EditsMode};
-use crate::webhook::registration::{Resource, Surface, configuration};
+use crate::webhook::registration::{Resource, Surface, configuration, reverting};
 
 /// The flags of `kubemoor manifests`.
 #[derive(Debug, clap::Args)]
@@ -31,6 +33,8 @@ enum Part {
     Install(Install),
     /// The webhook configuration for guards that run without --register
     Webhook(Webhook),
+    /// The definitions of DriftPolicy and DriftAllowance
+    Crds,
 }
 
 #[derive(Debug, clap::Args)]
@@ -43,7 +47,7 @@ pub(super) struct Install {
     #[arg(long, env = "KUBEMOOR_IMAGE", value_name = "IMAGE", default_value = IMAGE, value_parser = parse_image)]
     image: String,
 
-    /// What becomes of an edit that drifts; Deny adds the rights of the arbiter
+    /// What becomes of an edit that drifts; Revert and Deny add the rights of the arbiter
     #[arg(long, env = "KUBEMOOR_EDITS", value_name = "MODE", default_value = "Warn", ignore_case = true)]
     edits: EditsMode,
 
@@ -73,6 +77,10 @@ pub(super) struct Webhook {
     /// For objects without Helm's label as well
     #[arg(long, env = "KUBEMOOR_SELECT_ALL")]
     select_all: bool,
+
+    /// What becomes of an edit that drifts; Revert adds the webhook that sets edits back
+    #[arg(long, env = "KUBEMOOR_EDITS", value_name = "MODE", default_value = "Warn", ignore_case = true)]
+    edits: EditsMode,
 }
 
 const NAMESPACE: &str = "kubemoor-system";
@@ -139,6 +147,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let text = match args.part {
         Part::Install(install) => install.text(),
         Part::Webhook(webhook) => webhook.text()?,
+        Part::Crds => crds::text()?,
     };
     super::output::write(&text)
 }
@@ -147,7 +156,7 @@ impl Install {
     fn text(self) -> String {
         let Self { namespace, image, edits, drift } = self;
         let mut files = vec![NAMESPACE_YAML, RBAC_YAML];
-        if edits == EditsMode::Deny || drift == DriftMode::Repair {
+        if edits >= EditsMode::Revert || drift == DriftMode::Repair {
             files.push(ARBITER_YAML);
         }
         if drift == DriftMode::Repair {
@@ -165,7 +174,7 @@ impl Install {
 
 impl Webhook {
     fn text(self) -> anyhow::Result<String> {
-        let Self { namespace, webhook_url, ca_file, record_driver, select_all } = self;
+        let Self { namespace, webhook_url, ca_file, record_driver, select_all, edits } = self;
         let ca_bundle = ca_file
             .map(|path| {
                 fs::read(&path).with_context(|| format!("cannot read the CA file {}", path.display()))
@@ -185,10 +194,17 @@ impl Webhook {
             own_namespace: Some(&namespace),
             record_driver,
             select_all,
+            reverts: edits == EditsMode::Revert,
         };
-        let yaml = serde_saphyr::to_string(&configuration(&chart_resources(), &surface))
-            .context("cannot write the webhook configuration as YAML")?;
-        Ok(format!("{WEBHOOK_HEAD}{yaml}"))
+        let cannot_write = "cannot write the webhook configuration as YAML";
+        let resources = chart_resources();
+        let yaml = serde_saphyr::to_string(&configuration(&resources, &surface)).context(cannot_write)?;
+        let mut text = format!("{WEBHOOK_HEAD}{yaml}");
+        if let Some(reverting) = reverting(&resources, &surface) {
+            let yaml = serde_saphyr::to_string(&reverting).context(cannot_write)?;
+            text = format!("{text}---\n{yaml}");
+        }
+        Ok(text)
     }
 }
 

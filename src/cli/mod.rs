@@ -5,11 +5,19 @@
 //! 2 that the command could not be carried out; then one sentence on standard
 //! error says what failed and what to do. No rule is decided here.
 
+mod allow;
 mod check;
 mod connect;
+mod diff;
+mod get;
 mod manifests;
+mod object;
 mod output;
+mod policy;
+mod policy_files;
+mod reading;
 mod serve;
+mod steer;
 mod uninstall;
 
 use std::io::{self, Write};
@@ -32,8 +40,24 @@ enum Command {
     Serve(Box<serve::Args>),
     /// Judge one AdmissionReview by one release, offline; exit 1 when it is refused
     Check(check::Args),
+    /// Compare what lives with what releases declare; exit 1 when anything has drifted
+    Diff(diff::Args),
+    /// Allow named fields of one object to be changed for a time
+    Allow(allow::Args),
+    /// End allowances of an object
+    Revoke(allow::RevokeArgs),
+    /// List what there is
+    Get(get::Args),
+    /// Repair a release now, whatever its policy says
+    Reconcile(steer::Args),
+    /// Have the loop leave a release alone
+    Suspend(steer::Args),
+    /// Have the loop go on with a release
+    Resume(steer::Args),
     /// Print the manifests that install Kubemoor
     Manifests(manifests::Args),
+    /// Try policies without a cluster
+    Policy(policy::Args),
     /// Withdraw the webhooks from the cluster
     Uninstall(uninstall::Args),
     /// Print the version
@@ -67,7 +91,15 @@ impl Command {
         match self {
             Self::Serve(args) => serve::run(*args),
             Self::Check(args) => check::run(args),
+            Self::Diff(args) => diff::run(args),
+            Self::Allow(args) => allow::run(args),
+            Self::Revoke(args) => allow::revoke(args),
+            Self::Get(args) => get::run(args),
+            Self::Reconcile(args) => steer::reconcile(args),
+            Self::Suspend(args) => steer::suspend(args),
+            Self::Resume(args) => steer::resume(args),
             Self::Manifests(args) => manifests::run(args),
+            Self::Policy(args) => policy::run(args),
             Self::Uninstall(args) => uninstall::run(args),
             Self::Version => output::write(concat!("kubemoor ", env!("CARGO_PKG_VERSION"), "\n")),
         }

@@ -272,7 +272,8 @@ fn parse_label(text: &str) -> Result<(String, String), &'static str> {
     }
 }
 
-fn parse_duration(text: &str) -> Result<Duration, String> {
+/// A positive time.
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let form = "a duration is a positive time such as 1h, 90m or 1h 30m";
     let signed: SignedDuration = text.parse().map_err(|error| format!("{form}: {error}"))?;
     match Duration::try_from(signed) {

@@ -1,7 +1,11 @@
 //! `kubemoor uninstall`: withdraws the webhooks.
 //!
-//! Entry point: [`run`]. Invariant: may be repeated; it removes the one object
+//! Entry point: [`run`]. Invariant: may be repeated; it removes the objects
 //! that can stand in other people's way and nothing that an admin made.
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 
 use super::connect::{self, ClusterArgs};
 use super::{Outcome, output};
@@ -18,7 +22,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let Args { cluster } = args;
     let found = connect::run(async move {
         let connection = cluster.connect().await?;
-        Ok(keep::withdraw(&connection.client).await?)
+        // Both, even if the first cannot be withdrawn.
+        let mutating = keep::withdraw::<MutatingWebhookConfiguration>(&connection.client).await;
+        let validating = keep::withdraw::<ValidatingWebhookConfiguration>(&connection.client).await;
+        Ok(mutating? | validating?)
     })?;
     output::write(&report(found))
 }
@@ -26,9 +33,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 fn report(found: bool) -> String {
     let name = registration::NAME;
     let done = if found {
-        format!("ValidatingWebhookConfiguration {name} withdrawn: no edit is judged any more.\n")
+        format!("The webhook configurations {name} are withdrawn: no edit is judged any more.\n")
     } else {
-        format!("There is no ValidatingWebhookConfiguration {name}: no edit is judged.\n")
+        format!("There is no webhook configuration {name}: no edit is judged.\n")
     };
     done + "A guard that runs keeps reporting or repairing drift, and registers again when it is started anew.\n\
             To remove it as well: kubemoor manifests install | kubectl delete --ignore-not-found -f -\n"

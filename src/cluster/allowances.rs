@@ -45,8 +45,8 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 pub struct Allowances {
     client: kube::Client,
     kinds: Arc<Kinds>,
-    /// Whether ended ones are cleared away.
-    clears: bool,
+    /// Whether any are made, and ended ones cleared away.
+    writes: bool,
     known: RwLock<Known>,
     changed: Announcer<ObjectId>,
     progress: watch::Sender<Progress>,
@@ -76,13 +76,13 @@ struct Life {
 
 impl Allowances {
     /// The allowances of the cluster behind `client`, known once
-    /// [`Allowances::run`] has listed them. With `clears` those that Kubemoor
-    /// made are deleted a week after their end.
-    pub fn new(client: kube::Client, kinds: Arc<Kinds>, clears: bool) -> Arc<Self> {
+    /// [`Allowances::run`] has listed them. With `writes` those that Kubemoor
+    /// made are deleted a week after their end; without, none is made.
+    pub fn new(client: kube::Client, kinds: Arc<Kinds>, writes: bool) -> Arc<Self> {
         Arc::new(Self {
             client,
             kinds,
-            clears,
+            writes,
             known: RwLock::default(),
             changed: Announcer::default(),
             progress: watch::Sender::new(Progress::Listing),
@@ -117,6 +117,9 @@ impl Allowances {
         resource: &DriftAllowance,
         within: Duration,
     ) -> Result<Kept, requests::MakeError> {
+        if !self.writes {
+            return Err(requests::MakeError::ReadOnly);
+        }
         let kept = requests::make(&self.client, resource, within).await?;
         if let Ok(value) = serde_json::to_value(kept.resource()) {
             self.set(&value);
@@ -133,7 +136,8 @@ impl Allowances {
     }
 
     async fn follow(&self) {
-        let mut feed = CustomWatch::new(self.client.clone(), &self.kinds, "DriftAllowance", "driftallowances");
+        let mut feed =
+            CustomWatch::new(self.client.clone(), &self.kinds, "DriftAllowance", "driftallowances");
         let changes = self.changed.subscribe([]);
         let mut listed: HashSet<Key> = HashSet::new();
         let mut complained = false;
@@ -188,12 +192,14 @@ impl Allowances {
         };
         if let Err(flaws) = &compiled {
             tracing::warn!(
-                allowance.namespace = key.0, allowance.name = key.1,
+                allowance.namespace = key.0,
+                allowance.name = key.1,
                 "a DriftAllowance allows nothing: {flaws}"
             );
         }
-        let ours = self.clears
-            && object.pointer("/metadata/labels").and_then(|it| it.get(MADE_BY.0)?.as_str()) == Some(MADE_BY.1);
+        let ours = self.writes
+            && object.pointer("/metadata/labels").and_then(|it| it.get(MADE_BY.0)?.as_str())
+                == Some(MADE_BY.1);
         let until = compiled.as_ref().map(|allowance| allowance.until).ok();
         let clearing = until.filter(|_| ours).and_then(|until| until.checked_add(KEPT).ok());
         let life = Life { version, uid: text("/metadata/uid").to_owned(), clearing };
@@ -240,7 +246,9 @@ impl Known {
         match allowance.filter(|allowance| allowance.open(now)) {
             Some(_) if self.open.len() >= MOST => {
                 if !std::mem::replace(&mut self.overflowed, true) {
-                    tracing::warn!("there are more than {MOST} open DriftAllowances: the others count for nothing");
+                    tracing::warn!(
+                        "there are more than {MOST} open DriftAllowances: the others count for nothing"
+                    );
                 }
             }
             Some(allowance) => {

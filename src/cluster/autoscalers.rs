@@ -160,7 +160,8 @@ impl Autoscalers {
         let newest = Gvk { group: GROUP.to_owned(), version: "v2".to_owned(), kind: KIND.to_owned() };
         // Every version from v1 on has the fields that count.
         let resource = self.kinds.resource(&newest);
-        let resource = resource.unwrap_or_else(|| Resource::new(GROUP, "v1", KIND, "horizontalpodautoscalers"));
+        let resource =
+            resource.unwrap_or_else(|| Resource::new(GROUP, "v1", KIND, "horizontalpodautoscalers"));
         let mut feed = Watch::<Raw>::new(self.client.clone(), &resource, None, None);
         let mut listed: HashSet<ObjectId> = HashSet::new();
         let mut complained = false;

@@ -69,14 +69,16 @@ impl CustomWatch {
                 self.watch = Watch::new(self.client.clone(), &self.resource, None, None);
             }
             match self.watch.next().await {
-                Event::Broken(error) if error.is_not_found() => match is_defined(self.client.clone(), self.definition()).await {
-                    Ok(true) => return Event::Broken(error),
-                    Ok(false) => {
-                        self.absent_until = Some(Instant::now() + RECHECK);
-                        self.told.extend([Event::Relisting, Event::Synced]);
+                Event::Broken(error) if error.is_not_found() => {
+                    match is_defined(self.client.clone(), self.definition()).await {
+                        Ok(true) => return Event::Broken(error),
+                        Ok(false) => {
+                            self.absent_until = Some(Instant::now() + RECHECK);
+                            self.told.extend([Event::Relisting, Event::Synced]);
+                        }
+                        Err(error) => return Event::Broken(error),
                     }
-                    Err(error) => return Event::Broken(error),
-                },
+                }
                 event => return event.map(|object| object.0),
             }
         }

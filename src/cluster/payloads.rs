@@ -15,7 +15,7 @@ use kube::core::params::{GetParams, ListParams};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
-use super::call::{self, CallError};
+use super::call::{self, CallError, PATIENCE};
 use super::records::{self, Known};
 use super::resource::{Meta, Page, Partial, Resource, segment};
 use super::watch::PAGE;
@@ -129,6 +129,26 @@ impl Payloads {
         match decoded {
             Ok(record) => Ok(Fetched::Payload(Payload { record })),
             Err(_) => Err(CallError::Unreachable { reason: "the program is shutting down".to_owned() }),
+        }
+    }
+
+    /// The metadata of all records in `namespace` (`None`: in all).
+    ///
+    /// # Errors
+    /// When the API server gives no usable answer.
+    pub(super) async fn list(&self, namespace: Option<&str>) -> Result<Vec<Meta>, CallError> {
+        let requests = Requests::new(self.resource().path(namespace)?);
+        let mut parameters = ListParams::default().labels(SELECTOR).limit(PAGE);
+        let mut found = Vec::new();
+        loop {
+            let request = requests.list_metadata(&parameters)?;
+            let page: Page<Partial> = call::fetch(&self.client, request, PATIENCE).await?;
+            let next = page.next();
+            found.extend(page.into_items().into_iter().map(|item| item.metadata));
+            if next.is_none() {
+                return Ok(found);
+            }
+            parameters.continue_token = next;
         }
     }
 

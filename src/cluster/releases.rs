@@ -9,6 +9,7 @@
 
 mod document;
 mod feed;
+mod once;
 mod settle;
 
 use std::collections::{BTreeMap, HashMap, HashSet};

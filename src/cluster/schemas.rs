@@ -111,7 +111,8 @@ pub(super) struct Custom {
 }
 
 /// The custom resource `plural` of `group`; `None` when there is no such
-/// CustomResourceDefinition.
+/// CustomResourceDefinition, or it may not be read: then the OpenAPI documents,
+/// which everybody may read, tell its types all the same.
 pub(super) async fn crd(
     client: &kube::Client,
     plural: &str,
@@ -121,7 +122,7 @@ pub(super) async fn crd(
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
     let definition: Value = match call::fetch(client, call::get(&path)?, PATIENCE).await {
         Ok(definition) => definition,
-        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) if error.is_not_found() || error.is_forbidden() => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let Some(facts) = KindFacts::from_crd(&definition) else { return Ok(None) };

@@ -103,6 +103,9 @@ impl Walk<'_> {
         old: Option<&Value>,
         new: Option<&Value>,
     ) {
+        if old.is_none() && new.is_none() {
+            return;
+        }
         match node {
             Node::Leaf(leaf) => {
                 let spot = Spot { name, place: leaf.place };

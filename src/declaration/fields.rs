@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::compare;
 use super::equality::{Agreement, Place};
 use super::path::{Path, Step, Trail};
+use super::restore;
 use super::schema::{ListKey, ListKind, Shape, TypeId, Types};
 use super::stored::Stored;
 
@@ -112,6 +113,16 @@ impl Fields {
     /// object as the API server would hold the declared manifest.
     pub fn settle(&self, change: &FieldChange, canonical: &Value) -> Agreement {
         compare::settle(self, change, canonical)
+    }
+
+    /// Sets the declared `path` of `new` back: to what `old` has there, unless
+    /// that plainly is not as declared, then to the declared value. For a list
+    /// element, this is the whole element as it was; for a list, the order of
+    /// its declared elements. A path that is not declared changes nothing.
+    ///
+    /// Afterwards [`Self::changed`] finds no drift at this path.
+    pub fn restore(&self, path: &Path, old: &Value, new: &mut Value) {
+        restore::restore(self, path, old, new);
     }
 
     /// Every declared path with its declared value.

@@ -13,6 +13,7 @@
 
 mod compare;
 mod outputs;
+mod restore;
 mod stored;
 
 pub mod catalog;
@@ -21,6 +22,7 @@ pub mod embedded;
 pub mod equality;
 pub mod fields;
 pub mod openapi;
+pub mod outline;
 pub mod path;
 pub mod prune;
 pub mod quantity;

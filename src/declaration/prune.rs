@@ -7,18 +7,19 @@
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
 use super::compare::index::Declared;
 use super::fields::{Elements, Fields, Node};
+use super::outline::Excerpt;
 use super::schema::Types;
+use crate::model::{RELEASE_NAME, RELEASE_NAMESPACE, RESOURCE_POLICY};
 
 mod pair;
 
 /// Reads an object, keeping the paths that any of some declarations declares,
 /// and what every verdict looks at: `apiVersion`, `kind`, the identity, labels,
-/// annotations and owners in `metadata`, `immutable`, `spec.paused` and
+/// Helm's annotations and owners in `metadata`, `immutable`, `spec.paused` and
 /// `spec.suspend`.
 ///
 /// Keyed lists keep every element in its place; of elements that nobody
@@ -29,29 +30,46 @@ pub struct Pruned<'f> {
 }
 
 /// What is kept whatever is declared.
-struct Always(&'static [(&'static str, Option<&'static Always>)]);
+struct Always(&'static [Kept]);
+
+struct Kept {
+    name: &'static str,
+    /// What is kept of it; none for all.
+    below: Option<&'static Always>,
+    /// Whether it is looked at even where an update leaves it as it was.
+    unchanged: bool,
+}
 
 static ALWAYS: Always = Always(&[
-    ("apiVersion", None),
-    ("immutable", None),
-    ("kind", None),
-    ("metadata", Some(&METADATA)),
-    ("spec", Some(&SPEC)),
+    whole("apiVersion"),
+    whole("immutable"),
+    whole("kind"),
+    Kept { name: "metadata", below: Some(&METADATA), unchanged: true },
+    Kept { name: "spec", below: Some(&SPEC), unchanged: false },
 ]);
 
 static METADATA: Always = Always(&[
-    ("annotations", None),
-    ("creationTimestamp", None),
-    ("deletionTimestamp", None),
-    ("labels", None),
-    ("name", None),
-    ("namespace", None),
-    ("ownerReferences", None),
-    ("resourceVersion", None),
-    ("uid", None),
+    Kept { name: "annotations", below: Some(&ANNOTATIONS), unchanged: true },
+    Kept { name: "creationTimestamp", below: None, unchanged: true },
+    Kept { name: "deletionTimestamp", below: None, unchanged: true },
+    whole("labels"),
+    whole("name"),
+    whole("namespace"),
+    whole("ownerReferences"),
+    Kept { name: "uid", below: None, unchanged: true },
 ]);
 
-static SPEC: Always = Always(&[("paused", None), ("suspend", None)]);
+static ANNOTATIONS: Always = Always(&[
+    Kept { name: RELEASE_NAME, below: None, unchanged: true },
+    Kept { name: RELEASE_NAMESPACE, below: None, unchanged: true },
+    Kept { name: RESOURCE_POLICY, below: None, unchanged: true },
+]);
+
+static SPEC: Always = Always(&[whole("paused"), whole("suspend")]);
+
+const fn whole(name: &'static str) -> Kept {
+    Kept { name, below: None, unchanged: false }
+}
 
 /// What is kept of one value.
 #[derive(Clone, Default)]
@@ -72,10 +90,10 @@ impl<'f> Pruned<'f> {
     /// both and is only looked at for changes is left out of both, so the pair
     /// can be compared, and neither half alone held against a declaration.
     ///
-    /// # Errors
-    /// When a value that is kept cannot be read.
-    pub fn pair(self, old: &RawValue, new: &RawValue) -> Result<(Value, Value), serde_json::Error> {
-        self.keep.pair(old, new)
+    /// None where a value that is kept cannot be read.
+    pub fn pair(&self, old: &Excerpt<'_>, new: &Excerpt<'_>) -> Option<(Value, Value)> {
+        let (before, after) = (old.outline(), new.outline());
+        self.keep.pair(old.part(&before), new.part(&after))
     }
 }
 
@@ -100,12 +118,10 @@ impl<'f> Keep<'f> {
             return Fate::Whole;
         }
         let mut below = Keep::default();
-        if let Some((_, always)) =
-            self.always.and_then(|always| always.0.iter().find(|(own, _)| *own == name))
-        {
-            match always {
+        if let Some(kept) = self.always(name) {
+            match kept.below {
                 None => return Fate::Whole,
-                some => below.always = *some,
+                some => below.always = some,
             }
         }
         for (node, types) in &self.nodes {
@@ -117,6 +133,10 @@ impl<'f> Keep<'f> {
         }
         let nothing = below.nodes.is_empty() && below.always.is_none();
         if nothing { Fate::Skip } else { Fate::Prune(below) }
+    }
+
+    fn always(&self, name: &str) -> Option<&'static Kept> {
+        self.always.and_then(|always| always.0.iter().find(|kept| kept.name == name))
     }
 
     fn is_whole(&self) -> bool {

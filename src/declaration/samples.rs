@@ -148,6 +148,62 @@ impl Deep {
     }
 }
 
+/// `value` in JSON's text, as anybody may spell it: `choices` decide on space,
+/// on escapes, and on entries and whole values of the same name in front of
+/// those that count.
+pub(crate) fn spelled(value: &Value, choices: &mut dyn Iterator<Item = u8>) -> String {
+    let mut choice = |of: u8| choices.next().map_or(0, |choice| choice % of);
+    let space = [" ", "", "", "\n\t"][usize::from(choice(4))];
+    match value {
+        Value::Object(map) => {
+            let mut entries = Vec::new();
+            for (name, value) in map {
+                let decoy = [None, None, None, Some("\"\\\\\\\"{\""), Some("[{}, \"]\"]"), Some("-1e3")]
+                    [usize::from(choices.next().map_or(0, |choice| choice % 6))];
+                entries.extend(decoy.map(|decoy| format!("{}{space}:{decoy}", spelled_text(name, 0))));
+                let escaped = choices.next().map_or(0, |choice| choice % 4);
+                let value = spelled(value, choices);
+                entries.push(format!("{}:{space}{value}", spelled_text(name, escaped)));
+            }
+            format!("{{{space}{}{space}}}", entries.join(","))
+        }
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(|item| spelled(item, choices)).collect();
+            format!("[{}]", items.join(&format!("{space},")))
+        }
+        Value::String(text) => {
+            let escaped = choice(4);
+            spelled_text(text, escaped)
+        }
+        scalar => scalar.to_string(),
+    }
+}
+
+/// A string in JSON's text; with `escaped` of one its first character is.
+fn spelled_text(text: &str, escaped: u8) -> String {
+    match text.chars().next() {
+        Some(first) if escaped == 1 && first.is_ascii() => {
+            let rest = Value::from(&text[1..]).to_string();
+            format!("\"\\u{:04x}{}", u32::from(first), &rest[1..])
+        }
+        _ => Value::from(text).to_string(),
+    }
+}
+
+/// `value` with its scalar number `place` replaced.
+pub(crate) fn touched(value: &Value, place: &mut usize, by: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            map.iter().map(|(name, value)| (name.clone(), touched(value, place, by))).collect()
+        }
+        Value::Array(items) => items.iter().map(|item| touched(item, place, by)).collect(),
+        scalar => {
+            *place = place.wrapping_sub(1);
+            if *place == usize::MAX { by.clone() } else { scalar.clone() }
+        }
+    }
+}
+
 impl Drop for Deep {
     fn drop(&mut self) {
         let mut rest = vec![self.0.take()];

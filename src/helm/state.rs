@@ -5,6 +5,7 @@
 //! manifest is the declaration; a Helm operation passes because what it writes
 //! is that manifest, whoever runs it. Knows no user and no policy.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -24,7 +25,7 @@ pub struct Standing<'r> {
     /// The release.
     pub release: &'r Release,
     /// The manifests that an edit may agree with: one is enough. Never empty.
-    pub alternatives: Vec<&'r Declared>,
+    pub alternatives: Vec<&'r Arc<Declared>>,
     /// Which deletions Helm's own operation makes.
     pub deletion: Deletion,
     /// An operation is under way, so a valid Helm write may come at any time.
@@ -53,7 +54,7 @@ pub fn standing<'r>(
     now: Timestamp,
 ) -> Option<Standing<'r>> {
     let declarations = release.objects.get(object)?;
-    let (latest, baseline) = (declarations.latest.as_deref(), declarations.baseline.as_deref());
+    let (latest, baseline) = (declarations.latest.as_ref(), declarations.baseline.as_ref());
     let state = &release.state;
     let locked = is_locked(release, operation_timeout, now);
     let unless_locked = |deletion| if locked { Deletion::Never } else { deletion };

@@ -28,6 +28,8 @@ const IDENTITIES: &[&[&str]] = &[
     &["mountPath"],
     &["devicePath"],
     &["topologyKey", "whenUnsatisfiable"],
+    &["host"],
+    &["path"],
     &["uid"],
     &["ip"],
     &["key"],
@@ -54,7 +56,7 @@ impl Mask {
 
     /// Makes what is masked in `into` what it is in `from`; absent there,
     /// absent here. Elements of lists are neither created nor removed unless
-    /// they are masked themselves.
+    /// they are masked themselves, and one that `from` lacks stays as it is.
     pub fn carry(&self, from: &Value, into: &mut Value) {
         for pattern in &self.0 {
             carry(&pattern.0, Some(from), into);
@@ -148,8 +150,9 @@ fn carry_elements(step: &Step, rest: &[Step], from: &[Value], into: &mut Vec<Val
     let by_key: BTreeMap<String, &Value> =
         source.into_iter().map(|item| (spelled(item, keys), item)).collect();
     for item in into.iter_mut().filter(|item| selects(step, item)) {
-        let partner = by_key.get(&spelled(item, keys)).copied();
-        carry(rest, partner, item);
+        if let Some(partner) = by_key.get(&spelled(item, keys)) {
+            carry(rest, Some(partner), item);
+        }
     }
 }
 

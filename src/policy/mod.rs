@@ -15,6 +15,7 @@ pub mod flaw;
 mod glob;
 pub mod grant;
 pub mod guarded;
+mod kept;
 pub mod mask;
 pub mod pattern;
 pub mod read;
@@ -31,6 +32,7 @@ use std::time::Duration;
 
 use self::compile::Compiled;
 use self::flaw::Flaw;
+use self::kept::Kept;
 use self::mask::Mask;
 use self::resource::Autoscalers;
 use self::standing::Standing;
@@ -64,6 +66,7 @@ pub struct Policy {
     pub ties: Vec<Tie>,
     /// The policies that match, the one that counts most in front.
     matched: Vec<Arc<Compiled>>,
+    kept: Kept,
 }
 
 /// What else a repair may write.
@@ -140,12 +143,22 @@ impl Policy {
             sources: Sources::default(),
             ties: Vec::new(),
             matched: Vec::new(),
+            kept: Kept::default(),
         }
     }
 
     /// What holds for one object of the release, by what `declared` says of
-    /// it. The answer depends on nothing else and may be kept.
-    pub fn rules(&self, object: &ObjectId, declared: &Declared) -> ObjectRules {
+    /// it. Worked out once for each declaration.
+    pub fn rules(&self, object: &ObjectId, declared: &Arc<Declared>) -> Arc<ObjectRules> {
+        self.kept.of(declared, || self.resolve(object, declared))
+    }
+
+    /// The names of the policies that match, the one that counts most in front.
+    pub fn matched(&self) -> impl Iterator<Item = &str> {
+        self.matched.iter().map(|policy| policy.name.as_str())
+    }
+
+    fn resolve(&self, object: &ObjectId, declared: &Declared) -> ObjectRules {
         let mut rules = ObjectRules::default();
         for policy in &self.matched {
             let ignored = policy.ignore.iter().filter(|(target, _)| target.selects(object, declared));
@@ -158,11 +171,6 @@ impl Policy {
             Err(flaws) => rules.flaws = flaws,
         }
         rules
-    }
-
-    /// The names of the policies that match, the one that counts most in front.
-    pub fn matched(&self) -> impl Iterator<Item = &str> {
-        self.matched.iter().map(|policy| policy.name.as_str())
     }
 }
 
@@ -184,3 +192,6 @@ impl fmt::Display for Tie {
         )
     }
 }
+
+#[cfg(test)]
+pub(crate) mod samples;

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::compile::{Compiled, compile};
 use super::flaw::{Flaw, FlawReason};
 use super::resource::DriftPolicy;
+use crate::helm::manifest;
 
 /// The largest file, in bytes.
 pub const MAX_FILE: usize = 1 << 20;
@@ -40,16 +41,11 @@ pub fn read<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> (Vec<Arc
         let mut note = |policy: String, flaw| {
             flawed.push(FileFlaw { file: file.to_owned(), policy, flaw });
         };
-        let documents = match documents(text) {
-            Ok(documents) => documents,
-            Err(flaw) => {
-                note("1".to_owned(), flaw);
-                continue;
-            }
-        };
-        for (index, document) in documents.into_iter().enumerate() {
-            let name = document.pointer("/metadata/name").and_then(Value::as_str);
-            let name = name.map_or_else(|| (index + 1).to_string(), str::to_owned);
+        let (documents, skipped) = documents(text);
+        skipped.into_iter().for_each(|(place, flaw)| note(place, flaw));
+        for document in documents {
+            let name =
+                document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
             match policy(document) {
                 Err(flaws) => flaws.into_iter().for_each(|flaw| note(name.clone(), flaw)),
                 Ok(compiled) => match accepted.get(&compiled.name) {
@@ -68,18 +64,18 @@ pub fn read<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> (Vec<Arc
     (accepted.into_values().map(|(compiled, _)| compiled).collect(), flawed)
 }
 
-/// The documents of a YAML text, empty ones left out.
-///
-/// # Errors
-/// The text is no YAML, or too large.
-pub fn documents(text: &str) -> Result<Vec<Value>, Flaw> {
+/// The objects of a YAML text, read as kubectl reads it, and what in it is
+/// none: which document, from 1, and why.
+fn documents(text: &str) -> (Vec<Value>, Vec<(String, Flaw)>) {
     let flaw = |message| Flaw { field: String::new(), reason: FlawReason::Unreadable, message };
     if text.len() > MAX_FILE {
-        return Err(flaw(format!("the file has more than {MAX_FILE} bytes")));
+        let message = format!("the file has more than {MAX_FILE} bytes");
+        return (Vec::new(), vec![("1".to_owned(), flaw(message))]);
     }
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text)
-        .map_err(|error| flaw(format!("the text is no YAML: {}", first_line(&error))))?;
-    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
+    let parsed = manifest::parse(text);
+    let skipped = parsed.skipped.into_iter();
+    let skipped = skipped.map(|it| ((it.index + 1).to_string(), flaw(it.reason.to_string())));
+    (parsed.objects, skipped.collect())
 }
 
 /// One policy from one document.
@@ -117,10 +113,6 @@ impl fmt::Display for FileFlaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: policy {}: {}", self.file, self.policy, self.flaw)
     }
-}
-
-fn first_line(error: &serde_saphyr::Error) -> String {
-    error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 //! what the types cannot say is checked by `compile`. Their schemas are what
 //! `kubemoor manifests crds` prints.
 
+mod allowance;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -12,6 +14,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::allowance::{AllowedObject, DriftAllowance, DriftAllowanceSpec, Requester};
 use crate::model::{DriftMode, EditsMode};
 
 /// The most rules of one list, subjects of one rule, and globs of one list.
@@ -82,29 +85,29 @@ pub struct DriftPolicySpec {
     pub autoscalers: Option<Autoscalers>,
     /// What is never compared and never touched by a repair or a revert.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100))]
+    #[schemars(length(max = MAX_RULES))]
     pub ignore: Vec<IgnoreRule>,
     /// What may be changed locally, by whom and when.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100))]
+    #[schemars(length(max = MAX_RULES))]
     pub allow: Vec<AllowRule>,
     /// Whose edits are not judged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100))]
+    #[schemars(length(max = MAX_RULES))]
     pub exempt: Vec<SubjectSpec>,
     /// Who may write the release's records; anyone with the right, where
     /// nobody is named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100))]
+    #[schemars(length(max = MAX_RULES))]
     pub operators: Vec<SubjectSpec>,
     /// The notifiers that are told, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100), inner(length(min = 1, max = 63)))]
+    #[schemars(length(max = MAX_RULES), inner(length(min = 1, max = 63)))]
     pub notify: Vec<String>,
     /// Which namespaces may hold the records of releases in others, as Flux
     /// does with storageNamespace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100))]
+    #[schemars(length(max = MAX_RULES))]
     pub storage: Vec<StoragePair>,
 }
 
@@ -114,11 +117,11 @@ pub struct DriftPolicySpec {
 pub struct ReleaseSelector {
     /// Globs of release names: `*` is any text, `?` any letter.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100), inner(length(min = 1, max = 253), regex(pattern = GLOB)))]
+    #[schemars(length(max = MAX_RULES), inner(length(min = 1, max = 253), regex(pattern = GLOB)))]
     pub names: Vec<String>,
     /// Globs of the namespaces of releases.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100), inner(length(min = 1, max = 63), regex(pattern = GLOB)))]
+    #[schemars(length(max = MAX_RULES), inner(length(min = 1, max = 63), regex(pattern = GLOB)))]
     pub namespaces: Vec<String>,
     /// The labels of the namespaces of releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -193,7 +196,7 @@ pub struct IgnoreRule {
     pub target: Option<TargetSpec>,
     /// Which paths: JSON Pointers whose segments may be [key=value] or *; or *
     /// alone for everything.
-    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 1024), regex(pattern = PATH)))]
+    #[schemars(length(min = 1, max = MAX_PATHS), inner(length(min = 1, max = 1024), regex(pattern = PATH)))]
     pub paths: Vec<String>,
 }
 
@@ -244,14 +247,14 @@ pub struct AllowRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<TargetSpec>,
     /// Which paths, as in ignore; delete for the deletion of the object.
-    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 1024), regex(pattern = GRANTED_PATH)))]
+    #[schemars(length(min = 1, max = MAX_PATHS), inner(length(min = 1, max = 1024), regex(pattern = GRANTED_PATH)))]
     pub paths: Vec<String>,
     /// When; always, where nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ScheduleSpec>,
     /// By whom; by anyone with the right, where nobody is named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100))]
+    #[schemars(length(max = MAX_RULES))]
     pub subjects: Vec<SubjectSpec>,
 }
 
@@ -342,74 +345,4 @@ pub struct Condition {
     /// The generation that this is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-}
-
-/// Lets named fields of one object change until a time.
-#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[kube(
-    group = "kubemoor.dev",
-    version = "v1alpha1",
-    kind = "DriftAllowance",
-    plural = "driftallowances",
-    doc = "Lets named fields of one object of a Helm release be changed until a time.",
-    namespaced,
-    shortname = "da",
-    category = "kubemoor",
-    derive = "PartialEq",
-    printcolumn(name = "Kind", type_ = "string", json_path = ".spec.object.kind"),
-    printcolumn(name = "Object", type_ = "string", json_path = ".spec.object.name"),
-    printcolumn(name = "Paths", type_ = "string", json_path = ".spec.paths"),
-    printcolumn(name = "Until", type_ = "string", json_path = ".spec.until"),
-    printcolumn(name = "By", type_ = "string", json_path = ".spec.requestedBy.user"),
-    printcolumn(name = "Reason", type_ = "string", json_path = ".spec.reason")
-)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct DriftAllowanceSpec {
-    /// The object.
-    pub object: AllowedObject,
-    /// Which paths: JSON Pointers whose segments may be [key=value] or *; *
-    /// alone for everything; delete for the deletion of the object.
-    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 1024), regex(pattern = GRANTED_PATH)))]
-    pub paths: Vec<String>,
-    /// Until when (RFC 3339); at most 31 days after the allowance was made.
-    #[schemars(extend("format" = "date-time"))]
-    pub until: String,
-    /// Why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 1024))]
-    pub reason: Option<String>,
-    /// Who asked for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub requested_by: Option<Requester>,
-}
-
-/// One object, as an allowance names it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct AllowedObject {
-    /// The API group; empty for the core group.
-    #[serde(default)]
-    #[schemars(length(max = 253))]
-    pub group: String,
-    /// The kind.
-    #[schemars(length(min = 1, max = 63))]
-    pub kind: String,
-    /// The namespace, which is that of the allowance.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 63))]
-    pub namespace: Option<String>,
-    /// The name.
-    #[schemars(length(min = 1, max = 253))]
-    pub name: String,
-}
-
-/// Who asked for an allowance.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Requester {
-    /// The user.
-    pub user: String,
-    /// The user's groups.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub groups: Vec<String>,
 }

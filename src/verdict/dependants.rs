@@ -16,6 +16,7 @@ use crate::helm::index::Index;
 use crate::helm::release::Release;
 use crate::helm::state::{self, Deletion};
 use crate::model::{ObjectId, Operation};
+use crate::policy::Policy;
 
 /// What a deletion takes along.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +105,14 @@ pub fn judge(
     let release = &first.release;
     let grounds =
         Grounds { release: release.id.clone(), revision: release.state.revision, fields: Vec::new() };
-    Verdict::by_mode(&rules.book.of(&release.id), Reason::Dependants, Some(grounds))
+    let policies: Vec<_> = dependants.iter().map(|it| rules.book.of(&it.release.id)).collect();
+    let is_exempt = |policy: &Arc<Policy>| policy.exempt.iter().any(|subject| subject.is(edit.actor));
+    let strictest = policies.iter().filter(|policy| !is_exempt(policy)).max_by_key(|policy| policy.edits);
+    match (strictest, policies.first()) {
+        (Some(policy), _) => Verdict::by_mode(policy, Reason::Dependants, Some(grounds)),
+        (None, Some(policy)) => Verdict::excused(policy, Reason::Exempt, grounds),
+        (None, None) => itself,
+    }
 }
 
 #[cfg(test)]

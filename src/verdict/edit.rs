@@ -5,6 +5,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use super::exceptions::Circumstances;
 use super::shown::Shown;
 use crate::declaration::path::Path;
 use crate::model::{Actor, ObjectId, Operation, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
@@ -33,6 +34,8 @@ pub struct Edit<'a> {
     pub dry_run: bool,
     /// The field manager that the request names; anyone may name any.
     pub field_manager: &'a str,
+    /// What else is known of the object.
+    pub circumstances: &'a Circumstances,
 }
 
 /// Which release an object says it belongs to, by Helm's annotations.
@@ -93,6 +96,9 @@ pub enum Outcome {
     Record,
     /// It passes, is recorded, and the editor is warned.
     Warn,
+    /// It passes once what drifts is set back; it is recorded, and the editor
+    /// is warned.
+    Revert,
     /// It is refused and recorded.
     Deny,
 }
@@ -111,14 +117,26 @@ pub enum Reason {
     BeingDeleted,
     /// A built-in identity does its work.
     Identity,
+    /// The policy exempts the editor.
+    Exempt,
     /// The manifest opts the object out.
     OptedOut,
     /// No declared field changed.
     Unchanged,
     /// What changed is as the manifest declares it.
     AsDeclared,
+    /// A policy ignores what changed.
+    Ignored,
+    /// An autoscaler moves the replicas within its range.
+    Autoscaled,
+    /// An allowance is open.
+    Allowed,
     /// The state of the record authorises it.
     InBand,
+    /// What changed is covered by an allowance.
+    Allowance,
+    /// An annotation asks for an allowance that is not granted.
+    Request,
     /// The arbiter could not tell, and an operation is under way; or there is
     /// no arbiter.
     Unsettled,
@@ -189,14 +207,26 @@ impl Verdict {
         Self { outcome: Outcome::Allow, reason, grounds: None, arguable: false }
     }
 
-    /// What the policy's mode makes of an edit that drifts.
+    /// An edit that drifts and passes all the same, which is recorded where
+    /// drift is.
+    pub fn excused(policy: &Policy, reason: Reason, grounds: Grounds) -> Self {
+        let verdict = Self::by_mode(policy, reason, Some(grounds));
+        Self { outcome: verdict.outcome.min(Outcome::Record), ..verdict }
+    }
+
+    /// Whether the edit passes whatever other releases say of it.
+    pub fn passes(&self) -> bool {
+        self.grounds.is_none() || matches!(self.reason, Reason::Exempt | Reason::Allowed)
+    }
+
+    /// What the policy's mode makes of an edit that drifts and that is judged
+    /// as a whole: of such a one nothing would remain to be let through.
     pub fn by_mode(policy: &Policy, reason: Reason, grounds: Option<Grounds>) -> Self {
         use crate::model::EditsMode;
         let outcome = match policy.edits {
             EditsMode::Allow => Outcome::Allow,
             EditsMode::Record => Outcome::Record,
             EditsMode::Warn => Outcome::Warn,
-            // Until what drifts can be set back, nothing of it may pass.
             EditsMode::Revert | EditsMode::Deny => Outcome::Deny,
         };
         Self { outcome, reason, grounds, arguable: false }
@@ -210,8 +240,14 @@ impl Outcome {
             Self::Allow => "Allow",
             Self::Record => "Record",
             Self::Warn => "Warn",
+            Self::Revert => "Revert",
             Self::Deny => "Deny",
         }
+    }
+
+    /// Whether an edit does not pass as the editor wants it.
+    pub fn is_refusal(self) -> bool {
+        self >= Self::Revert
     }
 }
 
@@ -224,10 +260,16 @@ impl Reason {
             Self::OwnNamespace => "own-namespace",
             Self::BeingDeleted => "being-deleted",
             Self::Identity => "identity",
+            Self::Exempt => "exempt",
             Self::OptedOut => "opted-out",
             Self::Unchanged => "unchanged",
             Self::AsDeclared => "as-declared",
+            Self::Ignored => "ignored",
+            Self::Autoscaled => "autoscaled",
+            Self::Allowed => "allowed",
             Self::InBand => "in-band",
+            Self::Allowance => "allowance",
+            Self::Request => "request",
             Self::Unsettled => "unsettled",
             Self::Drift => "drift",
             Self::Deletion => "deletion",

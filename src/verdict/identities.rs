@@ -6,10 +6,14 @@
 //! as `system:kube-controller-manager`, which may do what any of them may.
 
 use crate::declaration::path::{Path, Segment};
-use crate::model::{Actor, ObjectId};
+use crate::model::{Actor, Autoscaler, ObjectId};
 
 /// The user of all controllers where they have no accounts of their own.
 const ALL_CONTROLLERS: &str = "system:kube-controller-manager";
+
+/// KEDA's operator, which scales idle workloads to zero and back: namespace and
+/// service account as its chart installs them.
+const KEDA: (&str, &str) = ("keda", "keda-operator");
 
 /// What an identity does.
 struct Row {
@@ -25,7 +29,7 @@ enum Verb {
     Delete,
     /// Updates of these fields and what is below them.
     Update(&'static [&'static str]),
-    /// Updates of the replicas through `scale`.
+    /// Updates of the replicas within the range of an autoscaler.
     Scale,
 }
 
@@ -51,11 +55,17 @@ pub fn deletes(actor: &Actor, object: &ObjectId) -> bool {
     rows(actor, object).any(|row| matches!(row.verb, Verb::Delete))
 }
 
+/// Whether an autoscaler's replicas are this actor's to set.
+pub fn autoscales(actor: &Actor, autoscaler: &Autoscaler) -> bool {
+    let (namespace, account) = KEDA;
+    let scales = |row: &Row| matches!(row.verb, Verb::Scale) && is(actor, row);
+    TABLE.iter().any(scales) || (autoscaler.by_keda && actor.is_service_account(namespace, account))
+}
+
 /// Whether changing `path` of `object` is this actor's built-in work.
-pub fn writes(actor: &Actor, object: &ObjectId, path: &Path, scale: bool) -> bool {
+pub fn writes(actor: &Actor, object: &ObjectId, path: &Path) -> bool {
     rows(actor, object).any(|row| match row.verb {
-        Verb::Delete => false,
-        Verb::Scale => scale,
+        Verb::Delete | Verb::Scale => false,
         Verb::Update(paths) => paths.iter().any(|prefix| is_below(path, prefix)),
     })
 }
@@ -77,8 +87,12 @@ fn rows<'a>(actor: &'a Actor, object: &'a ObjectId) -> impl Iterator<Item = &'st
     TABLE.iter().filter(|row| {
         let kind =
             row.kinds.is_empty() || (row.group == object.group && row.kinds.contains(&object.kind.as_str()));
-        kind && (actor.user == ALL_CONTROLLERS || actor.is_service_account("kube-system", row.account))
+        kind && is(actor, row)
     })
+}
+
+fn is(actor: &Actor, row: &Row) -> bool {
+    actor.user == ALL_CONTROLLERS || actor.is_service_account("kube-system", row.account)
 }
 
 fn is_below(path: &Path, prefix: &str) -> bool {

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::claims::counting;
 use super::edit::{Edit, Evidence, Finding, Grounds, Outcome, Reason, Rules, Verdict};
+use super::exceptions::Exceptions;
 use super::shown::Shown;
 use super::{identities, sealed};
 use crate::declaration::equality::Agreement;
@@ -19,7 +20,7 @@ use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
 use crate::helm::release::{Declared, Release};
 use crate::helm::state::{self, Standing};
-use crate::model::{Operation, PROBE_MANAGER};
+use crate::model::{EditsMode, Operation, PROBE_MANAGER};
 use crate::policy::Policy;
 
 /// Judges one edit by the releases that declare its object (`claims`, the one
@@ -29,10 +30,13 @@ use crate::policy::Policy;
 /// 2. the object is being deleted already: allow;
 /// 3. a built-in identity does exactly its work: allow;
 /// 4. the manifest opts the object out: allow;
-/// 5. the declared and sealed fields that change, without those that become
-///    what the manifest declares; none left: allow;
+/// 5. the declared and sealed fields that change, without those that a policy
+///    ignores, that an autoscaler moves or that become what the manifest
+///    declares; none left: allow;
 /// 6. a deletion that Helm's own operation makes: allow;
-/// 7. what the policy's mode says.
+/// 7. what an allowance covers, or somebody does whom the policy exempts:
+///    allow, and record it where drift is recorded;
+/// 8. what the policy's mode says.
 ///
 /// Of several releases that speak for the object, any may let it pass.
 pub fn judge(
@@ -67,13 +71,13 @@ pub fn judge(
         return Verdict::allow(Reason::Identity);
     }
     let unaided = if matches!(evidence, Evidence::Nowhere) { evidence } else { Evidence::None };
-    let (asked, verdict) = mildest(edit, &claims, |_| unaided);
-    if verdict.grounds.is_none() || matches!(evidence, Evidence::None | Evidence::Nowhere) {
+    let (asked, verdict) = mildest(edit, &claims, now, |_| unaided);
+    if verdict.passes() || matches!(evidence, Evidence::None | Evidence::Nowhere) {
         return verdict;
     }
     // The arbiter was asked about this release's manifest and says nothing of
     // another's.
-    mildest(edit, &claims, |index| if index == asked { evidence } else { unaided }).1
+    mildest(edit, &claims, now, |index| if index == asked { evidence } else { unaided }).1
 }
 
 /// What one release says of the object, and what holds for that release.
@@ -88,15 +92,16 @@ struct Claim<'r> {
 fn mildest<'e>(
     edit: &Edit<'_>,
     claims: &[Claim<'_>],
+    now: Timestamp,
     evidence: impl Fn(usize) -> Evidence<'e>,
 ) -> (usize, Verdict) {
     let mut mildest: Option<(usize, Verdict)> = None;
     for (index, claim) in claims.iter().enumerate() {
         let verdict = match edit.operation {
-            Operation::Delete => deletion(edit, claim),
-            Operation::Create | Operation::Update => change(edit, claim, evidence(index)),
+            Operation::Delete => deletion(edit, claim, now),
+            Operation::Create | Operation::Update => change(edit, claim, evidence(index), now),
         };
-        if verdict.grounds.is_none() {
+        if verdict.passes() {
             return (index, verdict);
         }
         let rank = |verdict: &Verdict| (verdict.outcome, !verdict.arguable);
@@ -107,7 +112,7 @@ fn mildest<'e>(
     mildest.unwrap_or_else(|| (0, Verdict::allow(Reason::NotDeclared)))
 }
 
-fn deletion(edit: &Edit<'_>, claim: &Claim<'_>) -> Verdict {
+fn deletion(edit: &Edit<'_>, claim: &Claim<'_>, now: Timestamp) -> Verdict {
     let Claim { standing, policy } = claim;
     if standing.alternatives.iter().any(|declared| declared.opted_out) {
         return Verdict::allow(Reason::OptedOut);
@@ -115,10 +120,18 @@ fn deletion(edit: &Edit<'_>, claim: &Claim<'_>) -> Verdict {
     if edit.old.is_some_and(|old| standing.deletion.covers(old)) {
         return Verdict::allow(Reason::InBand);
     }
-    Verdict::by_mode(policy, Reason::Deletion, Some(grounds(standing.release, Vec::new())))
+    let grounds = grounds(standing.release, Vec::new());
+    let allowed = || {
+        let mut alternatives = standing.alternatives.iter();
+        alternatives.find_map(|declared| exceptions(edit, claim, declared, now).of_deletion())
+    };
+    match exempt(edit, policy).or_else(allowed) {
+        Some(reason) => Verdict::excused(policy, reason, grounds),
+        None => Verdict::by_mode(policy, Reason::Deletion, Some(grounds)),
+    }
 }
 
-fn change(edit: &Edit<'_>, claim: &Claim<'_>, evidence: Evidence<'_>) -> Verdict {
+fn change(edit: &Edit<'_>, claim: &Claim<'_>, evidence: Evidence<'_>, now: Timestamp) -> Verdict {
     let Claim { standing, policy } = claim;
     let Some(new) = edit.new else { return Verdict::allow(Reason::Unchanged) };
     let mut least: Option<Weighed> = None;
@@ -128,15 +141,24 @@ fn change(edit: &Edit<'_>, claim: &Claim<'_>, evidence: Evidence<'_>) -> Verdict
         }
         // The arbiter was asked about the first alternative.
         let evidence = if index == 0 { evidence } else { Evidence::None };
-        let weighed = weigh(edit, declared, standing, new, evidence);
+        let weighed = weigh(edit, declared, claim, new, evidence, now);
         if weighed.findings.is_empty() {
-            return Verdict::allow(weighed.reason);
+            return match weighed.allowed.is_empty() {
+                true => Verdict::allow(weighed.reason),
+                false => {
+                    let grounds = grounds(standing.release, weighed.allowed);
+                    Verdict::excused(policy, Reason::Allowed, grounds)
+                }
+            };
         }
         if least.as_ref().is_none_or(|least| weighed.weight() < least.weight()) {
             least = Some(weighed);
         }
     }
     let findings = least.map(|weighed| weighed.findings).unwrap_or_default();
+    if let Some(reason) = exempt(edit, policy) {
+        return Verdict::excused(policy, reason, grounds(standing.release, findings));
+    }
     let all_in_doubt = findings.iter().all(|finding| finding.doubt);
     let grounds = Some(grounds(standing.release, findings));
     if all_in_doubt && standing.pending && matches!(evidence, Evidence::Unavailable) {
@@ -150,11 +172,33 @@ fn change(edit: &Edit<'_>, claim: &Claim<'_>, evidence: Evidence<'_>) -> Verdict
         return Verdict { outcome, reason: Reason::Unsettled, grounds, arguable: false };
     }
     let arguable = matches!(evidence, Evidence::None) && !edit.scale && (all_in_doubt || standing.pending);
-    Verdict { arguable, ..Verdict::by_mode(policy, Reason::Drift, grounds) }
+    let verdict = Verdict::by_mode(policy, Reason::Drift, grounds);
+    // A Scale is nothing but its replicas, and of a new object nothing was.
+    let outcome = match policy.edits {
+        EditsMode::Revert if edit.operation == Operation::Update && !edit.scale => Outcome::Revert,
+        _ => verdict.outcome,
+    };
+    Verdict { arguable, outcome, ..verdict }
+}
+
+fn exempt(edit: &Edit<'_>, policy: &Policy) -> Option<Reason> {
+    policy.exempt.iter().any(|subject| subject.is(edit.actor)).then_some(Reason::Exempt)
+}
+
+fn exceptions<'a>(
+    edit: &'a Edit<'_>,
+    claim: &Claim<'_>,
+    declared: &'a Arc<Declared>,
+    now: Timestamp,
+) -> Exceptions<'a> {
+    let named = (edit.object, &claim.standing.release.id);
+    Exceptions::new(named, declared, &claim.policy, edit.circumstances, Some(edit.actor), now)
 }
 
 struct Weighed {
     findings: Vec<Finding>,
+    /// What drifts and may, since an allowance covers it.
+    allowed: Vec<Finding>,
     /// Why the edit passes if there is no finding.
     reason: Reason,
 }
@@ -169,45 +213,65 @@ impl Weighed {
 
 fn weigh(
     edit: &Edit<'_>,
-    declared: &Declared,
-    standing: &Standing<'_>,
+    declared: &Arc<Declared>,
+    claim: &Claim<'_>,
     new: &Value,
     evidence: Evidence<'_>,
+    now: Timestamp,
 ) -> Weighed {
+    let standing = &claim.standing;
+    let exceptions = exceptions(edit, claim, declared, now);
     let changes = match edit.old {
         Some(old) => declared.fields.changed(old, new),
         None => declared.fields.drift(new),
     };
     let mut reason = if changes.is_empty() { Reason::Unchanged } else { Reason::AsDeclared };
-    let mut findings = Vec::new();
+    let (mut findings, mut allowed) = (Vec::new(), Vec::new());
     for change in changes {
-        if identities::writes(edit.actor, edit.object, &change.path, edit.scale) {
+        if identities::writes(edit.actor, edit.object, &change.path) {
             reason = Reason::Identity;
             continue;
         }
         match settled(declared, &change, standing, evidence) {
             Agreement::Agrees => {}
-            agreement => findings.push(finding(edit, change, agreement == Agreement::Doubt)),
+            agreement => {
+                let excused = exceptions.of_field(&change);
+                let finding = finding(edit, change, agreement == Agreement::Doubt);
+                match excused {
+                    None => findings.push(finding),
+                    Some(Reason::Allowed) => allowed.push(finding),
+                    Some(other) => reason = other,
+                }
+            }
         }
     }
     if let (Some(old), false) = (edit.old, edit.scale) {
         for change in sealed::changes(edit.object, &declared.fields, old, new) {
-            if identities::writes(edit.actor, edit.object, &change.path, false)
+            if identities::writes(edit.actor, edit.object, &change.path)
                 || (change.deletion && standing.deletion.covers(old))
             {
                 reason = Reason::InBand;
                 continue;
             }
-            findings.push(Finding {
+            let excused = match change.deletion {
+                true => exceptions.of_deletion(),
+                false => exceptions.of_sealed(&change.path, change.old, change.new),
+            };
+            let finding = Finding {
                 declared: None,
                 old: shown(edit, &change.path, change.old),
                 new: shown(edit, &change.path, change.new),
                 path: change.path,
                 doubt: false,
-            });
+            };
+            match excused {
+                None => findings.push(finding),
+                Some(Reason::Allowed) => allowed.push(finding),
+                Some(other) => reason = other,
+            }
         }
     }
-    Weighed { findings, reason }
+    Weighed { findings, allowed, reason }
 }
 
 /// Whether the value after is the declared one, as far as the evidence goes.

@@ -1,12 +1,15 @@
 //! A verdict in words: what is wrong, in which field, and the ways on.
 //!
-//! Entry points: [`sentence`] for declared objects, [`of_record`] for records,
-//! [`of_dependants`] for what takes others along. Invariant: only what
-//! [`super::shown`] lets through is said. One paragraph, no control characters.
+//! Entry points: [`sentence`] and [`set_back`] for declared objects,
+//! [`of_record`] for records, [`of_dependants`] for what takes others along.
+//! Invariant: only what [`super::shown`] lets through is said. One paragraph, no
+//! control characters.
 
 use super::dependants::Dependant;
 use super::edit::{Finding, Grounds, Reason, Verdict};
 use super::records::Falsified;
+use super::revert::SetBack;
+use super::shown::Shown;
 use crate::model::{ObjectId, Operation};
 
 /// The fields that a sentence names; the rest are counted.
@@ -39,12 +42,35 @@ pub fn sentence(object: &ObjectId, operation: Operation, verdict: &Verdict) -> S
     )
 }
 
+/// What is said of an edit that passes without what drifts: whose the object
+/// is, then each field.
+pub fn set_back(object: &ObjectId, verdict: &Verdict, fields: &[SetBack]) -> Vec<String> {
+    let Some(grounds) = &verdict.grounds else { return Vec::new() };
+    let Grounds { release, revision, .. } = grounds;
+    let mut said = vec![format!(
+        "{object} is declared by Helm release {} in namespace {} (revision {revision}): what this edit changes \
+         of that is set back.",
+        release.name, release.namespace
+    )];
+    said.extend(fields.iter().map(|SetBack { path, wanted, now }| {
+        format!("{path} is {} (this edit: {}).", or_absent(now), or_absent(wanted))
+            .replace(char::is_control, " ")
+    }));
+    said
+}
+
 /// What is wrong with an edit of a record, and what to do.
 pub fn of_record(object: &ObjectId, falsified: Falsified) -> String {
     let what = match falsified {
         Falsified::Manifest => "the manifest of an existing revision would change",
         Falsified::LastDeployed => "the last deployed revision would be gone while the release is installed",
         Falsified::Disagreement => "its name, labels and payload would disagree",
+        Falsified::Stranger => {
+            return format!(
+                "{object} is a record of Helm's, and a policy names the operators who alone may write the \
+                 release's records. Have one of them run Helm, or be named under `operators`."
+            );
+        }
     };
     format!(
         "{object} is a record of Helm's, and {what}. Use `helm upgrade`, `helm rollback` or `helm uninstall`, \
@@ -77,12 +103,18 @@ pub fn of_dependants(object: &ObjectId, dependants: &[Dependant]) -> String {
 /// One field in words.
 fn field(finding: &Finding) -> String {
     let Finding { path, declared, old, new, .. } = finding;
-    let value = |value: &Option<super::shown::Shown>| {
-        value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string)
-    };
-    let text = format!("{path} (declared {}, was {}, would be {})", value(declared), value(old), value(new));
+    let text = format!(
+        "{path} (declared {}, was {}, would be {})",
+        or_absent(declared),
+        or_absent(old),
+        or_absent(new)
+    );
     // A map's keys are the editor's own words.
     text.replace(char::is_control, " ")
+}
+
+fn or_absent(value: &Option<Shown>) -> String {
+    value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string)
 }
 
 #[cfg(test)]

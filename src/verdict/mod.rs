@@ -2,7 +2,8 @@
 //!
 //! Entry points: [`judge::judge`] for edits of declared objects,
 //! [`records::judge`] for edits of Helm's records, [`dependants::judge`] for
-//! deletions of namespaces and definitions. Webhook, loop and command line
+//! deletions of namespaces and definitions; [`revert::plan`] sets back what of
+//! an edit drifts, [`ownership`] says whose the declared fields are. Webhook, loop and command line
 //! call the same functions.
 //!
 //! Invariant: values in, values out; no I/O, no clock, no logging; total on any
@@ -13,10 +14,14 @@
 pub mod claims;
 pub mod dependants;
 pub mod edit;
+pub mod exceptions;
 pub mod identities;
 pub mod judge;
+pub mod live;
 pub mod message;
+pub mod ownership;
 pub mod patch;
 pub mod records;
+pub mod revert;
 mod sealed;
 pub mod shown;

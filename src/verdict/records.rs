@@ -3,7 +3,8 @@
 //! Entry point: [`judge`]. Refused is changing the manifest of an existing
 //! record, deleting the last deployed record outside of an uninstallation, and
 //! making a record's name, labels and payload disagree. All else passes:
-//! pruning, restores, deleting a stuck pending record, re-encryption.
+//! pruning, restores, deleting a stuck pending record, re-encryption; unless a
+//! policy names the operators who alone may write records.
 //!
 //! Invariant: this prevents accidents; who may write Secrets in a namespace can
 //! still act as Helm there. No payload leaves this module.
@@ -13,6 +14,7 @@ use super::identities;
 use crate::helm::record::{Record, RecordError, Status, parse_record_name};
 use crate::helm::release::Release;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
+use crate::policy::subject::Subject;
 
 /// One edit of one record.
 pub struct RecordEdit<'a> {
@@ -53,6 +55,8 @@ pub enum Falsified {
     LastDeployed,
     /// Name, labels and payload would disagree.
     Disagreement,
+    /// A policy names who may write the release's records, and not this actor.
+    Stranger,
 }
 
 /// The release and revision that a record's name tells.
@@ -78,14 +82,21 @@ pub fn judge(
     if edit.operation == Operation::Delete && identities::deletes(edit.actor, edit.object) {
         return (Verdict::allow(Reason::Identity), None);
     }
+    let policy = rules.book.of(&id);
+    let among = |subjects: &[Subject]| subjects.iter().any(|subject| subject.is(edit.actor));
+    let is_stranger = !policy.operators.is_empty() && !among(&policy.operators);
     let falsified = match edit.operation {
+        _ if is_stranger => Some(Falsified::Stranger),
         Operation::Delete => last_deployed(edit.object, release),
         Operation::Create | Operation::Update => rewritten(edit, &id, revision),
     };
     match falsified {
+        Some(_) if among(&policy.exempt) => {
+            let grounds = Grounds { release: id, revision, fields: Vec::new() };
+            (Verdict::excused(&policy, Reason::Exempt, grounds), falsified)
+        }
         None => (Verdict::allow(Reason::RecordIntact), None),
         Some(what) => {
-            let policy = rules.book.of(&id);
             let grounds = Grounds { release: id, revision, fields: Vec::new() };
             (Verdict::by_mode(&policy, Reason::Record, Some(grounds)), Some(what))
         }

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::de::DeserializeSeed;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::held::Held;
 use super::review::{self, Head, ObjectError, Request};
 use crate::config::RecordDriver;
 use crate::declaration::fields::Fields;
+use crate::declaration::outline::Excerpt;
 use crate::declaration::path::{Path, Segment};
 use crate::declaration::prune::Pruned;
 use crate::helm::index::Index;
@@ -25,9 +25,11 @@ use crate::helm::release::Release;
 use crate::metrics::Webhook;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
 use crate::policy::Policy;
+use crate::policy::allowance::Allowance;
 use crate::policy::book::Book;
 use crate::verdict::dependants::{self, Taken};
 use crate::verdict::edit::{Edit, Evidence, Owner, Reason, Rules, Verdict};
+use crate::verdict::exceptions::Circumstances;
 use crate::verdict::judge::judge;
 use crate::verdict::message;
 use crate::verdict::records::{self, RecordEdit};
@@ -66,8 +68,10 @@ pub struct Case<'a> {
     /// Whether nothing will be stored.
     pub dry_run: bool,
     field_manager: String,
-    old: Option<&'a RawValue>,
-    new: Option<&'a RawValue>,
+    old: Option<Excerpt<'a>>,
+    new: Option<Excerpt<'a>>,
+    /// What the edit asks to be allowed, and may be.
+    pub(super) granted: Option<Arc<Allowance>>,
     /// What is known of the owner of an object whose metadata is not sent.
     pub owner: Owner,
     /// The records that the objects hold, where the subject is one.
@@ -171,13 +175,14 @@ impl<'a> Case<'a> {
             actor: request.actor.clone(),
             dry_run: request.dry_run,
             field_manager: request.field_manager.as_deref().unwrap_or_default().to_owned(),
-            old: request.old_object,
-            new: request.object,
+            old: request.old_object.clone(),
+            new: request.object.clone(),
+            granted: None,
             owner: Owner::Unknown,
             held: None,
         };
         if case.subject.object.name.is_empty()
-            && let Some(name) = [case.old, case.new].into_iter().flatten().find_map(name)
+            && let Some(name) = [&case.old, &case.new].into_iter().flatten().find_map(name)
         {
             case.subject.object.name = name;
             if is_record(&case.subject.object, driver) {
@@ -192,11 +197,22 @@ impl<'a> Case<'a> {
         self.held = Some(held);
     }
 
+    /// The texts of the object before and after.
+    pub(super) fn texts(&self) -> (Option<&str>, Option<&str>) {
+        (self.old.as_ref().map(Excerpt::get), self.new.as_ref().map(Excerpt::get))
+    }
+
+    /// The field manager that the request names; empty if it names none.
+    pub(super) fn field_manager(&self) -> &str {
+        &self.field_manager
+    }
+
     /// Judges the review by what the index holds now. What an editor can put
     /// into an object is never an error.
     pub fn judge(
         &self,
         index: &parking_lot::RwLock<Index>,
+        circumstances: &Circumstances,
         rules: &Rules<'_>,
         evidence: Evidence<'_>,
         now: Timestamp,
@@ -233,6 +249,7 @@ impl<'a> Case<'a> {
             owner,
             dry_run: self.dry_run,
             field_manager: &self.field_manager,
+            circumstances,
         };
         if let Aspect::Dependants(_) = self.subject.aspect {
             let verdict = dependants::judge(&edit, &claims, &dependants, rules, now);
@@ -263,14 +280,14 @@ impl<'a> Case<'a> {
             return Judgement::of(Verdict::allow(Reason::NotDeclared), String::new(), Vec::new(), Vec::new());
         };
         let release = index.read().release(&id).cloned();
-        let old = self.old.map(review::object).transpose();
+        let old = self.old.as_ref().map(|old| review::object(old.get())).transpose();
         let being_deleted =
             matches!(&old, Ok(Some(old)) if old.pointer("/metadata/deletionTimestamp").is_some());
         let read;
         let held = match &self.held {
             Some(held) => held,
             None => {
-                read = Held::of(self.old, self.new);
+                read = Held::of(self.old.as_ref(), self.new.as_ref());
                 &read
             }
         };
@@ -294,24 +311,28 @@ impl<'a> Case<'a> {
     /// Reads as much of the objects as the claims look at: of an update, where
     /// they differ.
     fn objects(&self, claims: &[Arc<Release>]) -> Result<(Option<Value>, Option<Value>), ObjectError> {
-        if let (Some(old), Some(new), Aspect::Object) = (self.old, self.new, &self.subject.aspect)
-            && let Ok((old, new)) = Pruned::new(&self.declared_by(claims)).pair(old, new)
+        if let (Some(old), Some(new), Aspect::Object) = (&self.old, &self.new, &self.subject.aspect)
+            && let Some((old, new)) = Pruned::new(&self.declared_by(claims)).pair(old, new)
         {
             return Ok((Some(old), Some(new)));
         }
-        Ok((self.read(self.old, claims)?, self.read(self.new, claims)?))
+        Ok((self.read(self.old.as_ref(), claims)?, self.read(self.new.as_ref(), claims)?))
     }
 
     /// Reads as much of an object as the claims look at.
-    fn read(&self, text: Option<&RawValue>, claims: &[Arc<Release>]) -> Result<Option<Value>, ObjectError> {
-        let Some(text) = text else { return Ok(None) };
+    fn read(
+        &self,
+        text: Option<&Excerpt<'_>>,
+        claims: &[Arc<Release>],
+    ) -> Result<Option<Value>, ObjectError> {
+        let Some(text) = text.map(Excerpt::get) else { return Ok(None) };
         if let Aspect::Scale(replicas) = &self.subject.aspect {
             let scale = review::object(text)?;
             // An absent number is zero: the API server leaves zeros out.
             let count = scale.pointer("/spec/replicas").cloned().unwrap_or_else(|| Value::from(0));
             return Ok(Some(nest(&replicas.0, count)));
         }
-        let mut deserializer = serde_json::Deserializer::from_str(text.get());
+        let mut deserializer = serde_json::Deserializer::from_str(text);
         match Pruned::new(&self.declared_by(claims)).deserialize(&mut deserializer) {
             Ok(value) => Ok(Some(value)),
             Err(_) => review::object(text).map(Some),
@@ -347,7 +368,7 @@ fn is_record(object: &ObjectId, driver: RecordDriver) -> bool {
     object.group.is_empty() && object.kind == kind && record::parse_record_name(&object.name).is_some()
 }
 
-fn name(text: &RawValue) -> Option<String> {
+fn name(text: &Excerpt<'_>) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Named {
         metadata: Metadata,

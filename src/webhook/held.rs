@@ -4,9 +4,9 @@
 //! happens once for a review, however often it is judged. No payload is shown.
 
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::review::{self, Request};
+use crate::declaration::outline::Excerpt;
 use crate::helm::record::{self, RecordError};
 use crate::verdict::records::Stored;
 
@@ -24,15 +24,17 @@ impl Held {
     /// as long, memory: up to [`record::DEFAULT_CAP`] for each.
     pub fn read(body: &[u8]) -> Self {
         match Request::parse(body) {
-            Ok(request) => Self::of(request.old_object, request.object),
+            Ok(request) => Self::of(request.old_object.as_ref(), request.object.as_ref()),
             Err(_) => Self::default(),
         }
     }
 
-    pub(super) fn of(old: Option<&RawValue>, new: Option<&RawValue>) -> Self {
+    pub(super) fn of(old: Option<&Excerpt<'_>>, new: Option<&Excerpt<'_>>) -> Self {
         // What cannot be read holds no record.
-        let stored = |text: Option<&RawValue>| {
-            text.map(|text| review::object(text).map_or_else(|_| Stored::nothing(), |value| stored(&value)))
+        let stored = |text: Option<&Excerpt<'_>>| {
+            text.map(|text| {
+                review::object(text.get()).map_or_else(|_| Stored::nothing(), |value| stored(&value))
+            })
         };
         Self { old: stored(old), new: stored(new) }
     }

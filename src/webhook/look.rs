@@ -16,15 +16,18 @@ use tokio::time::Instant;
 
 use super::case::{Aspect, Case, Judgement};
 use super::validate::{LOOK, now};
+use crate::cluster::allowances::Allowances;
 use crate::cluster::arbiter::{Arbiter, ArbiterError, Question};
+use crate::cluster::autoscalers::Autoscalers;
 use crate::cluster::call::CallError;
 use crate::cluster::kinds::Kinds;
 use crate::cluster::objects::Objects;
 use crate::cluster::releases::{LookError, Releases};
 use crate::helm::index::Index;
-use crate::model::ReleaseId;
+use crate::model::{ObjectId, ReleaseId};
 use crate::verdict::claims::is_local;
 use crate::verdict::edit::{Evidence, Outcome, Owner, Rules};
+use crate::verdict::exceptions::Circumstances;
 
 /// How many times a verdict is judged anew because a look changed what it
 /// rests on.
@@ -48,6 +51,12 @@ pub struct Live {
     pub objects: Objects,
     /// The kinds that the cluster serves.
     pub kinds: Arc<Kinds>,
+    /// What is allowed for a time.
+    pub allowances: Arc<Allowances>,
+    /// What is scaled by autoscalers.
+    pub autoscalers: Arc<Autoscalers>,
+    /// For asking who may what.
+    pub client: kube::Client,
 }
 
 /// Why no verdict could be reached.
@@ -59,6 +68,9 @@ pub(super) enum Unreached {
     /// The arbiter could not tell.
     #[error("the edit could not be judged: {0}")]
     Arbitrate(Box<ArbiterError>),
+    /// It could not be asked whether the editor may have what he asks for.
+    #[error("the edit could not be judged, since the editor's rights cannot be read: {0}")]
+    Ask(Box<CallError>),
     /// The object's metadata could not be read.
     #[error("the edit could not be judged, since the object's owner cannot be read: {0}")]
     Own(Box<CallError>),
@@ -79,19 +91,43 @@ impl Truth {
             Self::Fixed(index) => index,
         }
     }
+
+    /// What is known of an object beside its releases.
+    fn circumstances(&self, object: &ObjectId) -> Circumstances {
+        let Self::Cluster(live) = self else { return Circumstances::default() };
+        let index = live.releases.index().read();
+        let mut allowances = Vec::new();
+        for claim in index.claims(object) {
+            for allowance in live.allowances.of(object, &claim.id) {
+                if !allowances.contains(&allowance) {
+                    allowances.push(allowance);
+                }
+            }
+        }
+        Circumstances { allowances, autoscaler: live.autoscalers.of(object, &index) }
+    }
+}
+
+impl<'a> Looker<'a> {
+    /// The cluster, where there is one.
+    pub(super) fn live(&self) -> Option<&'a Live> {
+        match self.truth {
+            Truth::Cluster(live) => Some(live),
+            Truth::Fixed(_) => None,
+        }
+    }
 }
 
 impl Looker<'_> {
     /// Judges `case`, with as many looks as a verdict other than a plain allow
     /// takes.
     pub(super) async fn judge<'c>(&self, mut case: Case<'c>) -> Result<(Judgement, Case<'c>), Unreached> {
-        let index = self.truth.index();
-        let mut judgement = case.judge(index, self.rules, Evidence::None, now());
+        let mut judgement = self.judged(&case, Evidence::None);
         let live = match self.truth {
             Truth::Cluster(live) => live,
             Truth::Fixed(_) => {
                 if judgement.verdict.arguable {
-                    judgement = case.judge(index, self.rules, Evidence::Nowhere, now());
+                    judgement = self.judged(&case, Evidence::Nowhere);
                 }
                 return Ok((judgement, case));
             }
@@ -103,7 +139,7 @@ impl Looker<'_> {
             }
             match self.look(live, &mut case, &judgement, &mut looked).await {
                 Ok(false) => break,
-                Ok(true) => judgement = case.judge(index, self.rules, Evidence::None, now()),
+                Ok(true) => judgement = self.judged(&case, Evidence::None),
                 Err(error) => return unless_refused(judgement, case, error),
             }
         }
@@ -111,25 +147,32 @@ impl Looker<'_> {
             return Ok((judgement, case));
         }
         match self.arbitrate(live, &case, &judgement).await {
-            None => judgement = case.judge(index, self.rules, Evidence::Nowhere, now()),
+            None => judgement = self.judged(&case, Evidence::Nowhere),
             Some(Ok(canonical)) => {
-                judgement = case.judge(index, self.rules, Evidence::Canonical(&canonical), now());
+                judgement = self.judged(&case, Evidence::Canonical(&canonical));
             }
             Some(Err(error)) => {
                 tracing::warn!(edit.object = %case.subject.object, "the arbiter could not tell: {error}");
-                let unsettled = case.judge(index, self.rules, Evidence::Unavailable, now());
+                let unsettled = self.judged(&case, Evidence::Unavailable);
                 let hangs_on_spelling = unsettled
                     .verdict
                     .grounds
                     .as_ref()
                     .is_some_and(|grounds| grounds.fields.iter().all(|field| field.doubt));
-                if unsettled.verdict.outcome == Outcome::Deny && hangs_on_spelling {
+                if unsettled.verdict.outcome.is_refusal() && hangs_on_spelling {
                     return unless_refused(unsettled, case, Unreached::Arbitrate(Box::new(error)));
                 }
                 judgement = unsettled;
             }
         }
         Ok((judgement, case))
+    }
+
+    /// Judges `case` by what is known now, without a look.
+    pub(super) fn judged(&self, case: &Case<'_>, evidence: Evidence<'_>) -> Judgement {
+        let mut circumstances = self.truth.circumstances(&case.subject.object);
+        circumstances.allowances.extend(case.granted.clone());
+        case.judge(self.truth.index(), &circumstances, self.rules, evidence, now())
     }
 
     /// Looks at whatever the judgement rests on and was not looked at yet. Says
@@ -197,7 +240,8 @@ impl Looker<'_> {
         Some(arbiter.canonical(&question, self.left()).await)
     }
 
-    fn left(&self) -> Duration {
+    /// How long another call may take.
+    pub(super) fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now()).min(LOOK)
     }
 }
@@ -208,5 +252,5 @@ fn unless_refused<'c>(
     case: Case<'c>,
     error: Unreached,
 ) -> Result<(Judgement, Case<'c>), Unreached> {
-    if judgement.verdict.outcome == Outcome::Deny { Err(error) } else { Ok((judgement, case)) }
+    if judgement.verdict.outcome.is_refusal() { Err(error) } else { Ok((judgement, case)) }
 }

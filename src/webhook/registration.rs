@@ -1,7 +1,7 @@
-//! The webhook configuration: which requests the API server sends to Kubemoor.
+//! The webhook configurations: which requests the API server sends to Kubemoor.
 //!
-//! Entry points: [`configuration`] builds it, [`keep::keep`] writes it,
-//! [`keep::withdraw`] removes it. Invariant: the rules name exactly the
+//! Entry points: [`configuration`] and [`reverting`] build them, [`keep::keep`]
+//! writes one, [`keep::withdraw`] removes one. Invariant: the rules name exactly the
 //! resources that releases declare, their `scale`, the records, and the
 //! deletions that would take declared objects along; no other traffic leaves
 //! the API server. What this module must not do: judge a request.
@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
-    RuleWithOperations, ServiceReference, ValidatingWebhook, ValidatingWebhookConfiguration,
-    WebhookClientConfig,
+    MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, ValidatingWebhook,
+    ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 use sha2::{Digest, Sha256};
@@ -26,13 +26,19 @@ use crate::config::{Endpoint, RecordDriver};
 use crate::helm::index::DeclaredResource;
 use crate::model::MANAGED_BY;
 
+use self::keep::Configuration;
+
 pub mod keep;
 
-/// The name of the one configuration that Kubemoor keeps.
+/// The name of each configuration that Kubemoor keeps: one that validates, and
+/// where edits are set back one that mutates.
 pub const NAME: &str = "kubemoor";
 
 /// The path at which edits are judged.
 pub const VALIDATE: &str = "/validate";
+
+/// The path at which edits are set back.
+pub const MUTATE: &str = "/mutate";
 
 /// Webhooks by group and version, for edits of declared objects.
 pub const EDITS: &str = "edits.kubemoor.dev";
@@ -42,6 +48,9 @@ pub const SCALE: &str = "scale.kubemoor.dev";
 pub const DELETES: &str = "deletes.kubemoor.dev";
 /// The webhook for Helm's records.
 pub const RECORDS: &str = "records.kubemoor.dev";
+
+/// Webhooks by group and version that set edits of declared objects back.
+pub const REVERTS: &str = "reverts.kubemoor.dev";
 
 /// The label by which the API server knows a namespace's name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
@@ -76,6 +85,8 @@ pub struct Surface<'a> {
     pub record_driver: RecordDriver,
     /// Whether objects without Helm's label are sent as well.
     pub select_all: bool,
+    /// Whether some policy sets edits back.
+    pub reverts: bool,
 }
 
 impl From<DeclaredResource> for Resource {
@@ -90,20 +101,18 @@ pub fn configuration(
     resources: &BTreeSet<Resource>,
     surface: &Surface<'_>,
 ) -> ValidatingWebhookConfiguration {
-    // The API server never sends webhook configurations to a webhook.
-    let judged = || resources.iter().filter(|resource| resource.group != "admissionregistration.k8s.io");
+    let judged = || judged(resources);
     let edited = by_group_version(judged().map(|it| (it, it.plural.clone())));
     let scaled =
         by_group_version(judged().filter(|it| it.scale).map(|it| (it, format!("{}/scale", it.plural))));
-    let everywhere = ["kube-system"].into_iter().chain(surface.own_namespace);
-    let namespaces = not_in(everywhere);
-    let helms = (!surface.select_all).then(|| labelled(MANAGED_BY.0, MANAGED_BY.1));
+    let namespaces = guarded(surface);
+    let helms = helms(surface);
 
     let mut webhooks: Vec<_> = edited
         .iter()
         .map(|(group_version, plurals)| {
             let rules = vec![rule(&["CREATE", "UPDATE", "DELETE"], group_version, plurals)];
-            webhook(edits_name(group_version), rules, helms.clone(), Some(namespaces.clone()), surface)
+            webhook(name_of(group_version, EDITS), rules, helms.clone(), Some(namespaces.clone()), surface)
         })
         .collect();
     if !scaled.is_empty() {
@@ -127,14 +136,54 @@ pub fn configuration(
     let owned = Some(labelled("owner", "helm"));
     webhooks.push(webhook(RECORDS.to_owned(), records, owned, Some(namespaces), surface));
 
-    ValidatingWebhookConfiguration {
-        metadata: ObjectMeta {
-            name: Some(NAME.to_owned()),
-            labels: Some(BTreeMap::from([("app.kubernetes.io/name".to_owned(), NAME.to_owned())])),
-            ..ObjectMeta::default()
-        },
-        webhooks: Some(webhooks),
+    ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(webhooks) }
+}
+
+/// The configuration that has edits of these resources set back; none where no
+/// policy says so.
+pub fn reverting(
+    resources: &BTreeSet<Resource>,
+    surface: &Surface<'_>,
+) -> Option<MutatingWebhookConfiguration> {
+    if !surface.reverts {
+        return None;
     }
+    let edited = by_group_version(judged(resources).map(|it| (it, it.plural.clone())));
+    let webhooks = edited.iter().map(|(group_version, plurals)| {
+        let rules = vec![rule(&["UPDATE"], group_version, plurals)];
+        let name = name_of(group_version, REVERTS);
+        let guarded = Some(guarded(surface));
+        ValidatingWebhook {
+            client_config: client_config(surface, MUTATE),
+            ..webhook(name, rules, helms(surface), guarded, surface)
+        }
+    });
+    let mut configuration = MutatingWebhookConfiguration { metadata: metadata(), webhooks: None };
+    configuration.set_webhooks(webhooks.collect());
+    Some(configuration)
+}
+
+fn metadata() -> ObjectMeta {
+    ObjectMeta {
+        name: Some(NAME.to_owned()),
+        labels: Some(BTreeMap::from([("app.kubernetes.io/name".to_owned(), NAME.to_owned())])),
+        ..ObjectMeta::default()
+    }
+}
+
+/// The API server never sends webhook configurations to a webhook.
+fn judged(resources: &BTreeSet<Resource>) -> impl Iterator<Item = &Resource> {
+    resources.iter().filter(|resource| resource.group != "admissionregistration.k8s.io")
+}
+
+/// The namespaces whose objects are judged.
+fn guarded(surface: &Surface<'_>) -> LabelSelector {
+    not_in(["kube-system"].into_iter().chain(surface.own_namespace))
+}
+
+/// The objects that are judged; none for all.
+fn helms(surface: &Surface<'_>) -> Option<LabelSelector> {
+    (!surface.select_all).then(|| labelled(MANAGED_BY.0, MANAGED_BY.1))
 }
 
 type GroupVersion<'a> = (&'a str, &'a str);
@@ -151,15 +200,15 @@ fn by_group_version<'a>(
 
 /// `v1.apps.edits.kubemoor.dev`. A group that would make it too long for the
 /// API server, which would then refuse the whole configuration, is hashed.
-fn edits_name((group, version): &GroupVersion<'_>) -> String {
+fn name_of((group, version): &GroupVersion<'_>, suffix: &str) -> String {
     let group = if group.is_empty() { "core" } else { group };
-    let name = format!("{version}.{group}.{EDITS}");
+    let name = format!("{version}.{group}.{suffix}");
     if name.len() <= NAME_LIMIT {
         return name;
     }
     let digest = Sha256::digest(name.as_bytes());
     let short: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    format!("{short}.{EDITS}")
+    format!("{short}.{suffix}")
 }
 
 fn plural(name: &str) -> BTreeSet<String> {
@@ -192,7 +241,7 @@ fn webhook(
         rules: Some(rules),
         object_selector,
         namespace_selector,
-        client_config: client_config(surface),
+        client_config: client_config(surface, VALIDATE),
         match_policy: Some("Equivalent".to_owned()),
         failure_policy: Some("Ignore".to_owned()),
         timeout_seconds: Some(3),
@@ -202,15 +251,15 @@ fn webhook(
     }
 }
 
-fn client_config(surface: &Surface<'_>) -> WebhookClientConfig {
+fn client_config(surface: &Surface<'_>, path: &str) -> WebhookClientConfig {
     let ca_bundle = surface.ca_bundle.map(|pem| ByteString(pem.to_vec()));
     match surface.endpoint {
-        Endpoint::Url(url) => WebhookClientConfig { url: Some(url.at(VALIDATE)), ca_bundle, service: None },
+        Endpoint::Url(url) => WebhookClientConfig { url: Some(url.at(path)), ca_bundle, service: None },
         Endpoint::Service(service) => WebhookClientConfig {
             service: Some(ServiceReference {
                 namespace: service.namespace.clone(),
                 name: service.name.clone(),
-                path: Some(VALIDATE.to_owned()),
+                path: Some(path.to_owned()),
                 port: Some(service.port.into()),
             }),
             ca_bundle,

@@ -16,11 +16,11 @@ mod fields;
 use std::borrow::Cow;
 
 use serde_json::Value;
-use serde_json::value::RawValue;
 use thiserror::Error;
 
 pub use self::answer::{Answer, AuditKey, Body, failed, malformed, plain};
 use self::fields::{Fields, Until};
+use crate::declaration::outline::Excerpt;
 use crate::model::{Actor, Operation};
 
 /// The nesting that [`object`] reads; deeper ones are [`ObjectError::TooDeep`].
@@ -85,9 +85,9 @@ pub struct Request<'a> {
     /// Who asks.
     pub actor: Actor,
     /// The object as it would be; `None` on DELETE.
-    pub object: Option<&'a RawValue>,
+    pub object: Option<Excerpt<'a>>,
     /// The object as it is; `None` on CREATE.
-    pub old_object: Option<&'a RawValue>,
+    pub old_object: Option<Excerpt<'a>>,
     /// Whether nothing will be stored.
     pub dry_run: bool,
     /// The field manager that the client named; `None` where the API server
@@ -151,12 +151,16 @@ impl<'a> Head<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a whole review.
+    /// Reads a whole review. Its objects are only found: whether they are JSON
+    /// shows once they are read.
     ///
     /// # Errors
     /// Says what is wrong with it.
     pub fn parse(body: &'a [u8]) -> Result<Self, ReviewError> {
-        Fields::read(body, Until::End)?.request()
+        match Fields::outlined(body) {
+            Some(fields) => fields.request(),
+            None => Fields::read(body, Until::End)?.request(),
+        }
     }
 }
 
@@ -165,13 +169,13 @@ impl<'a> Request<'a> {
 ///
 /// # Errors
 /// The object's content is beyond what can be judged.
-pub fn object(text: &RawValue) -> Result<Value, ObjectError> {
-    serde_json::from_str(text.get()).map_err(|_| {
-        if nests_deeper(text.get(), MAX_DEPTH) { ObjectError::TooDeep } else { ObjectError::Unreadable }
+pub fn object(text: &str) -> Result<Value, ObjectError> {
+    serde_json::from_str(text).map_err(|_| {
+        if nests_deeper(text, MAX_DEPTH) { ObjectError::TooDeep } else { ObjectError::Unreadable }
     })
 }
 
-/// Whether valid JSON nests more than `levels` deep.
+/// Whether JSON nests more than `levels` deep.
 fn nests_deeper(json: &str, levels: usize) -> bool {
     let mut depth = 0_usize;
     let mut within_text = false;

@@ -1,4 +1,4 @@
-//! `/validate`: judges what the API server sends.
+//! `/validate` and `/mutate`: judges what the API server sends.
 //!
 //! Entry point: [`Validator::answer`]. Invariant: what no release declares
 //! passes with a look at the review's head alone and without a call; no refusal
@@ -17,19 +17,30 @@ use tokio::time::Instant;
 use super::case::{Aspect, Case, Judgement, Subject, governing};
 use super::held::Held;
 use super::intake::{Intake, Received};
-use super::look::{Looker, Truth};
-use super::registration::VALIDATE;
+use super::look::{Looker, Truth, Unreached};
+use super::mutate;
+use super::registration::{MUTATE, VALIDATE};
+use super::request::{self, Asked};
 use super::review::{self, Answer, AuditKey, Head};
 use crate::config::RecordDriver;
 use crate::metrics::{AdmissionMetrics, Decision, Webhook};
 use crate::policy::Policy;
 use crate::policy::book::Book;
-use crate::verdict::edit::{Outcome, Reason, Rules, Verdict};
+use crate::verdict::edit::{Evidence, Outcome, Reason, Rules, Verdict};
 use crate::verdict::records;
 
 /// Reviews of records that are decoded at one time: each may take as much
 /// memory as two records may have.
 const DECODED_AT_ONCE: usize = 2;
+
+/// What the API server asks of an edit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Whether anything is to be set back first.
+    Mutate,
+    /// Whether it passes.
+    Validate,
+}
 
 /// What the webhook is set up with.
 pub struct Setup {
@@ -67,9 +78,13 @@ impl Validator {
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
     {
-        if request.uri().path() != VALIDATE {
-            return review::plain(StatusCode::NOT_FOUND, "reviews are answered at /validate");
-        }
+        let stage = match request.uri().path() {
+            MUTATE => Stage::Mutate,
+            VALIDATE => Stage::Validate,
+            _ => {
+                return review::plain(StatusCode::NOT_FOUND, "reviews are answered at /validate and /mutate");
+            }
+        };
         let submission = match self.intake.receive(request).await {
             Ok(submission) => submission,
             Err(error) => {
@@ -85,12 +100,16 @@ impl Validator {
                 return review::malformed(&error);
             }
         };
-        let subject = self.subject(&head);
-        let webhook = subject.as_ref().map_or(Webhook::Edits, Subject::webhook);
+        let subject = self.subject(&head, stage);
+        let webhook = match stage {
+            Stage::Mutate => Webhook::Reverts,
+            Stage::Validate => subject.as_ref().map_or(Webhook::Edits, Subject::webhook),
+        };
         let (response, verdict) = match subject {
             Err(reason) => (Answer::allow().respond(&head.uid), Verdict::allow(reason)),
             Ok(subject) => match &submission.body {
-                Received::Whole(bytes) => match self.judged(bytes, subject, submission.deadline).await {
+                Received::Whole(bytes) => match self.judged(bytes, subject, stage, submission.deadline).await
+                {
                     Ok(judged) => judged,
                     Err(response) => {
                         if response.status() == StatusCode::INTERNAL_SERVER_ERROR {
@@ -100,6 +119,10 @@ impl Validator {
                         return response;
                     }
                 },
+                // What cannot be set back is judged at the next stage.
+                Received::TooLarge(_) | Received::Busy(_) if stage == Stage::Mutate => {
+                    (Answer::allow().respond(&head.uid), Verdict::allow(Reason::TooLarge))
+                }
                 Received::TooLarge(_) => {
                     let verdict = Verdict::by_mode(&self.policy(&subject), Reason::TooLarge, None);
                     (put(&verdict, subject.beyond_judgement()).respond(&head.uid), verdict)
@@ -120,10 +143,11 @@ impl Validator {
     }
 
     /// What the review is about, or why it passes unread.
-    fn subject(&self, head: &Head<'_>) -> Result<Subject, Reason> {
+    fn subject(&self, head: &Head<'_>, stage: Stage) -> Result<Subject, Reason> {
         let index = self.setup.truth.index().read();
-        let subject =
-            Subject::of(head, &index, self.setup.record_driver).filter(|subject| subject.concerns(&index));
+        let subject = Subject::of(head, &index, self.setup.record_driver)
+            .filter(|subject| subject.concerns(&index))
+            .filter(|subject| stage == Stage::Validate || subject.aspect == Aspect::Object);
         let subject = subject.ok_or(Reason::NotDeclared)?;
         let own = self.setup.own_namespace.as_deref();
         if own.is_some() && subject.object.namespace.as_deref() == own {
@@ -145,6 +169,7 @@ impl Validator {
         &self,
         bytes: &Bytes,
         subject: Subject,
+        stage: Stage,
         deadline: Instant,
     ) -> Result<(Response<review::Body>, Verdict), Response<review::Body>> {
         let request = review::Request::parse(bytes).map_err(|error| {
@@ -165,18 +190,51 @@ impl Validator {
         }
         let rules = Rules { book: &self.setup.book, own_account: self.setup.own_account.as_deref() };
         let looker = Looker { truth: &self.setup.truth, rules: &rules, deadline };
-        let judgement = match looker.judge(case).await {
-            Ok((judgement, case)) => {
-                self.record(&judgement, &case, &request.head.uid);
-                judgement
+        let asked = match self.asked(&case, &looker).await {
+            Ok(asked) => asked,
+            Err(error) => return Err(unreached(&request.head.uid, &error)),
+        };
+        if let Asked::Granted(granted) = &asked {
+            case.granted = Some(Arc::clone(&granted.allowance));
+        }
+        let version = &*request.head.kind.version;
+        if stage == Stage::Mutate {
+            let first = looker.judged(&case, Evidence::None);
+            if !mutate::concerns(&case, &first, version) {
+                let verdict = Verdict::allow(first.verdict.reason);
+                return Ok((Answer::allow().respond(&request.head.uid), verdict));
             }
-            Err(error) => {
-                tracing::warn!(review.uid = %request.head.uid, "a review could not be answered: {error}");
-                return Err(review::failed(&error.to_string()));
+        }
+        let (mut judgement, case) = match looker.judge(case).await {
+            Ok(judged) => judged,
+            Err(error) => return Err(unreached(&request.head.uid, &error)),
+        };
+        let answer = match stage {
+            Stage::Mutate if mutate::concerns(&case, &judgement, version) => {
+                mutate::answer(&case, &mut judgement)
+            }
+            Stage::Mutate => {
+                judgement.verdict = Verdict::allow(judgement.verdict.reason);
+                Answer::allow()
+            }
+            Stage::Validate => {
+                let warnings = request::settle(asked, &case, &mut judgement, &looker).await;
+                mutate::refuse(&mut judgement.verdict);
+                let answer = says(&judgement.verdict, &judgement.message);
+                warnings.into_iter().fold(answer, Answer::warn)
             }
         };
-        let answer = put(&judgement.verdict, judgement.message);
+        self.record(&judgement, &case, &request.head.uid);
+        let answer = annotated(answer, &judgement.verdict);
         Ok((answer.respond(&request.head.uid), judgement.verdict))
+    }
+
+    /// What the edit asks for by annotations. Kubemoor itself asks for nothing.
+    async fn asked(&self, case: &Case<'_>, looker: &Looker<'_>) -> Result<Asked, Unreached> {
+        match self.setup.own_account.as_deref() {
+            Some(own) if own == case.actor.user => Ok(Asked::Nothing),
+            _ => request::answer(case, looker).await,
+        }
     }
 
     /// Decodes records apart from the threads that answer, few at a time.
@@ -208,14 +266,24 @@ impl Validator {
     }
 }
 
-/// The answer that says `verdict`.
+/// The answer that says `verdict`, for the API server's audit log as well.
 fn put(verdict: &Verdict, message: String) -> Answer {
-    let answer = match verdict.outcome {
-        Outcome::Allow => return Answer::allow(),
-        Outcome::Record => Answer::allow(),
+    annotated(says(verdict, &message), verdict)
+}
+
+fn says(verdict: &Verdict, message: &str) -> Answer {
+    match verdict.outcome {
+        Outcome::Allow | Outcome::Record => Answer::allow(),
         Outcome::Warn => Answer::allow().warn(message),
-        Outcome::Deny => Answer::deny(message),
-    };
+        // Whoever was to set it back has been asked already.
+        Outcome::Revert | Outcome::Deny => Answer::deny(message),
+    }
+}
+
+fn annotated(answer: Answer, verdict: &Verdict) -> Answer {
+    if verdict.outcome == Outcome::Allow {
+        return answer;
+    }
     let answer = answer
         .annotate(AuditKey::Decision, verdict.outcome.as_str())
         .annotate(AuditKey::Reason, verdict.reason.as_str());
@@ -227,11 +295,17 @@ fn put(verdict: &Verdict, message: String) -> Answer {
         .annotate(AuditKey::Fields, fields.join(","))
 }
 
+fn unreached(uid: &str, error: &Unreached) -> Response<review::Body> {
+    tracing::warn!(review.uid = uid, "a review could not be answered: {error}");
+    review::failed(&error.to_string())
+}
+
 fn decision(outcome: Outcome) -> Decision {
     match outcome {
         Outcome::Allow => Decision::Allow,
         Outcome::Record => Decision::Record,
         Outcome::Warn => Decision::Warn,
+        Outcome::Revert => Decision::Revert,
         Outcome::Deny => Decision::Deny,
     }
 }

@@ -203,6 +203,8 @@ fn the_pure_half_is_held_to_it_by_lint() {
     }
     for source in sources("src").iter().filter(|source| PURE.contains(&source.module()[0].as_str())) {
         let code = source.code();
+        // A derive makes a type a resource; it brings no client along.
+        let code = code.replace("use kube::CustomResource;", "");
         for escape in ["clippy::disallowed", "async fn", ".await", "tracing::", "kube::"] {
             let count =
                 code.matches(escape).count() - code.matches(PURITY).count() * PURITY.matches(escape).count();

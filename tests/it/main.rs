@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::indexing_slicing, clippy::string_slice)]
 
+mod allowances;
 mod allowed_edits;
 mod architecture;
 mod attacks;
@@ -14,19 +15,24 @@ mod cluster_kinds;
 mod cluster_objects;
 mod cluster_outages;
 mod cluster_releases;
+mod command_diff;
 mod declared_fields;
 mod deletions;
 mod demo;
 mod documentation;
 mod embedded;
+mod forecast;
 mod helm_failures;
 mod helm_kinds;
 mod helm_operations;
 mod helm_records;
 mod helm_scene;
 mod installation;
+mod policies_watched;
+mod policy_resources;
 mod records_guarded;
 mod registration;
 mod repairs;
+mod reverts;
 mod sealed_fields;
 mod support;

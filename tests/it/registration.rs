@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use kubemoor::config::{Endpoint, RecordDriver};
-use kubemoor::webhook::registration::keep::{Kept, keep, maintain, withdraw};
+use kubemoor::webhook::registration::keep::{Kept, Wish, keep, maintain, withdraw};
 use kubemoor::webhook::registration::{NAME, Resource, Surface, configuration};
 
 use crate::support::{ControlPlane, Identity, eventually};
@@ -35,6 +35,7 @@ fn desired(plurals: &[&str]) -> ValidatingWebhookConfiguration {
         own_namespace: Some("kubemoor-system"),
         record_driver: RecordDriver::Secret,
         select_all: false,
+        reverts: false,
     };
     configuration(&plurals.iter().map(resource).collect::<BTreeSet<_>>(), &surface)
 }
@@ -97,11 +98,11 @@ async fn the_configuration_is_kept_with_the_guard_s_rights_and_withdrawn_for_goo
     // While the guard runs: nothing is written that is as it should be, an
     // accident is made good, and a new wish is followed.
     let before = writes(&control_plane);
-    let (wish, wishes) = watch::channel(Some(second.clone()));
+    let (wish, wishes) = watch::channel(Wish::Present(second.clone()));
     let kept = tokio::spawn(maintain(guard.clone(), wishes, CancellationToken::new()));
     live.delete(NAME, &DeleteParams::default()).await.unwrap();
     eventually("the deleted configuration comes back", SOON, || live.get(NAME)).await;
-    wish.send(Some(first.clone())).unwrap();
+    wish.send(Wish::Present(first.clone())).unwrap();
     eventually("the new wish is followed", SOON, || async {
         let seen = live.get(NAME).await.unwrap();
         seen.webhooks.unwrap()[0].rules.as_ref().unwrap()[0].resources.as_ref().unwrap().len() == 1
@@ -111,9 +112,9 @@ async fn the_configuration_is_kept_with_the_guard_s_rights_and_withdrawn_for_goo
         .await;
 
     // Withdrawn, it stays away, and the guard knows.
-    assert!(withdraw(&admin).await.unwrap());
+    assert!(withdraw::<ValidatingWebhookConfiguration>(&admin).await.unwrap());
     tokio::time::timeout(SOON, kept).await.expect("the guard stands down").unwrap();
     assert!(live.get_opt(NAME).await.unwrap().is_none(), "it was written again");
-    assert!(!withdraw(&admin).await.unwrap());
+    assert!(!withdraw::<ValidatingWebhookConfiguration>(&admin).await.unwrap());
     assert_eq!(writes(&control_plane), before + 2);
 }

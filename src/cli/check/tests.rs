@@ -73,7 +73,7 @@ fn judged(release: &str, request: &Value, edits: EditsMode) -> anyhow::Result<Re
     fs::write(&manifest, release).unwrap();
     let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
     fs::write(&review, body.to_string()).unwrap();
-    report(&manifest, &review, edits, "2026-01-02T03:04:05Z".parse().unwrap())
+    report(&manifest, &review, edits, None, "2026-01-02T03:04:05Z".parse().unwrap())
 }
 
 fn verdict(request: &Value) -> String {
@@ -232,7 +232,7 @@ fn a_declared_field_too_deep_to_read_is_refused() {
             format!("{{\"apiVersion\":\"admission.k8s.io/v1\",\"kind\":\"AdmissionReview\",\"request\":{request}}}"),
         )
         .unwrap();
-        let report = report(&manifest, &review, EditsMode::Deny, Timestamp::UNIX_EPOCH).unwrap();
+        let report = report(&manifest, &review, EditsMode::Deny, None, Timestamp::UNIX_EPOCH).unwrap();
         format!("{} {}", report.verdict.outcome.as_str(), report.verdict.reason.as_str())
     };
     assert_eq!(run("web"), "Deny too-deep");
@@ -255,6 +255,7 @@ fn what_cannot_be_judged_is_an_error_that_names_the_file() {
         Path::new("/nowhere/web.yaml"),
         Path::new("/nowhere/review"),
         EditsMode::Deny,
+        None,
         Timestamp::UNIX_EPOCH,
     );
     assert!(

@@ -15,6 +15,7 @@ fn printed(args: &[&str]) -> String {
     match Line::try_parse_from(["manifests"].iter().chain(args)).unwrap().args.part {
         Part::Install(install) => install.text(),
         Part::Webhook(webhook) => webhook.text().unwrap(),
+        Part::Crds => crds::text().unwrap(),
     }
 }
 
@@ -52,6 +53,11 @@ fn the_files_in_deploy_are_what_the_command_prints() {
         printed(&["webhook"]),
         read("static/webhook.yaml"),
         "write it anew: kubemoor manifests webhook > deploy/static/webhook.yaml"
+    );
+    assert_eq!(
+        printed(&["crds"]),
+        read("crds.yaml"),
+        "write it anew: kubemoor manifests crds > deploy/crds.yaml"
     );
 }
 
@@ -100,9 +106,16 @@ fn rights_to_write_come_only_with_deny_and_repair() {
         assert_eq!(find(&objects, "ClusterRole", "kubemoor-repair").is_some(), repair, "{args:?}");
         let reading = grants(find(&objects, "ClusterRole", "kubemoor").unwrap());
         for (resource, verbs) in reading {
-            let own = resource.1 == "validatingwebhookconfigurations";
-            let known: &[&str] =
-                if own { &["get", "list", "watch", "create"] } else { &["get", "list", "watch"] };
+            let known: &[&str] = match resource.1.as_str() {
+                "validatingwebhookconfigurations" | "mutatingwebhookconfigurations" => {
+                    &["get", "list", "watch", "create"]
+                }
+                // What people are told, what they ask for, and whether they may.
+                "driftpolicies/status" => &["patch"],
+                "driftallowances" => &["get", "list", "watch", "create", "delete"],
+                "subjectaccessreviews" => &["create"],
+                _ => &["get", "list", "watch"],
+            };
             assert!(verbs.iter().all(|verb| known.contains(&verb.as_str())), "{resource:?}: {verbs:?}");
         }
     };

@@ -63,6 +63,9 @@ pub enum MakeError {
     /// The definition is not installed.
     #[error("DriftAllowances are not known to this cluster: apply what `kubemoor manifests crds` prints")]
     NotDefined,
+    /// Every write is forgone.
+    #[error("the guard runs with --read-only and makes none")]
+    ReadOnly,
     /// Something else has its name.
     #[error("an allowance for something else has the name {name} already: delete it")]
     Taken {
@@ -134,8 +137,8 @@ pub async fn make(
 ) -> Result<Kept, MakeError> {
     let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
     let name = resource.metadata.name.as_deref().unwrap_or_default();
-    let body = serde_json::to_vec(resource)
-        .map_err(|error| CallError::Unformed { reason: error.to_string() })?;
+    let body =
+        serde_json::to_vec(resource).map_err(|error| CallError::Unformed { reason: error.to_string() })?;
     let request = requests(Some(namespace))?.create(&PostParams::default(), body).map_err(CallError::from)?;
     match call::fetch::<DriftAllowance>(client, request, within).await {
         Ok(made) => return Ok(Kept::Made(made)),
@@ -214,14 +217,16 @@ fn name(wish: &Wish<'_>) -> String {
     let user = by.map(|by| by.user.as_str()).unwrap_or_default();
     let until = until.to_string();
     let object_namespace = object.namespace.as_deref().unwrap_or_default();
-    let parts = [&object.group, &object.kind, object_namespace, &object.name, namespace, user, until.as_str()];
+    let parts =
+        [&object.group, &object.kind, object_namespace, &object.name, namespace, user, until.as_str()];
     for part in parts.into_iter().chain(paths.iter().map(String::as_str)) {
         hash.update(part.len().to_le_bytes());
         hash.update(part);
     }
     let digest: String = hash.finalize().iter().take(5).map(|byte| format!("{byte:02x}")).collect();
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
-    let readable: String = format!("{}-{}", object.kind, object.name).chars().map(plain).take(NAMED).collect();
+    let readable: String =
+        format!("{}-{}", object.kind, object.name).chars().map(plain).take(NAMED).collect();
     format!("{}-{digest}", readable.trim_matches('-'))
 }
 

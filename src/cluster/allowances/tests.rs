@@ -1,1 +1,103 @@
+use serde_json::json;
+
 use super::*;
+
+fn at(time: &str) -> Timestamp {
+    format!("2026-03-01T{time}Z").parse().unwrap()
+}
+
+fn key(name: &str) -> Key {
+    ("shop".to_owned(), name.to_owned())
+}
+
+fn allowance(name: &str, object: &str, until: &str) -> Allowance {
+    let resource = json!({
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"object": {"group": "apps", "kind": "Deployment", "namespace": "shop", "name": object},
+                 "paths": ["/spec/replicas"], "until": at(until).to_string()},
+    });
+    Allowance::compile(&serde_json::from_value(resource).unwrap()).unwrap()
+}
+
+fn deployment(name: &str) -> ObjectId {
+    ObjectId {
+        group: "apps".to_owned(),
+        kind: "Deployment".to_owned(),
+        namespace: Some("shop".to_owned()),
+        name: name.to_owned(),
+    }
+}
+
+fn life(clearing: Option<&str>) -> Life {
+    Life { version: "1".to_owned(), uid: "u".to_owned(), clearing: clearing.map(at) }
+}
+
+fn put(known: &mut Known, name: &str, object: &str, until: &str, now: &str) -> Vec<ObjectId> {
+    known.put(&key(name), life(None), Some(allowance(name, object, until)), at(now))
+}
+
+#[test]
+fn an_allowance_counts_until_its_end_and_not_a_moment_longer() {
+    let mut known = Known::default();
+    assert_eq!(put(&mut known, "a", "web", "12:00:00", "11:00:00"), [deployment("web")]);
+    assert_eq!(known.due.first().unwrap().0, at("12:00:00"));
+    assert_eq!(known.end(at("11:59:59")).0, []);
+    assert_eq!(known.by_object[&deployment("web")].len(), 1);
+    assert_eq!(known.end(at("12:00:00")).0, [deployment("web")]);
+    assert!(known.by_object.is_empty() && known.due.is_empty());
+}
+
+#[test]
+fn one_that_moves_to_another_object_touches_both() {
+    let mut known = Known::default();
+    put(&mut known, "a", "web", "12:00:00", "11:00:00");
+    let touched = put(&mut known, "a", "db", "12:00:00", "11:00:00");
+    assert_eq!(touched, [deployment("web"), deployment("db")]);
+    assert_eq!(known.by_object.keys().collect::<Vec<_>>(), [&deployment("db")]);
+    assert_eq!(known.due.len(), 1);
+}
+
+#[test]
+fn one_that_is_deleted_leaves_the_others() {
+    let mut known = Known::default();
+    put(&mut known, "a", "web", "12:00:00", "11:00:00");
+    put(&mut known, "b", "web", "13:00:00", "11:00:00");
+    assert_eq!(known.take(&key("a")), [deployment("web")]);
+    assert_eq!(known.by_object[&deployment("web")][0].name, "b");
+    assert_eq!(known.take(&key("a")), []);
+}
+
+#[test]
+fn one_that_has_ended_already_is_not_kept_and_one_of_ours_is_cleared_away() {
+    let mut known = Known::default();
+    let ended = allowance("a", "web", "10:00:00");
+    assert_eq!(known.put(&key("a"), life(Some("11:30:00")), Some(ended), at("11:00:00")), []);
+    assert!(known.open.is_empty());
+    assert!(known.end(at("11:29:59")).1.is_empty());
+    let garbage = known.end(at("11:30:00")).1;
+    assert_eq!(garbage.iter().map(|(key, _)| key.1.as_str()).collect::<Vec<_>>(), ["a"]);
+}
+
+#[test]
+fn one_that_ends_is_cleared_away_later() {
+    let mut known = Known::default();
+    let open = allowance("a", "web", "12:00:00");
+    known.put(&key("a"), life(Some("13:00:00")), Some(open), at("11:00:00"));
+    assert!(known.end(at("12:00:00")).1.is_empty());
+    assert_eq!(known.due.first().unwrap().0, at("13:00:00"));
+    assert_eq!(known.end(at("13:00:00")).1.len(), 1);
+    known.take(&key("a"));
+    assert!(known.due.is_empty() && known.versions.is_empty());
+}
+
+#[test]
+fn the_timer_waits_for_the_next_end_and_follows_a_clock_that_is_set() {
+    let left = |due: Option<&str>, now: &str| {
+        let slept = wake(due.map(at), at(now)).saturating_duration_since(Instant::now());
+        slept.as_secs_f64().round()
+    };
+    assert_eq!(left(Some("12:00:00"), "11:59:30"), 30.0);
+    assert_eq!(left(Some("12:00:00"), "12:00:01"), 0.0);
+    assert_eq!(left(Some("12:00:00"), "02:00:00"), 3600.0);
+    assert_eq!(left(None, "12:00:00"), 3600.0);
+}

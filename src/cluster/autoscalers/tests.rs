@@ -40,7 +40,10 @@ fn only_the_controller_among_the_owners_made_it() {
         {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "web", "uid": "2", "controller": true},
     ]);
     let maker = read(&hpa("keda-hpa-web", spec("web", None, 9), owners)).unwrap().1.maker.unwrap();
-    assert_eq!((maker.group.as_str(), maker.kind.as_str(), maker.name.as_str()), ("keda.sh", "ScaledObject", "web"));
+    assert_eq!(
+        (maker.group.as_str(), maker.kind.as_str(), maker.name.as_str()),
+        ("keda.sh", "ScaledObject", "web")
+    );
 }
 
 #[test]

@@ -85,7 +85,8 @@ impl Assessment {
             return Self { accepted: false, reason: first.reason.as_str(), message };
         }
         if in_force.is_in_files(name) {
-            let message = "A policy file of the guard has a policy of this name, which counts: rename one of them.";
+            let message =
+                "A policy file of the guard has a policy of this name, which counts: rename one of them.";
             return Self { accepted: false, reason: "DuplicateName", message: message.to_owned() };
         }
         let (reason, message) = match accepted {

@@ -71,8 +71,7 @@ impl Folder {
     /// When the directory cannot be listed. Flaws of a policy are logged, and it
     /// is not in force.
     pub fn open(path: &Path, in_force: &InForce) -> Result<Self, FolderError> {
-        let mut folder =
-            Self { path: path.to_owned(), stamps: Stamps::new(), files: BTreeMap::new() };
+        let mut folder = Self { path: path.to_owned(), stamps: Stamps::new(), files: BTreeMap::new() };
         let stamps = folder.look()?;
         folder.read(stamps, in_force);
         Ok(folder)
@@ -107,7 +106,9 @@ impl Folder {
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut complained, true) {
-                        tracing::warn!("policy files cannot be read again; what they said stays in force: {error}");
+                        tracing::warn!(
+                            "policy files cannot be read again; what they said stays in force: {error}"
+                        );
                     }
                     Stamps::new()
                 }
@@ -139,8 +140,11 @@ impl Folder {
     }
 
     fn read(&mut self, stamps: Stamps, in_force: &InForce) {
-        let changed: Vec<String> =
-            stamps.iter().filter(|(name, stamp)| self.stamps.get(*name) != Some(stamp)).map(|(name, _)| name.clone()).collect();
+        let changed: Vec<String> = stamps
+            .iter()
+            .filter(|(name, stamp)| self.stamps.get(*name) != Some(stamp))
+            .map(|(name, _)| name.clone())
+            .collect();
         for name in changed {
             let text = match text(&self.path.join(&name), stamps.get(&name).map_or(0, |stamp| stamp.1)) {
                 Ok(text) => text,

@@ -74,7 +74,16 @@ impl PolicyWatch {
         writes: bool,
     ) -> Self {
         let progress = tokio::sync::watch::Sender::new(Progress::Listing);
-        Self { client, kinds, releases, in_force, writes, progress, known: BTreeMap::new(), complained: false }
+        Self {
+            client,
+            kinds,
+            releases,
+            in_force,
+            writes,
+            progress,
+            known: BTreeMap::new(),
+            complained: false,
+        }
     }
 
     /// How far the first listing is.
@@ -144,7 +153,8 @@ impl PolicyWatch {
 
     /// Takes a policy in; its name.
     fn set(&mut self, mut object: Value) -> Option<String> {
-        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text =
+            |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (name, uid, resource_version) =
             (text("/metadata/name"), text("/metadata/uid"), text("/metadata/resourceVersion"));
         let generation = object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
@@ -156,7 +166,9 @@ impl PolicyWatch {
         // Another policy of the same name has no claim to what this one said.
         let before = self.known.remove(&name).filter(|before| before.uid == uid);
         let known = match before {
-            Some(before) if before.generation == generation => Known { resource_version, conditions, ..before },
+            Some(before) if before.generation == generation => {
+                Known { resource_version, conditions, ..before }
+            }
             before => {
                 let accepted = before.and_then(|before| before.accepted);
                 let compiled = read(&mut object);
@@ -180,7 +192,8 @@ impl PolicyWatch {
     }
 
     fn publish(&self) {
-        let accepted = |(name, known): (&String, &Known)| Some((name.clone(), Arc::clone(&known.accepted.as_ref()?.0)));
+        let accepted =
+            |(name, known): (&String, &Known)| Some((name.clone(), Arc::clone(&known.accepted.as_ref()?.0)));
         let accepted: Accepted = self.known.iter().filter_map(accepted).collect();
         self.in_force.set_resources(accepted);
     }
@@ -193,7 +206,8 @@ impl PolicyWatch {
             let accepted = known.accepted.as_ref().map(|(policy, generation)| (policy.as_ref(), *generation));
             let subject = Subject { name, generation: known.generation, flaws: &known.flaws, accepted };
             let assessment = Assessment::of(&subject, &survey, &self.in_force);
-            let Some(conditions) = with(&known.conditions, &assessment, known.generation, Timestamp::now()) else {
+            let Some(conditions) = with(&known.conditions, &assessment, known.generation, Timestamp::now())
+            else {
                 continue;
             };
             match write(&self.client, name, known, conditions).await {
@@ -220,7 +234,12 @@ fn read(object: &mut Value) -> Result<Compiled, Vec<Flaw>> {
 }
 
 /// The conditions with this one in place; `None` when it is there already.
-fn with(conditions: &[Value], assessment: &Assessment, generation: i64, now: Timestamp) -> Option<Vec<Value>> {
+fn with(
+    conditions: &[Value],
+    assessment: &Assessment,
+    generation: i64,
+    now: Timestamp,
+) -> Option<Vec<Value>> {
     let status = if assessment.accepted { "True" } else { "False" };
     let is_ours = |condition: &&Value| condition.get("type").and_then(Value::as_str) == Some(CONDITION);
     let before = conditions.iter().find(is_ours);

@@ -21,7 +21,7 @@ const MAX_ELEMENTS: usize = 16;
 
 /// The live elements of one declared key.
 #[derive(Clone, Copy)]
-pub(super) enum Found<'v> {
+pub(in crate::declaration) enum Found<'v> {
     None,
     /// Its place, and itself.
     One(usize, &'v Value),
@@ -30,7 +30,7 @@ pub(super) enum Found<'v> {
 
 impl<'v> Found<'v> {
     /// The element, if it is there once.
-    pub(super) fn one(self) -> Option<&'v Value> {
+    pub(in crate::declaration) fn one(self) -> Option<&'v Value> {
         if let Self::One(_, value) = self { Some(value) } else { None }
     }
 
@@ -41,7 +41,7 @@ impl<'v> Found<'v> {
 }
 
 /// A live list, to look up elements by declared keys.
-pub(super) struct Index<'v, 't> {
+pub(in crate::declaration) struct Index<'v, 't> {
     pub(super) keys: &'t [ListKey],
     items: &'v [Value],
     /// Only for long lists.
@@ -49,7 +49,11 @@ pub(super) struct Index<'v, 't> {
 }
 
 impl<'v, 't> Index<'v, 't> {
-    pub(super) fn new(elements: &Elements, types: &'t Types, list: Option<&'v Value>) -> Self {
+    pub(in crate::declaration) fn new(
+        elements: &Elements,
+        types: &'t Types,
+        list: Option<&'v Value>,
+    ) -> Self {
         let keys = elements.keys(types);
         let items = list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let places = (elements.items.len().saturating_mul(items.len()) > MAX_PAIRS).then(|| {
@@ -64,7 +68,7 @@ impl<'v, 't> Index<'v, 't> {
         Self { keys, items, places }
     }
 
-    pub(super) fn find(&self, element: &Element) -> Found<'v> {
+    pub(in crate::declaration) fn find(&self, element: &Element) -> Found<'v> {
         let mut found = Found::None;
         self.each(element, |index, value| {
             found = match found {
@@ -75,7 +79,7 @@ impl<'v, 't> Index<'v, 't> {
         found
     }
 
-    pub(super) fn collect(&self, element: &Element) -> Vec<&'v Value> {
+    pub(in crate::declaration) fn collect(&self, element: &Element) -> Vec<&'v Value> {
         let mut all = Vec::new();
         self.each(element, |_, value| all.push(value));
         all

@@ -2,83 +2,128 @@
 //!
 //! Entry point: [`super::Pruned::pair`]. Invariant: what stands in both with
 //! the same text is left out of both, so no declared path changes there. Only
-//! entries on the way to declared values are left out: what is compared as one
-//! value, and lists that are told apart by elements, are read whole or not at
-//! all. Recursion follows the declarations, not the texts.
+//! entries on the way to declared values are left out, and elements of lists
+//! that stay in their places (`lists`): what is compared as one value is read
+//! whole or not at all. Recursion follows the declarations, not the texts.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
 use serde::de::DeserializeSeed;
-use serde_json::value::RawValue;
-use serde_json::{Error, Map, Value};
+use serde_json::{Map, Value};
 
 use super::{Fate, Keep};
+use crate::declaration::outline::{Entry, Part};
 
-/// The entries of a map as text; of a name that stands twice the last counts.
-type Entries<'a> = BTreeMap<Name<'a>, &'a RawValue>;
+mod lists;
 
-/// A name that borrows from the text unless it holds escapes.
-#[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
-#[serde(transparent)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+/// The entries of a map by name; of a name that stands twice the last counts.
+type ByName<'t, 'o> = BTreeMap<Cow<'t, str>, Part<'t, 'o>>;
+
+/// What is kept of a map before and after.
+#[derive(Default)]
+struct Halves {
+    before: Map<String, Value>,
+    after: Map<String, Value>,
+}
 
 impl Keep<'_> {
-    pub(super) fn pair(self, old: &RawValue, new: &RawValue) -> Result<(Value, Value), Error> {
-        if !is_map(old) || !is_map(new) {
-            return Ok((self.clone().read(old)?, self.read(new)?));
+    /// None where a text that is read is no JSON, or too deep.
+    pub(super) fn pair(&self, old: Part<'_, '_>, new: Part<'_, '_>) -> Option<(Value, Value)> {
+        if old.is_map() && new.is_map() {
+            return self.maps(&old.entries()?, &new.entries()?);
         }
-        let (old, new): (Entries<'_>, Entries<'_>) =
-            (serde_json::from_str(old.get())?, serde_json::from_str(new.get())?);
-        let (mut before, mut after) = (Map::new(), Map::new());
-        for (name, old) in &old {
-            let Some(new) = new.get(name) else {
-                self.read_entry(&name.0, old, &mut before)?;
-                continue;
-            };
-            if old.get() == new.get() && !self.is_needed(&name.0) {
-                continue;
+        if old.is_list()
+            && new.is_list()
+            && let Some(pair) = self.lists(old, new)
+        {
+            return Some(pair);
+        }
+        Some((self.read(old)?, self.read(new)?))
+    }
+
+    fn maps(&self, old: &[Entry<'_, '_>], new: &[Entry<'_, '_>]) -> Option<(Value, Value)> {
+        let mut halves = Halves::default();
+        let in_step = || old.iter().zip(new).all(|(old, new)| old.name == new.name);
+        if old.len() == new.len() && in_step() {
+            for (old, new) in old.iter().zip(new) {
+                let name = unescaped(old.name)?;
+                halves.forget(&name);
+                self.both(&name, old.value, new.value, &mut halves)?;
             }
-            match self.entry(&name.0) {
-                Fate::Skip => {}
-                Fate::Whole => {
-                    before.insert(name.0.to_string(), serde_json::from_str(old.get())?);
-                    after.insert(name.0.to_string(), serde_json::from_str(new.get())?);
-                }
-                Fate::Prune(below) => {
-                    let (old, new) = below.pair(old, new)?;
-                    before.insert(name.0.to_string(), old);
-                    after.insert(name.0.to_string(), new);
+        } else {
+            let (old, new) = (by_name(old)?, by_name(new)?);
+            for (name, old) in &old {
+                match new.get(name) {
+                    Some(new) => self.both(name, *old, *new, &mut halves)?,
+                    None => self.one(name, *old, &mut halves.before)?,
                 }
             }
+            for (name, new) in new.iter().filter(|(name, _)| !old.contains_key(*name)) {
+                self.one(name, *new, &mut halves.after)?;
+            }
         }
-        for (name, new) in new.iter().filter(|(name, _)| !old.contains_key(name)) {
-            self.read_entry(&name.0, new, &mut after)?;
+        Some((Value::Object(halves.before), Value::Object(halves.after)))
+    }
+
+    /// Reads an entry that is there before and after.
+    fn both(&self, name: &str, old: Part<'_, '_>, new: Part<'_, '_>, halves: &mut Halves) -> Option<()> {
+        if old.text() == new.text() && !self.is_needed(name) {
+            return Some(());
         }
-        Ok((Value::Object(before), Value::Object(after)))
+        let (before, after) = match self.entry(name) {
+            Fate::Skip => return Some(()),
+            Fate::Whole => (whole(old)?, whole(new)?),
+            Fate::Prune(below) => below.pair(old, new)?,
+        };
+        halves.before.insert(name.to_owned(), before);
+        halves.after.insert(name.to_owned(), after);
+        Some(())
+    }
+
+    /// Reads an entry that is there before or after.
+    fn one(&self, name: &str, value: Part<'_, '_>, into: &mut Map<String, Value>) -> Option<()> {
+        let value = match self.entry(name) {
+            Fate::Skip => return Some(()),
+            Fate::Whole => whole(value)?,
+            Fate::Prune(below) => below.read(value)?,
+        };
+        into.insert(name.to_owned(), value);
+        Some(())
     }
 
     /// Whether an entry is looked at even if it does not change.
     fn is_needed(&self, name: &str) -> bool {
-        self.always.is_some_and(|always| always.0.iter().any(|(own, _)| *own == name))
+        self.keys.contains(&name) || self.always(name).is_some_and(|kept| kept.unchanged)
     }
 
-    fn read_entry(&self, name: &str, text: &RawValue, into: &mut Map<String, Value>) -> Result<(), Error> {
-        let value = match self.entry(name) {
-            Fate::Skip => return Ok(()),
-            Fate::Whole => serde_json::from_str(text.get())?,
-            Fate::Prune(below) => below.read(text)?,
-        };
-        into.insert(name.to_owned(), value);
-        Ok(())
-    }
-
-    fn read(self, text: &RawValue) -> Result<Value, Error> {
-        self.deserialize(&mut serde_json::Deserializer::from_str(text.get()))
+    fn read(&self, part: Part<'_, '_>) -> Option<Value> {
+        self.clone().deserialize(&mut serde_json::Deserializer::from_str(part.text())).ok()
     }
 }
 
-fn is_map(text: &RawValue) -> bool {
-    text.get().starts_with('{')
+impl Halves {
+    /// Drops what an earlier entry of that name left.
+    fn forget(&mut self, name: &str) {
+        if !self.before.is_empty() {
+            self.before.remove(name);
+            self.after.remove(name);
+        }
+    }
+}
+
+fn whole(part: Part<'_, '_>) -> Option<Value> {
+    serde_json::from_str(part.text()).ok()
+}
+
+fn by_name<'t, 'o>(entries: &[Entry<'t, 'o>]) -> Option<ByName<'t, 'o>> {
+    entries.iter().map(|entry| Some((unescaped(entry.name)?, entry.value))).collect()
+}
+
+/// The name that is spelled so.
+fn unescaped(name: &str) -> Option<Cow<'_, str>> {
+    if !name.contains('\\') {
+        return Some(Cow::Borrowed(name));
+    }
+    serde_json::from_str(&format!("\"{name}\"")).ok().map(Cow::Owned)
 }

@@ -6,7 +6,8 @@ use super::Pruned;
 use crate::declaration::declare::declare;
 use crate::declaration::embedded;
 use crate::declaration::fields::Fields;
-use crate::declaration::samples::{any_value, deployment};
+use crate::declaration::outline::Excerpt;
+use crate::declaration::samples::{any_value, deployment, spelled, touched};
 use crate::declaration::schema::KindSchema;
 use crate::model::Gvk;
 
@@ -23,8 +24,8 @@ fn prune(fields: &[&Fields], whole: &Value) -> Value {
 }
 
 fn pair(fields: &[&Fields], old: &Value, new: &Value) -> (Value, Value) {
-    let text = |value: &Value| serde_json::value::to_raw_value(value).unwrap();
-    Pruned::new(fields).pair(&text(old), &text(new)).unwrap()
+    let (old, new) = (old.to_string(), new.to_string());
+    Pruned::new(fields).pair(&Excerpt::of(&old), &Excerpt::of(&new)).unwrap()
 }
 
 /// `new` with half of what is in `old`, as an edit leaves most of an object.
@@ -40,8 +41,25 @@ fn edited(old: &Value, new: Value, depth: usize) -> Value {
             }
             Value::Object(new)
         }
+        (Value::Array(old), Value::Array(new)) => {
+            let kept = |(place, new): (usize, Value)| match old.get(place) {
+                Some(old) if (place + depth).is_multiple_of(2) => old.clone(),
+                Some(old) => edited(old, new, depth + 1),
+                None => new,
+            };
+            new.into_iter().enumerate().map(kept).collect()
+        }
         (_, new) => new,
     }
+}
+
+/// A text's value, of which the last entry of a name counts.
+fn read(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+fn pair_of_texts(fields: &[&Fields], old: &str, new: &str) -> (Value, Value) {
+    Pruned::new(fields).pair(&Excerpt::of(old), &Excerpt::of(new)).unwrap()
 }
 
 #[test]
@@ -55,8 +73,86 @@ fn of_an_update_only_what_differs_is_read() {
     });
     let mut new = old.clone();
     new["spec"]["replicas"] = json!(2);
-    let kept = |replicas: u8| json!({"metadata": {"name": "a", "uid": "1"}, "spec": {"replicas": replicas, "paused": false}});
+    let kept = |replicas: u8| json!({"metadata": {"uid": "1"}, "spec": {"replicas": replicas}});
     assert_eq!(pair(&[&fields], &old, &new), (kept(1), kept(2)));
+}
+
+#[test]
+fn of_a_list_only_the_elements_that_differ_are_read() {
+    let containers = json!([{"name": "a", "image": "x"}, {"name": "b", "image": "x", "env": [
+        {"name": "E", "value": "1"}, {"name": "F", "value": "1"},
+    ]}]);
+    let old = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+    let fields = declare(&old, deployments().as_ref());
+    let mut new = old.clone();
+    new["spec"]["template"]["spec"]["containers"][1]["env"][1]["value"] = json!("2");
+    let kept = |value: &str| {
+        let env = json!([{"name": "F", "value": value}]);
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "b", "env": env}]}}}})
+    };
+    assert_eq!(pair(&[&fields], &old, &new), (kept("1"), kept("2")));
+}
+
+#[test]
+fn elements_that_share_their_keys_are_compared_together() {
+    let list = |ports: &str| {
+        format!(r#"{{"spec":{{"template":{{"spec":{{"containers":[{{"name":"a","ports":{ports}}}]}}}}}}}}"#)
+    };
+    let declared = read(&list(r#"[{"containerPort":80,"name":"http"}]"#));
+    let fields = declare(&declared, deployments().as_ref());
+    let lists = [
+        r#"[{"containerPort":80,"name":"x"},{"containerPort":80,"protocol":"TCP","name":"x"}]"#,
+        r#"[{"containerPort":80,"name":"http"},{"containerPort":80,"protocol":"TCP","name":"x"}]"#,
+        r#"[{"containerPort":80,"name":"x"},{"containerPort":80,"protocol":"TCP","name":"http"}]"#,
+        r#"[{"containerPort":80.0,"name":"x"},{"containerPort":80,"protocol":"","name":"http"}]"#,
+        r#"[{"containerPort":81,"name":"x"},{"containerPort":80,"protocol":"UDP","name":"http"}]"#,
+        r#"[{"containerPort":8,"containerPort":80,"name":"x"},{"containerPort":80,"name":"http"}]"#,
+        r#"[{"containerPort":80,"name":"x"}]"#,
+        r#"["http",{"containerPort":80,"protocol":null,"name":"x"}]"#,
+        "[]",
+        "{}",
+    ];
+    for (old, new) in lists.iter().flat_map(|old| lists.iter().map(move |new| (list(old), list(new)))) {
+        let (before, after) = pair_of_texts(&[&fields], &old, &new);
+        let expected = fields.changed(&read(&old), &read(&new));
+        assert_eq!(fields.changed(&before, &after), expected, "{old}\n{new}");
+    }
+}
+
+#[test]
+fn of_an_entry_that_stands_twice_the_last_counts() {
+    let declared = json!({"spec": {"replicas": 1, "paused": false}});
+    let fields = declare(&declared, deployments().as_ref());
+    let specs = [
+        r#""replicas":1,"replicas":2"#,
+        r#""replicas":1,"replicas":3"#,
+        r#""replicas":2,"replicas":1"#,
+        r#""replicas":3,"replicas":1"#,
+        r#""replicas":3,"re\u0070licas":1"#,
+        r#""replicas":1,"paused":true,"replicas":2"#,
+        r#""replicas":2,"paused":true,"paused":false"#,
+    ];
+    for (old, new) in specs.iter().flat_map(|old| specs.iter().map(move |new| (old, new))) {
+        let (old, new) = (format!("{{\"spec\":{{{old}}}}}"), format!("{{\"spec\":{{{new}}}}}"));
+        let (before, after) = pair_of_texts(&[&fields], &old, &new);
+        let expected = fields.changed(&read(&old), &read(&new));
+        assert_eq!(fields.changed(&before, &after), expected, "{old}\n{new}");
+    }
+}
+
+#[test]
+fn a_pair_that_is_no_json_where_it_is_read_is_none() {
+    let declared = json!({"spec": {"replicas": 1}});
+    let fields = declare(&declared, deployments().as_ref());
+    let right = r#"{"spec":{"replicas":1}}"#;
+    let deep = format!(r#"{{"spec":{{"replicas":{}1{}}}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+    for wrong in
+        ["", "{", "[", r#"{"spec":{"replicas":1e999}}"#, r#"{"spec":{"replicas":1]}"#, r#"{"spec"}"#, &deep]
+    {
+        for (old, new) in [(right, wrong), (wrong, right)] {
+            assert_eq!(Pruned::new(&[&fields]).pair(&Excerpt::of(old), &Excerpt::of(new)), None, "{wrong}");
+        }
+    }
 }
 
 #[test]
@@ -139,6 +235,38 @@ proptest! {
                 let (before, after) = pair(&[&fields], &old, &new);
                 prop_assert_eq!(fields.changed(&old, &new), fields.changed(&before, &after));
             }
+        }
+    }
+
+    #[test]
+    fn small_edits_compare_as_whole(
+        declared in deployment(), other in deployment(), old in deployment(),
+        edits in proptest::collection::vec((0_usize..60, any_value()), 0..4), swap in any::<bool>(),
+    ) {
+        let schema = deployments();
+        // An edit of what is declared, or of something else.
+        let old = if swap { declared.clone() } else { old };
+        let new = edits.iter().fold(old.clone(), |new, (place, by)| touched(&new, &mut place.clone(), by));
+        let (fields, alternative) = (declare(&declared, schema.as_ref()), declare(&other, schema.as_ref()));
+        let both = [&fields, &alternative];
+        let (before, after) = pair(&both, &old, &new);
+        for fields in both {
+            prop_assert_eq!(fields.changed(&old, &new), fields.changed(&before, &after));
+        }
+    }
+
+    #[test]
+    fn any_spelling_compares_as_whole(
+        declared in deployment(), old in deployment(), other in any_value(), place in 0_usize..60,
+        choices in proptest::collection::vec(any::<u8>(), 64), others in proptest::collection::vec(any::<u8>(), 64),
+    ) {
+        let fields = declare(&declared, deployments().as_ref());
+        let new = touched(&old, &mut place.clone(), &other);
+        for (choices, others) in [(&choices, &choices), (&choices, &others)] {
+            let before = spelled(&old, &mut choices.iter().copied().cycle());
+            let after = spelled(&new, &mut others.iter().copied().cycle());
+            let (pruned, edited) = pair_of_texts(&[&fields], &before, &after);
+            prop_assert_eq!(fields.changed(&old, &new), fields.changed(&pruned, &edited), "{} {}", before, after);
         }
     }
 }

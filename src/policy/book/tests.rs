@@ -1,1 +1,140 @@
+use super::super::resource::Autoscalers;
+use super::super::samples::{declared, policies, policy};
+use super::super::subject::Subject;
+use super::*;
+use crate::model::DriftMode;
 
+fn release(name: &str) -> ReleaseId {
+    ReleaseId { namespace: "shop".to_owned(), name: name.to_owned() }
+}
+
+fn of(specs: &[(&str, &str)]) -> Policy {
+    policies(specs.iter().map(|(name, spec)| policy(name, spec))).of(&release("web"), &Labels::new())
+}
+
+#[test]
+fn single_values_come_from_the_highest_priority_that_sets_them() {
+    use DriftMode::{Repair, Report};
+    use EditsMode::{Allow, Deny, Record, Warn};
+    let check = |specs: &[(&str, &str)], edits: EditsMode, drift: DriftMode| {
+        let policy = of(specs);
+        assert_eq!((policy.edits, policy.drift), (edits, drift), "{specs:?}");
+        assert_eq!(policy.ties, [], "{specs:?}");
+    };
+    check(&[], Warn, Report);
+    check(&[("a", "{edits: Deny}")], Deny, Report);
+    check(&[("a", "{edits: Deny}"), ("b", "{drift: Repair}")], Deny, Repair);
+    check(&[("a", "{edits: Deny}"), ("b", "{priority: 1, edits: Record}")], Record, Report);
+    check(&[("a", "{edits: Deny}"), ("b", "{priority: 1, drift: Repair}")], Deny, Repair);
+    check(&[("a", "{priority: -1, edits: Deny}"), ("b", "{edits: Allow}")], Allow, Report);
+    check(&[("a", "{edits: Deny, releases: {names: [other]}}")], Warn, Report);
+}
+
+#[test]
+fn a_tie_is_broken_by_name_and_named() {
+    let policy = of(&[
+        ("b", "{edits: Allow}"),
+        ("a", "{edits: Deny}"),
+        ("c", "{edits: Deny}"),
+        ("d", "{priority: -1, edits: Warn}"),
+    ]);
+    assert_eq!(policy.edits, EditsMode::Deny);
+    let tie = Tie { field: "spec.edits", policy: "a".to_owned(), over: "b".to_owned(), priority: 0 };
+    assert_eq!(policy.ties, [tie]);
+    assert_eq!(
+        policy.ties[0].to_string(),
+        "spec.edits of policy a counts, not that of policy b: both have priority 0, and a comes first by name"
+    );
+}
+
+#[test]
+fn every_value_says_where_it_comes_from() {
+    let policy = of(&[
+        ("a", "{edits: Deny, repair: {rbac: true}}"),
+        ("b", "{priority: 1, repair: {clusterScoped: true}, autoscalers: Declared}"),
+    ]);
+    let from = |name: &str| Source::Policy(name.to_owned());
+    assert_eq!((policy.repair.rbac, policy.repair.cluster_scoped), (true, true));
+    assert_eq!(policy.autoscalers, Autoscalers::Declared);
+    let sources = &policy.sources;
+    assert_eq!((&sources.edits, &sources.drift), (&from("a"), &Source::Default));
+    assert_eq!(
+        (&sources.rbac, &sources.cluster_scoped, &sources.autoscalers),
+        (&from("a"), &from("b"), &from("b"))
+    );
+    assert_eq!(policy.matched().collect::<Vec<_>>(), ["b", "a"]);
+}
+
+#[test]
+fn lists_are_unions() {
+    let policy = of(&[
+        ("a", "{exempt: [{kind: Group, name: x}], notify: [oncall], ignore: [{paths: [/a]}]}"),
+        (
+            "b",
+            "{priority: 5, exempt: [{kind: Group, name: x}, {kind: User, name: alice}], notify: [chat], ignore: [{paths: [/b]}], allow: [{name: local, paths: [/c]}]}",
+        ),
+    ]);
+    assert_eq!(policy.exempt, [Subject::Group("x".to_owned()), Subject::User("alice".to_owned())]);
+    assert_eq!(policy.notify, ["chat", "oncall"]);
+    let (object, declared) =
+        declared("{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}}");
+    let rules = policy.rules(&object, &Arc::new(declared));
+    for path in ["/a", "/b"] {
+        assert!(rules.ignored.covers(&path.parse().unwrap()), "{path}");
+    }
+    assert_eq!(rules.standing.len(), 1);
+}
+
+#[test]
+fn a_cluster_that_does_not_match_has_no_policy() {
+    let compiled = policy("p", "{edits: Deny, clusterSelector: {matchLabels: {env: prod}}}");
+    let check = |cluster: &[(&str, &str)], expected: EditsMode| {
+        let cluster = cluster.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let defaults = policies([]).defaults().clone();
+        let policies = Policies::new(defaults, &cluster, [Arc::clone(&compiled)]);
+        assert_eq!(policies.of(&release("web"), &Labels::new()).edits, expected, "{cluster:?}");
+    };
+    check(&[("env", "prod")], EditsMode::Deny);
+    check(&[("env", "dev")], EditsMode::Warn);
+    check(&[], EditsMode::Warn);
+}
+
+#[test]
+fn a_book_knows_the_labels_of_namespaces_and_remembers() {
+    let compiled = policy("p", "{edits: Deny, releases: {namespaceSelector: {matchLabels: {tier: prod}}}}");
+    let labels = Labels::from([("tier".to_owned(), "prod".to_owned())]);
+    let book = Book::of_policies(policies([compiled]));
+    assert_eq!(book.of(&release("web")).edits, EditsMode::Warn);
+    assert!(book.set_namespace("shop", Some(labels.clone())));
+    assert!(!book.set_namespace("shop", Some(labels)));
+    let other = ReleaseId { namespace: "dev".to_owned(), name: "web".to_owned() };
+    assert_eq!(book.of(&release("web")).edits, EditsMode::Deny);
+    assert_eq!(book.of(&other).edits, EditsMode::Warn);
+    assert!(Arc::ptr_eq(&book.of(&release("web")), &book.of(&release("web"))));
+    assert_eq!(book.defaults().edits, EditsMode::Warn);
+    assert!(book.set_namespace("shop", None) && !book.set_namespace("shop", None));
+    assert_eq!(book.of(&release("web")).edits, EditsMode::Warn);
+}
+
+#[test]
+fn new_policies_hold_for_releases_that_were_asked_for_before() {
+    let book = Book::of_policies(policies([policy("p", "{edits: Deny}")]));
+    assert_eq!(book.of(&release("web")).edits, EditsMode::Deny);
+    book.set_policies(policies([policy("p", "{edits: Record}")]));
+    assert_eq!(book.of(&release("web")).edits, EditsMode::Record);
+    book.set_policies(policies([]));
+    assert_eq!(book.of(&release("web")).edits, EditsMode::Warn);
+}
+
+#[test]
+fn records_are_stored_elsewhere_only_for_named_pairs() {
+    let policies = policies([policy("p", "{storage: [{records: flux-system, releases: shop}]}")]);
+    assert!(policies.may_store("flux-system", "shop") && policies.may_store("shop", "shop"));
+    assert!(!policies.may_store("shop", "flux-system") && !policies.may_store("flux-system", "other"));
+}
+
+#[test]
+fn reverts_are_needed_only_where_a_policy_says_so() {
+    assert!(policies([policy("p", "{edits: Revert}")]).reverts());
+    assert!(!policies([policy("p", "{edits: Deny}"), policy("q", "{}")]).reverts());
+}

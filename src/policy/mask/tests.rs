@@ -1,1 +1,220 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
 
+use super::*;
+
+fn mask(patterns: &[&str]) -> Mask {
+    Mask(patterns.iter().map(|text| Pattern::parse(text).unwrap()).collect())
+}
+
+fn check(patterns: &[&str], from: Value, into: Value, expected: Value) {
+    let mut result = into.clone();
+    mask(patterns).carry(&from, &mut result);
+    assert_eq!(result, expected, "{patterns:?} from {from} into {into}");
+}
+
+#[test]
+fn fields_are_carried_and_absent_ones_taken_away() {
+    check(&["/a"], json!({"a": 1, "b": 1}), json!({"a": 2, "b": 2}), json!({"a": 1, "b": 2}));
+    check(&["/a"], json!({"b": 1}), json!({"a": 2, "b": 2}), json!({"b": 2}));
+    check(&["/a"], json!({"a": 1}), json!({"b": 2}), json!({"a": 1, "b": 2}));
+    check(&["/a/b"], json!({"a": {"b": 1, "c": 1}}), json!({}), json!({"a": {"b": 1}}));
+    check(&["/a/b"], json!({"a": {"b": 1}}), json!({"a": null}), json!({"a": {"b": 1}}));
+    check(&["/a/b"], json!({}), json!({"a": {"b": 1, "c": 2}}), json!({"a": {"c": 2}}));
+    check(&["/a/*"], json!({"a": {"x": 1}}), json!({"a": {"y": 2}, "b": 1}), json!({"a": {"x": 1}, "b": 1}));
+    check(&["*"], json!({"a": 1}), json!({"b": 2}), json!({"a": 1}));
+    check(&["/a"], json!({"a": 1}), json!([1]), json!([1]));
+    check(&[], json!({"a": 1}), json!({"a": 2}), json!({"a": 2}));
+}
+
+#[test]
+fn elements_are_found_by_their_keys_and_not_by_their_place() {
+    let live = json!({"c": [{"name": "side", "image": "s2"}, {"name": "app", "image": "a2", "args": 2}]});
+    let manifest = json!({"c": [{"name": "app", "image": "a1", "args": 1}, {"name": "side", "image": "s1"}]});
+    check(
+        &["/c/[name=app]/image"],
+        live.clone(),
+        manifest.clone(),
+        json!({"c": [{"name": "app", "image": "a2", "args": 1}, {"name": "side", "image": "s1"}]}),
+    );
+    check(
+        &["/c/*/image"],
+        live.clone(),
+        manifest.clone(),
+        json!({"c": [{"name": "app", "image": "a2", "args": 1}, {"name": "side", "image": "s2"}]}),
+    );
+    check(
+        &["/c/[name=app]"],
+        live.clone(),
+        manifest.clone(),
+        json!({"c": [{"name": "app", "image": "a2", "args": 2}, {"name": "side", "image": "s1"}]}),
+    );
+    check(&["/c/*"], live.clone(), manifest.clone(), live);
+}
+
+#[test]
+fn an_element_comes_and_goes_only_when_it_is_masked_itself() {
+    let one = json!({"c": [{"name": "app", "image": 1}]});
+    let two = json!({"c": [{"name": "app", "image": 1}, {"name": "side", "image": 2}]});
+    check(&["/c/[name=side]"], two.clone(), one.clone(), two.clone());
+    check(&["/c/[name=side]"], one.clone(), two.clone(), one.clone());
+    check(&["/c/[name=side]/image"], two.clone(), one.clone(), one.clone());
+    check(&["/c/[name=side]/image"], one.clone(), two.clone(), two.clone());
+    check(&["/c/[name=side]"], two, json!({}), json!({"c": [{"name": "side", "image": 2}]}));
+    check(&["/f/[=b]"], json!({"f": ["a", "b"]}), json!({"f": ["c"]}), json!({"f": ["c", "b"]}));
+    check(&["/f/[=b]"], json!({"f": ["a"]}), json!({"f": ["b", "c"]}), json!({"f": ["c"]}));
+}
+
+#[test]
+fn elements_that_nothing_tells_apart_are_carried_whole() {
+    check(
+        &["/r/*/w"],
+        json!({"r": [{"w": 5, "x": 5}, {"w": 6, "x": 6}]}),
+        json!({"r": [{"w": 1, "x": 1}, {"w": 1, "x": 2}], "o": 1}),
+        json!({"r": [{"w": 5, "x": 5}, {"w": 6, "x": 6}], "o": 1}),
+    );
+    check(
+        &["/r/*/w"],
+        json!({"r": [{"w": 5, "x": 5}]}),
+        json!({"r": [{"w": 1, "x": 1}]}),
+        json!({"r": [{"w": 5, "x": 1}]}),
+    );
+}
+
+#[test]
+fn a_value_within_an_object_is_carried_alike() {
+    let check =
+        |patterns: &[&str], path: &str, from: Option<Value>, into: Option<Value>, expected: Option<Value>| {
+            let carried = mask(patterns).carry_at(&path.parse().unwrap(), from.as_ref(), into.as_ref());
+            assert_eq!(carried, expected, "{patterns:?} at {path}");
+        };
+    let (a, b) = (Some(json!([{"name": "a", "w": 1}])), Some(json!([{"name": "a", "w": 2}])));
+    check(&["/spec/routes/[name=a]/w"], "/spec/routes", a.clone(), b.clone(), a.clone());
+    check(&["/spec/routes/[name=b]/w"], "/spec/routes", a.clone(), b.clone(), b.clone());
+    check(&["/spec"], "/spec/routes", a.clone(), b.clone(), a.clone());
+    check(&["/spec"], "/spec/routes", None, b.clone(), None);
+    check(&["/status"], "/spec/routes", a, b.clone(), b);
+    check(&["/spec/a/b"], "/spec/a", Some(json!({"b": 1, "c": 1})), None, Some(json!({"b": 1})));
+}
+
+/// Objects of a few names, in which lists hold elements told apart by names.
+fn objects() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![any::<u8>().prop_map(Value::from), "[a-c]{0,2}".prop_map(Value::from)];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        prop_oneof![
+            prop::collection::btree_map("[abc]", inner.clone(), 0..4)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+            prop::collection::btree_map("[xyz]", inner, 0..4).prop_map(|map| {
+                map.into_iter().map(|(name, value)| json!({"name": name, "a": value})).collect()
+            }),
+        ]
+    })
+    .prop_filter("an object", Value::is_object)
+}
+
+fn patterns() -> impl Strategy<Value = Vec<String>> {
+    let step = prop_oneof![
+        3 => "[abc]".prop_map(|name| name),
+        1 => Just("*".to_owned()),
+        1 => "[xyz]".prop_map(|name| format!("[name={name}]")),
+    ];
+    prop::collection::vec(prop::collection::vec(step, 1..4), 1..3)
+        .prop_map(|all| all.into_iter().map(|steps| format!("/{}", steps.join("/"))).collect())
+}
+
+/// Every leaf with its path, elements by their names.
+fn leaves(value: &Value, path: &Path, found: &mut Vec<(Path, Value)>) {
+    let below = |segment| Path(path.0.iter().cloned().chain([segment]).collect());
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map {
+                leaves(value, &below(Segment::Field(name.clone())), found);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                let name = item.get("name").cloned().unwrap_or_default();
+                leaves(item, &below(Segment::Key(vec![("name".to_owned(), name)])), found);
+            }
+        }
+        leaf => found.push((path.clone(), leaf.clone())),
+    }
+}
+
+fn leaves_of(value: &Value, mask: &Mask, masked: bool) -> Vec<(String, Value)> {
+    let mut found = Vec::new();
+    leaves(value, &Path::default(), &mut found);
+    let mut found: Vec<_> = found
+        .into_iter()
+        .filter(|(path, _)| mask.covers(path) == masked)
+        .map(|(path, value)| (path.to_string(), value))
+        .collect();
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found
+}
+
+/// Of which type each container is; where two objects disagree nothing can be
+/// carried from one into the other.
+fn same_shape(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Object(a), Value::Object(b)) => {
+            a.iter().all(|(name, value)| b.get(name).is_none_or(|other| same_shape(value, other)))
+        }
+        (Value::Array(a), Value::Array(b)) => a.iter().all(|item| {
+            let named = |other: &&Value| other.get("name") == item.get("name");
+            b.iter().find(named).is_none_or(|other| same_shape(item, other))
+        }),
+        (Value::Object(_) | Value::Array(_), _) | (_, Value::Object(_) | Value::Array(_)) => false,
+        _ => true,
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_outside_a_mask_is_changed(from in objects(), into in objects(), texts in patterns()) {
+        let mask = mask(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut carried = into.clone();
+        mask.carry(&from, &mut carried);
+        prop_assume!(same_shape(&from, &into));
+        prop_assert_eq!(leaves_of(&carried, &mask, false), leaves_of(&into, &mask, false));
+    }
+
+    #[test]
+    fn what_is_masked_becomes_what_it_was(from in objects(), into in objects(), texts in patterns()) {
+        let mask = mask(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+        prop_assume!(same_shape(&from, &into));
+        let mut carried = into.clone();
+        mask.carry(&from, &mut carried);
+        // Within an element that only one of the two has, nothing is masked by
+        // itself.
+        let elements = |value: &Value| {
+            let mut found = Vec::new();
+            leaves(value, &Path::default(), &mut found);
+            found.into_iter().map(|(path, _)| path).collect::<Vec<_>>()
+        };
+        let holds = |paths: &[Path], path: &Path| {
+            path.0.iter().enumerate().filter(|(_, segment)| matches!(segment, Segment::Key(_))).all(|(end, _)| {
+                let element = &path.0[..=end];
+                mask.covers(&Path(element.to_vec())) || paths.iter().any(|other| other.0.starts_with(element))
+            })
+        };
+        let (now, had) = (elements(&carried), elements(&from));
+        let pick = |value: &Value, other: &[Path]| -> Vec<(String, Value)> {
+            leaves_of(value, &mask, true)
+                .into_iter()
+                .filter(|(path, _)| holds(other, &path.parse().unwrap()))
+                .collect()
+        };
+        prop_assert_eq!(pick(&carried, &had), pick(&from, &now));
+    }
+
+    #[test]
+    fn carrying_twice_is_carrying_once(from in objects(), into in objects(), texts in patterns()) {
+        let mask = mask(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut once = into;
+        mask.carry(&from, &mut once);
+        let mut twice = once.clone();
+        mask.carry(&from, &mut twice);
+        prop_assert_eq!(once, twice);
+    }
+}

@@ -1,1 +1,74 @@
+use super::*;
 
+fn covers(pattern: &str, path: &str) -> bool {
+    Pattern::parse(pattern).unwrap().covers(&path.parse().unwrap())
+}
+
+#[test]
+fn a_pattern_covers_its_path_and_what_lies_below() {
+    let check = |pattern: &str, path: &str, expected: bool| {
+        assert_eq!(covers(pattern, path), expected, "{pattern} over {path}");
+    };
+    check("/spec/replicas", "/spec/replicas", true);
+    check("/spec/replicas", "/spec/replicasets", false);
+    check("/spec", "/spec/replicas", true);
+    check("/spec/replicas", "/spec", false);
+    check("*", "/spec/replicas", true);
+    check("*", "", true);
+    check("/spec", "", false);
+    check("/metadata/annotations/*", "/metadata/annotations/a~1b", true);
+    check("/metadata/annotations/*", "/metadata/annotations", false);
+    check("/metadata/annotations/a~1b", "/metadata/annotations/a~1b", true);
+    check("/spec/containers/*/image", "/spec/containers/[name=app]/image", true);
+    check("/spec/containers/*/image", "/spec/containers/[name=app]/args", false);
+    check("/spec/containers/[name=app]/image", "/spec/containers/[name=app]/image", true);
+    check("/spec/containers/[name=app]/image", "/spec/containers/[name=web]/image", false);
+    check("/spec/ports/[port=80]", "/spec/ports/[port=80,protocol=TCP]/nodePort", true);
+    check("/spec/ports/[port=80]", "/spec/ports/[port=\"80\"]", true);
+    check("/spec/ports/[port=80,protocol=UDP]", "/spec/ports/[port=80]", false);
+    check("/metadata/finalizers/[=a]", "/metadata/finalizers/[=a]", true);
+    check("/metadata/finalizers/[=a]", "/metadata/finalizers/[=b]", false);
+    check("/metadata/finalizers/*", "/metadata/finalizers/[=b]", true);
+    check("/data/[a", "/data/~2a", true);
+}
+
+#[test]
+fn a_text_that_is_no_pointer_is_refused() {
+    let check = |text: &str, expected: &str| {
+        let error = Pattern::parse(text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{text:?}: {error}");
+    };
+    check("", "empty segment");
+    check("spec/replicas", "does not begin with `/`");
+    check("/", "empty segment");
+    check("/spec/", "empty segment");
+    check("/spec//image", "empty segment");
+    check("/a~", "lone `~`");
+    check("/a~9b", "lone `~`");
+    check("/a/[name]", "no list key");
+    check("/a/[name=]", "no list key");
+    check(&format!("/{}", "a".repeat(MAX_LENGTH)), "longer");
+    check(&"/a".repeat(65), "longer");
+}
+
+#[test]
+fn a_pattern_displays_as_it_parses() {
+    for text in ["*", "/spec/*/image", "/a~1b/[name=app]", "/a/[port=80,protocol=TCP]/*", "/f/[=x]", "/~2a"] {
+        let pattern = Pattern::parse(text).unwrap();
+        assert_eq!(pattern.to_string(), text);
+        assert_eq!(Pattern::parse(&pattern.to_string()).unwrap(), pattern);
+    }
+}
+
+#[test]
+fn what_lies_below_a_path_is_reached_from_it() {
+    let check = |pattern: &str, path: &str, expected: bool| {
+        let reached = Pattern::parse(pattern).unwrap().reaches_below(&path.parse().unwrap());
+        assert_eq!(reached, expected, "{pattern} from {path}");
+    };
+    check("/spec/rules/[host=a]/x", "/spec/rules", true);
+    check("/spec/rules", "/spec/rules", false);
+    check("/spec", "/spec/rules", false);
+    check("/status", "/spec", false);
+    check("*", "/spec", false);
+}

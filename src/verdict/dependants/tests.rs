@@ -5,6 +5,7 @@ use crate::helm::record::Status;
 use crate::helm::release::tests::{Given, assembled};
 use crate::model::{Actor, EditsMode};
 use crate::verdict::edit::Owner;
+use crate::verdict::exceptions::Circumstances;
 use crate::verdict::judge::tests::book;
 
 const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n";
@@ -115,7 +116,9 @@ impl Default for Case<'_> {
 #[track_caller]
 fn check(case: Case<'_>, wanted: &str) {
     let actor = Actor { user: case.user.to_owned(), groups: Vec::new() };
+    let circumstances = Circumstances::default();
     let edit = Edit {
+        circumstances: &circumstances,
         operation: case.operation,
         actor: &actor,
         object: &object("", "Namespace", "shop"),

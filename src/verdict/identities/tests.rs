@@ -12,6 +12,8 @@ const BINDER: &str = "system:serviceaccount:kube-system:persistent-volume-binder
 const AUTOSCALER: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
 const STATEFULSETS: &str = "system:serviceaccount:kube-system:statefulset-controller";
 
+const AUTOSCALED: Autoscaler = Autoscaler { minimum: 1, maximum: 9, by_keda: false, declared: false };
+
 fn actor(user: &str) -> Actor {
     Actor { user: user.to_owned(), groups: vec!["system:masters".to_owned()] }
 }
@@ -65,47 +67,52 @@ fn nobody_else_is_a_controller() {
     ] {
         assert!(!deletes(&actor(user), &object("Pod")), "{user}");
         let path = "/rules".parse().unwrap();
-        assert!(
-            !writes(&actor(user), &object("rbac.authorization.k8s.io/ClusterRole"), &path, false),
-            "{user}"
-        );
-        assert!(!writes(&actor(user), &object("apps/Deployment"), &path, true), "{user}");
+        assert!(!writes(&actor(user), &object("rbac.authorization.k8s.io/ClusterRole"), &path), "{user}");
+        assert!(!autoscales(&actor(user), &AUTOSCALED), "{user}");
     }
 }
 
 #[test]
 fn each_controller_writes_what_it_is_there_for() {
     #[track_caller]
-    fn check(user: &str, kind: &str, path: &str, scale: bool, wanted: bool) {
+    fn check(user: &str, kind: &str, path: &str, wanted: bool) {
         let path: Path = path.parse().unwrap();
-        assert_eq!(writes(&actor(user), &object(kind), &path, scale), wanted, "{user} {kind} {path}");
+        assert_eq!(writes(&actor(user), &object(kind), &path), wanted, "{user} {kind} {path}");
     }
     let role = "rbac.authorization.k8s.io/ClusterRole";
     for user in [AGGREGATION, ALL_CONTROLLERS] {
-        check(user, role, "/rules", false, true);
-        check(user, role, "/rules/[a=b]/verbs", false, true);
-        check(user, role, "/rulesets", false, false);
-        check(user, role, "/metadata/labels/rules", false, false);
-        check(user, "rbac.authorization.k8s.io/Role", "/rules", false, false);
-        check(user, "example.org/ClusterRole", "/rules", false, false);
+        check(user, role, "/rules", true);
+        check(user, role, "/rules/[a=b]/verbs", true);
+        check(user, role, "/rulesets", false);
+        check(user, role, "/metadata/labels/rules", false);
+        check(user, "rbac.authorization.k8s.io/Role", "/rules", false);
+        check(user, "example.org/ClusterRole", "/rules", false);
     }
     for user in [BINDER, ALL_CONTROLLERS] {
-        check(user, "PersistentVolumeClaim", "/spec/volumeName", false, true);
-        check(user, "PersistentVolumeClaim", "/spec/resources", false, false);
-        check(user, "PersistentVolume", "/spec/claimRef/uid", false, true);
-        check(user, "PersistentVolume", "/spec/capacity", false, false);
+        check(user, "PersistentVolumeClaim", "/spec/volumeName", true);
+        check(user, "PersistentVolumeClaim", "/spec/resources", false);
+        check(user, "PersistentVolume", "/spec/claimRef/uid", true);
+        check(user, "PersistentVolume", "/spec/capacity", false);
     }
     for user in [COLLECTOR, ALL_CONTROLLERS] {
-        check(user, "apps/Deployment", "/metadata/ownerReferences", false, true);
-        check(user, "apps/Deployment", "/metadata/finalizers/[=a]", false, true);
-        check(user, "apps/Deployment", "/metadata", false, false);
-        check(user, "apps/Deployment", "/metadata/labels/a", false, false);
+        check(user, "apps/Deployment", "/metadata/ownerReferences", true);
+        check(user, "apps/Deployment", "/metadata/finalizers/[=a]", true);
+        check(user, "apps/Deployment", "/metadata", false);
+        check(user, "apps/Deployment", "/metadata/labels/a", false);
     }
+    check(NAMESPACES, "apps/Deployment", "/spec/replicas", false);
+    check(STATEFULSETS, "apps/StatefulSet", "/spec/replicas", false);
+}
+
+#[test]
+fn autoscalers_scale_and_keda_where_it_made_the_autoscaler() {
+    let kedas = Autoscaler { by_keda: true, ..AUTOSCALED };
     for user in [AUTOSCALER, ALL_CONTROLLERS] {
-        check(user, "apps/Deployment", "/spec/replicas", true, true);
-        check(user, "example.org/Thing", "/spec/size", true, true);
-        check(user, "apps/Deployment", "/spec/replicas", false, false);
+        assert!(autoscales(&actor(user), &AUTOSCALED) && autoscales(&actor(user), &kedas), "{user}");
     }
-    check(NAMESPACES, "apps/Deployment", "/spec/replicas", false, false);
-    check(STATEFULSETS, "apps/StatefulSet", "/spec/replicas", false, false);
+    let keda = actor("system:serviceaccount:keda:keda-operator");
+    assert!(autoscales(&keda, &kedas));
+    assert!(!autoscales(&keda, &AUTOSCALED));
+    assert!(!autoscales(&actor("system:serviceaccount:shop:keda-operator"), &kedas));
+    assert!(!autoscales(&actor("alice"), &kedas));
 }

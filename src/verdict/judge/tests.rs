@@ -5,11 +5,15 @@ use crate::helm::record::Status;
 use crate::helm::release::tests::{Given, assembled};
 use crate::model::{Actor, EditsMode, ObjectId, ReleaseId};
 use crate::policy::Policy;
-use crate::policy::book::Book;
+use crate::policy::book::{Book, Labels, Policies};
+use crate::policy::compile::Compiled;
+use crate::policy::samples::policy;
 use crate::verdict::edit::Owner;
+use crate::verdict::exceptions::Circumstances;
 
 mod agreement;
 mod deletions;
+mod exceptions;
 mod properties;
 
 const MANIFEST: &str = r#"
@@ -37,6 +41,9 @@ struct Case<'a> {
     /// The manager of a dry run.
     dry_run: Option<&'a str>,
     mode: EditsMode,
+    /// The spec of a policy, as YAML; empty for none.
+    policy: &'a str,
+    circumstances: Circumstances,
     own_account: Option<&'a str>,
     evidence: Evidence<'a>,
     now: &'a str,
@@ -54,6 +61,8 @@ impl Default for Case<'_> {
             owner: Owner::Release(release("shop", "web")),
             dry_run: None,
             mode: EditsMode::Deny,
+            policy: "",
+            circumstances: Circumstances::default(),
             own_account: None,
             evidence: Evidence::None,
             now: "2026-05-01T12:05:00Z",
@@ -75,15 +84,23 @@ impl Case<'_> {
             owner: self.owner.clone(),
             dry_run: self.dry_run.is_some(),
             field_manager: self.dry_run.unwrap_or("kubectl-edit"),
+            circumstances: &self.circumstances,
         };
-        let book = book(self.mode);
+        let policies = (!self.policy.is_empty()).then(|| policy("shop", self.policy));
+        let book = book_of(self.mode, policies);
         let rules = Rules { book: &book, own_account: self.own_account };
         judge(&edit, &claims, &rules, self.evidence, self.now.parse().unwrap())
     }
 }
 
 pub(crate) fn book(edits: EditsMode) -> Book {
-    Book::new(Policy::new(edits, crate::model::DriftMode::Report, std::time::Duration::from_secs(3600)))
+    book_of(edits, None)
+}
+
+fn book_of(edits: EditsMode, accepted: Option<Arc<Compiled>>) -> Book {
+    let hour = std::time::Duration::from_secs(3600);
+    let defaults = Policy::new(edits, crate::model::DriftMode::Report, hour);
+    Book::of_policies(Policies::new(defaults, &Labels::new(), accepted))
 }
 
 fn release(namespace: &str, name: &str) -> ReleaseId {
@@ -194,11 +211,8 @@ fn a_built_in_identity_does_its_work_and_no_more() {
     let delete = || Case { operation: Operation::Delete, new: None, ..Case::default() };
     check(Case { user: collector, ..delete() }, "Allow identity");
     check(Case { user: collector, new: scaled(5), ..Case::default() }, "Deny drift /spec/replicas");
-    let autoscaler = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
     let bare = |n: u32| Some(json!({"spec": {"replicas": n}}));
     let scale = || Case { scale: true, owner: Owner::Unknown, old: bare(2), new: bare(5), ..Case::default() };
-    check(Case { user: autoscaler, ..scale() }, "Allow identity");
-    check(Case { user: autoscaler, scale: false, ..scale() }, "Deny drift /spec/replicas");
     check(scale(), "Deny drift /spec/replicas");
     check(Case { new: bare(2), ..scale() }, "Allow unchanged");
     check(Case { old: bare(5), new: bare(2), ..scale() }, "Allow as-declared");

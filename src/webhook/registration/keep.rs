@@ -1,7 +1,8 @@
-//! Writes the webhook configuration, keeps it, and withdraws it.
+//! Writes a webhook configuration, keeps it, and withdraws it.
 //!
 //! Entry points: [`maintain`] for as long as the guard runs, [`keep`] once,
-//! [`withdraw`] for good. Invariant: when nothing of Kubemoor's own changed,
+//! [`withdraw`] for good; each for configurations that validate and for those
+//! that mutate. Invariant: when nothing of Kubemoor's own changed,
 //! nothing is written. Own are a webhook's address, CA, rules, object selector
 //! and the version it speaks. The admin's are `failurePolicy`,
 //! `timeoutSeconds`, `namespaceSelector`, `matchConditions` and foreign labels
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::{
-    RuleWithOperations, ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
+    RuleWithOperations, ValidatingWebhook, WebhookClientConfig,
 };
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -24,8 +25,12 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{EDITS, NAME};
+use super::{EDITS, NAME, REVERTS};
 use crate::cluster::lease::Leadership;
+
+pub use self::kinds::Configuration;
+
+mod kinds;
 
 /// The annotation of a configuration that goes for good.
 const WITHDRAWN: &str = "kubemoor.dev/withdrawn";
@@ -36,7 +41,16 @@ const ATTEMPTS: usize = 5;
 /// How long a failed write waits for the next attempt of [`maintain`].
 const RETRY: Duration = Duration::from_secs(5);
 
-type Configurations = Api<ValidatingWebhookConfiguration>;
+/// What is wanted of a configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Wish<C> {
+    /// Nothing is known yet: it is left as it is.
+    Unknown,
+    /// It is not needed: it is removed, until it is.
+    Absent,
+    /// It is to be like this.
+    Present(C),
+}
 
 /// What became of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,39 +65,38 @@ pub enum Kept {
     Withdrawn,
     /// It is absent and was not to be created; nothing was written.
     Absent,
+    /// It was there and is not needed.
+    Removed,
 }
 
 /// Why the configuration could not be kept or withdrawn.
 #[derive(Debug, Error)]
 pub enum RegistrationError {
     /// Reading it failed.
-    #[error("cannot read the ValidatingWebhookConfiguration {NAME}; the account needs get on it")]
-    Get(#[source] kube::Error),
+    #[error("cannot read the {0} {NAME}; the account needs get on it")]
+    Get(&'static str, #[source] kube::Error),
     /// Writing it failed.
-    #[error("cannot write the ValidatingWebhookConfiguration {NAME}; the account needs create and update")]
-    Write(#[source] kube::Error),
+    #[error("cannot write the {0} {NAME}; the account needs create and update")]
+    Write(&'static str, #[source] kube::Error),
     /// Deleting it failed.
-    #[error("cannot delete the ValidatingWebhookConfiguration {NAME}; the account needs update and delete")]
-    Delete(#[source] kube::Error),
+    #[error("cannot delete the {0} {NAME}; the account needs update and delete")]
+    Delete(&'static str, #[source] kube::Error),
     /// Somebody else keeps writing it.
-    #[error(
-        "the ValidatingWebhookConfiguration {NAME} changed during each of {ATTEMPTS} attempts to write it"
-    )]
-    Contested,
+    #[error("the {0} {NAME} changed during each of {ATTEMPTS} attempts to write it")]
+    Contested(&'static str),
 }
 
 /// Keeps the configuration as `desired` says until `stop`: at the start, on
 /// each change of `desired`, and when somebody else changes or deletes it.
-/// While `desired` is `None` (the guard is not ready, or does not lead) nothing
-/// is touched.
-/// Returns early only when the configuration is withdrawn.
-pub async fn maintain(
+/// While nothing is known (the guard is not ready, or does not lead) nothing is
+/// touched. Returns early only when the configuration is withdrawn.
+pub async fn maintain<C: Configuration>(
     client: kube::Client,
-    mut desired: watch::Receiver<Option<ValidatingWebhookConfiguration>>,
+    mut desired: watch::Receiver<Wish<C>>,
     leadership: Leadership,
     stop: CancellationToken,
 ) {
-    let api = Configurations::all(client);
+    let api = Api::<C>::all(client);
     let selected = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
     let mut events = pin!(watcher(api.clone(), selected).default_backoff());
     let mut sight = Sight { may_create: true, listed: false };
@@ -91,13 +104,21 @@ pub async fn maintain(
         let wanted = desired.borrow_and_update().clone();
         let mut again = false;
         // A process that was stopped for a while may be wished for what was true then.
-        if let Some(wanted) = wanted.filter(|_| leadership.holds()) {
-            match write(&api, &wanted, sight.may_create).await {
-                Ok(Kept::Withdrawn) => return stand_down(),
+        let kept = match wanted {
+            _ if !leadership.holds() => None,
+            Wish::Unknown => None,
+            Wish::Absent => Some(remove(&api).await),
+            Wish::Present(wanted) => Some(write(&api, &wanted, sight.may_create).await),
+        };
+        if let Some(kept) = kept {
+            match kept {
+                Ok(Kept::Withdrawn) => return stand_down::<C>(),
                 Ok(kept) => {
-                    sight.may_create = false;
-                    if let Kept::Created | Kept::Updated = kept {
-                        tracing::info!(registration.kept = ?kept, "the webhook configuration {NAME} was written");
+                    // What is removed here is no withdrawal.
+                    sight.may_create = kept == Kept::Removed;
+                    if let Kept::Created | Kept::Updated | Kept::Removed = kept {
+                        let kind = C::KIND;
+                        tracing::info!(registration.kept = ?kept, "the {kind} {NAME} was written");
                     }
                 }
                 Err(error) => {
@@ -119,7 +140,7 @@ pub async fn maintain(
                     Some(Ok(event)) => match sight.after(event) {
                         Next::Wait => {}
                         Next::Keep => break,
-                        Next::StandDown => return stand_down(),
+                        Next::StandDown => return stand_down::<C>(),
                     },
                     Some(Err(error)) => {
                         let error = anyhow::Error::new(error);
@@ -133,39 +154,30 @@ pub async fn maintain(
 }
 
 /// Makes the configuration as `desired` says, writing only what differs.
-pub async fn keep(
-    client: &kube::Client,
-    desired: &ValidatingWebhookConfiguration,
-) -> Result<Kept, RegistrationError> {
-    write(&Configurations::all(client.clone()), desired, true).await
+pub async fn keep<C: Configuration>(client: &kube::Client, desired: &C) -> Result<Kept, RegistrationError> {
+    write(&Api::all(client.clone()), desired, true).await
 }
 
 /// Removes the configuration, so that a running guard does not write it again.
 /// Returns whether there was one.
-pub async fn withdraw(client: &kube::Client) -> Result<bool, RegistrationError> {
-    let api = Configurations::all(client.clone());
+pub async fn withdraw<C: Configuration>(client: &kube::Client) -> Result<bool, RegistrationError> {
+    let api = Api::<C>::all(client.clone());
     for _ in 0..ATTEMPTS {
-        let Some(mut live) = api.get_opt(NAME).await.map_err(RegistrationError::Get)? else {
-            return Ok(false);
-        };
-        let annotations = live.metadata.annotations.get_or_insert_default();
+        let Some(mut live) = get(&api).await? else { return Ok(false) };
+        let annotations = live.meta_mut().annotations.get_or_insert_default();
         annotations.insert(WITHDRAWN.to_owned(), "true".to_owned());
         let written = api.replace(NAME, &PostParams::default(), &live).await;
         let gone = match written {
-            Ok(marked) => {
-                let preconditions = Preconditions { uid: marked.metadata.uid, resource_version: None };
-                let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-                api.delete(NAME, &params).await.map(|_| ())
-            }
+            Ok(marked) => delete(&api, marked.meta().uid.clone(), None).await,
             Err(error) => Err(error),
         };
         match gone {
             Ok(()) => return Ok(true),
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-            Err(error) => return Err(RegistrationError::Delete(error)),
+            Err(error) => return Err(RegistrationError::Delete(C::KIND, error)),
         }
     }
-    Err(RegistrationError::Contested)
+    Err(RegistrationError::Contested(C::KIND))
 }
 
 /// What the watch has told of the configuration.
@@ -185,7 +197,7 @@ enum Next {
 }
 
 impl Sight {
-    fn after(&mut self, event: watcher::Event<ValidatingWebhookConfiguration>) -> Next {
+    fn after<C: Configuration>(&mut self, event: watcher::Event<C>) -> Next {
         match event {
             watcher::Event::Apply(live) | watcher::Event::InitApply(live) | watcher::Event::Delete(live)
                 if is_withdrawn(&live) =>
@@ -215,13 +227,13 @@ impl Sight {
 }
 
 /// Writes what differs.
-async fn write(
-    api: &Configurations,
-    desired: &ValidatingWebhookConfiguration,
+async fn write<C: Configuration>(
+    api: &Api<C>,
+    desired: &C,
     may_create: bool,
 ) -> Result<Kept, RegistrationError> {
     for _ in 0..ATTEMPTS {
-        let live = api.get_opt(NAME).await.map_err(RegistrationError::Get)?;
+        let live = get(api).await?;
         let (written, kept) = match live {
             None if !may_create => return Ok(Kept::Absent),
             None => (api.create(&PostParams::default(), desired).await, Kept::Created),
@@ -235,34 +247,58 @@ async fn write(
             Ok(_) => return Ok(kept),
             // Somebody else was faster (409), or deleted it meanwhile (404).
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-            Err(error) => return Err(RegistrationError::Write(error)),
+            Err(error) => return Err(RegistrationError::Write(C::KIND, error)),
         }
     }
-    Err(RegistrationError::Contested)
+    Err(RegistrationError::Contested(C::KIND))
 }
 
-fn stand_down() {
+/// Removes what is not needed.
+async fn remove<C: Configuration>(api: &Api<C>) -> Result<Kept, RegistrationError> {
+    let Some(live) = get(api).await? else { return Ok(Kept::Absent) };
+    if is_withdrawn(&live) {
+        return Ok(Kept::Withdrawn);
+    }
+    let meta = live.meta();
+    match delete(api, meta.uid.clone(), meta.resource_version.clone()).await {
+        Ok(()) => Ok(Kept::Removed),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Kept::Absent),
+        Err(error) => Err(RegistrationError::Delete(C::KIND, error)),
+    }
+}
+
+async fn get<C: Configuration>(api: &Api<C>) -> Result<Option<C>, RegistrationError> {
+    api.get_opt(NAME).await.map_err(|error| RegistrationError::Get(C::KIND, error))
+}
+
+async fn delete<C: Configuration>(
+    api: &Api<C>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+) -> Result<(), kube::Error> {
+    let preconditions = Some(Preconditions { uid, resource_version });
+    api.delete(NAME, &DeleteParams { preconditions, ..DeleteParams::default() }).await.map(drop)
+}
+
+fn stand_down<C: Configuration>() {
+    let kind = C::KIND;
     tracing::warn!(
-        "the webhook configuration {NAME} was withdrawn: edits are no longer judged until the guard starts again"
+        "the {kind} {NAME} was withdrawn: edits are no longer judged until the guard starts again"
     );
 }
 
-fn is_withdrawn(live: &ValidatingWebhookConfiguration) -> bool {
-    live.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(WITHDRAWN))
+fn is_withdrawn<C: Configuration>(live: &C) -> bool {
+    live.meta().annotations.as_ref().is_some_and(|annotations| annotations.contains_key(WITHDRAWN))
 }
 
 /// The live configuration with the own fields of the desired one, or `None`
 /// when they mean the same already.
-pub(super) fn merge(
-    live: &ValidatingWebhookConfiguration,
-    desired: &ValidatingWebhookConfiguration,
-) -> Option<ValidatingWebhookConfiguration> {
+pub(super) fn merge<C: Configuration>(live: &C, desired: &C) -> Option<C> {
     let mut merged = live.clone();
-    if let Some(labels) = &desired.metadata.labels {
-        merged.metadata.labels.get_or_insert_default().extend(labels.clone());
+    if let Some(labels) = &desired.meta().labels {
+        merged.meta_mut().labels.get_or_insert_default().extend(labels.clone());
     }
-    let known = live.webhooks.as_deref().unwrap_or_default();
-    let wanted = desired.webhooks.as_deref().unwrap_or_default();
+    let (known, wanted) = (live.webhooks(), desired.webhooks());
     // In the live order: order has no meaning here and is no reason to write.
     let mut placed = BTreeSet::new();
     let mut webhooks: Vec<_> = known
@@ -272,9 +308,9 @@ pub(super) fn merge(
         .map(|(old, new)| with_own_fields(old.clone(), new))
         .collect();
     for new in wanted.iter().filter(|new| !placed.contains(new.name.as_str())) {
-        webhooks.push(with_siblings_settings(new.clone(), known));
+        webhooks.push(with_siblings_settings(new.clone(), &known));
     }
-    merged.webhooks = Some(webhooks);
+    merged.set_webhooks(webhooks);
     (merged != *live).then_some(merged)
 }
 
@@ -301,8 +337,12 @@ fn with_own_fields(mut old: ValidatingWebhook, new: &ValidatingWebhook) -> Valid
 /// A webhook for a group and version that nobody declared before follows what
 /// the admin made of its siblings, where they agree.
 fn with_siblings_settings(mut new: ValidatingWebhook, known: &[ValidatingWebhook]) -> ValidatingWebhook {
-    let mut siblings =
-        known.iter().filter(|old| new.name.ends_with(EDITS) && old.name.ends_with(EDITS)).peekable();
+    let related = |suffix| move |name: &str| name.ends_with(suffix);
+    let is_sibling = [EDITS, REVERTS].map(related).into_iter().find(|related| related(&new.name));
+    let mut siblings = known
+        .iter()
+        .filter(|old| is_sibling.as_ref().is_some_and(|is_sibling| is_sibling(&old.name)))
+        .peekable();
     if let Some(&first) = siblings.peek() {
         let settings = |webhook: &ValidatingWebhook| {
             (

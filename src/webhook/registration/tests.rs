@@ -14,6 +14,7 @@ fn surface(endpoint: &Endpoint) -> Surface<'_> {
         own_namespace: Some("kubemoor-system"),
         record_driver: RecordDriver::Secret,
         select_all: false,
+        reverts: false,
     }
 }
 

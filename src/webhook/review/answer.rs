@@ -4,10 +4,14 @@
 //! on warnings, so none is lost on its way to the client.
 
 use std::borrow::Cow;
+use std::fmt;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Bytes;
+use json_patch::Patch;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::ReviewError;
@@ -41,11 +45,12 @@ pub enum AuditKey {
 }
 
 /// The answer to one review.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq)]
 pub struct Answer {
     denial: Option<String>,
     warnings: Vec<String>,
     audit: Vec<(AuditKey, String)>,
+    patch: Option<Patch>,
 }
 
 #[derive(serde::Serialize)]
@@ -67,6 +72,10 @@ struct Wire<'a> {
     audit_annotations: Annotations<'a>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
 }
 
 #[derive(serde::Serialize)]
@@ -121,6 +130,14 @@ impl Answer {
         self
     }
 
+    /// Has the API server change the object that is under review. An empty
+    /// patch is none.
+    #[must_use]
+    pub fn patch(mut self, patch: Patch) -> Self {
+        self.patch = Some(patch).filter(|patch| !patch.0.is_empty());
+        self
+    }
+
     /// Adds an annotation to the API server's audit event; of one key the last
     /// counts.
     #[must_use]
@@ -137,6 +154,10 @@ impl Answer {
 
     /// The review that answers the request `uid`, as HTTP 200.
     pub fn respond(&self, uid: &str) -> Response<Body> {
+        let patch = match self.patch.as_ref().map(serde_json::to_vec).transpose() {
+            Ok(patch) => patch.map(|patch| STANDARD.encode(patch)),
+            Err(error) => return failed(&format!("a patch could not be written as JSON: {error}")),
+        };
         let envelope = Envelope {
             kind: "AdmissionReview",
             api_version: "admission.k8s.io/v1",
@@ -151,9 +172,23 @@ impl Answer {
                 }),
                 audit_annotations: Annotations(&self.audit),
                 warnings: within_limits(&self.warnings),
+                patch_type: patch.is_some().then_some("JSONPatch"),
+                patch,
             },
         };
         json(StatusCode::OK, &envelope)
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A patch may hold the values of a Secret.
+        f.debug_struct("Answer")
+            .field("denial", &self.denial)
+            .field("warnings", &self.warnings)
+            .field("audit", &self.audit)
+            .field("patches", &self.patch.is_some())
+            .finish()
     }
 }
 

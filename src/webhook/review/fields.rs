@@ -1,6 +1,6 @@
 //! Reads a review's fields from JSON text, as far as they are wanted.
 //!
-//! Entry point: [`Fields::read`]. Invariant: nothing but the review's own few
+//! Entry points: [`Fields::read`], and `Fields::outlined` for a whole review. Invariant: nothing but the review's own few
 //! levels is read by recursion; what it does not know it skips.
 
 use std::borrow::Cow;
@@ -10,7 +10,10 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde_json::value::RawValue;
 
 use super::{Head, Kind, Request, Resource, ReviewError};
+use crate::declaration::outline::Excerpt;
 use crate::model::{Actor, Operation};
+
+mod outlined;
 
 /// How far a body is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,8 +38,8 @@ pub(super) struct Fields<'a> {
     namespace: Option<Text<'a>>,
     operation: Option<Text<'a>>,
     user: Option<UserInfo<'a>>,
-    object: Option<&'a RawValue>,
-    old_object: Option<&'a RawValue>,
+    object: Option<Excerpt<'a>>,
+    old_object: Option<Excerpt<'a>>,
     dry_run: Option<bool>,
     options: Option<Options<'a>>,
     /// Reading ended because the head is known.
@@ -253,6 +256,10 @@ fn filled(text: Option<Text<'_>>) -> Option<Cow<'_, str>> {
     text.map(|text| text.0).filter(|text| !text.is_empty())
 }
 
+fn excerpt(text: Option<&RawValue>) -> Option<Excerpt<'_>> {
+    text.map(|text| Excerpt::of(text.get()))
+}
+
 impl<'a> DeserializeSeed<'a> for OuterSeed<'_, 'a> {
     type Value = ();
 
@@ -343,8 +350,8 @@ impl<'a> Visitor<'a> for RequestSeed<'_, 'a> {
                 Field::Namespace => fields.namespace = map.next_value()?,
                 Field::Operation => fields.operation = map.next_value()?,
                 Field::UserInfo => fields.user = map.next_value()?,
-                Field::Object => fields.object = map.next_value()?,
-                Field::OldObject => fields.old_object = map.next_value()?,
+                Field::Object => fields.object = excerpt(map.next_value()?),
+                Field::OldObject => fields.old_object = excerpt(map.next_value()?),
                 Field::DryRun => fields.dry_run = map.next_value()?,
                 Field::Options => fields.options = map.next_value()?,
                 Field::RequestKind | Field::RequestResource | Field::RequestSubResource | Field::Other => {

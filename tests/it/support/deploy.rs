@@ -34,6 +34,13 @@ impl ControlPlane {
             applied.insert((*file).to_owned());
         }
     }
+
+    /// Defines DriftPolicies and DriftAllowances, as a user would.
+    pub(crate) fn define_policies(&self) {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/crds.yaml");
+        let applied = self.kubectl(Identity::Admin, &["apply", "--validate=false", "-f", file]);
+        assert!(applied.status.success(), "{applied:?}");
+    }
 }
 
 fn manifests(file: &str) -> Vec<Value> {

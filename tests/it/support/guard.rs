@@ -56,7 +56,7 @@ impl Guard {
     ) -> Self {
         let mode = |mode: &str| flags.iter().any(|flag| flag.ends_with(mode));
         control_plane.apply_deploy(&BASE).await;
-        if mode("Deny") || mode("Repair") {
+        if mode("Deny") || mode("Revert") || mode("Repair") {
             control_plane.apply_deploy(&["enforce/arbiter.yaml"]).await;
         }
         if mode("Repair") {

@@ -1,1 +1,67 @@
 use super::*;
+
+fn object(name: &str) -> ObjectId {
+    ObjectId {
+        group: "apps".to_owned(),
+        kind: "Deployment".to_owned(),
+        namespace: Some("shop".to_owned()),
+        name: name.to_owned(),
+    }
+}
+
+fn wish<'a>(object: &'a ObjectId, by: &'a Actor) -> Wish<'a> {
+    Wish {
+        object,
+        namespace: "shop",
+        paths: vec!["/spec/replicas".to_owned()],
+        until: "2026-03-01T12:00:00Z".parse().unwrap(),
+        reason: Some("INC-1"),
+        by: Some(by),
+    }
+}
+
+#[test]
+fn the_same_wish_has_the_same_name_and_another_has_another() {
+    let (web, db) = (object("web"), object("db"));
+    let alice = Actor { user: "alice".to_owned(), groups: Vec::new() };
+    let bob = Actor { user: "bob".to_owned(), groups: Vec::new() };
+    let first = wish(&web, &alice);
+    assert_eq!(name(&first), name(&Wish { reason: Some("INC-2"), ..first.clone() }));
+    let later = "2026-03-01T13:00:00Z".parse().unwrap();
+    let others = [
+        wish(&db, &alice),
+        wish(&web, &bob),
+        Wish { until: later, ..first.clone() },
+        Wish { paths: vec!["*".to_owned()], ..first.clone() },
+        Wish { namespace: "other", ..first.clone() },
+    ];
+    for other in others {
+        assert_ne!(name(&first), name(&other), "{other:?}");
+    }
+}
+
+#[test]
+fn a_name_is_one_that_the_api_takes() {
+    let alice = Actor::default();
+    for text in ["web", "system:aggregate-to-view", "Ä", &"x".repeat(253), "-", "a.b.c"] {
+        let object = object(text);
+        let name = name(&wish(&object, &alice));
+        assert!(crate::config::is_dns_label(&name), "{name}");
+    }
+    assert!(name(&wish(&object("web"), &alice)).starts_with("deployment-web-"));
+}
+
+#[test]
+fn an_allowance_says_what_was_asked_for_and_by_whom() {
+    let groups = (0..100).map(|number| format!("g{number}")).collect();
+    let (web, alice) = (object("web"), Actor { user: "alice".to_owned(), groups });
+    let made = resource(&wish(&web, &alice));
+    assert_eq!(made.metadata.namespace.as_deref(), Some("shop"));
+    assert_eq!(made.metadata.labels.unwrap()[MADE_BY.0], MADE_BY.1);
+    assert_eq!(
+        (made.spec.until.as_str(), made.spec.reason.as_deref()),
+        ("2026-03-01T12:00:00Z", Some("INC-1"))
+    );
+    let by = made.spec.requested_by.unwrap();
+    assert_eq!((by.user.as_str(), by.groups.len()), ("alice", GROUPS));
+}

@@ -1,1 +1,156 @@
+use std::os::unix::fs::symlink;
+
+use tempfile::TempDir;
+
 use super::*;
+use crate::model::{DriftMode, EditsMode, ReleaseId};
+use crate::policy::Policy;
+use crate::policy::book::{Book, Labels};
+
+struct Scene {
+    dir: TempDir,
+    folder: Folder,
+    in_force: Arc<InForce>,
+}
+
+fn policy(name: &str, edits: &str) -> String {
+    format!(
+        "apiVersion: kubemoor.dev/v1alpha1\nkind: DriftPolicy\nmetadata: {{name: {name}}}\nspec: {{edits: {edits}}}\n"
+    )
+}
+
+fn book() -> Arc<InForce> {
+    let defaults = Policy::new(EditsMode::Warn, DriftMode::Report, Duration::from_secs(3600));
+    InForce::new(Arc::new(Book::new(defaults)), Labels::new())
+}
+
+impl Scene {
+    fn of(files: &[(&str, &str)]) -> Self {
+        let (dir, in_force) = (TempDir::new().unwrap(), book());
+        files.iter().for_each(|(name, text)| fs::write(dir.path().join(name), text).unwrap());
+        let folder = Folder::open(dir.path(), &in_force).unwrap();
+        Self { dir, folder, in_force }
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.dir.path().join(name), text).unwrap();
+    }
+
+    fn reread(&mut self) {
+        let stamps = self.folder.look().unwrap();
+        self.folder.read(stamps, &self.in_force);
+    }
+
+    fn names(&self) -> Vec<String> {
+        let policies = self.in_force.book().policies();
+        policies.ranked().iter().map(|policy| policy.name.clone()).collect()
+    }
+
+    fn edits(&self) -> EditsMode {
+        let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+        self.in_force.book().of(&release).edits
+    }
+}
+
+#[test]
+fn policies_of_all_files_are_in_force_and_other_files_are_left_alone() {
+    let both = policy("b", "Deny") + "---\n" + &policy("c", "Deny");
+    let scene = Scene::of(&[
+        ("1.yaml", &policy("a", "Deny")),
+        ("2.yml", &both),
+        ("notes.txt", "no policy"),
+        (".hidden.yaml", "no: policy"),
+    ]);
+    assert_eq!(scene.names(), ["a", "b", "c"]);
+    assert_eq!(scene.edits(), EditsMode::Deny);
+}
+
+#[test]
+fn a_file_that_changes_changes_its_policies_and_what_it_no_longer_says_ends() {
+    let mut scene = Scene::of(&[("1.yaml", &(policy("a", "Deny") + "---\n" + &policy("b", "Deny")))]);
+    scene.write("1.yaml", &policy("a", "Record"));
+    scene.reread();
+    assert_eq!((scene.names(), scene.edits()), (vec!["a".to_owned()], EditsMode::Record));
+}
+
+#[test]
+fn what_a_file_with_a_flaw_said_before_stays() {
+    for flawed in [
+        policy("a", "Forbid"),
+        "{".to_owned(),
+        "kind: ConfigMap\n".to_owned(),
+        policy("a", "Allow") + "---\n" + &policy("", "Allow"),
+    ] {
+        let mut scene = Scene::of(&[("1.yaml", &(policy("a", "Deny") + "---\n" + &policy("b", "Deny")))]);
+        scene.write("1.yaml", &flawed);
+        scene.reread();
+        assert_eq!(scene.names(), ["a", "b"], "{flawed}");
+    }
+}
+
+#[test]
+fn a_flaw_takes_no_other_document_of_its_file_with_it() {
+    let mut scene = Scene::of(&[("1.yaml", &(policy("a", "Deny") + "---\n" + &policy("b", "Deny")))]);
+    scene.write("1.yaml", &(policy("a", "Record") + "---\n" + &policy("b", "Forbid")));
+    scene.reread();
+    assert_eq!((scene.names().len(), scene.edits()), (2, EditsMode::Record));
+}
+
+#[test]
+fn a_policy_that_has_a_flaw_from_the_start_is_not_in_force_and_stops_nobody() {
+    let scene = Scene::of(&[("1.yaml", &policy("a", "Forbid")), ("2.yaml", &policy("b", "Deny"))]);
+    assert_eq!((scene.names(), scene.edits()), (vec!["b".to_owned()], EditsMode::Deny));
+}
+
+#[test]
+fn a_file_that_is_gone_leaves_its_policies_until_another_file_says_otherwise() {
+    let mut scene = Scene::of(&[("1.yaml", &policy("a", "Deny"))]);
+    fs::remove_file(scene.dir.path().join("1.yaml")).unwrap();
+    scene.reread();
+    assert_eq!((scene.names(), scene.edits()), (vec!["a".to_owned()], EditsMode::Deny));
+    scene.write("renamed.yaml", &policy("a", "Record"));
+    scene.reread();
+    assert_eq!((scene.names(), scene.edits()), (vec!["a".to_owned()], EditsMode::Record));
+}
+
+#[test]
+fn of_one_name_in_two_files_the_first_counts() {
+    let scene = Scene::of(&[("1.yaml", &policy("a", "Deny")), ("2.yaml", &policy("a", "Allow"))]);
+    assert_eq!((scene.names(), scene.edits()), (vec!["a".to_owned()], EditsMode::Deny));
+}
+
+#[test]
+fn a_volume_that_swaps_its_link_is_read_again() {
+    let dir = TempDir::new().unwrap();
+    let place = |generation: &str| dir.path().join(generation);
+    for (generation, edits) in [("..1", "Deny"), ("..2", "Record")] {
+        fs::create_dir(place(generation)).unwrap();
+        fs::write(place(generation).join("a.yaml"), policy("a", edits)).unwrap();
+    }
+    symlink("..1", place("..data")).unwrap();
+    symlink("..data/a.yaml", place("a.yaml")).unwrap();
+    let in_force = book();
+    let mut folder = Folder::open(dir.path(), &in_force).unwrap();
+    symlink("..2", place("..data_tmp")).unwrap();
+    fs::rename(place("..data_tmp"), place("..data")).unwrap();
+    let stamps = folder.look().unwrap();
+    assert_ne!(stamps, folder.stamps);
+    folder.read(stamps, &in_force);
+    let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+    assert_eq!(in_force.book().of(&release).edits, EditsMode::Record);
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_an_error() {
+    let dir = TempDir::new().unwrap();
+    let error = Folder::open(&dir.path().join("nowhere"), &book()).err().unwrap();
+    assert!(error.to_string().contains("nowhere"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_too_large_is_not_read() {
+    let mut scene = Scene::of(&[("1.yaml", &policy("a", "Deny"))]);
+    scene.write("1.yaml", &"#".repeat(MAX_FILE + 1));
+    scene.reread();
+    assert_eq!(scene.names(), ["a"]);
+}

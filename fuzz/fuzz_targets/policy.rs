@@ -1,0 +1,60 @@
+//! The text of policies and annotations: reading them, the schedules in them,
+//! and what their paths cover and carry.
+#![no_main]
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kubemoor::declaration::declare::declare;
+use kubemoor::helm::release::Declared;
+use kubemoor::model::{Actor, DriftMode, EditsMode, ObjectId, ReleaseId};
+use kubemoor::policy::Policy;
+use kubemoor::policy::allowance::Request;
+use kubemoor::policy::book::{Labels, Policies};
+use kubemoor::policy::mask::Mask;
+use kubemoor::policy::pattern::Pattern;
+use kubemoor::policy::read::read;
+use kubemoor::policy::selector::Selector;
+use libfuzzer_sys::fuzz_target;
+use serde_json::json;
+
+fuzz_target!(|text: &str| {
+    let release = ReleaseId { namespace: "ns".to_owned(), name: "release".to_owned() };
+    let document = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 1},
+        "metadata": {"name": "release", "namespace": "ns", "annotations": {"kubemoor.dev/allow": text}},
+    });
+    let declared = Declared {
+        fields: declare(&document, None),
+        version: "v1".into(),
+        plural: None,
+        scale: None,
+        keep: false,
+        opted_out: false,
+    };
+    let object = ObjectId {
+        group: "apps".to_owned(),
+        kind: "Deployment".to_owned(),
+        namespace: Some("ns".to_owned()),
+        name: "release".to_owned(),
+    };
+    let defaults = Policy::new(EditsMode::Warn, DriftMode::Report, Duration::from_secs(3600));
+    let policies = Policies::new(defaults, &Labels::new(), read([("fuzz.yaml", text)]).0);
+    let now = Timestamp::UNIX_EPOCH;
+    for standing in policies.of(&release, &Labels::new()).rules(&object, &declared).standing {
+        standing.admits(&Actor::default());
+        assert!(standing.next_change(now).is_none_or(|change| change > now));
+        standing.open(now);
+    }
+    let _ = Request::read(text, Some(text), Some(text));
+    let _ = Selector::parse(text);
+    let Ok(pattern) = Pattern::parse(text) else { return };
+    assert_eq!(Pattern::parse(&pattern.to_string()).as_ref(), Ok(&pattern));
+    let mask = Mask(vec![pattern]);
+    let from = json!({"a": {"b": [{"name": "x", "c": 1}]}, "d": null});
+    let mut once = json!({"a": {"b": [{"name": "x", "c": 2}, {"name": "y"}]}, "d": [1, "two"]});
+    mask.carry(&from, &mut once);
+    let mut twice = once.clone();
+    mask.carry(&from, &mut twice);
+    assert_eq!(once, twice);
+});

@@ -1,0 +1,172 @@
+//! `kubemoor allow` and `kubemoor revoke`: DriftAllowances made and deleted.
+//!
+//! Entry points: [`run`], [`revoke`]. Invariant: both act with the caller's own
+//! rights, and the same `allow` with the same end makes one allowance.
+
+use std::time::Duration;
+
+use anyhow::{anyhow, bail};
+use jiff::Timestamp;
+
+use super::connect::{self, ClusterArgs, NamespaceArgs};
+use super::object::ObjectArg;
+use super::serve::parse_duration;
+use super::{Outcome, output};
+use crate::cluster::allowances::requests::{self, Kept, MakeError, Wish};
+use crate::cluster::client::Connection;
+use crate::cluster::identity;
+use crate::model::Actor;
+use crate::policy::allowance::Request;
+use crate::policy::flaw::Flaw;
+use crate::policy::grant::DELETE;
+
+/// How long the API server may take for one answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The flags of `kubemoor allow`.
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("end").required(true))]
+pub(super) struct Args {
+    /// The object, such as deployment/web
+    #[arg(value_name = "KIND/NAME")]
+    object: ObjectArg,
+
+    /// What may be changed: a path such as /spec/replicas, * for every field, delete; may be repeated
+    #[arg(long, env = "KUBEMOOR_PATH", value_name = "PATH", required = true)]
+    path: Vec<String>,
+
+    /// For how long
+    #[arg(long = "for", env = "KUBEMOOR_FOR", value_name = "DURATION", value_parser = parse_duration, group = "end")]
+    duration: Option<Duration>,
+
+    /// Until when (RFC 3339)
+    #[arg(long, env = "KUBEMOOR_UNTIL", value_name = "TIME", group = "end")]
+    until: Option<Timestamp>,
+
+    /// Why
+    #[arg(long, env = "KUBEMOOR_REASON", value_name = "TEXT")]
+    reason: Option<String>,
+
+    #[command(flatten)]
+    namespace: NamespaceArgs,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// The flags of `kubemoor revoke`.
+#[derive(Debug, clap::Args)]
+pub(super) struct RevokeArgs {
+    /// The object, such as deployment/web, or an allowance's name
+    #[arg(value_name = "KIND/NAME|NAME")]
+    what: String,
+
+    #[command(flatten)]
+    namespace: NamespaceArgs,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+    let told = connect::run(allow(args))?;
+    output::write(&told)
+}
+
+pub(super) fn revoke(args: RevokeArgs) -> anyhow::Result<Outcome> {
+    let told = connect::run(revoked(args))?;
+    output::write(&told)
+}
+
+async fn allow(args: Args) -> anyhow::Result<String> {
+    let Args { object, path, duration, until, reason, namespace, cluster } = args;
+    let now = Timestamp::now();
+    let until = match (duration, until) {
+        (Some(duration), _) => {
+            // Whole seconds, so that it reads well.
+            let end = now.checked_add(duration).map_err(|_| anyhow!("--for is too long"))?;
+            Timestamp::from_second(end.as_second())?
+        }
+        (None, Some(until)) => until,
+        (None, None) => bail!("say until when, with --for or --until"),
+    };
+    let request = Request::read(&path.join(","), Some(&until.to_string()), reason.as_deref());
+    let request = request.map_err(|flaws| anyhow!("{}", told(&flaws)))?;
+    request.until_from(now).map_err(|flaw| anyhow!("{}", told(&[flaw])))?;
+
+    let connection = cluster.connect().await?;
+    let namespace = namespace.or_default(&connection);
+    let kinds = connect::kinds(&connection).await?;
+    let catalog = kinds.catalog();
+    let object = object.of(object.kind(&catalog)?, &namespace);
+    let user = identity::own_name(&connection).await;
+    let user = user.map_err(|error| connect::failed(&connection, "ask who you are", error))?;
+    let by = user.map(|user| Actor { user, groups: Vec::new() });
+    let patterns = request.grant.mask.0.iter().map(ToString::to_string);
+    let wish = Wish {
+        object: &object,
+        namespace: &namespace,
+        paths: patterns.chain(request.grant.deletes.then(|| DELETE.to_owned())).collect(),
+        until,
+        reason: reason.as_deref(),
+        by: by.as_ref(),
+    };
+    let kept = requests::make(&connection.client, &requests::resource(&wish), PATIENCE).await;
+    let kept = kept.map_err(|error| match error {
+        MakeError::Call(error) => connect::failed(&connection, "make the allowance", error),
+        other => anyhow::Error::new(other),
+    })?;
+    let verb = match &kept {
+        Kept::Made(_) => "made",
+        Kept::There(_) => "unchanged",
+    };
+    let resource = kept.resource();
+    Ok(format!(
+        "driftallowance/{} {verb}: {} of {object} may change until {}\n",
+        resource.metadata.name.as_deref().unwrap_or_default(),
+        resource.spec.paths.join(", "),
+        resource.spec.until
+    ))
+}
+
+async fn revoked(args: RevokeArgs) -> anyhow::Result<String> {
+    let RevokeArgs { what, namespace, cluster } = args;
+    let connection = cluster.connect().await?;
+    let namespace = namespace.or_default(&connection);
+    let names =
+        if what.contains('/') { of_object(&connection, &what, &namespace).await? } else { vec![what] };
+    let mut told = String::new();
+    for name in names {
+        let deleted = requests::delete(&connection.client, &namespace, &name, None).await;
+        if !deleted.map_err(|error| connect::failed(&connection, "delete the allowance", error))? {
+            bail!(
+                "there is no allowance {name} in namespace {namespace}: `kubemoor get allowances -A` lists all"
+            );
+        }
+        told.push_str(&format!("driftallowance/{name} deleted\n"));
+    }
+    Ok(told)
+}
+
+/// The names of the allowances for an object.
+async fn of_object(connection: &Connection, what: &str, namespace: &str) -> anyhow::Result<Vec<String>> {
+    let object: ObjectArg = what.parse().map_err(|error: &str| anyhow!(error))?;
+    let kinds = connect::kinds(connection).await?;
+    let catalog = kinds.catalog();
+    let object = object.of(object.kind(&catalog)?, namespace);
+    let listed = requests::list(&connection.client, Some(namespace)).await;
+    let listed = listed.map_err(|error| connect::failed(connection, "list the allowances", error))?;
+    let is_for = |spec: &crate::policy::resource::AllowedObject| {
+        spec.group == object.group && spec.kind == object.kind && spec.name == object.name
+    };
+    let of_object = listed.into_iter().filter(|allowance| is_for(&allowance.spec.object));
+    let names: Vec<_> = of_object.filter_map(|allowance| allowance.metadata.name).collect();
+    if names.is_empty() {
+        bail!("there is no allowance for {object}: `kubemoor get allowances -A` lists all");
+    }
+    Ok(names)
+}
+
+fn told(flaws: &[Flaw]) -> String {
+    flaws.iter().map(|flaw| flaw.message.clone()).collect::<Vec<_>>().join("; ")
+}

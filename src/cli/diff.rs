@@ -1,0 +1,110 @@
+//! `kubemoor diff`: what lives, held against what releases declare.
+//!
+//! Entry point: [`run`]. Invariant: the comparison is the guard's own; nothing
+//! is written, but for the dry runs of `--settle`. Exit 1 when something has
+//! drifted; what is only in doubt is said and is no drift.
+
+mod report;
+mod show;
+
+use std::io::IsTerminal;
+
+use anyhow::{Context, bail};
+use futures::StreamExt;
+use indicatif::{ProgressBar, ProgressStyle};
+use jiff::Timestamp;
+
+use self::report::{ReleaseReport, Report};
+use super::connect::{self, ClusterArgs, NamespacesArgs, parse_release};
+use super::output::{self, OutputArgs};
+use super::reading::{Reader, RecordArgs};
+use super::{Outcome, warn};
+use crate::model::ReleaseId;
+
+/// Releases that are compared at once.
+const RELEASES_AT_ONCE: usize = 4;
+
+/// The flags of `kubemoor diff`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The release; without it, with -A, all of them
+    #[arg(value_name = "RELEASE", value_parser = parse_release, required_unless_present = "all_namespaces", conflicts_with = "all_namespaces")]
+    release: Option<String>,
+
+    /// Settle what stays in doubt by dry runs; needs the right to patch
+    #[arg(long, env = "KUBEMOOR_SETTLE")]
+    settle: bool,
+
+    #[command(flatten)]
+    output: OutputArgs,
+
+    #[command(flatten)]
+    namespaces: NamespacesArgs,
+
+    #[command(flatten)]
+    records: RecordArgs,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+    let output = args.output.output;
+    let report = connect::run(compare(args))?;
+    output::print(output, &report, || show::text(&report))?;
+    let unread: Vec<_> = report.unread().collect();
+    for sentence in &unread {
+        warn(sentence);
+    }
+    if report.has_drift() {
+        return Ok(Outcome::Found);
+    }
+    match unread.len() {
+        0 => Ok(Outcome::Clean),
+        count => bail!("the comparison is incomplete: {count} of its parts could not be read, see above"),
+    }
+}
+
+async fn compare(args: Args) -> anyhow::Result<Report> {
+    let Args { release, settle, output: _, namespaces, records, cluster } = args;
+    let connection = cluster.connect().await?;
+    let namespace = namespaces.chosen(&connection);
+    let reader = Reader::new(connection, records).await?;
+    let now = Timestamp::now();
+    if let Some(name) = release {
+        let namespace = namespace.context("a release is named by its namespace: leave -A out")?;
+        let release = reader.release(&ReleaseId { namespace, name }).await?;
+        return Ok(Report { releases: vec![report::compare(&reader, &release, settle, now).await] });
+    }
+    let listed = reader.list(namespace.as_deref()).await?;
+    let bar = progress(listed.len());
+    let (reader, shown) = (&reader, &bar);
+    let mut releases: Vec<ReleaseReport> = futures::stream::iter(listed)
+        .map(|id| async move {
+            let report = match reader.release(&id).await {
+                Ok(release) => report::compare(reader, &release, settle, now).await,
+                Err(error) => ReleaseReport::unread(id, format!("{error:#}")),
+            };
+            shown.inc(1);
+            report
+        })
+        .buffer_unordered(RELEASES_AT_ONCE)
+        .collect()
+        .await;
+    bar.finish_and_clear();
+    releases.sort_by(|left, right| left.release.cmp(&right.release));
+    Ok(Report { releases })
+}
+
+/// A bar on standard error; none where nobody looks.
+fn progress(length: usize) -> ProgressBar {
+    if length < 2 || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(u64::try_from(length).unwrap_or(u64::MAX));
+    // The template is fixed, and a bad one would only cost its looks.
+    if let Ok(style) = ProgressStyle::with_template("{pos}/{len} releases {wide_bar} {eta}") {
+        bar.set_style(style);
+    }
+    bar
+}

@@ -1,0 +1,287 @@
+//! What a comparison found, ready to be written.
+//!
+//! Entry point: [`compare`]. Invariant: a Secret's values stand in no report.
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::super::reading::{Found, Reader};
+use crate::declaration::equality::Agreement;
+use crate::declaration::fields::FieldChange;
+use crate::declaration::path::Segment;
+use crate::helm::release::{Declared, Release};
+use crate::model::{ObjectId, ReleaseId};
+use crate::policy::Policy;
+use crate::verdict::live::{self, Live};
+use crate::verdict::shown::Shown;
+
+/// Objects of one release that are read at once.
+const OBJECTS_AT_ONCE: usize = 8;
+
+/// All releases that were compared.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) releases: Vec<ReleaseReport>,
+}
+
+/// One release.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ReleaseReport {
+    #[serde(flatten)]
+    pub(super) release: ReleaseId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) revision: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) status: Option<String>,
+    /// Why the latest record does not count; an earlier one does then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) invalid: Option<String>,
+    /// Why the release could not be compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
+    /// How many objects were compared.
+    pub(super) compared: usize,
+    /// Those of them that are not in sync, and those that could not be compared.
+    pub(super) objects: Vec<ObjectReport>,
+}
+
+/// One object.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ObjectReport {
+    #[serde(flatten)]
+    pub(super) object: ObjectId,
+    pub(super) state: State,
+    /// Why it could not be compared, or its doubt not be settled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) fields: Vec<FieldReport>,
+}
+
+/// What is the matter with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) enum State {
+    /// Some fields are not as declared.
+    Drifted,
+    /// It does not exist.
+    Missing,
+    /// Some fields may not be as declared.
+    InDoubt,
+    /// A Helm operation under way will make it.
+    Awaited,
+    /// The manifest opts it out.
+    OptedOut,
+    /// It is being deleted.
+    BeingDeleted,
+    /// The API server serves no such kind.
+    NotServed,
+    /// It could not be read.
+    Unread,
+}
+
+/// One declared field that is not, or may not be, as declared.
+#[derive(Debug, Serialize)]
+pub(super) struct FieldReport {
+    pub(super) path: String,
+    pub(super) what: What,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) declared: Option<Shown>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) live: Option<Shown>,
+    pub(super) doubt: bool,
+}
+
+/// What is the matter with a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum What {
+    /// It has another value.
+    Changed,
+    /// It is absent.
+    Removed,
+    /// The list has no element of that key.
+    ElementRemoved,
+    /// The list has several elements of that key.
+    ElementRepeated,
+}
+
+/// Holds every object of a release against its declaration.
+pub(super) async fn compare(
+    reader: &Reader,
+    release: &Release,
+    settle: bool,
+    now: Timestamp,
+) -> ReleaseReport {
+    let policy = reader.book().of(&release.id);
+    let subject = Subject { reader, release, policy: &policy, settle, now };
+    let mut reports: Vec<Option<ObjectReport>> = futures::stream::iter(release.objects.keys())
+        .map(|object| subject.object(object))
+        .buffer_unordered(OBJECTS_AT_ONCE)
+        .filter_map(std::future::ready)
+        .collect()
+        .await;
+    let compared = reports.len();
+    let mut objects: Vec<ObjectReport> = reports.drain(..).flatten().collect();
+    objects.sort_by(|left, right| (left.state, &left.object).cmp(&(right.state, &right.object)));
+    ReleaseReport {
+        release: release.id.clone(),
+        revision: Some(release.state.revision),
+        status: Some(release.state.status.to_string()),
+        invalid: release.invalid.as_ref().map(|invalid| format!("{}: {}", invalid.secret, invalid.reason)),
+        error: None,
+        compared,
+        objects,
+    }
+}
+
+/// What all comparisons of a release share.
+struct Subject<'a> {
+    reader: &'a Reader,
+    release: &'a Release,
+    policy: &'a Policy,
+    settle: bool,
+    now: Timestamp,
+}
+
+impl Subject<'_> {
+    /// What is the matter with an object: `None` where it is not declared now,
+    /// `Some(None)` where it is in sync.
+    async fn object(&self, object: &ObjectId) -> Option<Option<ObjectReport>> {
+        let report = |state, reason, fields| {
+            Some(Some(ObjectReport { object: object.clone(), state, reason, fields }))
+        };
+        // Without the object first: most that can be known without a call.
+        if let Live::NotDeclared = self.compare(object, None) {
+            return None;
+        }
+        let version = self.release.declared(object).map(|declared| declared.version.clone())?;
+        let found = match self.reader.live(object, &version).await {
+            Found::Object(live) => Some(live),
+            Found::Absent => None,
+            Found::NotServed => {
+                let reason =
+                    format!("the API server serves no {} in the group {:?}", object.kind, object.group);
+                return report(State::NotServed, Some(reason), Vec::new());
+            }
+            Found::Unread(reason) => return report(State::Unread, Some(reason), Vec::new()),
+        };
+        match self.compare(object, found.as_ref()) {
+            Live::NotDeclared => None,
+            Live::InSync => Some(None),
+            Live::OptedOut => report(State::OptedOut, None, Vec::new()),
+            Live::BeingDeleted => report(State::BeingDeleted, None, Vec::new()),
+            Live::Awaited => report(State::Awaited, None, Vec::new()),
+            Live::Missing => report(State::Missing, None, Vec::new()),
+            Live::Drifted { declared, fields } => {
+                let (fields, reason) = self.settled(object, declared, fields, found.as_ref()).await;
+                if fields.is_empty() {
+                    return Some(None);
+                }
+                let certain = fields.iter().any(|field| field.agreement == Agreement::Differs);
+                let state = if certain { State::Drifted } else { State::InDoubt };
+                report(
+                    state,
+                    reason,
+                    fields.into_iter().map(|field| FieldReport::of(object, field)).collect(),
+                )
+            }
+        }
+    }
+
+    fn compare(&self, object: &ObjectId, live: Option<&Value>) -> Live<'_> {
+        live::compare(self.release, object, live, self.policy, self.now)
+    }
+
+    /// The fields without those that the API server would hold just so; and why
+    /// it could not be asked.
+    async fn settled(
+        &self,
+        object: &ObjectId,
+        declared: &Declared,
+        fields: Vec<FieldChange>,
+        live: Option<&Value>,
+    ) -> (Vec<FieldChange>, Option<String>) {
+        let in_doubt = fields.iter().any(|field| field.agreement == Agreement::Doubt);
+        let Some(live) = live.filter(|_| self.settle && in_doubt) else { return (fields, None) };
+        match self.reader.canonical(self.release, object, live).await {
+            Ok(canonical) => {
+                let settled = fields.into_iter().filter_map(|mut field| {
+                    if field.agreement == Agreement::Doubt {
+                        field.agreement = declared.fields.settle(&field, &canonical);
+                    }
+                    (field.agreement != Agreement::Agrees).then_some(field)
+                });
+                (settled.collect(), None)
+            }
+            Err(reason) => (fields, Some(reason)),
+        }
+    }
+}
+
+impl FieldReport {
+    fn of(object: &ObjectId, field: FieldChange) -> Self {
+        let shown = |value: &Option<Value>| value.as_ref().map(|value| Shown::of(object, &field.path, value));
+        let what = match (field.path.0.last(), &field.new) {
+            (Some(Segment::Element(_)), _) => What::ElementRemoved,
+            (Some(Segment::Key(_)), None) if field.declared.is_none() => What::ElementRemoved,
+            (Some(Segment::Key(_)), Some(_)) if field.declared.is_none() => What::ElementRepeated,
+            (_, None) => What::Removed,
+            (_, Some(_)) => What::Changed,
+        };
+        Self {
+            what,
+            declared: shown(&field.declared),
+            live: shown(&field.new),
+            doubt: field.agreement == Agreement::Doubt,
+            path: field.path.to_string(),
+        }
+    }
+}
+
+impl ReleaseReport {
+    /// A release that could not be compared.
+    pub(super) fn unread(release: ReleaseId, error: String) -> Self {
+        Self {
+            release,
+            revision: None,
+            status: None,
+            invalid: None,
+            error: Some(error),
+            compared: 0,
+            objects: Vec::new(),
+        }
+    }
+
+    /// How many objects are in a state.
+    pub(super) fn count(&self, state: State) -> usize {
+        self.objects.iter().filter(|object| object.state == state).count()
+    }
+
+    /// How many objects have drifted or are missing.
+    pub(super) fn drifted(&self) -> usize {
+        self.count(State::Drifted) + self.count(State::Missing)
+    }
+}
+
+impl Report {
+    /// Whether anything has drifted.
+    pub(super) fn has_drift(&self) -> bool {
+        self.releases.iter().any(|release| release.drifted() > 0)
+    }
+
+    /// A sentence for each release and each object that could not be read.
+    pub(super) fn unread(&self) -> impl Iterator<Item = String> {
+        self.releases.iter().flat_map(|release| {
+            let objects = release.objects.iter().filter(|object| object.state == State::Unread);
+            let sentence = |object: &ObjectReport| {
+                let reason = object.reason.as_deref().unwrap_or_default();
+                format!("cannot read {} of release {}: {reason}", object.object, release.release)
+            };
+            release.error.clone().into_iter().chain(objects.map(sentence).collect::<Vec<_>>())
+        })
+    }
+}

@@ -1,0 +1,88 @@
+//! A comparison in words, for people.
+
+use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Table, Text};
+use super::report::{FieldReport, ObjectReport, ReleaseReport, Report, State, What};
+
+/// The comparison: every object that is not in sync, with its fields; of many
+/// releases only those that have any, and a line of counts.
+pub(super) fn text(report: &Report) -> Text {
+    let mut text = Text::default();
+    for release in &report.releases {
+        if report.releases.len() == 1 || release.error.is_some() || !release.objects.is_empty() {
+            add_release(&mut text, release);
+        }
+    }
+    if report.releases.len() != 1 {
+        let drifted = report.releases.iter().filter(|release| release.drifted() > 0).count();
+        let compared: usize = report.releases.iter().map(|release| release.compared).sum();
+        let style = if drifted > 0 { BAD } else { GOOD };
+        let line = format!(
+            "{} releases, {compared} objects; {drifted} releases have drifted",
+            report.releases.len()
+        );
+        text.add(style, &line).line();
+    }
+    text
+}
+
+fn add_release(text: &mut Text, release: &ReleaseReport) {
+    text.add(HEAD, &format!("{} in namespace {}", release.release.name, release.release.namespace));
+    if let (Some(revision), Some(status)) = (release.revision, &release.status) {
+        text.add(PLAIN, &format!(" (revision {revision}, {status})"));
+    }
+    text.add(PLAIN, ": ");
+    match (&release.error, release.drifted(), release.count(State::InDoubt)) {
+        (Some(_), _, _) => text.add(NOTE, "could not be compared"),
+        (None, 0, 0) => text.add(GOOD, &format!("{} objects, no drift", release.compared)),
+        (None, 0, doubt) => {
+            text.add(NOTE, &format!("{} objects, no certain drift, {doubt} in doubt", release.compared))
+        }
+        (None, drifted, _) => {
+            text.add(BAD, &format!("{drifted} of {} objects have drifted", release.compared))
+        }
+    };
+    text.line();
+    if let Some(invalid) = &release.invalid {
+        text.add(NOTE, &format!("  the latest record does not count: {invalid}")).line();
+    }
+    for object in &release.objects {
+        add_object(text, object);
+    }
+}
+
+fn add_object(text: &mut Text, object: &ObjectReport) {
+    let (style, state) = match object.state {
+        State::Drifted => (BAD, "drifted"),
+        State::Missing => (BAD, "missing"),
+        State::InDoubt => (NOTE, "in doubt"),
+        State::Awaited => (PLAIN, "not there yet: a Helm operation is under way"),
+        State::OptedOut => (PLAIN, "opted out by its manifest"),
+        State::BeingDeleted => (NOTE, "being deleted"),
+        State::NotServed => (NOTE, "not served"),
+        State::Unread => (NOTE, "not read"),
+    };
+    text.line().add(HEAD, &format!("  {}", object.object)).add(PLAIN, ": ").add(style, state);
+    if let Some(reason) = &object.reason {
+        text.add(PLAIN, &format!(" ({reason})"));
+    }
+    text.line();
+    if object.fields.is_empty() {
+        return;
+    }
+    let mut table = Table::new(["   ", "FIELD", "DECLARED", "LIVE"]);
+    for field in &object.fields {
+        add_field(&mut table, field);
+    }
+    text.append(&table.text());
+}
+
+fn add_field(table: &mut Table, field: &FieldReport) {
+    let shown = |value: &Option<_>| value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string);
+    let (declared, live) = match field.what {
+        What::Changed | What::Removed => (shown(&field.declared), shown(&field.live)),
+        What::ElementRemoved => ("one element".to_owned(), "removed".to_owned()),
+        What::ElementRepeated => ("one element".to_owned(), format!("several: {}", shown(&field.live))),
+    };
+    let (mark, style) = if field.doubt { ("   ?", NOTE) } else { ("   ~", BAD) };
+    table.styled([(mark.to_owned(), style), (field.path.clone(), PLAIN), (declared, GOOD), (live, style)]);
+}

@@ -1,0 +1,137 @@
+//! Objects as people name them on the command line: `KIND/NAME`.
+//!
+//! Entry points: [`ObjectArg`], [`ObjectArg::kind`]. Invariant: what could mean
+//! two kinds is an error that says how to tell them apart, never a guess.
+
+use std::str::FromStr;
+
+use anyhow::anyhow;
+
+use crate::declaration::catalog::{Catalog, KindFacts};
+use crate::model::ObjectId;
+
+/// A group whose kinds are all served in others as well, and only there today.
+const LEGACY: &str = "extensions";
+
+/// `KIND/NAME` or `KIND.GROUP/NAME`, the kind in any case or as its plural.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ObjectArg {
+    kind: String,
+    group: Option<String>,
+    name: String,
+}
+
+impl FromStr for ObjectArg {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let form = "an object is KIND/NAME, such as deployment/web, or KIND.GROUP/NAME";
+        let (kind, name) = text.split_once('/').ok_or(form)?;
+        let (kind, group) = match kind.split_once('.') {
+            Some((kind, group)) => (kind, Some(group.to_owned())),
+            None => (kind, None),
+        };
+        if kind.is_empty() || name.is_empty() || name.contains('/') {
+            return Err(form);
+        }
+        Ok(Self { kind: kind.to_lowercase(), group, name: name.to_owned() })
+    }
+}
+
+impl ObjectArg {
+    /// The kind that is meant.
+    ///
+    /// # Errors
+    /// None is, or several are.
+    pub(super) fn kind<'c>(&self, catalog: &'c Catalog) -> anyhow::Result<&'c KindFacts> {
+        let is_named = |facts: &&KindFacts| {
+            (facts.kind.to_lowercase() == self.kind || facts.plural == self.kind)
+                && self.group.as_ref().is_none_or(|group| *group == facts.group)
+        };
+        let mut found: Vec<_> = catalog.kinds().filter(is_named).collect();
+        if found.len() > 1 {
+            found.retain(|facts| facts.group != LEGACY);
+        }
+        match found.as_slice() {
+            [one] => Ok(one),
+            [] => Err(anyhow!(
+                "the cluster serves no kind {}: write the kind as in manifests, such as deployment/web",
+                self.kind
+            )),
+            several => {
+                let mut names: Vec<_> =
+                    several.iter().map(|it| format!("{}.{}", it.plural, it.group)).collect();
+                names.sort();
+                Err(anyhow!(
+                    "{} may be {}: write one of these before the name",
+                    self.kind,
+                    names.join(" or ")
+                ))
+            }
+        }
+    }
+
+    /// The object of this kind; `namespace` counts where the kind has any.
+    pub(super) fn of(&self, kind: &KindFacts, namespace: &str) -> ObjectId {
+        ObjectId {
+            group: kind.group.clone(),
+            kind: kind.kind.clone(),
+            namespace: kind.namespaced.then(|| namespace.to_owned()),
+            name: self.name.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(group: &str, kind: &str, plural: &str) -> KindFacts {
+        KindFacts {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+            namespaced: true,
+            versions: vec!["v1".to_owned()],
+            scale_replicas_path: None,
+        }
+    }
+
+    fn check(text: &str, expected: Result<&str, &str>) {
+        let mut catalog = Catalog::default();
+        catalog.insert(facts("apps", "Deployment", "deployments"));
+        catalog.insert(facts("networking.k8s.io", "Ingress", "ingresses"));
+        catalog.insert(facts("extensions", "Ingress", "ingresses"));
+        catalog.insert(facts("example.org", "Widget", "widgets"));
+        catalog.insert(facts("example.com", "Widget", "widgets"));
+        let found = text.parse::<ObjectArg>().map_err(|error| anyhow!(error));
+        let found = found.and_then(|object| Ok(object.of(object.kind(&catalog)?, "shop")));
+        match (found, expected) {
+            (Ok(found), Ok(expected)) => {
+                assert_eq!(format!("{}.{}/{}", found.kind, found.group, found.name), expected, "{text}");
+            }
+            (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{text}: {error}"),
+            (found, _) => panic!("{text}: {found:?}"),
+        }
+    }
+
+    #[test]
+    fn an_object_is_named_by_its_kind_in_any_spelling() {
+        check("deployment/web", Ok("Deployment.apps/web"));
+        check("Deployment/web", Ok("Deployment.apps/web"));
+        check("deployments/web", Ok("Deployment.apps/web"));
+        check("deployments.apps/web", Ok("Deployment.apps/web"));
+        check("widget.example.org/w", Ok("Widget.example.org/w"));
+        check("ingress/web", Ok("Ingress.networking.k8s.io/web"));
+    }
+
+    #[test]
+    fn what_names_no_single_object_is_told_apart() {
+        check("widget/w", Err("widgets.example.com or widgets.example.org"));
+        check("gadget/w", Err("serves no kind gadget"));
+        check("deployment.batch/web", Err("serves no kind"));
+        for text in ["web", "/web", "deployment/", "deployment/web/scale", ""] {
+            check(text, Err("KIND/NAME"));
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! `kubemoor policy test`: what policies make of edits, as a table of cases.
+//!
+//! Entry point: [`run`]. Invariant: a verdict here is the webhook's, had it the
+//! case's release and policies and no API server to ask.
+
+mod edit;
+mod suite;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use self::suite::Suite;
+use super::output::{self, BAD, GOOD, HEAD, OutputArgs, PLAIN, Text};
+use super::{Outcome, policy_files, warn};
+
+/// The flags of `kubemoor policy`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Judge the cases of every PolicyTest in a directory; exit 1 when one fails
+    Test(Test),
+}
+
+#[derive(Debug, clap::Args)]
+struct Test {
+    /// The directory; those below it are read as well
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// The deepest folder that is read, counted from the one that was named.
+const MAX_DEPTH: usize = 8;
+
+/// What became of all cases.
+#[derive(Debug, Default, Serialize)]
+struct Tally {
+    suites: Vec<Judged>,
+    passed: usize,
+    failed: usize,
+}
+
+/// What became of the cases of one suite.
+#[derive(Debug, Serialize)]
+struct Judged {
+    name: String,
+    file: PathBuf,
+    cases: Vec<CaseResult>,
+}
+
+/// What became of one case.
+#[derive(Debug, Serialize)]
+struct CaseResult {
+    name: String,
+    /// What is wrong with the verdict.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+    let Command::Test(Test { directory, output }) = args.command;
+    let tally = test(&directory, Timestamp::now())?;
+    output::print(output.output, &tally, || tally.text())?;
+    Ok(if tally.failed == 0 { Outcome::Clean } else { Outcome::Found })
+}
+
+fn test(directory: &Path, now: Timestamp) -> anyhow::Result<Tally> {
+    let mut paths = Vec::new();
+    collect(directory, 0, &mut paths)?;
+    paths.sort();
+    let mut tally = Tally::default();
+    for path in paths {
+        for suite in suite::read(&path)? {
+            let judged = judge(&path, &suite, now)
+                .with_context(|| format!("the test {} in {} cannot be run", suite.name, path.display()))?;
+            tally.add(judged);
+        }
+    }
+    if tally.suites.is_empty() {
+        return Err(anyhow::anyhow!("no PolicyTest is in {}", directory.display()));
+    }
+    Ok(tally)
+}
+
+/// The YAML files below a directory, without names that begin with a dot.
+fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    let cannot_list = || format!("cannot list {}", folder.display());
+    if depth > MAX_DEPTH {
+        return Err(anyhow::anyhow!("it is nested more than {MAX_DEPTH} folders deep"))
+            .with_context(cannot_list);
+    }
+    for entry in fs::read_dir(folder).with_context(cannot_list)? {
+        let entry = entry.with_context(cannot_list)?;
+        let path = entry.path();
+        if entry.file_name().as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        // A link could lead back up.
+        if entry.file_type().with_context(cannot_list)?.is_dir() {
+            collect(&path, depth + 1, found)?;
+        } else if policy_files::is_yaml(&path) {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn judge(path: &Path, suite: &Suite, now: Timestamp) -> anyhow::Result<Judged> {
+    let ground = suite.prepare(path)?;
+    for tie in &ground.policy().ties {
+        warn(&format!("{}: {tie}", path.display()));
+    }
+    for idle in ground.idle() {
+        warn(&format!("{}: policy {idle} does not match release {}", path.display(), ground.release()));
+    }
+    let judged = suite.spec.cases.iter().map(|case| {
+        let failure = case.judge(&ground, now).with_context(|| format!("case {:?}", case.name))?;
+        Ok(CaseResult { name: case.name.clone(), failure })
+    });
+    let cases = judged.collect::<anyhow::Result<_>>()?;
+    Ok(Judged { name: suite.name.clone(), file: path.to_owned(), cases })
+}
+
+impl Tally {
+    fn add(&mut self, judged: Judged) {
+        let failed = judged.cases.iter().filter(|case| case.failure.is_some()).count();
+        self.failed += failed;
+        self.passed += judged.cases.len() - failed;
+        self.suites.push(judged);
+    }
+
+    fn text(&self) -> Text {
+        let mut text = Text::default();
+        for Judged { name, file, cases } in &self.suites {
+            text.add(HEAD, name).add(PLAIN, &format!(" ({})", file.display())).line();
+            for CaseResult { name, failure } in cases {
+                match failure {
+                    None => text.add(GOOD, "  ok    ").add(PLAIN, name),
+                    Some(failure) => text.add(BAD, "  FAIL  ").add(PLAIN, &format!("{name}: {failure}")),
+                };
+                text.line();
+            }
+        }
+        let Self { passed, failed, .. } = self;
+        text.add(PLAIN, &format!("{} cases, {passed} passed, {failed} failed", passed + failed)).line();
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,283 @@
+//! A file of cases, and one case judged.
+//!
+//! Entry points: [`read`], [`Suite::prepare`], [`Case::judge`]. Invariant: a
+//! file that says something which is not understood fails; no case is skipped.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::super::check::{self, Bench, OPERATION_TIMEOUT, Report};
+use super::super::policy_files;
+use super::edit::Change;
+use crate::cluster::directory::{self, Content};
+use crate::declaration::catalog::Catalog;
+use crate::helm::manifest;
+use crate::helm::record::Record;
+use crate::helm::release::{self, Release};
+use crate::model::{Actor, DriftMode, EditsMode, ObjectId, ReleaseId};
+use crate::policy::Policy;
+use crate::policy::book::{Book, Labels, Policies};
+use crate::policy::read::typed;
+use crate::webhook::review::Request;
+
+/// Cases that share a release and policies.
+#[derive(Debug)]
+pub(super) struct Suite {
+    /// Its name.
+    pub(super) name: String,
+    /// What it says.
+    pub(super) spec: Spec,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    metadata: Metadata,
+    spec: Spec,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Metadata {
+    name: String,
+}
+
+/// What a suite says.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Spec {
+    /// Files of policies, from this file's folder.
+    #[serde(default)]
+    policies: Vec<PathBuf>,
+    /// What holds where no policy says otherwise.
+    #[serde(default)]
+    defaults: Defaults,
+    /// The labels of the cluster.
+    #[serde(default)]
+    cluster_labels: Labels,
+    /// The release.
+    release: ReleaseSpec,
+    /// The cases.
+    pub(super) cases: Vec<Case>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Defaults {
+    edits: EditsMode,
+    drift: DriftMode,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ReleaseSpec {
+    name: String,
+    namespace: String,
+    /// The labels of that namespace.
+    #[serde(default)]
+    namespace_labels: Labels,
+    /// What `helm get manifest` prints.
+    manifest: Option<String>,
+    /// A file with the same, or with an exported record.
+    file: Option<PathBuf>,
+}
+
+/// One edit and what must become of it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Case {
+    /// What the case shows.
+    pub(super) name: String,
+    /// Who edits.
+    #[serde(default)]
+    user: Option<String>,
+    /// The editor's groups.
+    #[serde(default)]
+    groups: Vec<String>,
+    /// When; now, where nothing is said.
+    #[serde(default)]
+    time: Option<Timestamp>,
+    /// A file with an AdmissionReview, from this file's folder.
+    #[serde(default)]
+    review: Option<PathBuf>,
+    /// The edit, where there is no review.
+    #[serde(flatten)]
+    change: Change,
+    /// What becomes of it: Allow, Record, Warn, Revert or Deny.
+    expect: String,
+    /// Why, where that is part of the case.
+    #[serde(default)]
+    reason: Option<String>,
+    /// The fields that drift, where they are part of the case.
+    #[serde(default)]
+    fields: Option<Vec<String>>,
+    /// What would become of it without any policy.
+    #[serde(default)]
+    without: Option<String>,
+}
+
+/// What the cases of a suite stand on.
+pub(super) struct Ground {
+    folder: PathBuf,
+    release: Release,
+    record: Record,
+    with: Book,
+    without: Book,
+    named: Vec<String>,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self { edits: EditsMode::Deny, drift: DriftMode::Repair }
+    }
+}
+
+/// The suites of a file; none where it holds something else.
+///
+/// # Errors
+/// The file cannot be read, or a suite says something that is not understood.
+pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Suite>> {
+    let text = policy_files::text(path)?;
+    if !text.contains("PolicyTest") {
+        return Ok(Vec::new());
+    }
+    let cannot_read = || format!("cannot read {} as PolicyTest", path.display());
+    let parsed = manifest::parse(&text);
+    if let Some(skipped) = parsed.skipped.first() {
+        let message = format!("document {}: {}", skipped.index + 1, skipped.reason);
+        return Err(anyhow::anyhow!(message)).with_context(cannot_read);
+    }
+    let is_suite = |document: &Value| document.get("kind").and_then(Value::as_str) == Some("PolicyTest");
+    let documents = parsed.objects.into_iter().filter(is_suite);
+    let suites = documents.map(|document| {
+        let Document { metadata: Metadata { name }, spec, .. } =
+            typed(document).map_err(|flaw| anyhow::anyhow!("{flaw}"))?;
+        Ok(Suite { name, spec })
+    });
+    suites.collect::<anyhow::Result<_>>().with_context(cannot_read)
+}
+
+impl Suite {
+    /// Reads what the suite names.
+    ///
+    /// # Errors
+    /// A file cannot be read, or a policy is not accepted.
+    pub(super) fn prepare(&self, path: &Path) -> anyhow::Result<Ground> {
+        let Spec { policies, defaults, cluster_labels, release, .. } = &self.spec;
+        let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
+        let accepted =
+            policy_files::files(&policies.iter().map(|file| folder.join(file)).collect::<Vec<_>>())?;
+        let named = accepted.iter().map(|policy| policy.name.clone()).collect();
+        let record = release.record(&folder)?;
+        let assembled = directory::assemble(record.clone(), &Catalog::with_core());
+        if let Some(skipped) = assembled.skipped.first() {
+            return Err(anyhow::anyhow!("document {} of the release: {}", skipped.index + 1, skipped.reason));
+        }
+        let defaults = Policy::new(defaults.edits, defaults.drift, OPERATION_TIMEOUT);
+        let book = |accepted| {
+            let policies = Policies::new(defaults.clone(), cluster_labels, accepted);
+            check::book(policies, &release.namespace, release.namespace_labels.clone())
+        };
+        let (with, without) = (book(accepted), book(Vec::new()));
+        Ok(Ground { folder, release: assembled.release, record, with, without, named })
+    }
+}
+
+impl ReleaseSpec {
+    fn record(&self, folder: &Path) -> anyhow::Result<Record> {
+        let id = ReleaseId { namespace: self.namespace.clone(), name: self.name.clone() };
+        let content = match (&self.manifest, &self.file) {
+            (Some(manifest), None) => Content::Manifest(manifest.clone()),
+            (None, Some(file)) => directory::read(&folder.join(file))
+                .with_context(|| format!("cannot read the release {}", folder.join(file).display()))?,
+            _ => return Err(anyhow::anyhow!("spec.release has either a manifest or a file")),
+        };
+        Ok(content.into_record(&id))
+    }
+}
+
+impl Ground {
+    /// The policy of the release.
+    pub(super) fn policy(&self) -> std::sync::Arc<Policy> {
+        self.with.of(&self.release.id)
+    }
+
+    /// The release.
+    pub(super) fn release(&self) -> &ReleaseId {
+        &self.release.id
+    }
+
+    /// The policies that do not match the release.
+    pub(super) fn idle(&self) -> Vec<String> {
+        let policy = self.policy();
+        let matched: Vec<&str> = policy.matched().collect();
+        self.named.iter().filter(|name| !matched.contains(&name.as_str())).cloned().collect()
+    }
+
+    /// The objects of the release as Helm sends them.
+    pub(super) fn documents(&self) -> Vec<(ObjectId, Value)> {
+        release::documents(&self.release.id, &self.record.manifest, &Catalog::with_core()).0
+    }
+}
+
+impl Case {
+    /// What is wrong with the verdict, if anything is.
+    ///
+    /// # Errors
+    /// The case cannot be judged.
+    pub(super) fn judge(&self, ground: &Ground, now: Timestamp) -> anyhow::Result<Option<String>> {
+        let actor = Actor {
+            user: self.user.clone().unwrap_or_else(|| "somebody".to_owned()),
+            groups: self.groups.clone(),
+        };
+        let body = match &self.review {
+            Some(file) => policy_files::text(&ground.folder.join(file))?,
+            None => self.change.review(&actor, &ground.documents())?.to_string(),
+        };
+        let request = Request::parse(body.as_bytes()).context("the review cannot be read")?;
+        let judge = |book| {
+            let now = self.time.unwrap_or(now);
+            Bench { release: ground.release.clone(), book, now }.judge(&request)
+        };
+        let report = judge(&ground.with)?;
+        if let Some(without) = &self.without {
+            let bare = judge(&ground.without)?;
+            if bare.verdict.outcome.as_str() != without {
+                return Ok(Some(format!("without policies expected {without}, got {}", told(&bare))));
+            }
+        }
+        let reason = self.reason.as_ref().is_none_or(|reason| report.verdict.reason.as_str() == reason);
+        let fields = self.fields.as_ref().is_none_or(|fields| *fields == drifting(&report));
+        if report.verdict.outcome.as_str() == self.expect && reason && fields {
+            return Ok(None);
+        }
+        let mut expected = self.expect.clone();
+        if let Some(reason) = &self.reason {
+            expected = format!("{expected} ({reason})");
+        }
+        if let Some(fields) = &self.fields {
+            expected = format!("{expected} at [{}]", fields.join(", "));
+        }
+        Ok(Some(format!("expected {expected}, got {}", told(&report))))
+    }
+}
+
+fn drifting(report: &Report) -> Vec<String> {
+    let fields = report.verdict.grounds.iter().flat_map(|grounds| &grounds.fields);
+    fields.map(|finding| finding.path.to_string()).collect()
+}
+
+fn told(report: &Report) -> String {
+    let verdict = &report.verdict;
+    let fields = drifting(report);
+    let at = if fields.is_empty() { String::new() } else { format!(" at [{}]", fields.join(", ")) };
+    format!("{} ({}){at}", verdict.outcome.as_str(), verdict.reason.as_str())
+}

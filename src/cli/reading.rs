@@ -1,0 +1,133 @@
+//! Reads releases and live objects for a command that answers and ends.
+//!
+//! Entry point: [`Reader`]. Invariant: reads only, unless a doubt is to be
+//! settled by a dry run; needs no guard, only a kubeconfig; every failure is a
+//! sentence.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::connect::{self, failed, unknown_release};
+use crate::cluster::arbiter::{Arbiter, Question};
+use crate::cluster::call::CallError;
+use crate::cluster::client::Connection;
+use crate::cluster::kinds::Kinds;
+use crate::cluster::objects::Objects;
+use crate::cluster::releases::{LookError, Releases};
+use crate::config::RecordDriver;
+use crate::helm::release::Release;
+use crate::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
+use crate::policy::Policy;
+use crate::policy::book::Book;
+
+/// How long a pending record may stay untouched: the default of `serve`.
+pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// Dry runs per second.
+const DRY_RUNS: NonZeroU32 = match NonZeroU32::new(10) {
+    Some(number) => number,
+    None => NonZeroU32::MIN,
+};
+
+/// How long one dry run may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How Helm keeps its records.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct RecordArgs {
+    /// The form in which Helm keeps its records (HELM_DRIVER)
+    #[arg(long, env = "KUBEMOOR_RECORD_DRIVER", value_name = "DRIVER", default_value = "secret")]
+    record_driver: RecordDriver,
+}
+
+/// Reads a cluster's releases and objects.
+pub(super) struct Reader {
+    pub(super) connection: Connection,
+    pub(super) kinds: Arc<Kinds>,
+    releases: Arc<Releases>,
+    objects: Objects,
+    arbiter: Arbiter,
+}
+
+/// What is there of an object.
+pub(super) enum Found {
+    /// The object, in this version.
+    Object(Value),
+    /// It does not exist.
+    Absent,
+    /// The API server serves no such kind.
+    NotServed,
+    /// It may not be read, or the API server failed: why.
+    Unread(String),
+}
+
+impl Reader {
+    /// Connects and learns which kinds the cluster serves.
+    pub(super) async fn new(connection: Connection, records: RecordArgs) -> anyhow::Result<Self> {
+        let client = connection.client.clone();
+        let kinds = connect::kinds(&connection).await?;
+        let releases = Releases::once(client.clone(), records.record_driver, Arc::clone(&kinds));
+        let objects = Objects::new(client, DRY_RUNS);
+        let arbiter = Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS);
+        Ok(Self { connection, kinds, releases, objects, arbiter })
+    }
+
+    /// The releases in a namespace; `None` for all.
+    pub(super) async fn list(&self, namespace: Option<&str>) -> anyhow::Result<Vec<ReleaseId>> {
+        let listed = self.releases.list(namespace).await;
+        listed.map_err(|error| match namespace {
+            Some(namespace) => {
+                failed(&self.connection, &format!("list the releases in namespace {namespace}"), error)
+            }
+            None => failed(&self.connection, "list the releases in all namespaces", error),
+        })
+    }
+
+    /// A release as its records say.
+    pub(super) async fn release(&self, id: &ReleaseId) -> anyhow::Result<Arc<Release>> {
+        match self.releases.read_once(id).await {
+            Ok(Some(release)) => Ok(release),
+            Ok(None) => Err(unknown_release(id)),
+            Err(LookError::Call { release, reason }) => {
+                Err(failed(&self.connection, &format!("read the records of release {release}"), *reason))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A live object, in `version` when that is served.
+    pub(super) async fn live(&self, object: &ObjectId, version: &str) -> Found {
+        let Some(target) = self.kinds.target(object, version) else { return Found::NotServed };
+        match self.objects.get(&target).await {
+            Ok(Some(live)) => Found::Object(live),
+            Ok(None) => Found::Absent,
+            Err(CallError::Refused { code: 403, message, .. }) => Found::Unread(message),
+            Err(error) => Found::Unread(error.to_string()),
+        }
+    }
+
+    /// How the API server would hold the object as `release` declares it.
+    pub(super) async fn canonical(
+        &self,
+        release: &Release,
+        object: &ObjectId,
+        live: &Value,
+    ) -> Result<Arc<Value>, String> {
+        let uid = live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+        let question = Question {
+            object: object.clone(),
+            uid: uid.to_owned(),
+            release: release.id.clone(),
+            revision: release.state.revision,
+        };
+        self.arbiter.canonical(&question, PATIENCE).await.map_err(|error| error.to_string())
+    }
+
+    /// The policies in force, as far as they can be known without the guard.
+    pub(super) fn book(&self) -> Book {
+        Book::new(Policy::new(EditsMode::Warn, DriftMode::Report, OPERATION_TIMEOUT))
+    }
+}

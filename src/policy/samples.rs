@@ -1,0 +1,54 @@
+//! Policies and declared objects for tests.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::book::{Labels, Policies};
+use super::compile::Compiled;
+use super::{Policy, read};
+use crate::declaration::declare::declare;
+use crate::helm::release::{Declared, gvk};
+use crate::model::{DriftMode, EditsMode, ObjectId};
+
+/// A policy from the YAML of its spec.
+pub(crate) fn policy(name: &str, spec: &str) -> Arc<Compiled> {
+    try_policy(name, spec).unwrap_or_else(|flaws| panic!("{name}: {flaws:?}"))
+}
+
+/// A policy, or what is wrong with it.
+pub(crate) fn try_policy(name: &str, spec: &str) -> Result<Arc<Compiled>, Vec<super::flaw::Flaw>> {
+    let spec: Value = serde_saphyr::from_str(spec).unwrap();
+    read::policy(json!({
+        "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": name}, "spec": spec
+    }))
+    .map(Arc::new)
+}
+
+/// Policies over `Warn` and `Report`.
+pub(crate) fn policies(accepted: impl IntoIterator<Item = Arc<Compiled>>) -> Policies {
+    let defaults = Policy::new(EditsMode::Warn, DriftMode::Report, std::time::Duration::from_secs(3600));
+    Policies::new(defaults, &Labels::new(), accepted)
+}
+
+/// An object as a manifest declares it, from YAML.
+pub(crate) fn declared(yaml: &str) -> (ObjectId, Declared) {
+    let document: Value = serde_saphyr::from_str(yaml).unwrap();
+    let gvk = gvk(&document);
+    let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let object = ObjectId {
+        group: gvk.group.clone(),
+        kind: gvk.kind.clone(),
+        namespace: text("/metadata/namespace"),
+        name: text("/metadata/name").unwrap(),
+    };
+    let declared = Declared {
+        fields: declare(&document, None),
+        version: gvk.version.into(),
+        plural: None,
+        scale: None,
+        keep: false,
+        opted_out: false,
+    };
+    (object, declared)
+}

@@ -1,0 +1,230 @@
+//! Setting back what of an edit drifts, so that the rest of it may pass.
+//!
+//! Entry point: [`plan`]. Invariant: the object that results differs from the
+//! one that the editor sent only at the drifting paths, and in who owns these.
+//! Planned again for its own result, it has nothing to do. A plan is the
+//! editor's own edit made smaller: it never writes what he did not touch.
+
+use std::fmt;
+
+use json_patch::Patch;
+use serde_json::{Map, Value};
+
+use super::edit::Finding;
+use super::ownership::{self, Back};
+use super::sealed;
+use super::shown::Shown;
+use crate::declaration::equality::Agreement;
+use crate::declaration::fields::FieldChange;
+use crate::declaration::path::{Path, Segment};
+use crate::helm::release::{Declared, Release};
+use crate::model::ObjectId;
+
+/// The findings up to which an edit is set back; one with more is refused.
+const MAX_FINDINGS: usize = 256;
+
+/// Where kubectl notes what it applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// What of `metadata` the API server keeps, and what an edit is no edit by.
+const BOOKKEEPING: [&str; 5] = ["creationTimestamp", "generation", "managedFields", "resourceVersion", "uid"];
+
+/// An edit of a declared object, whole.
+#[derive(Clone, Copy)]
+pub struct Whole<'a> {
+    /// The object.
+    pub object: &'a ObjectId,
+    /// The object before.
+    pub old: &'a Value,
+    /// The object as the editor wants it.
+    pub new: &'a Value,
+    /// The field manager that the request names; empty if it names none.
+    pub field_manager: &'a str,
+}
+
+/// How an edit is set back.
+#[derive(Clone, PartialEq)]
+pub struct Plan {
+    /// What turns the editor's object into the one that may pass (RFC 6902).
+    /// May hold the values of a Secret.
+    pub patch: Patch,
+    /// What it sets back, in the order of the findings.
+    pub set_back: Vec<SetBack>,
+}
+
+/// One field that is set back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SetBack {
+    /// The field.
+    pub path: Path,
+    /// What the editor wanted; none where he removed it.
+    pub wanted: Option<Shown>,
+    /// What it is now; none where it is absent.
+    pub now: Option<Shown>,
+}
+
+/// Why an edit cannot be set back, so that it has to be refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Irreversible {
+    /// To let it pass would be to say that something was done.
+    #[error("nothing else is in this edit")]
+    NothingRemains,
+    /// Too many fields drift at once.
+    #[error("more than {MAX_FINDINGS} fields of this edit would have to be set back")]
+    TooMuch,
+    /// What drifts is declared by neither record of the release any more.
+    #[error("the release has changed meanwhile")]
+    Outdated,
+}
+
+/// How to set back what `findings`, the verdict's by `release`, say of `edit`.
+///
+/// A declared field becomes what it was, if that agreed with the declaration,
+/// else what is declared; a sealed field becomes what it was. The fields so set
+/// back are Helm's again.
+///
+/// # Errors
+/// When nothing else would remain of the edit, or it cannot be set back.
+pub fn plan(edit: Whole<'_>, release: &Release, findings: &[Finding]) -> Result<Plan, Irreversible> {
+    if findings.len() > MAX_FINDINGS {
+        return Err(Irreversible::TooMuch);
+    }
+    let (declared, changes) = judged(edit, release, findings).ok_or(Irreversible::Outdated)?;
+    let fields = &declared.fields;
+    let mut result = edit.new.clone();
+    let mut back = Vec::new();
+    let leaves = fields.leaves();
+    for Finding { path, .. } in findings {
+        let change = changes.iter().find(|change| change.path == *path);
+        match change {
+            Some(_) => fields.restore(path, edit.old, &mut result),
+            None => unseal(&path.0, edit.old, &mut result),
+        }
+        // The order of a list is owned by nobody.
+        if change.is_none_or(|change| !is_order(change, &leaves)) {
+            let below = leaves.iter().map(|(leaf, _)| leaf).filter(|leaf| leaf.0.starts_with(&path.0));
+            let declared = if change.is_some() { below.cloned().collect() } else { Vec::new() };
+            back.push(Back { path: path.clone(), declared });
+        }
+    }
+    if is_same(edit.old, &result) {
+        return Err(Irreversible::NothingRemains);
+    }
+    let owners =
+        ownership::undone(edit.old, edit.new, &result, &back, release.state.apply_method, edit.field_manager);
+    let set_back = findings.iter().map(|finding| SetBack {
+        path: finding.path.clone(),
+        wanted: finding.new.clone(),
+        now: shown(edit.object, &finding.path, &result),
+    });
+    let set_back = set_back.collect();
+    let mut patch = json_patch::diff(edit.new, &result);
+    patch.0.extend(owners.map(|owners| ownership::replace("managedFields", owners)));
+    Ok(Plan { patch, set_back })
+}
+
+/// Of the manifests that the release may be judged by, the one that these
+/// findings come from, with what the edit changes of it.
+fn judged<'r>(
+    edit: Whole<'_>,
+    release: &'r Release,
+    findings: &[Finding],
+) -> Option<(&'r Declared, Vec<FieldChange>)> {
+    let declarations = release.objects.get(edit.object)?;
+    let of = |declared: &'r Declared| {
+        let mut changes = declared.fields.changed(edit.old, edit.new);
+        changes.retain(|change| change.agreement != Agreement::Agrees);
+        let sealed = sealed::changes(edit.object, &declared.fields, edit.old, edit.new);
+        let unknown = |finding: &&Finding| {
+            changes.iter().all(|change| change.path != finding.path)
+                && sealed.iter().all(|change| change.path != finding.path)
+        };
+        let strangers = findings.iter().filter(unknown).count();
+        (strangers == 0).then_some((declared, changes))
+    };
+    let candidates = declarations.latest.iter().chain(&declarations.baseline);
+    candidates.filter_map(|declared| of(declared)).min_by_key(|(_, changes)| changes.len())
+}
+
+/// Whether a change is one of the order of a list.
+fn is_order(change: &FieldChange, leaves: &[(Path, Value)]) -> bool {
+    change.path.0.last().is_some_and(|last| matches!(last, Segment::Field(_)))
+        && leaves.iter().all(|(leaf, _)| *leaf != change.path)
+}
+
+/// Sets a sealed field back. New owners go, and the others stay.
+fn unseal(path: &[Segment], old: &Value, new: &mut Value) {
+    let Some((segment, below)) = path.split_first() else { return };
+    let (Some(name), Some(map)) = (name(segment), new.as_object_mut()) else { return };
+    let before = old.get(name);
+    match (map.get_mut(name), below) {
+        (Some(Value::Array(owners)), []) if name == "ownerReferences" => {
+            let had = before.and_then(Value::as_array);
+            let uids = || had.into_iter().flatten().filter_map(|owner| owner.get("uid"));
+            owners.retain(|owner| uids().any(|uid| owner.get("uid") == Some(uid)));
+            if owners.is_empty() && before.is_none() {
+                map.remove(name);
+            }
+        }
+        (_, []) => match before {
+            Some(before) => drop(map.insert(name.to_owned(), before.clone())),
+            None => drop(map.remove(name)),
+        },
+        (Some(value), below) => {
+            unseal(below, before.unwrap_or(&Value::Null), value);
+            if value.as_object().is_some_and(Map::is_empty) && before.is_none() {
+                map.remove(name);
+            }
+        }
+        (None, below) => {
+            if let Some(before) = before.filter(|before| before.is_object()) {
+                let mut value = Value::Object(Map::new());
+                unseal(below, before, &mut value);
+                if value.as_object().is_some_and(|map| !map.is_empty()) {
+                    map.insert(name.to_owned(), value);
+                }
+            }
+        }
+    }
+}
+
+fn name(segment: &Segment) -> Option<&str> {
+    if let Segment::Field(name) = segment { Some(name) } else { None }
+}
+
+/// Whether nothing is left of an edit but bookkeeping.
+fn is_same(old: &Value, new: &Value) -> bool {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else { return old == new };
+    let metadata = |map: &Map<String, Value>| {
+        let mut metadata = map.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+        metadata.retain(|name, value| !BOOKKEEPING.contains(&name.as_str()) && !value.is_null());
+        if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+            annotations.remove(LAST_APPLIED);
+            if annotations.is_empty() {
+                metadata.remove("annotations");
+            }
+        }
+        metadata
+    };
+    let rest = |map: &'_ Map<String, Value>, other: &Map<String, Value>| {
+        map.iter().all(|(name, value)| {
+            name == "metadata" || value.is_null() || other.get(name).is_some_and(|other| other == value)
+        })
+    };
+    rest(old, new) && rest(new, old) && metadata(old) == metadata(new)
+}
+
+/// What of `object` may be seen at `path`.
+fn shown(id: &ObjectId, path: &Path, object: &Value) -> Option<Shown> {
+    let value = path.get(object).into_iter().next()?;
+    Some(Shown::of(id, path, value))
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plan").field("set_back", &self.set_back).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! `/mutate`: sets back what of an edit drifts, where a policy says `Revert`.
+//!
+//! Entry point: [`answer`]. Invariant: says something only of edits that are
+//! to be set back. All else passes here without a word, and is judged at
+//! `/validate`, which the API server asks afterwards about the object that
+//! results: what is set back is no drift there, and what could not be set back
+//! is refused.
+
+use super::case::{Aspect, Case, Judgement};
+use super::review::{self, Answer};
+use crate::helm::release::Release;
+use crate::verdict::edit::{Outcome, Verdict};
+use crate::verdict::message;
+use crate::verdict::revert::{self, Irreversible, Plan, Whole};
+
+/// Whether an edit may be set back here: of a declared object, and in the
+/// version in which a release declares it. In another version the API server
+/// asks as well, of the webhook for that one.
+pub(super) fn concerns(case: &Case<'_>, judgement: &Judgement, version: &str) -> bool {
+    let declared = releasing(judgement).and_then(|release| release.declared(&case.subject.object));
+    judgement.verdict.outcome == Outcome::Revert
+        && case.subject.aspect == Aspect::Object
+        && declared.is_some_and(|declared| *declared.version == *version)
+}
+
+/// The answer to an edit that is to be set back. Turns the judgement into a
+/// refusal where it cannot be.
+pub(super) fn answer(case: &Case<'_>, judgement: &mut Judgement) -> Answer {
+    match plan(case, judgement) {
+        Ok(plan) => {
+            let said = message::set_back(&case.subject.object, &judgement.verdict, &plan.set_back);
+            judgement.message = said.join(" ");
+            said.into_iter().fold(Answer::allow().patch(plan.patch), Answer::warn)
+        }
+        Err(why) => {
+            refuse(&mut judgement.verdict);
+            judgement.message = format!("{} It cannot be set back: {why}.", judgement.message);
+            Answer::deny(judgement.message.clone())
+        }
+    }
+}
+
+/// What becomes of an edit that is to be set back once nobody will do so.
+pub(super) fn refuse(verdict: &mut Verdict) {
+    if verdict.outcome == Outcome::Revert {
+        verdict.outcome = Outcome::Deny;
+    }
+}
+
+fn plan(case: &Case<'_>, judgement: &Judgement) -> Result<Plan, Irreversible> {
+    let (old, new) = case.texts();
+    let read = |text: Option<&_>| text.and_then(|text| review::object(text).ok());
+    let (Some(old), Some(new)) = (read(old), read(new)) else { return Err(Irreversible::TooMuch) };
+    let (Some(release), Some(grounds)) = (releasing(judgement), &judgement.verdict.grounds) else {
+        return Err(Irreversible::Outdated);
+    };
+    let edit =
+        Whole { object: &case.subject.object, old: &old, new: &new, field_manager: case.field_manager() };
+    revert::plan(edit, release, &grounds.fields)
+}
+
+/// The release that the verdict hangs on.
+fn releasing(judgement: &Judgement) -> Option<&Release> {
+    let grounds = judgement.verdict.grounds.as_ref()?;
+    judgement.claims.iter().map(|claim| &**claim).find(|claim| claim.id == grounds.release)
+}

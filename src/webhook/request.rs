@@ -1,0 +1,258 @@
+//! Allowances that an edit asks for by annotations.
+//!
+//! Entry points: [`answer`], then [`settle`] once the edit is judged. Invariant: an annotation allows nothing by itself; it is a request,
+//! granted to whoever may create DriftAllowances there, and only those count.
+//! What the chart says of itself is no request, whoever writes it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::case::{Aspect, Case, Judgement, governing};
+use super::look::{Looker, Unreached};
+use super::validate::now;
+use crate::cluster::access;
+use crate::cluster::allowances::requests::{Wish, resource};
+use crate::cluster::call::CallError;
+use crate::helm::index::Index;
+use crate::helm::release::{Declared, Release};
+use crate::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, ObjectId, ReleaseId};
+use crate::policy::allowance::{Allowance, Request};
+use crate::policy::flaw::Flaw;
+use crate::policy::grant::DELETE;
+use crate::policy::resource::DriftAllowance;
+use crate::verdict::edit::{Outcome, Reason, Verdict};
+
+/// What becomes of the annotations of an edit.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// They ask for nothing.
+    Nothing,
+    /// They were removed, which ends no allowance.
+    Withdrawn,
+    /// They ask for what is not given, for this reason.
+    Refused(String),
+    /// They ask for what may be given.
+    Granted(Granted),
+}
+
+/// An allowance that may be made.
+#[derive(Debug)]
+pub(super) struct Granted {
+    /// What it will be.
+    pub(super) allowance: Arc<Allowance>,
+    resource: Box<DriftAllowance>,
+}
+
+/// The annotations' texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Texts {
+    allow: Option<String>,
+    until: Option<String>,
+    reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Annotated {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    #[serde(default)]
+    annotations: Option<BTreeMap<String, Value>>,
+}
+
+/// What the annotations of a case ask for, and whether whoever made the edit
+/// may have it. Without a cluster nobody may.
+pub(super) async fn answer(case: &Case<'_>, looker: &Looker<'_>) -> Result<Asked, Unreached> {
+    if case.subject.aspect != Aspect::Object {
+        return Ok(Asked::Nothing);
+    }
+    let (old, new) = case.texts();
+    let Some(new) = new else { return Ok(Asked::Nothing) };
+    let (before, after) = (Texts::of(old), Texts::of(Some(new)));
+    if before == after {
+        return Ok(Asked::Nothing);
+    }
+    let (object, index, live) = (&case.subject.object, looker.truth.index(), looker.live());
+    if is_charts_own(&after, object, index) {
+        return Ok(Asked::Nothing);
+    }
+    // Helm may be a moment ahead of what is known of its records.
+    if let Some(live) = live {
+        let claims: Vec<ReleaseId> =
+            index.read().claims(object).iter().map(|claim| claim.id.clone()).collect();
+        for release in &claims {
+            let fresh = live.releases.fresh(release, looker.left()).await;
+            fresh.map_err(|error| Unreached::Look(Box::new(error)))?;
+        }
+        if is_charts_own(&after, object, index) {
+            return Ok(Asked::Nothing);
+        }
+    }
+    let Some(allow) = &after.allow else {
+        return Ok(if before.allow.is_some() { Asked::Withdrawn } else { Asked::Nothing });
+    };
+    let Some(release) = index.read().claims(object).first().map(|claim| claim.id.clone()) else {
+        return Ok(Asked::Nothing);
+    };
+    let request = match Request::read(allow, after.until.as_deref(), after.reason.as_deref()) {
+        Ok(request) => request,
+        Err(flaws) => return Ok(Asked::Refused(told(&flaws))),
+    };
+    let until = match request.until_from(now()) {
+        Ok(until) => until,
+        Err(flaw) => return Ok(Asked::Refused(told(&[flaw]))),
+    };
+    let Some(live) = live else {
+        return Ok(Asked::Refused("NoCluster: there is no cluster to keep an allowance in".to_owned()));
+    };
+    let namespace = object.namespace.as_deref().unwrap_or(&release.namespace);
+    let asking =
+        access::may(&live.client, &case.actor, "create", "kubemoor.dev", "driftallowances", Some(namespace));
+    let within = looker.left();
+    let may = timeout(within, asking).await.unwrap_or(Err(CallError::Late { within }));
+    if !may.map_err(|error| Unreached::Ask(Box::new(error)))? {
+        let user = &case.actor.user;
+        let missing =
+            format!("NoRight: {user} may not create driftallowances.kubemoor.dev in namespace {namespace}");
+        return Ok(Asked::Refused(missing));
+    }
+    let patterns = request.grant.mask.0.iter().map(ToString::to_string);
+    let wish = Wish {
+        object,
+        namespace,
+        paths: patterns.chain(request.grant.deletes.then(|| DELETE.to_owned())).collect(),
+        until,
+        reason: after.reason.as_deref(),
+        by: Some(&case.actor),
+    };
+    let resource = resource(&wish);
+    Ok(match Allowance::compile(&resource) {
+        Ok(allowance) => {
+            Asked::Granted(Granted { allowance: Arc::new(allowance), resource: Box::new(resource) })
+        }
+        Err(flaws) => Asked::Refused(told(&flaws)),
+    })
+}
+
+/// Makes what is asked for where the edit passes; refuses the edit where it may
+/// not be made and the mode is strict. Gives what the editor is to be told.
+pub(super) async fn settle(
+    asked: Asked,
+    case: &Case<'_>,
+    judgement: &mut Judgement,
+    looker: &Looker<'_>,
+) -> Vec<String> {
+    let object = &case.subject.object;
+    if matches!(judgement.verdict.outcome, Outcome::Deny | Outcome::Revert) {
+        return Vec::new();
+    }
+    let refused = match (asked, looker.live()) {
+        (Asked::Nothing, _) => return Vec::new(),
+        (Asked::Withdrawn, live) => {
+            let goes_on = |release: &Arc<Release>| {
+                live.is_some_and(|live| !live.allowances.of(object, &release.id).is_empty())
+            };
+            return judgement.claims.iter().any(goes_on).then(|| withdrawn(object)).into_iter().collect();
+        }
+        (Asked::Refused(reason), _) => reason,
+        (Asked::Granted(granted), _) if case.dry_run => return vec![granted.told(true)],
+        (Asked::Granted(_), None) => return Vec::new(),
+        (Asked::Granted(granted), Some(live)) => {
+            match live.allowances.make(&granted.resource, looker.left()).await {
+                Ok(_) => return vec![granted.told(false)],
+                Err(error) => format!("NotMade: {error}"),
+            }
+        }
+    };
+    let policy = governing(looker.rules.book, &judgement.claims);
+    let is_exempt = policy.exempt.iter().any(|subject| subject.is(&case.actor));
+    let passes_anyway =
+        matches!(judgement.verdict.reason, Reason::BeingDeleted | Reason::Identity | Reason::OptedOut);
+    let verdict = Verdict::by_mode(&policy, Reason::Request, None);
+    match judgement.claims.first() {
+        Some(release)
+            if matches!(verdict.outcome, Outcome::Deny | Outcome::Revert) && !is_exempt && !passes_anyway =>
+        {
+            judgement.message = refusal(object, &release.id, &refused);
+            judgement.verdict = verdict;
+            Vec::new()
+        }
+        _ => vec![in_vain(&refused)],
+    }
+}
+
+impl Granted {
+    /// What the editor is told.
+    fn told(&self, dry_run: bool) -> String {
+        let Allowance { name, namespace, until, .. } = &*self.allowance;
+        let paths = self.resource.spec.paths.join(", ");
+        let verb = if dry_run { "would be made" } else { "was made" };
+        format!("DriftAllowance {name} {verb} in namespace {namespace}: it lets {paths} change until {until}")
+    }
+}
+
+/// What is said where annotations were removed and allowances go on.
+fn withdrawn(object: &ObjectId) -> String {
+    let namespace = object.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+    format!(
+        "without {ALLOW} the allowances of this object go on until they end: `kubemoor revoke {}/{}{namespace}` ends them",
+        object.kind.to_lowercase(),
+        object.name
+    )
+}
+
+/// What is said where a request is not granted and the edit passes.
+fn in_vain(reason: &str) -> String {
+    format!("{ALLOW} counts for nothing here: {reason}")
+}
+
+/// What is said where a request is not granted and the edit does not pass.
+fn refusal(object: &ObjectId, release: &ReleaseId, reason: &str) -> String {
+    format!(
+        "{object} is declared by Helm release {} in namespace {}, and what its annotation {ALLOW} asks for is not \
+         granted: {reason}. Leave the annotation out, or ask somebody who may create DriftAllowances: `kubemoor allow`.",
+        release.name, release.namespace
+    )
+}
+
+impl Texts {
+    fn of(object: Option<&str>) -> Self {
+        let Some(object) = object.filter(|object| object.contains(ALLOW)) else { return Self::default() };
+        let annotations = serde_json::from_str::<Annotated>(object).ok();
+        let annotations = annotations.and_then(|object| object.metadata.annotations).unwrap_or_default();
+        let text = |name: &str| annotations.get(name).and_then(Value::as_str).map(str::to_owned);
+        Self { allow: text(ALLOW), until: text(ALLOW_UNTIL), reason: text(ALLOW_REASON) }
+    }
+
+    fn declared(declared: &Declared) -> Self {
+        let text = |name: &str| match declared.fields.get(&["metadata", "annotations", name]) {
+            Some(Value::String(text)) => Some(text),
+            _ => None,
+        };
+        Self { allow: text(ALLOW), until: text(ALLOW_UNTIL), reason: text(ALLOW_REASON) }
+    }
+}
+
+/// Whether the annotations are what a manifest of the object says.
+fn is_charts_own(texts: &Texts, object: &ObjectId, index: &parking_lot::RwLock<Index>) -> bool {
+    let says = |release: &Arc<Release>| {
+        let declarations = release.objects.get(object);
+        let declared = declarations.into_iter().flat_map(|it| it.latest.iter().chain(&it.baseline));
+        declared.map(|declared| Texts::declared(declared)).any(|declared| declared == *texts)
+    };
+    let without_any = *texts == Texts::default();
+    !without_any && index.read().claims(object).iter().any(says)
+}
+
+fn told(flaws: &[Flaw]) -> String {
+    flaws.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! `kubemoor diff` on a real control plane without a guard.
+
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+
+use crate::support::{Caller, Chart, ControlPlane, Helm, Identity, Ran, eventually, moor, run};
+
+const TEMPLATES: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - {name: app, image: "app:1", resources: {requests: {cpu: 1000m}}, env: [{name: A, value: a}, {name: B, value: b}]}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: key}
+stringData: {password: hunter2}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {mode: fast}
+"#;
+
+/// No guard that other tests start may deny or repair what drifts here.
+pub(crate) fn unguarded() -> &'static ControlPlane {
+    static OWN: OnceLock<ControlPlane> = OnceLock::new();
+    OWN.get_or_init(ControlPlane::start)
+}
+
+/// Installs the release `shop` into a new namespace.
+pub(crate) async fn install(prefix: &str, templates: &str) -> String {
+    let control_plane = unguarded();
+    let namespace = control_plane.namespace(prefix).await;
+    let chart = Chart::new("shop").template("all.yaml", templates);
+    let helm = Helm::start(control_plane, Identity::Deployer);
+    helm.install(&namespace, "shop", &chart, json!({})).await.unwrap();
+    namespace
+}
+
+fn diff(namespace: &str, flags: &[&str]) -> Ran {
+    moor(unguarded(), Identity::Alice, &[&["diff", "shop", "-n", namespace], flags].concat())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_lives_is_held_against_what_is_declared() {
+    let namespace = install("diff", TEMPLATES).await;
+    let alice = Caller::new(unguarded(), Identity::Alice).await;
+
+    let clean = diff(&namespace, &[]);
+    assert_eq!((clean.code, clean.error.as_str()), (0, ""), "{clean:?}");
+    assert!(clean.out.contains("(revision 1, deployed): 3 objects, no drift"), "{clean:?}");
+
+    let web = format!("/apis/apps/v1/namespaces/{namespace}/deployments/web");
+    alice.merge(&web, &json!({"spec": {"replicas": 5}})).await.done().unwrap();
+    let env = "/spec/template/spec/containers/0/env/1";
+    alice.patch(&web, "remove", env, &Value::Null).await.done().unwrap();
+    let core = format!("/api/v1/namespaces/{namespace}");
+    let secret = json!({"data": {"password": "c3dvcmRmaXNo"}});
+    alice.merge(&format!("{core}/secrets/key"), &secret).await.done().unwrap();
+    alice.delete(&format!("{core}/configmaps/settings")).await.done().unwrap();
+
+    let drifted = diff(&namespace, &[]);
+    assert_eq!((drifted.code, drifted.error.as_str()), (1, ""), "{drifted:?}");
+    for part in [
+        "3 of 3 objects have drifted",
+        "/spec/replicas",
+        "/spec/template/spec/containers/[name=app]/env/[name=B]",
+        "one element",
+        "removed",
+        "ConfigMap/settings",
+        "missing",
+        "(redacted)",
+    ] {
+        assert!(drifted.out.contains(part), "{part} is not in {}", drifted.out);
+    }
+    assert!(!drifted.out.contains('\u{1b}'), "colours for no terminal: {drifted:?}");
+
+    let report = diff(&namespace, &["-o", "json"]);
+    assert_eq!(report.code, 1);
+    let release = &report.json()["releases"][0];
+    assert_eq!((&release["revision"], &release["status"]), (&json!(1), &json!("deployed")));
+    let objects = release["objects"].as_array().unwrap();
+    let states: Vec<_> = objects.iter().map(|object| (&object["name"], &object["state"])).collect();
+    assert_eq!(
+        states,
+        [
+            (&json!("key"), &json!("Drifted")),
+            (&json!("web"), &json!("Drifted")),
+            (&json!("settings"), &json!("Missing"))
+        ]
+    );
+    let yaml = diff(&namespace, &["-o", "yaml"]);
+    assert!(yaml.out.contains("state: Missing"), "{yaml:?}");
+    for output in [&drifted, &report, &yaml] {
+        let text = format!("{output:?}");
+        for secret in ["hunter2", "swordfish", "c3dvcmRmaXNo", "aHVudGVyMg"] {
+            assert!(!text.contains(secret), "{secret} is in {text}");
+        }
+    }
+
+    // Helm repairs nothing by itself, so a comparison of everything finds the same.
+    let all = moor(unguarded(), Identity::Alice, &["diff", "-A"]);
+    assert_eq!(all.code, 1, "{all:?}");
+    assert!(all.out.contains(&format!("shop in namespace {namespace}")), "{all:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_compared_is_one_sentence_and_exit_2() {
+    let namespace = install("diff-bad", TEMPLATES).await;
+    let control_plane = unguarded();
+    let as_alice = |arguments: &[&str]| moor(control_plane, Identity::Alice, arguments);
+    as_alice(&["diff", "nothing", "-n", &namespace]).fails(&["no release nothing", &namespace, "helm list"]);
+    as_alice(&["diff", "shop", "-n", &namespace, "--context", "other"]).fails(&["other"]);
+    assert_eq!(as_alice(&["diff", "Shop!"]).code, 2);
+    assert_eq!(as_alice(&["diff"]).code, 2);
+    assert_eq!(as_alice(&["diff", "shop", "-A"]).code, 2);
+    assert_eq!(as_alice(&["diff", "shop", "--as-group", "x"]).code, 2);
+    run(&["diff", "shop", "--kubeconfig", "/nonexistent/config"], "").fails(&["/nonexistent/config"]);
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere = folder.path().join("config");
+    let text = std::fs::read_to_string(control_plane.kubeconfig(Identity::Alice)).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    config["clusters"][0]["cluster"]["server"] = json!("https://127.0.0.1:1");
+    std::fs::write(&nowhere, config.to_string()).unwrap();
+    run(&["diff", "shop", "--kubeconfig", nowhere.to_str().unwrap()], "").fails(&["127.0.0.1:1", "reached"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_rights_in_a_namespace_nothing_is_learned_of_it() {
+    let (own, others) = (install("diff-own", TEMPLATES).await, install("diff-others", TEMPLATES).await);
+    let control_plane = unguarded();
+    let admin = Caller::new(control_plane, Identity::Admin).await;
+    // The rights that the command reference asks for, in one namespace.
+    let rbac = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{own}");
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "reader"},
+        "rules": [
+            {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list"]},
+            {"apiGroups": ["", "apps"], "resources": ["configmaps", "deployments"], "verbs": ["get"]},
+        ],
+    });
+    admin.post(&format!("{rbac}/roles"), &role).await.done().unwrap();
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "carol"}],
+    });
+    admin.post(&format!("{rbac}/rolebindings"), &binding).await.done().unwrap();
+    let carol = |arguments: &[&str]| {
+        moor(
+            control_plane,
+            Identity::Admin,
+            &[arguments, &["--as", "carol", "--as-group", "system:authenticated"]].concat(),
+        )
+    };
+    eventually("carol has her rights", std::time::Duration::from_secs(10), || async {
+        let ran = carol(&["diff", "shop", "-n", &own]);
+        (ran.code == 0).then_some(()).ok_or(format!("{ran:?}"))
+    })
+    .await;
+    assert_eq!(carol(&["diff", "-n", &own, "-A"]).code, 2);
+
+    // The same words for a release that is there and for one that is not.
+    let there = carol(&["diff", "shop", "-n", &others]);
+    there.fails(&["no permission", "carol"]);
+    let not_there = carol(&["diff", "nothing", "-n", &others]);
+    assert_eq!(there.error.replace("shop", "nothing"), not_there.error);
+    let all = carol(&["diff", "-A"]);
+    all.fails(&["no permission"]);
+    assert!(!all.error.contains(&others) && all.out.is_empty(), "{all:?}");
+}

@@ -1,0 +1,198 @@
+//! Policies as they reach the guard: from DriftPolicies, which may not be defined yet, and from files. They hold for a
+//! whole cluster, hence a control plane of its own.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::{Caller, ControlPlane, Guard, Identity, Review, SOON, Victim, eventually, folder, run};
+
+const POLICIES: &str = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
+
+fn policy(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": name}, "spec": spec})
+}
+
+/// The condition of a policy, once it says `reason`.
+async fn accepted(admin: &Caller, name: &str, reason: &str) -> Value {
+    eventually(&format!("policy {name} says {reason}"), SOON, || async {
+        let policy = admin.get(&format!("{POLICIES}/{name}")).await.done()?;
+        let condition = policy["status"]["conditions"][0].clone();
+        let is_current = condition["observedGeneration"] == policy["metadata"]["generation"]
+            && policy["status"]["observedGeneration"] == policy["metadata"]["generation"];
+        if condition["reason"] == reason && is_current {
+            Ok(condition)
+        } else {
+            Err(policy["status"].to_string())
+        }
+    })
+    .await
+}
+
+/// Waits until a dry run of an edit is refused, or passes.
+async fn refuses(shop: &Victim, refuses: bool) {
+    eventually(&format!("an edit is refused: {refuses}"), SOON, || async {
+        shop.try_data("settings", json!({"image": "nobody's"})).await.is_err() == refuses
+    })
+    .await;
+}
+
+/// How often the guard has written statuses of policies.
+fn writes(control_plane: &ControlPlane) -> usize {
+    let by_guard = |event: &Value| {
+        event["user"]["username"] == Identity::Guard.user()
+            && event["objectRef"]["resource"] == "driftpolicies"
+            && event["verb"] == "patch"
+            && event["responseStatus"]["code"] == 200
+    };
+    control_plane.audit_events().iter().filter(|event| by_guard(event)).count()
+}
+
+/// How often the guard has asked for policies where none are defined.
+fn asked_in_vain(control_plane: &ControlPlane) -> usize {
+    let by_guard = |event: &Value| {
+        event["user"]["username"] == Identity::Guard.user()
+            && event["objectRef"]["resource"] == "driftpolicies"
+            && event["responseStatus"]["code"] == 404
+    };
+    control_plane.audit_events().iter().filter(|event| by_guard(event)).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_is_in_force_from_when_it_is_accepted_until_it_is_deleted() {
+    let mut control_plane = ControlPlane::start();
+    let guard = Guard::start(&control_plane, &["--register", "--edits", "Warn"]).await;
+    // For the arbiter, which a refusal may need.
+    control_plane.apply_deploy(&["enforce/arbiter.yaml"]).await;
+    let shop = Victim::install(&control_plane, "policed").await;
+    let admin = Caller::new(&control_plane, Identity::Admin).await;
+    refuses(&shop, false).await;
+    assert!(asked_in_vain(&control_plane) <= 2, "what is not defined is asked for again and again");
+
+    // The definitions come while the guard runs.
+    control_plane.define_policies();
+    let strict = json!({"priority": 5, "releases": {"names": ["sh*"]}, "edits": "Deny"});
+    let strict = policy("strict", strict);
+    eventually("the policy is created", SOON, || async { admin.post(POLICIES, &strict).await.done() }).await;
+    refuses(&shop, true).await;
+    let condition = accepted(&admin, "strict", "DriftStays").await;
+    assert_eq!(condition["status"], "True");
+    assert!(condition["message"].as_str().unwrap().contains("drift: Repair"), "{condition}");
+
+    // What does not compile changes nothing, and says where it is wrong.
+    let strict_path = format!("{POLICIES}/strict");
+    let broken =
+        json!({"spec": {"edits": "Allow", "ignore": [{"target": {"kind": "("}, "paths": ["/data"]}]}});
+    admin.merge(&strict_path, &broken).await.done().unwrap();
+    let condition = accepted(&admin, "strict", "InvalidRegex").await;
+    assert_eq!(condition["status"], "False");
+    let message = condition["message"].as_str().unwrap();
+    assert!(message.contains("spec.ignore[0].target.kind") && message.contains("Generation 1"), "{message}");
+    refuses(&shop, true).await;
+
+    // Also over a restart of the watch.
+    control_plane.kill_apiserver();
+    control_plane.start_apiserver();
+    let others = json!({"releases": {"names": ["nobody"]}});
+    eventually("another policy is created", SOON, || async {
+        admin.post(POLICIES, &policy("others", others.clone())).await.done()
+    })
+    .await;
+    let condition = accepted(&admin, "others", "MatchesNothing").await;
+    assert_eq!(condition["status"], "True");
+    refuses(&shop, true).await;
+
+    // Two of equal priority that disagree, by the labels of the namespace.
+    let rival = json!({
+        "priority": 5, "edits": "Record", "drift": "Ignore",
+        "releases": {"namespaceSelector": {"matchLabels": {"tier": "prod"}}},
+    });
+    admin.post(POLICIES, &policy("a-rival", rival)).await.done().unwrap();
+    accepted(&admin, "a-rival", "MatchesNothing").await;
+    let namespace = format!("/api/v1/namespaces/{}", shop.namespace);
+    admin.merge(&namespace, &json!({"metadata": {"labels": {"tier": "prod"}}})).await.done().unwrap();
+    let condition = accepted(&admin, "a-rival", "Conflict").await;
+    assert!(condition["message"].as_str().unwrap().contains("spec.edits of policy a-rival"), "{condition}");
+    refuses(&shop, false).await;
+    admin.merge(&namespace, &json!({"metadata": {"labels": {"tier": null}}})).await.done().unwrap();
+    accepted(&admin, "a-rival", "MatchesNothing").await;
+    refuses(&shop, true).await;
+
+    // Whatever happens elsewhere, what is said already is not written again.
+    let before = writes(&control_plane);
+    shop.upgrade("b").await;
+    admin.post(POLICIES, &policy("last", json!({"releases": {"names": ["none"]}}))).await.done().unwrap();
+    accepted(&admin, "last", "MatchesNothing").await;
+    eventually("the audit log tells of the write", SOON, || async { writes(&control_plane) > before }).await;
+    assert_eq!(writes(&control_plane), before + 1);
+
+    // Deleted, it ends.
+    admin.delete(&strict_path).await.done().unwrap();
+    refuses(&shop, false).await;
+    assert!(guard.is_ready().await);
+}
+
+/// Has a guard without a cluster judge an edit of the release's data.
+async fn judged(guard: &Guard) -> bool {
+    let object = |image: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"image": image},
+            "metadata": {"name": "settings", "namespace": "shop", "annotations": {
+                "meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop",
+            }},
+        })
+        .to_string()
+    };
+    let (old, new) = (object("a"), object("b"));
+    let review = Review {
+        group: "",
+        kind: "ConfigMap",
+        resource: "configmaps",
+        namespace: "shop",
+        name: "settings",
+        old: &old,
+        new: &new,
+    };
+    guard.judge(review.text()).await.passes()
+}
+
+fn written(place: &Path, name: &str, edits: &str) {
+    let policy = policy(name, json!({"edits": edits, "releases": {"namespaces": ["shop"]}}));
+    fs::write(place.join(format!("{name}.yaml")), policy.to_string()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policy_files_are_followed_without_a_cluster() {
+    let (store, policies) = (folder("store"), folder("policies"));
+    fs::create_dir(store.join("shop")).unwrap();
+    let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {image: a}\n";
+    fs::write(store.join("shop").join("web.yaml"), manifest).unwrap();
+    written(&policies, "strict", "Deny");
+    let flags = [format!("--store=dir:{}", store.display()), format!("--policies={}", policies.display())];
+    let mut guard = Guard::launch(&flags.each_ref().map(String::as_str));
+    guard.ready().await;
+    assert!(!judged(&guard).await);
+
+    written(&policies, "strict", "Record");
+    eventually("the changed file is in force", SOON, || judged(&guard)).await;
+    written(&policies, "strict", "Deny");
+    eventually("the file as it was is in force", SOON, || async { !judged(&guard).await }).await;
+
+    // What cannot be read, or is gone, is said and changes nothing.
+    written(&policies, "strict", "Forbid");
+    eventually("the flaw is logged", SOON, || async { guard.log().contains("strict.yaml: policy strict") })
+        .await;
+    assert!(!judged(&guard).await);
+    fs::remove_file(policies.join("strict.yaml")).unwrap();
+    eventually("the loss is logged", SOON, || async { guard.log().contains("a policy file is gone") }).await;
+    assert!(!judged(&guard).await);
+    assert!(guard.terminate().success());
+
+    // Without the directory there is nothing to begin with.
+    let nowhere = run(
+        &["serve", &flags[0], "--policies=/nowhere", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"],
+        "",
+    );
+    nowhere.fails(&["/nowhere"]);
+}
