@@ -8,8 +8,10 @@
 
 mod cluster;
 mod emergency;
+mod leading;
 mod policing;
 mod registrar;
+mod telling;
 mod transitions;
 
 use std::net::SocketAddr;
@@ -30,11 +32,15 @@ use crate::cluster::policies::InForce;
 use crate::cluster::policies::files::Folder;
 use crate::config::{self, RecordDriver, Source, Tls};
 use crate::declaration::catalog::Catalog;
+use crate::guard::state::State;
 use crate::helm::index::Index;
 use crate::ledger::Ledger;
 use crate::metrics::{
-    self, AdmissionMetrics, ConnectionMetrics, EmergencyMetrics, GuardMetrics, LedgerMetrics, RecordMetrics,
+    self, AdmissionMetrics, ConnectionMetrics, EmergencyMetrics, GuardMetrics, LedgerMetrics, NoticeMetrics,
+    RecordMetrics, ReleaseFigures,
 };
+use crate::notify;
+use crate::notify::file::Notifier;
 use crate::policy::Policy;
 use crate::policy::book::Book;
 use crate::tls::{self, Certificates};
@@ -52,6 +58,9 @@ const LINGER: Duration = Duration::from_secs(3);
 struct Run {
     book: Arc<Book>,
     in_force: Arc<InForce>,
+    /// What the loop knows of releases.
+    state: Arc<State>,
+    notifiers: Vec<Notifier>,
     readiness: Readiness,
     metrics: Metrics,
     certificates: Certificates,
@@ -75,6 +84,7 @@ struct Metrics {
     records: RecordMetrics,
     guard: GuardMetrics,
     emergency: EmergencyMetrics,
+    notices: NoticeMetrics,
     /// What the releases' states are collected from.
     index: Arc<RwLock<Index>>,
 }
@@ -123,11 +133,14 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
         cluster_labels,
         operation_timeout,
         ledger,
+        notifiers,
+        release_metrics,
         log: _,
     } = config;
     let book = Arc::new(Book::new(Policy::new(edits, drift, operation_timeout)));
     let in_force = InForce::new(Arc::clone(&book), cluster_labels);
     let folder = policies.map(|path| Folder::open(&path, &in_force)).transpose()?;
+    let notifiers = notifiers.map(|path| notify::file::read(&path)).transpose()?.unwrap_or_default();
     let webhook_listener = bind(listen, "--listen").await?;
     let admin_listener = bind(admin_listen, "--admin-listen").await?;
     let certificates = Certificates::load(tls_source(tls), jiff::Timestamp::now())?;
@@ -137,6 +150,11 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let metrics = Metrics::register(&mut registry, index);
     let cluster_name = ledger.cluster_name.clone();
     let (ledger, writer) = Ledger::new(ledger, LedgerMetrics::register(&mut registry))?;
+    let state = Arc::new(State::default());
+    let reports = Arc::clone(&state);
+    ReleaseFigures::register(&mut registry, release_metrics, move || {
+        reports.standings(jiff::Timestamp::now())
+    });
     let readiness = Readiness::new();
     // Before anybody can ask: no condition at all would count as ready.
     let records = readiness.condition("records");
@@ -185,8 +203,21 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     });
     let naming = Naming { given: cluster_name, told: Some(naming) };
 
-    let mut run =
-        Run { book, in_force, readiness, metrics, certificates, judging, ledger, books, naming, tasks, stop };
+    let mut run = Run {
+        book,
+        in_force,
+        state,
+        notifiers,
+        readiness,
+        metrics,
+        certificates,
+        judging,
+        ledger,
+        books,
+        naming,
+        tasks,
+        stop,
+    };
     let linger = match source {
         Source::Directory(path) => {
             run.directory(&path, &records)?;
@@ -288,6 +319,7 @@ impl Metrics {
             records: RecordMetrics::register(registry, move || states(&counted.read())),
             guard: GuardMetrics::register(registry),
             emergency: EmergencyMetrics::register(registry),
+            notices: NoticeMetrics::register(registry),
             index,
         }
     }

@@ -42,6 +42,10 @@ pub struct Serve {
     pub operation_timeout: Duration,
     /// Where is kept who did what.
     pub ledger: Ledger,
+    /// The file of those who are told of drifts and repairs.
+    pub notifiers: Option<PathBuf>,
+    /// Whether each release has metrics of its own.
+    pub release_metrics: bool,
     /// What is logged.
     pub log: LogFilter,
 }
@@ -69,6 +73,9 @@ pub struct Cluster {
     /// The namespace that Kubemoor itself runs in, which no webhook judges.
     /// `None` when it runs outside of the cluster.
     pub own_namespace: Option<String>,
+    /// The Service that Kubemoor runs behind. Its replicas meet in a Lease of
+    /// the same name; `None` when there are none.
+    pub own_service: Option<ServiceRef>,
     /// How the webhooks are kept registered; `None` when somebody else does it.
     pub registration: Option<Registration>,
 }

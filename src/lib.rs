@@ -14,6 +14,7 @@ pub mod webhook;
 
 pub mod cluster;
 pub mod ledger;
+pub mod notify;
 
 pub mod metrics;
 pub mod telemetry;

@@ -126,6 +126,10 @@ label! {
     }
 }
 
+mod notices;
+
+pub use self::notices::{EventFate, NoticeMetrics, NotificationFate, ReleaseFigures, Standing, StatusWrite};
+
 /// The webhook port's connections.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionMetrics {

@@ -8,26 +8,31 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::emergency::obey;
+use super::leading::Office;
 use super::policing::Policing;
 use super::registrar::Registrar;
+use super::telling::Telling;
 use super::{Judging, Naming, Run, transitions};
 use crate::admin::Condition;
 use crate::cluster::arbiter::Arbiter;
 use crate::cluster::client::{self, Connection};
 use crate::cluster::identity;
 use crate::cluster::kinds::Kinds;
+use crate::cluster::lease::Leadership;
 use crate::cluster::objects::Objects;
 use crate::cluster::policies::InForce;
 use crate::cluster::releases::{Health, Releases};
 use crate::config;
 use crate::guard::Guard;
 use crate::guard::orders::Orders;
+use crate::guard::state::State;
 use crate::ledger::Ledger;
+use crate::notify::file::Notifier;
 use crate::tls::Certificates;
 use crate::webhook::look::{Live, Truth};
 use crate::webhook::registration::emergency;
@@ -41,6 +46,9 @@ const DRY_RUNS: NonZeroU32 = at_least_one(10);
 
 /// The pause between attempts to reach an API server at the start.
 const RETRY: Duration = Duration::from_secs(2);
+
+/// Commands to the loop that wait at most; whoever sends more waits.
+const COMMANDS: usize = 1024;
 
 /// For how long the records may go unwatched before the guard is not ready.
 const OUTAGE: Duration = Duration::from_secs(60);
@@ -74,6 +82,9 @@ impl Run {
             cluster,
             book: Arc::clone(&self.book),
             in_force: Arc::clone(&self.in_force),
+            state: Arc::clone(&self.state),
+            notifiers: self.notifiers.clone(),
+            notices: self.metrics.notices.clone(),
             index: Arc::clone(&self.metrics.index),
             record_metrics: self.metrics.records.clone(),
             guard_metrics: self.metrics.guard.clone(),
@@ -102,6 +113,9 @@ struct Work {
     cluster: config::Cluster,
     book: Arc<crate::policy::book::Book>,
     in_force: Arc<InForce>,
+    state: Arc<State>,
+    notifiers: Vec<Notifier>,
+    notices: crate::metrics::NoticeMetrics,
     index: Arc<parking_lot::RwLock<crate::helm::index::Index>>,
     record_metrics: crate::metrics::RecordMetrics,
     guard_metrics: crate::metrics::GuardMetrics,
@@ -180,7 +194,8 @@ impl Work {
             () = self.stop.cancelled() => {}
             known = switch_known.wait_for(Option::is_some) => drop(known),
         }
-        let objects = Objects::new(client.clone(), WRITES);
+        let office = Office::seek(&client, cluster);
+        let objects = Objects::new(client.clone(), WRITES).led(office.leadership.clone());
         if !self.stop.is_cancelled() {
             let arbiter = (!cluster.read_only)
                 .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS))
@@ -206,6 +221,23 @@ impl Work {
             parts.spawn(transitions::run(Arc::clone(&releases), self.ledger.clone(), self.stop.clone()));
             let (listed, is_listed) = watch::channel(false);
             parts.spawn(meet_once(is_listed, self.loop_listed.clone(), self.stop.clone()));
+            let (commands, wishes) = mpsc::channel(COMMANDS);
+            let leading =
+                if cluster.read_only { Leadership::alone().watch() } else { office.leadership.watch() };
+            let telling = Telling {
+                client: client.clone(),
+                kinds: Arc::clone(&kinds),
+                releases: Arc::clone(&releases),
+                objects: objects.clone(),
+                state: Arc::clone(&self.state),
+                book: Arc::clone(book),
+                commands,
+                notifiers: self.notifiers.clone(),
+                metrics: self.notices.clone(),
+            };
+            if let Err(error) = telling.start(cluster, &office, &mut parts, &self.stop).await {
+                tracing::error!("nobody is told of drifts and repairs: {error:#}");
+            }
             let guard = Guard {
                 releases: Arc::clone(&releases),
                 kinds,
@@ -219,11 +251,9 @@ impl Work {
                 metrics: guard_metrics.clone(),
                 ledger: self.ledger.clone(),
                 listed,
-                state: Arc::default(),
+                state: Arc::clone(&self.state),
             };
-            // The only replica acts, and nobody commands.
-            let (orders, _lead, _command) = Orders::new(true);
-            parts.spawn(guard.run(orders, self.stop.clone()));
+            parts.spawn(guard.run(Orders { leading, commands: wishes }, self.stop.clone()));
             if let Some(registration) = &cluster.registration {
                 let registrar = Registrar {
                     registration: registration.clone(),
@@ -233,6 +263,8 @@ impl Work {
                     releases: Arc::clone(&releases),
                     book: Arc::clone(book),
                     open: is_open,
+                    leadership: office.leadership.clone(),
+                    in_force: Arc::clone(&self.in_force),
                 };
                 parts.spawn(registrar.run(client, self.stop.clone()));
             }
@@ -241,6 +273,8 @@ impl Work {
         let report = report(health, self.records, self.stop.clone());
         parts.spawn(report);
         while parts.join_next().await.is_some_and(|ended| ended.is_ok()) {}
+        // Last, so that whoever leads next meets no write of this one.
+        office.leave().await;
     }
 }
 

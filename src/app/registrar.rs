@@ -2,7 +2,7 @@
 //! it kept.
 //!
 //! Entry point: [`Registrar::run`]. Invariant: one configuration that is
-//! withdrawn ends the keeping of both.
+//! withdrawn ends the keeping of both; only the leader writes any.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,9 +13,10 @@ use k8s_openapi::api::admissionregistration::v1::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster::lease::Leadership;
+use crate::cluster::policies::InForce;
 use crate::cluster::releases::Releases;
 use crate::config;
-use crate::model::EditsMode;
 use crate::policy::book::Book;
 use crate::tls::Certificates;
 use crate::webhook::registration::keep::{self, Configuration, Wish};
@@ -31,6 +32,8 @@ pub(super) struct Registrar {
     pub(super) book: Arc<Book>,
     /// Whether the emergency switch is off; none while that is not known.
     pub(super) open: watch::Receiver<Option<bool>>,
+    pub(super) leadership: Leadership,
+    pub(super) in_force: Arc<InForce>,
 }
 
 impl Registrar {
@@ -38,9 +41,9 @@ impl Registrar {
     pub(super) async fn run(self, client: kube::Client, stop: CancellationToken) {
         let stop = stop.child_token();
         let (validating, wanted) = watch::channel(Wish::Unknown);
-        let judging = keep::maintain(client.clone(), wanted, stop.clone());
+        let judging = keep::maintain(client.clone(), wanted, self.leadership.clone(), stop.clone());
         let (mutating, wanted) = watch::channel(Wish::Unknown);
-        let reverting = keep::maintain(client, wanted, stop.clone());
+        let reverting = keep::maintain(client, wanted, self.leadership.clone(), stop.clone());
         tokio::pin!(judging, reverting);
         tokio::select! {
             () = self.wish(&validating, &mutating) => {}
@@ -57,7 +60,8 @@ impl Registrar {
     ) {
         let changes = self.releases.changes();
         let mut authority = self.certificates.ca_bundle();
-        let mut open = self.open.clone();
+        let (mut open, mut leading) = (self.open.clone(), self.leadership.watch());
+        let mut policies = self.in_force.changes();
         loop {
             let resources: BTreeSet<Resource> =
                 self.releases.index().read().resources().into_iter().map(Resource::from).collect();
@@ -68,9 +72,10 @@ impl Registrar {
                 own_namespace: self.own_namespace.as_deref(),
                 record_driver: self.record_driver,
                 select_all: self.registration.select_all,
-                reverts: self.book.defaults().edits == EditsMode::Revert,
+                reverts: self.book.policies().reverts(),
             };
-            if *open.borrow_and_update() == Some(false) {
+            let armed = *open.borrow_and_update() == Some(false);
+            if armed && *leading.borrow_and_update() {
                 send(validating, Wish::Present(configuration(&resources, &surface)));
                 send(mutating, reverting(&resources, &surface).map_or(Wish::Absent, Wish::Present));
             } else {
@@ -79,7 +84,13 @@ impl Registrar {
             }
             tokio::select! {
                 _ = changes.next() => {}
+                Ok(()) = policies.changed() => {}
                 changed = open.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                }
+                changed = leading.changed() => {
                     if changed.is_err() {
                         return;
                     }

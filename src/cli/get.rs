@@ -3,6 +3,8 @@
 //! Entry point: [`run`]. Invariant: reads with the caller's own rights and
 //! changes nothing.
 
+mod releases;
+
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -24,6 +26,8 @@ pub(super) struct Args {
 enum What {
     /// What may be changed for now, of which object, by whose request
     Allowances(ListArgs),
+    /// How releases stand, and which are not guarded and why
+    Releases(releases::Args),
 }
 
 /// The flags of a list.
@@ -69,7 +73,10 @@ enum State {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let What::Allowances(list) = args.what;
+    let list = match args.what {
+        What::Allowances(list) => list,
+        What::Releases(args) => return releases::run(args),
+    };
     let format = list.output.output;
     let (rows, namespace) = connect::run(allowances(list))?;
     output::print(format, &rows, || table(&rows, namespace.is_none()))

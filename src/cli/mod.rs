@@ -24,6 +24,7 @@ mod policy_files;
 mod reading;
 mod reference;
 mod serve;
+mod steer;
 mod uninstall;
 
 use std::ffi::OsStr;
@@ -64,6 +65,12 @@ enum Command {
     Explain(explain::Args),
     /// Show who did what, when, and what became of it
     Audit(Box<audit::Args>),
+    /// Repair a release now, whatever its policy says
+    Reconcile(steer::Args),
+    /// Have the loop leave a release alone
+    Suspend(steer::Args),
+    /// Have the loop go on with a release
+    Resume(steer::Args),
     /// Print the manifests that install Kubemoor
     Manifests(manifests::Args),
     /// Try policies without a cluster
@@ -154,6 +161,9 @@ impl Command {
             Self::Emergency(args) => emergency::run(args),
             Self::Explain(args) => explain::run(args),
             Self::Audit(args) => audit::run(*args),
+            Self::Reconcile(args) => steer::reconcile(args),
+            Self::Suspend(args) => steer::suspend(args),
+            Self::Resume(args) => steer::resume(args),
             Self::Manifests(args) => manifests::run(args),
             Self::Policy(args) => policy::run(args),
             Self::Uninstall(args) => uninstall::run(args),

@@ -122,6 +122,13 @@ pub(super) struct Args {
     /// The cluster's name on every row of the ledger [default: the uid of namespace kube-system]
     #[arg(long, env = "KUBEMOOR_CLUSTER_NAME", value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     cluster_name: Option<String>,
+    /// A file that names who is told of drifts and repairs, as CloudEvents over HTTP
+    #[arg(long, env = "KUBEMOOR_NOTIFIERS", value_name = "FILE")]
+    notifiers: Option<PathBuf>,
+
+    /// Leave out the metrics that have a series for each release
+    #[arg(long, env = "KUBEMOOR_NO_RELEASE_METRICS")]
+    no_release_metrics: bool,
 
     /// What is logged
     #[arg(long, env = "KUBEMOOR_LOG", value_name = "FILTER", default_value = "info")]
@@ -177,6 +184,8 @@ impl Args {
             ledger_age,
             ledger_rows,
             cluster_name,
+            notifiers,
+            no_release_metrics,
             log,
         } = self;
         let repair = drift == DriftMode::Repair;
@@ -191,6 +200,7 @@ impl Args {
             ("--kubeconfig", kubeconfig.is_some(), "--store", store.is_some()),
             ("--namespace", !namespace.is_empty(), "--store", store.is_some()),
             ("--record-driver", record_driver.is_some(), "--store", store.is_some()),
+            ("--notifiers", notifiers.is_some(), "--store", store.is_some()),
             ("--tls-dir", tls_dir.is_some(), "--tls-cert", tls_cert.is_some()),
         ] {
             if left_given && right_given {
@@ -210,6 +220,7 @@ impl Args {
             }
         }
 
+        let own_service = service.clone();
         let own_namespace = service.as_ref().map(|service| service.namespace.clone());
         let endpoint = webhook_url.map(Endpoint::Url).or(service.map(Endpoint::Service));
         let tls = tls(tls_dir, tls_cert, tls_key, endpoint.as_ref())?;
@@ -226,6 +237,7 @@ impl Args {
                 record_driver: record_driver.unwrap_or(RecordDriver::Secret),
                 read_only,
                 own_namespace,
+                own_service,
                 registration,
             }),
         };
@@ -242,6 +254,8 @@ impl Args {
             cluster_labels,
             operation_timeout,
             ledger,
+            notifiers,
+            release_metrics: !no_release_metrics,
             log,
         })
     }

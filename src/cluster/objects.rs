@@ -16,6 +16,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::call::{self, BODY_CAP, CallError, Cause, PATIENCE};
+use super::lease::Leadership;
 use super::live::Whole;
 pub use super::live::{Live, Manager, Sighting};
 use super::resource::{Partial, Resource, segment};
@@ -26,6 +27,7 @@ use super::watch::{Event, Form as _, Watch};
 pub struct Objects {
     client: kube::Client,
     writes: Arc<DefaultDirectRateLimiter>,
+    leadership: Leadership,
 }
 
 /// One object's place in the API.
@@ -86,6 +88,9 @@ pub enum WriteError {
         /// The fields at fault.
         causes: Vec<Cause>,
     },
+    /// This process does not lead, or no more.
+    #[error("this replica does not lead, or is read-only, and writes nothing")]
+    NotLeading,
     /// Any other failure.
     #[error(transparent)]
     Failed(#[from] CallError),
@@ -94,7 +99,14 @@ pub enum WriteError {
 impl Objects {
     /// Writes keep to `writes_per_second`, in bursts of at most as many.
     pub fn new(client: kube::Client, writes_per_second: NonZeroU32) -> Self {
-        Self { client, writes: Arc::new(RateLimiter::direct(Quota::per_second(writes_per_second))) }
+        let writes = Arc::new(RateLimiter::direct(Quota::per_second(writes_per_second)));
+        Self { client, writes, leadership: Leadership::alone() }
+    }
+
+    /// The same for a process that writes only while it leads. Dry runs, which
+    /// store nothing, are free.
+    pub fn led(self, leadership: Leadership) -> Self {
+        Self { leadership, ..self }
     }
 
     /// The whole object as it lives, or `None` when it does not exist.
@@ -211,7 +223,12 @@ impl Objects {
 
     async fn send(&self, target: &Target, request: Request<Vec<u8>>) -> Result<Vec<u8>, WriteError> {
         self.writes.until_ready().await;
-        let answer = call::send(&self.client, request, BODY_CAP, PATIENCE).await;
+        // Asked last, and no answer is awaited beyond the lead's end.
+        let within = self.leadership.left().unwrap_or(PATIENCE).min(PATIENCE);
+        if within.is_zero() {
+            return Err(WriteError::NotLeading);
+        }
+        let answer = call::send(&self.client, request, BODY_CAP, within).await;
         answer.map_err(|error| WriteError::of(target, error))
     }
 }

@@ -13,6 +13,7 @@
 //! time.
 
 mod alarms;
+pub mod announce;
 mod backoff;
 mod blame;
 mod brake;
@@ -29,6 +30,7 @@ mod report;
 mod rollout;
 mod spared;
 pub mod state;
+pub mod status;
 mod watch;
 
 use std::collections::hash_map::Entry;
@@ -204,7 +206,11 @@ impl Shared {
         match command {
             Command::Suspend(release, suspend) => {
                 let mut suspended = self.suspended.lock();
-                if suspend { suspended.insert(release.clone()) } else { suspended.remove(&release) };
+                if suspend {
+                    suspended.insert(release.clone())
+                } else {
+                    suspended.remove(&release)
+                };
                 drop(suspended);
                 self.attend(release);
             }

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
 use crate::cluster::{Announcer, Changes};
+use crate::metrics::Standing;
 use crate::model::{ObjectId, ReleaseId};
 use crate::verdict::edit::Finding;
 
@@ -147,6 +148,22 @@ impl State {
         self.reports.lock().get(release).cloned()
     }
 
+    /// How all releases stand at `now`, for metrics.
+    pub fn standings(&self, now: Timestamp) -> Vec<Standing> {
+        let reports = self.reports.lock();
+        let standing = |report: &Arc<ReleaseReport>| Standing {
+            release: report.release.clone(),
+            reason: report.reason.as_str(),
+            drifted: u64::try_from(report.drifted.len()).unwrap_or(u64::MAX),
+            oldest: report
+                .drifted
+                .iter()
+                .map(|drifted| now.duration_since(drifted.since).as_secs_f64())
+                .reduce(f64::max),
+        };
+        reports.values().map(standing).collect()
+    }
+
     /// What happens from now on. A listener that falls behind loses the oldest
     /// and is told how many.
     pub fn incidents(&self) -> broadcast::Receiver<Arc<Incident>> {
@@ -154,7 +171,7 @@ impl State {
     }
 
     /// Takes in a report, and tells of it if it is another one.
-    pub(super) fn publish(&self, report: ReleaseReport) {
+    pub fn publish(&self, report: ReleaseReport) {
         let release = report.release.clone();
         let changed = {
             let mut reports = self.reports.lock();
@@ -170,14 +187,14 @@ impl State {
     }
 
     /// A release is gone.
-    pub(super) fn withdraw(&self, release: &ReleaseId) {
+    pub fn withdraw(&self, release: &ReleaseId) {
         if self.reports.lock().remove(release).is_some() {
             self.changed.announce(release);
         }
     }
 
     /// Tells whoever listens; nobody may.
-    pub(super) fn tell(&self, incident: Incident) {
+    pub fn tell(&self, incident: Incident) {
         drop(self.incidents.send(Arc::new(incident)));
     }
 }

@@ -14,6 +14,7 @@ pub mod compile;
 pub mod flaw;
 mod glob;
 pub mod grant;
+pub mod guarded;
 mod kept;
 pub mod mask;
 pub mod pattern;

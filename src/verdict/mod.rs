@@ -21,6 +21,7 @@ pub mod judge;
 pub mod live;
 pub mod message;
 pub mod ownership;
+pub mod patch;
 pub mod records;
 pub mod revert;
 mod sealed;

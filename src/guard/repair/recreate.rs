@@ -106,8 +106,9 @@ impl Task<'_> {
         let release = shared.release(id);
         let timeout = shared.guard.book.of(id).operation_timeout;
         let wanted = release.as_deref().is_some_and(|release| {
-            state::standing(release, object, timeout, Timestamp::now())
-                .is_some_and(|standing| !matches!(standing.deletion, Deletion::Dropped | Deletion::Uninstalled))
+            state::standing(release, object, timeout, Timestamp::now()).is_some_and(|standing| {
+                !matches!(standing.deletion, Deletion::Dropped | Deletion::Uninstalled)
+            })
         });
         if wanted || uid.is_empty() {
             return Done::Settled;
@@ -116,7 +117,14 @@ impl Task<'_> {
             Ok(()) => {
                 shared.guard.metrics.repaired(super::DriftKind::Missing.into(), Repair::TakenBack);
                 if let Some(release) = &release {
-                    report::keep(shared, release, object, Repaired::TakenBack, Vec::new(), "its release dropped it");
+                    report::keep(
+                        shared,
+                        release,
+                        object,
+                        Repaired::TakenBack,
+                        Vec::new(),
+                        "its release dropped it",
+                    );
                 }
                 tracing::info!(release.id = %id, drift.object = %object, "{object} is taken back: its release dropped it");
             }

@@ -26,6 +26,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{EDITS, NAME, REVERTS};
+use crate::cluster::lease::Leadership;
 
 pub use self::kinds::Configuration;
 
@@ -87,11 +88,12 @@ pub enum RegistrationError {
 
 /// Keeps the configuration as `desired` says until `stop`: at the start, on
 /// each change of `desired`, and when somebody else changes or deletes it.
-/// While nothing is known (the guard is not ready) nothing is touched. Returns
-/// early only when the configuration is withdrawn.
+/// While nothing is known (the guard is not ready, or does not lead) nothing is
+/// touched. Returns early only when the configuration is withdrawn.
 pub async fn maintain<C: Configuration>(
     client: kube::Client,
     mut desired: watch::Receiver<Wish<C>>,
+    leadership: Leadership,
     stop: CancellationToken,
 ) {
     let api = Api::<C>::all(client);
@@ -101,7 +103,9 @@ pub async fn maintain<C: Configuration>(
     loop {
         let wanted = desired.borrow_and_update().clone();
         let mut again = false;
+        // A process that was stopped for a while may be wished for what was true then.
         let kept = match wanted {
+            _ if !leadership.holds() => None,
             Wish::Unknown => None,
             Wish::Absent => Some(remove(&api).await),
             Wish::Present(wanted) => Some(write(&api, &wanted, sight.may_create).await),

@@ -1,0 +1,108 @@
+//! What tells of the loop: GuardedReleases, events and notifications.
+//!
+//! Entry point: [`Telling::start`]. Invariant: each is a task of its own, and
+//! none can hold up the loop.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::leading::Office;
+use crate::cluster::events::Events;
+use crate::cluster::guarded::GuardedReleases;
+use crate::cluster::identity;
+use crate::cluster::kinds::Kinds;
+use crate::cluster::lease::Leadership;
+use crate::cluster::objects::Objects;
+use crate::cluster::releases::Releases;
+use crate::config;
+use crate::guard::announce::Announcer;
+use crate::guard::orders::Command;
+use crate::guard::state::State;
+use crate::guard::status::Statuses;
+use crate::metrics::NoticeMetrics;
+use crate::notify::Notifiers;
+use crate::notify::file::Notifier;
+use crate::policy::book::Book;
+
+/// Writes of GuardedReleases per second.
+const WRITES: NonZeroU32 = match NonZeroU32::new(20) {
+    Some(number) => number,
+    None => NonZeroU32::MIN,
+};
+
+/// What telling takes.
+pub(super) struct Telling {
+    pub(super) client: kube::Client,
+    pub(super) kinds: Arc<Kinds>,
+    pub(super) releases: Arc<Releases>,
+    pub(super) objects: Objects,
+    pub(super) state: Arc<State>,
+    pub(super) book: Arc<Book>,
+    pub(super) commands: mpsc::Sender<Command>,
+    pub(super) notifiers: Vec<Notifier>,
+    pub(super) metrics: NoticeMetrics,
+}
+
+impl Telling {
+    /// Starts all of it, as tasks of `parts`.
+    pub(super) async fn start(
+        self,
+        cluster: &config::Cluster,
+        office: &Office,
+        parts: &mut JoinSet<()>,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<()> {
+        let Self { client, kinds, releases, objects, state, book, commands, notifiers, metrics } = self;
+        let deliveries = TaskTracker::new();
+        let source = match identity::cluster_uid(&client).await {
+            Ok(Some(uid)) => format!("urn:kubemoor:{uid}"),
+            // A receiver of several clusters cannot tell them apart then.
+            Ok(None) | Err(_) => "urn:kubemoor:unknown".to_owned(),
+        };
+        let notifiers = Notifiers::start(notifiers, &source, &metrics, &deliveries, stop)?;
+        deliveries.close();
+        parts.spawn(async move { deliveries.wait().await });
+        let leadership = office.leadership.clone();
+        let (events, teller) = if cluster.read_only {
+            (None, Leadership::alone())
+        } else {
+            (
+                Some(Events::new(client.clone(), leadership.clone(), office.identity.clone())),
+                leadership.clone(),
+            )
+        };
+        let announcer = Announcer {
+            state: Arc::clone(&state),
+            events,
+            notifiers,
+            book: Arc::clone(&book),
+            kinds: Arc::clone(&kinds),
+            releases: Arc::clone(&releases),
+            objects,
+            leadership: teller,
+            metrics: metrics.clone(),
+        };
+        parts.spawn(announcer.run(stop.clone()));
+        if !cluster.read_only {
+            metrics.leads(leadership.holds());
+            let statuses = Statuses {
+                guarded: GuardedReleases::new(client, leadership.clone(), WRITES),
+                kinds,
+                releases,
+                state,
+                book,
+                namespaces: cluster.namespaces.clone(),
+                commands,
+                leadership,
+                metrics,
+            };
+            parts.spawn(statuses.run(stop.clone()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,200 @@
+//! `kubemoor get releases`: how releases stand, and which are not guarded.
+//!
+//! Entry point: [`run`]. Invariant: reads only. What a release's records say and
+//! what the guard says of it are shown side by side; a release that no guard
+//! speaks of is shown as not guarded, with the reason as far as it can be known.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::cli::Outcome;
+use crate::cli::connect::{self, ClusterArgs, NamespacesArgs, failed};
+use crate::cli::output::{self, BAD, GOOD, NOTE, OutputArgs, PLAIN, Table, Text};
+use crate::cli::reading::{Reader, RecordArgs};
+use crate::cluster::guarded;
+use crate::helm::record::Status;
+use crate::model::ReleaseId;
+use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus};
+
+/// The flags of `kubemoor get releases`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    namespaces: NamespacesArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+
+    #[command(flatten)]
+    records: RecordArgs,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct Answer {
+    releases: Vec<Row>,
+}
+
+/// One release.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    namespace: String,
+    name: String,
+    guarded: bool,
+    /// `True`, `False`, `Unknown`; none for releases that are not guarded.
+    ready: Option<String>,
+    reason: Option<String>,
+    revision: Option<u64>,
+    declared: Option<u64>,
+    drifted: Option<u64>,
+    edits: Option<String>,
+    drift: Option<String>,
+    /// What the guard says, or why the release is not guarded.
+    message: String,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+    let Args { namespaces, output, records, cluster } = args;
+    let answer = connect::run(async move {
+        let connection = cluster.connect().await?;
+        let namespace = namespaces.chosen(&connection);
+        let reader = Reader::new(connection, records).await?;
+        let listed = guarded::list(&reader.connection.client, namespace.as_deref()).await;
+        let listed = listed.map_err(|error| failed(&reader.connection, "list the GuardedReleases", error))?;
+        let is_defined = listed.is_some();
+        let mut known: BTreeMap<ReleaseId, GuardedRelease> = listed
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|guarded| Some((guarded.release()?, guarded)))
+            .collect();
+        let stored = reader.list(namespace.as_deref()).await?;
+        let all: BTreeSet<_> = stored.iter().chain(known.keys()).cloned().collect();
+        let mut releases = Vec::new();
+        for release in all {
+            releases.push(match known.remove(&release) {
+                Some(guarded) => Row::guarded(release, guarded.status.unwrap_or_default()),
+                None => {
+                    let why = why_not(&reader, &release, is_defined).await;
+                    Row::unguarded(release, why)
+                }
+            });
+        }
+        Ok(Answer { releases })
+    })?;
+    output::print(output.output, &answer, || table(&answer.releases))
+}
+
+/// Why no guard speaks of a release.
+async fn why_not(reader: &Reader, release: &ReleaseId, is_defined: bool) -> String {
+    match reader.release(release).await {
+        Err(error) => format!("its records cannot be read: {error:#}"),
+        Ok(read) => match &read.invalid {
+            Some(invalid) => format!("its record {} cannot be believed: {}", invalid.secret, invalid.reason),
+            None if read.state.status == Status::Uninstalled => {
+                "it is uninstalled; its history was kept".to_owned()
+            }
+            None if is_defined => "no guard that runs covers its namespace".to_owned(),
+            None => {
+                "there is no definition of GuardedRelease: `kubemoor manifests crds` prints it".to_owned()
+            }
+        },
+    }
+}
+
+impl Row {
+    fn guarded(release: ReleaseId, status: GuardedReleaseStatus) -> Self {
+        let ready = status.conditions.iter().find(|condition| condition.r#type == "Ready");
+        Self {
+            namespace: release.namespace,
+            name: release.name,
+            guarded: true,
+            ready: Some(ready.map_or_else(|| "Unknown".to_owned(), |ready| ready.status.clone())),
+            reason: ready.map(|ready| ready.reason.clone()),
+            revision: Some(status.revision),
+            declared: Some(status.declared),
+            drifted: Some(status.drifted),
+            edits: Some(status.edits),
+            drift: Some(status.drift),
+            message: ready.map_or_else(
+                || "the guard has not looked at it yet".to_owned(),
+                |ready| ready.message.clone(),
+            ),
+        }
+    }
+
+    fn unguarded(release: ReleaseId, why: String) -> Self {
+        Self {
+            namespace: release.namespace,
+            name: release.name,
+            guarded: false,
+            ready: None,
+            reason: None,
+            revision: None,
+            declared: None,
+            drifted: None,
+            edits: None,
+            drift: None,
+            message: why,
+        }
+    }
+}
+
+fn table(rows: &[Row]) -> Text {
+    let mut table = Table::new([
+        "NAMESPACE",
+        "NAME",
+        "READY",
+        "REASON",
+        "REVISION",
+        "DRIFTED",
+        "EDITS",
+        "DRIFT",
+        "MESSAGE",
+    ]);
+    for row in rows {
+        let style = match (row.guarded, row.ready.as_deref()) {
+            (false, _) | (true, Some("Unknown") | None) => NOTE,
+            (true, Some("True")) => GOOD,
+            (true, Some(_)) => BAD,
+        };
+        let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+        let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        let reason = if row.guarded { text(&row.reason) } else { "NotGuarded".to_owned() };
+        table.styled([
+            (row.namespace.clone(), PLAIN),
+            (row.name.clone(), PLAIN),
+            (text(&row.ready), style),
+            (reason, style),
+            (number(row.revision), PLAIN),
+            (number(row.drifted), PLAIN),
+            (text(&row.edits), PLAIN),
+            (text(&row.drift), PLAIN),
+            (row.message.clone(), PLAIN),
+        ]);
+    }
+    table.text()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_guarded_stands_beside_what_is() {
+        let id = |name: &str| ReleaseId { namespace: "shop".to_owned(), name: name.to_owned() };
+        let rows = [
+            Row::guarded(id("new"), GuardedReleaseStatus::default()),
+            Row::unguarded(id("old"), "it is uninstalled; its history was kept".to_owned()),
+        ];
+        let text = table(&rows);
+        let plain = anstream::adapter::strip_str(text.as_str()).to_string();
+        let lines: Vec<_> = plain.lines().collect();
+        assert!(lines[1].contains("Unknown") && lines[1].contains("not looked at it yet"), "{plain}");
+        assert!(lines[2].contains("NotGuarded") && lines[2].ends_with("its history was kept"), "{plain}");
+    }
+}

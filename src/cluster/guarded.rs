@@ -1,0 +1,303 @@
+//! The GuardedReleases of a cluster: watched, made, removed, and their statuses
+//! written; also what people set in them.
+//!
+//! Entry points: [`GuardedReleases`] for the guard, [`list`] and [`set`] for
+//! commands. Invariant: only a leader writes statuses, at a bounded rate; where
+//! the definition is absent there are none, and that is no error. Decides
+//! nothing about what is written.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use http::Request;
+use kube::core::Request as Requests;
+use kube::core::params::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::call::{self, BODY_CAP, CallError, PATIENCE};
+use super::custom::{CustomWatch, GROUP, VERSION};
+use super::kinds::Kinds;
+use super::lease::Leadership;
+use super::resource::{Resource, segment};
+use super::watch::Event;
+use crate::model::{ObjectId, ReleaseId};
+use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus};
+
+const KIND: &str = "GuardedRelease";
+const PLURAL: &str = "guardedreleases";
+
+/// Objects per page of a list.
+const PAGE: u32 = 100;
+
+/// Reads and writes GuardedReleases for the guard.
+pub struct GuardedReleases {
+    client: kube::Client,
+    leadership: Leadership,
+    writes: DefaultDirectRateLimiter,
+}
+
+/// GuardedReleases as they come, change and go.
+pub struct Watching(CustomWatch);
+
+/// What an earlier guard knew of a release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// The release.
+    pub release: ReleaseId,
+    /// The revision that it was held to.
+    pub revision: u64,
+    /// SHA-256 of that revision's manifest as it was first seen.
+    pub digest: [u8; 32],
+    /// What was seen alive with the release's annotations.
+    pub seen: Vec<ObjectId>,
+    /// Whether a person had suspended it.
+    pub suspended: bool,
+}
+
+/// What a person sets in a GuardedRelease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// Leave it alone, or no more.
+    Suspend(bool),
+    /// Repair it now; the time makes it another request than the last.
+    Reconcile(String),
+}
+
+/// Why something was not written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StatusError {
+    /// Another replica leads.
+    #[error("another replica leads now")]
+    NotLeading,
+    /// The API server gave no usable answer.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: PageMeta,
+    items: Option<Vec<Value>>,
+}
+
+#[derive(Default, Deserialize)]
+struct PageMeta {
+    r#continue: Option<String>,
+}
+
+impl GuardedReleases {
+    /// Those of the cluster behind `client`; at most `writes_per_second`.
+    pub fn new(client: kube::Client, leadership: Leadership, writes_per_second: NonZeroU32) -> Self {
+        let writes = RateLimiter::direct(Quota::per_second(writes_per_second));
+        Self { client, leadership, writes }
+    }
+
+    /// Watches all of them.
+    pub fn watch(&self, kinds: &Arc<Kinds>) -> Watching {
+        Watching(CustomWatch::new(self.client.clone(), kinds, (KIND, PLURAL), None))
+    }
+
+    /// What an earlier guard knew; nothing where the definition is absent.
+    ///
+    /// # Errors
+    /// When the API server gives no usable answer.
+    pub async fn remembered(&self) -> Result<Vec<Remembered>, CallError> {
+        let listed = list(&self.client, None).await?;
+        Ok(listed.unwrap_or_default().iter().filter_map(Remembered::of).collect())
+    }
+
+    /// Makes the one of a release; `Ok` as well if it is there.
+    ///
+    /// # Errors
+    /// See [`StatusError`].
+    pub async fn create(&self, release: &ReleaseId) -> Result<(), StatusError> {
+        let body = json!({
+            "apiVersion": api_version(), "kind": KIND,
+            "metadata": {"name": release.name, "namespace": release.namespace},
+            "spec": {},
+        });
+        let request = requests(Some(&release.namespace))?.create(&PostParams::default(), bytes(&body)?);
+        match self.write(request.map_err(CallError::from)?).await {
+            Err(StatusError::Call(CallError::Refused { code: 409, .. })) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Removes one, if it still is the one with the uid `uid`.
+    ///
+    /// # Errors
+    /// See [`StatusError`].
+    pub async fn remove(&self, release: &ReleaseId, uid: &str) -> Result<(), StatusError> {
+        let parameters = DeleteParams::background()
+            .preconditions(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
+        let request = requests(Some(&release.namespace))?
+            .delete(&segment(&release.name)?, &parameters)
+            .map_err(CallError::from)?;
+        match self.write(request).await {
+            Err(StatusError::Call(CallError::Refused { code: 404 | 409, .. })) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Writes a status over the one of `live`, unless that has changed since.
+    ///
+    /// # Errors
+    /// See [`StatusError`]; a conflict when `live` is outdated.
+    pub async fn set_status(
+        &self,
+        live: &GuardedRelease,
+        status: &GuardedReleaseStatus,
+    ) -> Result<(), StatusError> {
+        let (name, namespace) =
+            (live.metadata.name.as_deref().unwrap_or_default(), live.metadata.namespace.as_deref());
+        let body = json!({
+            "apiVersion": api_version(), "kind": KIND,
+            "metadata": {"name": name, "namespace": namespace, "resourceVersion": live.metadata.resource_version},
+            "spec": live.spec, "status": status,
+        });
+        let request = requests(namespace)?
+            .replace_subresource("status", &segment(name)?, &PostParams::default(), bytes(&body)?)
+            .map_err(CallError::from)?;
+        self.write(request).await
+    }
+
+    async fn write(&self, request: Request<Vec<u8>>) -> Result<(), StatusError> {
+        self.writes.until_ready().await;
+        let within = self.leadership.left().unwrap_or(PATIENCE).min(PATIENCE);
+        if within.is_zero() {
+            return Err(StatusError::NotLeading);
+        }
+        call::send(&self.client, request, BODY_CAP, within).await?;
+        Ok(())
+    }
+}
+
+impl Watching {
+    /// What happens next. Never ends; where the definition is absent an empty
+    /// listing is told. Objects that cannot be read are left out. Safe to cancel.
+    pub async fn next(&mut self) -> Event<Box<GuardedRelease>> {
+        loop {
+            return match self.0.next().await {
+                Event::Relisting => Event::Relisting,
+                Event::Synced => Event::Synced,
+                Event::Watching => Event::Watching,
+                Event::Broken(error) => Event::Broken(error),
+                Event::Listed(object) => match typed(object) {
+                    Some(object) => Event::Listed(object),
+                    None => continue,
+                },
+                Event::Applied(object) => match typed(object) {
+                    Some(object) => Event::Applied(object),
+                    None => continue,
+                },
+                Event::Deleted(object) => match typed(object) {
+                    Some(object) => Event::Deleted(object),
+                    None => continue,
+                },
+            };
+        }
+    }
+}
+
+impl Remembered {
+    fn of(guarded: &GuardedRelease) -> Option<Self> {
+        let (release, status) = (guarded.release()?, guarded.status.as_ref()?);
+        Some(Self {
+            revision: status.revision,
+            digest: digest(&status.manifest_digest)?,
+            seen: status.seen.iter().map(|object| object.id(&release.namespace)).collect(),
+            suspended: guarded.spec.suspend,
+            release,
+        })
+    }
+}
+
+/// The GuardedReleases in `namespace` (`None`: all); none where the definition
+/// is absent.
+///
+/// # Errors
+/// When the API server gives no usable answer.
+pub async fn list(
+    client: &kube::Client,
+    namespace: Option<&str>,
+) -> Result<Option<Vec<GuardedRelease>>, CallError> {
+    let mut found = Vec::new();
+    let mut after: Option<String> = None;
+    loop {
+        let parameters =
+            ListParams { limit: Some(PAGE), continue_token: after.take(), ..ListParams::default() };
+        let request = requests(namespace)?.list(&parameters)?;
+        let page: Page = match call::fetch(client, request, PATIENCE).await {
+            Err(error) if error.is_not_found() => return Ok(None),
+            answer => answer?,
+        };
+        found.extend(page.items.unwrap_or_default().into_iter().filter_map(typed).map(|object| *object));
+        match page.metadata.r#continue.filter(|token| !token.is_empty()) {
+            Some(token) => after = Some(token),
+            None => return Ok(Some(found)),
+        }
+    }
+}
+
+/// Sets something in the GuardedRelease of a release.
+///
+/// # Errors
+/// When the API server gives no usable answer; not found where there is none.
+pub async fn set(
+    client: &kube::Client,
+    release: &ReleaseId,
+    setting: &Setting,
+    within: Duration,
+) -> Result<(), CallError> {
+    let spec = match setting {
+        Setting::Suspend(true) => json!({"suspend": true}),
+        Setting::Suspend(false) => json!({"suspend": null}),
+        Setting::Reconcile(at) => json!({"reconcileAt": at}),
+    };
+    let request = requests(Some(&release.namespace))?.patch(
+        &segment(&release.name)?,
+        &PatchParams::default(),
+        &Patch::Merge(json!({"spec": spec})),
+    )?;
+    call::send(client, request, BODY_CAP, within).await.map(drop)
+}
+
+/// An object, also if its status is not one of this version.
+fn typed(mut object: Value) -> Option<Box<GuardedRelease>> {
+    if let Ok(whole) = GuardedRelease::deserialize(&object) {
+        return Some(Box::new(whole));
+    }
+    object.as_object_mut()?.remove("status");
+    serde_json::from_value(object).ok().map(Box::new)
+}
+
+/// Thirty-two bytes of hexadecimal digits.
+fn digest(text: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    if text.len() != 64 {
+        return None;
+    }
+    for (index, byte) in digest.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(index * 2..index * 2 + 2)?, 16).ok()?;
+    }
+    Some(digest)
+}
+
+fn api_version() -> String {
+    format!("{GROUP}/{VERSION}")
+}
+
+fn requests(namespace: Option<&str>) -> Result<Requests, CallError> {
+    Ok(Requests::new(Resource::new(GROUP, VERSION, KIND, PLURAL).path(namespace)?))
+}
+
+fn bytes(body: &Value) -> Result<Vec<u8>, CallError> {
+    serde_json::to_vec(body).map_err(|error| CallError::Unformed { reason: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests;

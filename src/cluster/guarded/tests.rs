@@ -1,0 +1,36 @@
+use super::*;
+
+fn guarded(status: Value) -> Value {
+    json!({
+        "apiVersion": "kubemoor.dev/v1alpha1", "kind": "GuardedRelease",
+        "metadata": {"name": "web", "namespace": "shop"}, "spec": {"suspend": true}, "status": status,
+    })
+}
+
+#[test]
+fn what_an_earlier_guard_knew_is_read() {
+    let status = json!({
+        "revision": 3, "manifestDigest": "07".repeat(32),
+        "seen": [{"kind": "Service", "name": "web"}, {"kind": "Namespace", "clusterScoped": true, "name": "n"}],
+    });
+    let remembered = Remembered::of(&typed(guarded(status)).unwrap()).unwrap();
+    assert_eq!((remembered.revision, remembered.digest, remembered.suspended), (3, [7; 32], true));
+    let names: Vec<_> = remembered.seen.iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["Service/web in namespace shop", "Namespace/n"]);
+}
+
+#[test]
+fn a_status_that_nobody_here_wrote_is_no_memory_and_no_error() {
+    for status in [
+        json!({"revision": "many"}),
+        json!({"revision": 1, "manifestDigest": "ü".repeat(32)}),
+        json!({"revision": 1, "manifestDigest": "zz".repeat(32)}),
+        json!({}),
+        Value::Null,
+    ] {
+        let object = typed(guarded(status.clone())).unwrap_or_else(|| panic!("{status}"));
+        assert!(object.spec.suspend);
+        assert_eq!(Remembered::of(&object), None, "{status}");
+    }
+    assert!(typed(json!({"metadata": []})).is_none());
+}

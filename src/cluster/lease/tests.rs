@@ -1,0 +1,130 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use proptest::prelude::*;
+
+use super::*;
+
+fn lease(version: u64, holder: &str, seconds: i32) -> Lease {
+    Lease {
+        metadata: ObjectMeta { resource_version: Some(version.to_string()), ..ObjectMeta::default() },
+        spec: Some(LeaseSpec {
+            holder_identity: Some(holder.to_owned()),
+            lease_duration_seconds: Some(seconds),
+            ..LeaseSpec::default()
+        }),
+    }
+}
+
+#[test]
+fn a_candidate_does_what_the_lease_says() {
+    let start = Instant::now();
+    let after = |seconds| start + Duration::from_secs(seconds);
+    let check = |seen: Option<Option<Lease>>, at: u64, step: Step| {
+        let mut candidacy = Candidacy::new("a".to_owned());
+        if let Some(seen) = seen {
+            candidacy.see(seen.as_ref(), start);
+        }
+        assert_eq!(candidacy.step(after(at)), step);
+    };
+    check(None, 0, Step::Read);
+    check(Some(None), 0, Step::Create);
+    check(Some(Some(lease(1, "", 1))), 0, Step::Take);
+    check(Some(Some(lease(1, "b", 12))), 0, Step::Wait(after(12)));
+    check(Some(Some(lease(1, "b", 12))), 11, Step::Wait(after(12)));
+    check(Some(Some(lease(1, "b", 12))), 12, Step::Take);
+    check(Some(Some(lease(1, "b", 30))), 29, Step::Wait(after(30)));
+    // What nobody would write: it expires as any other.
+    check(Some(Some(lease(1, "b", -5))), 11, Step::Wait(after(12)));
+    check(Some(Some(lease(1, "a", 12))), 0, Step::Renew);
+}
+
+#[test]
+fn a_lease_that_was_renewed_lives_anew_and_one_seen_again_does_not() {
+    let start = Instant::now();
+    let after = |seconds| start + Duration::from_secs(seconds);
+    let mut candidacy = Candidacy::new("a".to_owned());
+    candidacy.see(Some(&lease(1, "b", 12)), start);
+    candidacy.see(Some(&lease(1, "b", 12)), after(6));
+    assert_eq!(candidacy.step(after(7)), Step::Wait(after(12)));
+    candidacy.see(Some(&lease(2, "b", 12)), after(8));
+    assert_eq!(candidacy.step(after(13)), Step::Wait(after(20)));
+}
+
+#[test]
+fn a_failed_attempt_is_not_repeated_at_once() {
+    let start = Instant::now();
+    let mut candidacy = Candidacy::new("a".to_owned());
+    candidacy.failed(start + RETRY);
+    assert_eq!(candidacy.step(start), Step::Wait(start + RETRY));
+    assert_eq!(candidacy.step(start + RETRY), Step::Read);
+}
+
+#[test]
+fn a_belief_ends_before_anybody_may_take_the_lease() {
+    assert!(BELIEF < LIFE);
+    assert!(RENEWAL + ATTEMPT < BELIEF, "one slow renewal costs the lead");
+    assert!(LIFE + ATTEMPT <= Duration::from_secs(15), "a hand-over takes too long");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lead_ends_by_the_clock_although_nobody_says_so() {
+    let leadership = Leadership::never();
+    assert!(!leadership.holds());
+    leadership.gain(Instant::now() + BELIEF);
+    let told = leadership.watch();
+    assert!(leadership.holds() && *told.borrow());
+    tokio::time::advance(BELIEF).await;
+    assert!(!leadership.holds());
+    assert!(*told.borrow(), "only its task tells");
+    assert!(Leadership::alone().holds());
+}
+
+/// One candidate in the simulation: when it believes to lead, until when.
+struct Replica {
+    candidacy: Candidacy,
+    believes: Option<Instant>,
+    /// What it knows of the Lease: the resourceVersion that it would write on.
+    version: u64,
+}
+
+proptest! {
+    /// Replicas that stop, sleep and go on at random never lead two at a time.
+    #[test]
+    fn no_two_replicas_lead_at_any_time(moves in prop::collection::vec((0_usize..3, 0_u64..4000, any::<bool>()), 1..400)) {
+        let mut now = Instant::now();
+        let mut stored: Option<(u64, String)> = None;
+        let mut replicas: Vec<Replica> = (0..3)
+            .map(|index| Replica { candidacy: Candidacy::new(index.to_string()), believes: None, version: 0 })
+            .collect();
+        for (index, millis, sees) in moves {
+            now += Duration::from_millis(millis);
+            let replica = &mut replicas[index];
+            let seen = stored.as_ref().map(|(version, holder)| lease(*version, holder, 12));
+            if sees {
+                replica.candidacy.see(seen.as_ref(), now);
+                replica.version = stored.as_ref().map_or(0, |(version, _)| *version);
+            }
+            match replica.candidacy.step(now) {
+                Step::Wait(_) => {}
+                Step::Read => {
+                    replica.candidacy.see(seen.as_ref(), now);
+                    replica.version = stored.as_ref().map_or(0, |(version, _)| *version);
+                }
+                Step::Create | Step::Take | Step::Renew => {
+                    if stored.as_ref().map_or(0, |(version, _)| *version) == replica.version {
+                        let name = replica.candidacy.me().to_owned();
+                        let version = replica.version + 1;
+                        stored = Some((version, name.clone()));
+                        replica.candidacy.see(Some(&lease(version, &name, 12)), now);
+                        replica.candidacy.renewed(now);
+                        replica.version = version;
+                        replica.believes = Some(now + BELIEF);
+                    } else {
+                        replica.candidacy.unknown();
+                    }
+                }
+            }
+            let leaders = replicas.iter().filter(|replica| replica.believes.is_some_and(|until| until > now)).count();
+            prop_assert!(leaders <= 1, "{leaders} replicas lead");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Tells of what happened: as events on the object and on its GuardedRelease,
+//! and to notifiers.
+//!
+//! Entry point: [`Announcer::run`]. Invariant: only the leader tells; nobody is
+//! waited for by the loop, what is too much is counted as missed; of values only
+//! what findings show. Must not decide anything.
+
+use std::sync::Arc;
+
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
+
+use super::state::{DriftKind, Drifted, Incident, State};
+use crate::cluster::Resource;
+use crate::cluster::call::CallError;
+use crate::cluster::events::{Events, Notice, Published, Regarding};
+use crate::cluster::kinds::Kinds;
+use crate::cluster::lease::Leadership;
+use crate::cluster::objects::{Objects, Target};
+use crate::cluster::releases::Releases;
+use crate::metrics::{EventFate, NoticeMetrics};
+use crate::model::{ObjectId, ReleaseId};
+use crate::notify::{Message, Notifiers, Subject};
+use crate::policy::book::Book;
+use crate::verdict::patch::patch;
+
+/// The most characters of a patch in an event.
+const PATCH: usize = 500;
+
+/// What tells of incidents.
+pub struct Announcer {
+    /// Where incidents come from.
+    pub state: Arc<State>,
+    /// Writes events; none where nothing is written.
+    pub events: Option<Events>,
+    /// Who else is told.
+    pub notifiers: Notifiers,
+    /// The policies, which name the notifiers of a release.
+    pub book: Arc<Book>,
+    /// The kinds that the cluster serves.
+    pub kinds: Arc<Kinds>,
+    /// The releases, which say in which version an object is declared.
+    pub releases: Arc<Releases>,
+    /// Single objects.
+    pub objects: Objects,
+    /// Whether this replica tells.
+    pub leadership: Leadership,
+    /// Where it is counted.
+    pub metrics: NoticeMetrics,
+}
+
+impl Announcer {
+    /// Tells until `stop`.
+    pub async fn run(self, stop: CancellationToken) {
+        let mut incidents = self.state.incidents();
+        let mut complained = false;
+        loop {
+            let incident = tokio::select! {
+                () = stop.cancelled() => return,
+                incident = incidents.recv() => incident,
+            };
+            match incident {
+                Ok(incident) if self.leadership.holds() => {
+                    self.notify(&incident);
+                    self.publish(&incident, &mut complained).await;
+                }
+                Ok(_) => {}
+                Err(RecvError::Lagged(missed)) => self.metrics.missed(missed),
+                Err(RecvError::Closed) => return,
+            }
+        }
+    }
+
+    fn notify(&self, incident: &Incident) {
+        let Incident { release, revision, drifted } = incident;
+        let message = Message {
+            subject: match &drifted.repaired {
+                Some(Ok(())) => Subject::Repaired,
+                Some(Err(_)) => Subject::NotRepaired,
+                None => Subject::Drifted,
+            },
+            release: release.clone(),
+            revision: *revision,
+            object: drifted.object.clone(),
+            drift: drifted.kind.as_str(),
+            fields: drifted.findings.clone(),
+            by: drifted.by.clone(),
+            since: drifted.since,
+            detail: detail(drifted).map(str::to_owned),
+        };
+        self.notifiers.send(&self.book.of(release).notify, message);
+    }
+
+    async fn publish(&self, incident: &Incident, complained: &mut bool) {
+        let Some(events) = &self.events else { return };
+        let object = self.object(&incident.release, &incident.drifted.object).await;
+        let release = guarded(&incident.release);
+        let uid =
+            self.objects.sight(&place(&incident.release)).await.ok().flatten().map(|sighting| sighting.uid);
+        let notice = notice(incident);
+        let on_object = Notice {
+            regarding: object.clone(),
+            related: uid.is_some().then(|| release.clone()),
+            ..notice.clone()
+        };
+        // Without a definition there is nothing to say it about.
+        let on_release = uid.map(|uid| Notice {
+            regarding: Regarding { uid: Some(uid), ..release },
+            related: Some(object),
+            ..notice
+        });
+        for notice in std::iter::once(on_object).chain(on_release) {
+            let fate = match events.publish(&notice).await {
+                Ok(Published::Written) => EventFate::Written,
+                Ok(Published::Counted) => EventFate::Counted,
+                Ok(Published::Dropped) => EventFate::Dropped,
+                Err(error) => {
+                    // Where a namespace goes there is nobody to tell.
+                    if !is_terminating(&error) && !std::mem::replace(complained, true) {
+                        tracing::warn!("events cannot be written: {error}");
+                    }
+                    EventFate::Failed
+                }
+            };
+            if fate == EventFate::Written {
+                *complained = false;
+            }
+            self.metrics.event(fate);
+        }
+    }
+
+    /// What an event about an object refers to: with the uid of its present life,
+    /// by which `kubectl describe` finds it.
+    async fn object(&self, release: &ReleaseId, object: &ObjectId) -> Regarding {
+        let version = {
+            let index = self.releases.index().read();
+            index.release(release).and_then(|release| Some(release.declared(object)?.version.to_string()))
+        };
+        let version = version.unwrap_or_else(|| "v1".to_owned());
+        let target = self.kinds.target(object, &version);
+        let uid = match &target {
+            Some(target) => self.objects.sight(target).await.ok().flatten().map(|sighting| sighting.uid),
+            None => None,
+        };
+        let group = &object.group;
+        let api_version = match &target {
+            Some(target) => target.resource.api_version(),
+            None if group.is_empty() => version,
+            None => format!("{group}/{version}"),
+        };
+        Regarding {
+            api_version,
+            kind: object.kind.clone(),
+            namespace: object.namespace.clone(),
+            name: object.name.clone(),
+            uid,
+        }
+    }
+}
+
+fn place(release: &ReleaseId) -> Target {
+    Target {
+        resource: Resource::new("kubemoor.dev", "v1alpha1", "GuardedRelease", "guardedreleases"),
+        namespace: Some(release.namespace.clone()),
+        name: release.name.clone(),
+    }
+}
+
+fn guarded(release: &ReleaseId) -> Regarding {
+    Regarding {
+        api_version: "kubemoor.dev/v1alpha1".to_owned(),
+        kind: "GuardedRelease".to_owned(),
+        namespace: Some(release.namespace.clone()),
+        name: release.name.clone(),
+        uid: None,
+    }
+}
+
+/// What is said of an incident; `regarding` is replaced.
+fn notice(incident: &Incident) -> Notice {
+    let Incident { release, revision, drifted } = incident;
+    let what = match drifted.kind {
+        DriftKind::Missing => "is missing".to_owned(),
+        DriftKind::Changed => format!("is not as declared: {}", patch(&drifted.findings, PATCH)),
+        DriftKind::Ownership => {
+            format!("has fields that would make the next upgrade fail: {}", patch(&drifted.findings, PATCH))
+        }
+        DriftKind::Terminating => "is being deleted, and something holds that up".to_owned(),
+        DriftKind::Unreadable => "is nested too deep to be judged".to_owned(),
+    };
+    let by = drifted.by.as_deref().filter(|by| !by.is_empty()).map(|by| format!(", by {by}"));
+    let outcome = match (&drifted.repaired, detail(drifted)) {
+        (Some(Ok(())), _) => "; repaired".to_owned(),
+        (Some(Err(_)), Some(detail)) => format!("; not repaired: {detail}"),
+        (None, Some(detail)) => format!("; {detail}"),
+        (Some(Err(_)) | None, None) => String::new(),
+    };
+    let (reason, action, warning) = match &drifted.repaired {
+        Some(Ok(())) => ("Repaired", "Repair", false),
+        Some(Err(_)) => ("NotRepaired", "Repair", true),
+        None => ("Drifted", "Judge", true),
+    };
+    let note = format!(
+        "{} of Helm release {release} (revision {revision}) {what}{}{outcome}",
+        drifted.object,
+        by.unwrap_or_default()
+    );
+    let note = note.replace(char::is_control, " ");
+    Notice { regarding: guarded(release), related: None, warning, reason, action, note }
+}
+
+/// Why an object is not repaired.
+fn detail(drifted: &Drifted) -> Option<&str> {
+    match &drifted.repaired {
+        Some(Err(error)) => Some(error),
+        Some(Ok(())) => None,
+        None => drifted.kept.as_deref(),
+    }
+}
+
+fn is_terminating(error: &CallError) -> bool {
+    match error {
+        CallError::Refused { code: 404, .. } => true,
+        CallError::Refused { causes, .. } => {
+            causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+use jiff::Timestamp;
+
+use super::*;
+
+fn incident(kind: DriftKind, repaired: Option<Result<(), String>>, kept: Option<&str>) -> Incident {
+    let object = ObjectId {
+        group: String::new(),
+        kind: "ConfigMap".to_owned(),
+        namespace: Some("shop".to_owned()),
+        name: "settings".to_owned(),
+    };
+    Incident {
+        release: ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() },
+        revision: 3,
+        drifted: Drifted {
+            object,
+            kind,
+            findings: Vec::new(),
+            by: Some("kubectl-edit".to_owned()),
+            since: Timestamp::UNIX_EPOCH,
+            repaired,
+            kept: kept.map(str::to_owned),
+            contested_by: None,
+        },
+    }
+}
+
+#[test]
+fn an_event_says_what_happened_who_did_it_and_what_became_of_it() {
+    let check = |incident: &Incident, reason: &str, warning: bool, end: &str| {
+        let notice = notice(incident);
+        assert_eq!((notice.reason, notice.warning), (reason, warning));
+        let start = "ConfigMap/settings in namespace shop of Helm release shop/web (revision 3) ";
+        assert_eq!(notice.note, format!("{start}{end}"));
+    };
+    check(
+        &incident(DriftKind::Missing, Some(Ok(())), None),
+        "Repaired",
+        false,
+        "is missing, by kubectl-edit; repaired",
+    );
+    check(
+        &incident(DriftKind::Changed, Some(Err("a\nquota".to_owned())), None),
+        "NotRepaired",
+        true,
+        "is not as declared: [], by kubectl-edit; not repaired: a quota",
+    );
+    check(
+        &incident(DriftKind::Changed, None, Some("the policy reports")),
+        "Drifted",
+        true,
+        "is not as declared: [], by kubectl-edit; the policy reports",
+    );
+}

@@ -1,0 +1,333 @@
+//! GuardedReleases: made and removed with their releases, their statuses kept,
+//! and what people say in them handed to the loop.
+//!
+//! Entry point: [`Statuses::run`]. Invariant: a status is written only when it
+//! says something else, each at most once in [`PAUSE`]; only the leader writes.
+//! A cluster without the definition is said once and costs nothing else. Must
+//! not judge or repair anything.
+
+mod summary;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use self::summary::{Context, summary};
+use super::orders::Command;
+use super::state::State;
+use crate::cluster::Event;
+use crate::cluster::call::CallError;
+use crate::cluster::guarded::{GuardedReleases, StatusError};
+use crate::cluster::kinds::Kinds;
+use crate::cluster::lease::Leadership;
+use crate::cluster::releases::Releases;
+use crate::helm::record::Status;
+use crate::metrics::{NoticeMetrics, StatusWrite};
+use crate::model::ReleaseId;
+use crate::policy::book::Book;
+use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus};
+
+/// The shortest time between two writes of one status.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// After a write that failed, the time until the next.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// After an empty listing, the time in which a watch stands if there is a
+/// definition.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What keeps GuardedReleases.
+pub struct Statuses {
+    /// Where they are.
+    pub guarded: GuardedReleases,
+    /// The kinds that the cluster serves.
+    pub kinds: Arc<Kinds>,
+    /// The releases.
+    pub releases: Arc<Releases>,
+    /// What the loop knows of them.
+    pub state: Arc<State>,
+    /// The policies in force.
+    pub book: Arc<Book>,
+    /// The namespaces whose releases are guarded; empty for all.
+    pub namespaces: Vec<String>,
+    /// Where the loop takes commands.
+    pub commands: mpsc::Sender<Command>,
+    /// Whether this replica writes.
+    pub leadership: Leadership,
+    /// Where writes are counted.
+    pub metrics: NoticeMetrics,
+}
+
+/// What is known while it runs.
+#[derive(Default)]
+struct Known {
+    live: HashMap<ReleaseId, Box<GuardedRelease>>,
+    /// Those of a listing under way.
+    listing: Option<HashSet<ReleaseId>>,
+    /// Whether all there is was listed.
+    listed: bool,
+    /// Whether a watch stands, which it does only where there is a definition.
+    defined: bool,
+    /// When a definition that is still not there counts as absent.
+    absent_at: Option<Instant>,
+    /// Releases to look at, and not before when.
+    due: HashMap<ReleaseId, Instant>,
+    written: HashMap<ReleaseId, Instant>,
+    /// The spec.reconcileAt that was handed to the loop last.
+    reconciled: HashMap<ReleaseId, String>,
+    suspended: HashSet<ReleaseId>,
+    complained: bool,
+}
+
+impl Statuses {
+    /// Keeps them until `stop`.
+    pub async fn run(self, stop: CancellationToken) {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.keep() => {}
+        }
+    }
+
+    async fn keep(&self) {
+        let mut known = Known::default();
+        let mut watch = self.guarded.watch(&self.kinds);
+        let (reports, records) = (self.state.changes(), self.releases.changes());
+        let mut leading = self.leadership.watch();
+        loop {
+            let next =
+                known.due.iter().min_by_key(|(_, at)| **at).map(|(release, at)| (release.clone(), *at));
+            let due = async {
+                match &next {
+                    Some((_, at)) => sleep_until(*at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let absent_at = known.absent_at;
+            let absent = async {
+                match absent_at {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                event = watch.next() => self.take_in(&mut known, event).await,
+                release = reports.next() => known.look_at(release, Duration::ZERO),
+                release = records.next() => known.look_at(release, Duration::ZERO),
+                changed = leading.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    self.metrics.leads(*leading.borrow_and_update());
+                    self.look_at_all(&mut known);
+                }
+                () = absent => {
+                    known.absent_at = None;
+                    tracing::warn!(
+                        "there is no definition of GuardedRelease, so the cluster is not told how releases stand: `kubemoor manifests crds` prints it"
+                    );
+                }
+                () = due => if let Some((release, _)) = next {
+                    known.due.remove(&release);
+                    self.attend(&mut known, &release).await;
+                },
+            }
+        }
+    }
+
+    async fn take_in(&self, known: &mut Known, event: Event<Box<GuardedRelease>>) {
+        match event {
+            Event::Relisting => known.listing = Some(HashSet::new()),
+            Event::Listed(guarded) | Event::Applied(guarded) => {
+                let Some(release) = guarded.release().filter(|release| self.is_ours(release)) else { return };
+                if let Some(listing) = &mut known.listing {
+                    listing.insert(release.clone());
+                }
+                self.obey(known, &release, &guarded).await;
+                known.live.insert(release.clone(), guarded);
+                known.look_at(release, Duration::ZERO);
+            }
+            Event::Deleted(guarded) => {
+                let Some(release) = guarded.release() else { return };
+                known.live.remove(&release);
+                self.resume(known, &release).await;
+                known.look_at(release, Duration::ZERO);
+            }
+            Event::Synced => {
+                let listing = known.listing.take().unwrap_or_default();
+                let gone: Vec<_> =
+                    known.live.keys().filter(|release| !listing.contains(*release)).cloned().collect();
+                for release in gone {
+                    known.live.remove(&release);
+                    self.resume(known, &release).await;
+                }
+                known.listed = true;
+                if listing.is_empty() {
+                    known.defined = false;
+                    known.absent_at = Some(Instant::now() + GRACE);
+                }
+                self.look_at_all(known);
+            }
+            Event::Watching => {
+                known.defined = true;
+                known.absent_at = None;
+                known.complained = false;
+                self.look_at_all(known);
+            }
+            Event::Broken(error) => {
+                known.listed = false;
+                if !std::mem::replace(&mut known.complained, true) {
+                    tracing::warn!(
+                        "GuardedReleases cannot be watched, so their statuses are not kept: {error}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Hands what a person set to the loop.
+    async fn obey(&self, known: &mut Known, release: &ReleaseId, guarded: &GuardedRelease) {
+        let suspend = guarded.spec.suspend;
+        if suspend != known.suspended.contains(release) {
+            if suspend {
+                known.suspended.insert(release.clone());
+            } else {
+                known.suspended.remove(release);
+            }
+            self.command(Command::Suspend(release.clone(), suspend)).await;
+        }
+        let Some(wanted) = &guarded.spec.reconcile_at else { return };
+        let done = guarded.status.as_ref().and_then(|status| status.last_reconcile_at.as_ref());
+        // Only the leader acts on it, and says so in the status; else the next one does.
+        if done != Some(wanted) && known.reconciled.get(release) != Some(wanted) && self.leadership.holds() {
+            known.reconciled.insert(release.clone(), wanted.clone());
+            self.command(Command::Reconcile(release.clone())).await;
+        }
+    }
+
+    /// A release whose GuardedRelease is gone is not suspended any more.
+    async fn resume(&self, known: &mut Known, release: &ReleaseId) {
+        known.reconciled.remove(release);
+        if known.suspended.remove(release) {
+            self.command(Command::Suspend(release.clone(), false)).await;
+        }
+    }
+
+    async fn command(&self, command: Command) {
+        // Without a loop there is nobody to tell, and the process is ending.
+        drop(self.commands.send(command).await);
+    }
+
+    fn look_at_all(&self, known: &mut Known) {
+        let releases: Vec<_> = self.releases.index().read().releases().map(|it| it.id.clone()).collect();
+        let live: Vec<_> = known.live.keys().cloned().collect();
+        for release in releases.into_iter().chain(live) {
+            known.look_at(release, Duration::ZERO);
+        }
+    }
+
+    /// Makes, removes or writes the GuardedRelease of a release, if need be.
+    async fn attend(&self, known: &mut Known, release: &ReleaseId) {
+        if !known.listed || !known.defined || !self.leadership.holds() {
+            return;
+        }
+        if let Some(guarded) = known.live.get(release).cloned() {
+            // A leader that came later acts on what the one before did not.
+            self.obey(known, release, &guarded).await;
+        }
+        let written = match (self.is_guarded(release), known.live.get(release)) {
+            (false, None) => {
+                known.written.remove(release);
+                return;
+            }
+            (false, Some(guarded)) => {
+                let uid = guarded.metadata.uid.clone().unwrap_or_default();
+                self.guarded.remove(release, &uid).await
+            }
+            (true, None) => self.guarded.create(release).await,
+            (true, Some(guarded)) => {
+                let Some(status) = self.status(known, release, guarded) else { return };
+                let ready =
+                    known.written.get(release).map(|at| *at + PAUSE).filter(|at| *at > Instant::now());
+                if let Some(at) = ready {
+                    known.due.insert(release.clone(), at);
+                    return;
+                }
+                known.written.insert(release.clone(), Instant::now());
+                self.guarded.set_status(guarded, &status).await
+            }
+        };
+        match written {
+            Ok(()) => self.metrics.status(StatusWrite::Written),
+            Err(StatusError::NotLeading) => {}
+            Err(StatusError::Call(error)) => {
+                self.metrics.status(StatusWrite::Failed);
+                let passes = passes(&error);
+                if !passes && !std::mem::replace(&mut known.complained, true) {
+                    tracing::warn!(
+                        "the GuardedRelease of release {release} cannot be written, trying again: {error}"
+                    );
+                }
+                known.look_at(release.clone(), if passes { PAUSE } else { AGAIN });
+            }
+        }
+    }
+
+    /// The status that should stand; none if it does.
+    fn status(
+        &self,
+        known: &Known,
+        release: &ReleaseId,
+        guarded: &GuardedRelease,
+    ) -> Option<GuardedReleaseStatus> {
+        let report = self.state.of(release)?;
+        let before = guarded.status.as_ref();
+        let policy = self.book.of(release);
+        let reconciled = known.reconciled.get(release).cloned();
+        let context = Context {
+            spec: &guarded.spec,
+            generation: guarded.metadata.generation,
+            edits: policy.edits,
+            drift: policy.drift,
+            reconciled: reconciled.or_else(|| before.and_then(|before| before.last_reconcile_at.clone())),
+            now: Timestamp::now(),
+        };
+        let status = summary(&report, before, context);
+        (before != Some(&status)).then_some(status)
+    }
+
+    /// Whether there is such a release, and it is not uninstalled.
+    fn is_guarded(&self, release: &ReleaseId) -> bool {
+        let index = self.releases.index().read();
+        index.release(release).is_some_and(|release| release.state.status != Status::Uninstalled)
+    }
+
+    fn is_ours(&self, release: &ReleaseId) -> bool {
+        self.namespaces.is_empty() || self.namespaces.contains(&release.namespace)
+    }
+}
+
+impl Known {
+    fn look_at(&mut self, release: ReleaseId, pause: Duration) {
+        let at = Instant::now() + pause;
+        self.due.entry(release).and_modify(|due| *due = at.min(*due)).or_insert(at);
+    }
+}
+
+/// Whether a refusal is in the course of things: somebody wrote meanwhile, which
+/// the watch brings, or the namespace goes.
+fn passes(error: &CallError) -> bool {
+    match error {
+        CallError::Refused { code: 404 | 409, .. } => true,
+        CallError::Refused { causes, .. } => {
+            causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
+        }
+        _ => false,
+    }
+}

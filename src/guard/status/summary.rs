@@ -1,0 +1,173 @@
+//! A report as the status of a GuardedRelease.
+//!
+//! Entry point: [`summary`]. Invariant: values only; the same report over the
+//! same status gives the same status again, so that nothing is written.
+
+use jiff::Timestamp;
+
+use crate::guard::state::{Drifted, Reason, ReleaseReport};
+use crate::model::{DriftMode, EditsMode};
+use crate::policy::guarded::{
+    DriftedField, DriftedObject, GuardedReleaseSpec, GuardedReleaseStatus, ObjectReference,
+};
+use crate::policy::resource::Condition;
+
+/// Objects whose drift is shown.
+const DRIFTS: usize = 10;
+
+/// Fields of one object that are shown.
+const FIELDS: usize = 10;
+
+/// The most characters of a text that comes from elsewhere.
+const TEXT: usize = 300;
+
+/// Objects seen alive that are remembered; further ones are not re-created
+/// after a restart.
+const SEEN: usize = 5000;
+
+/// What else a status says, besides the report.
+pub(super) struct Context<'a> {
+    pub(super) spec: &'a GuardedReleaseSpec,
+    pub(super) generation: Option<i64>,
+    pub(super) edits: EditsMode,
+    pub(super) drift: DriftMode,
+    /// The spec.reconcileAt that was acted on last.
+    pub(super) reconciled: Option<String>,
+    pub(super) now: Timestamp,
+}
+
+/// The status that `report` amounts to, where `before` is the one that stands.
+pub(super) fn summary(
+    report: &ReleaseReport,
+    before: Option<&GuardedReleaseStatus>,
+    context: Context<'_>,
+) -> GuardedReleaseStatus {
+    let Context { spec, generation, edits, drift, reconciled, now } = context;
+    let home = &report.release.namespace;
+    let reason = if spec.suspend { Reason::Suspended } else { report.reason };
+    let (ready, stalled) = standing(reason);
+    let message = message(reason, report, drift);
+    let conditions = before.map(|before| before.conditions.as_slice()).unwrap_or_default();
+    let condition = |r#type: &str, status: &str, message: &str| {
+        let known = conditions.iter().find(|known| known.r#type == r#type && known.status == status);
+        Condition {
+            r#type: r#type.to_owned(),
+            status: status.to_owned(),
+            reason: reason.as_str().to_owned(),
+            message: message.to_owned(),
+            last_transition_time: known.map_or(now, |known| known.last_transition_time),
+            observed_generation: generation,
+        }
+    };
+    let is_stalled = if stalled { "True" } else { "False" };
+    GuardedReleaseStatus {
+        observed_generation: generation,
+        conditions: vec![condition("Ready", ready, &message), condition("Stalled", is_stalled, &message)],
+        revision: report.revision,
+        manifest_digest: report.digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        declared: number(report.declared),
+        drifted: number(report.drifted.len()),
+        edits: format!("{edits:?}"),
+        drift: format!("{drift:?}"),
+        last_reconcile_at: reconciled,
+        drifts: report.drifted.iter().take(DRIFTS).map(|drifted| shown(drifted, home)).collect(),
+        seen: report.seen_alive.iter().take(SEEN).map(|object| ObjectReference::of(object, home)).collect(),
+    }
+}
+
+/// `Ready`, and whether nothing goes on before a person acts.
+fn standing(reason: Reason) -> (&'static str, bool) {
+    match reason {
+        Reason::InSync => ("True", false),
+        Reason::Suspended => ("Unknown", false),
+        Reason::Drifted | Reason::Contested | Reason::ReleaseMissing => ("False", false),
+        Reason::Braked | Reason::ReleaseFailed | Reason::PendingLocked | Reason::RecordInvalid => {
+            ("False", true)
+        }
+    }
+}
+
+fn message(reason: Reason, report: &ReleaseReport, mode: DriftMode) -> String {
+    let ReleaseReport { release, revision, drifted, declared, .. } = report;
+    let count = match drifted.len() {
+        1 => format!("1 of {declared} objects is not as declared"),
+        many => format!("{many} of {declared} objects are not as declared"),
+    };
+    match reason {
+        Reason::InSync => format!("all {declared} objects are as revision {revision} declares them"),
+        Reason::Suspended => format!("suspended: nothing is repaired; {count}; `kubemoor resume` goes on"),
+        Reason::Drifted if mode == DriftMode::Repair => count,
+        Reason::Drifted => {
+            format!("{count}; the policy reports and does not repair; `kubemoor reconcile` repairs once")
+        }
+        Reason::Contested => {
+            let others: Vec<_> = drifted
+                .iter()
+                .filter_map(|drifted| drifted.contested_by.as_deref())
+                .filter(|it| !it.is_empty())
+                .collect();
+            match others.first() {
+                Some(other) => format!(
+                    "{count}; {} keeps changing it back, so repairs wait longer each time",
+                    cut(other)
+                ),
+                None => format!("{count}; somebody keeps changing it back, so repairs wait longer each time"),
+            }
+        }
+        Reason::Braked => {
+            format!(
+                "{count}; so much drifts at once in the cluster that repairs have stopped until `kubemoor reconcile`"
+            )
+        }
+        Reason::ReleaseFailed => format!(
+            "Helm's last operation failed at revision {revision}; nothing is repaired until the next; {count}"
+        ),
+        Reason::PendingLocked => format!(
+            "a Helm operation has been under way for too long at revision {revision}; nothing is repaired; `helm rollback {} -n {}` ends it",
+            release.name, release.namespace
+        ),
+        Reason::RecordInvalid => {
+            format!(
+                "the latest record cannot be believed; nothing is repaired; revision {revision} is held to by its last good record"
+            )
+        }
+        Reason::ReleaseMissing => "the release has no record any more".to_owned(),
+    }
+}
+
+fn shown(drifted: &Drifted, home: &str) -> DriftedObject {
+    let message = match (&drifted.kept, &drifted.repaired) {
+        (Some(kept), _) => Some(cut(kept)),
+        (None, Some(Err(error))) => Some(format!("not repaired: {}", cut(error))),
+        (None, _) => None,
+    };
+    DriftedObject {
+        object: ObjectReference::of(&drifted.object, home),
+        r#type: drifted.kind.as_str().to_owned(),
+        fields: drifted
+            .findings
+            .iter()
+            .take(FIELDS)
+            .map(|finding| DriftedField {
+                path: cut(&finding.path.to_string()),
+                declared: finding.declared.as_ref().map(ToString::to_string),
+                live: finding.new.as_ref().map(ToString::to_string),
+            })
+            .collect(),
+        more_fields: number(drifted.findings.len().saturating_sub(FIELDS)),
+        by: drifted.by.as_deref().map(cut),
+        since: drifted.since,
+        message,
+    }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(TEXT).collect()
+}
+
+fn number(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

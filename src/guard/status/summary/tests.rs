@@ -1,0 +1,96 @@
+use super::*;
+use crate::guard::state::DriftKind;
+use crate::model::{ObjectId, ReleaseId};
+
+fn report(reason: Reason, drifted: usize) -> ReleaseReport {
+    let object = |index: usize| ObjectId {
+        group: String::new(),
+        kind: "ConfigMap".to_owned(),
+        namespace: Some("shop".to_owned()),
+        name: format!("c{index}"),
+    };
+    ReleaseReport {
+        release: ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() },
+        revision: 3,
+        digest: [7; 32],
+        declared: 20,
+        seen_alive: (0..20).map(object).collect(),
+        drifted: (0..drifted)
+            .map(|index| Drifted {
+                object: object(index),
+                kind: DriftKind::Missing,
+                findings: Vec::new(),
+                by: None,
+                since: Timestamp::UNIX_EPOCH,
+                repaired: None,
+                kept: Some("x".repeat(1000)),
+                contested_by: Some("other".to_owned()),
+            })
+            .collect(),
+        reason,
+    }
+}
+
+fn context(spec: &GuardedReleaseSpec, seconds: i64) -> Context<'_> {
+    Context {
+        spec,
+        generation: Some(2),
+        edits: EditsMode::Deny,
+        drift: DriftMode::Repair,
+        reconciled: None,
+        now: Timestamp::from_second(seconds).unwrap(),
+    }
+}
+
+#[test]
+fn each_reason_has_its_conditions() {
+    let spec = GuardedReleaseSpec::default();
+    let check = |reason, ready: &str, stalled: &str| {
+        let status = summary(&report(reason, 1), None, context(&spec, 0));
+        let [is_ready, is_stalled] = status.conditions.as_slice() else { panic!("{:?}", status.conditions) };
+        assert_eq!((is_ready.r#type.as_str(), is_ready.status.as_str()), ("Ready", ready), "{reason:?}");
+        assert_eq!(
+            (is_stalled.r#type.as_str(), is_stalled.status.as_str()),
+            ("Stalled", stalled),
+            "{reason:?}"
+        );
+        assert_eq!(is_ready.reason, reason.as_str());
+        assert!(!is_ready.message.is_empty());
+        assert_eq!(is_ready.observed_generation, Some(2));
+    };
+    check(Reason::InSync, "True", "False");
+    check(Reason::Drifted, "False", "False");
+    check(Reason::Contested, "False", "False");
+    check(Reason::Braked, "False", "True");
+    check(Reason::ReleaseFailed, "False", "True");
+    check(Reason::PendingLocked, "False", "True");
+    check(Reason::RecordInvalid, "False", "True");
+    check(Reason::ReleaseMissing, "False", "False");
+    check(Reason::Suspended, "Unknown", "False");
+}
+
+#[test]
+fn the_same_report_gives_the_same_status_and_a_turn_a_new_time() {
+    let spec = GuardedReleaseSpec::default();
+    let first = summary(&report(Reason::InSync, 0), None, context(&spec, 10));
+    assert_eq!(summary(&report(Reason::InSync, 0), Some(&first), context(&spec, 20)), first);
+    let turned = summary(&report(Reason::Drifted, 1), Some(&first), context(&spec, 30));
+    let times: Vec<_> = turned.conditions.iter().map(|it| it.last_transition_time.as_second()).collect();
+    assert_eq!(times, [30, 10], "Ready turned and Stalled did not");
+}
+
+#[test]
+fn a_suspended_release_says_so_whatever_the_loop_says() {
+    let spec = GuardedReleaseSpec { suspend: true, reconcile_at: None };
+    let status = summary(&report(Reason::Drifted, 1), None, context(&spec, 0));
+    assert_eq!(status.conditions[0].reason, "Suspended");
+}
+
+#[test]
+fn a_status_stays_small_whatever_drifts() {
+    let spec = GuardedReleaseSpec::default();
+    let status = summary(&report(Reason::Contested, 500), None, context(&spec, 0));
+    assert_eq!((status.drifted, status.drifts.len(), status.seen.len()), (500, DRIFTS, 20));
+    assert!(status.drifts.iter().all(|drift| drift.message.as_ref().unwrap().len() <= TEXT));
+    assert!(status.conditions[0].message.contains("other keeps changing it back"));
+}

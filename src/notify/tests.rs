@@ -1,0 +1,216 @@
+//! Against real HTTP receivers on loopback.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use serde_json::Value;
+
+use super::*;
+
+/// What a receiver got, and how it answers the next requests; beyond them it
+/// takes everything.
+#[derive(Clone, Default)]
+struct Inbox {
+    got: Arc<Mutex<Vec<(HeaderMap, Value)>>>,
+    answers: Arc<Mutex<Vec<Answer>>>,
+}
+
+#[derive(Clone, Copy)]
+enum Answer {
+    Code(u16),
+    Silence,
+}
+
+async fn receive(State(inbox): State<Inbox>, headers: HeaderMap, body: String) -> StatusCode {
+    inbox.got.lock().push((headers, serde_json::from_str(&body).unwrap()));
+    let answer = inbox.answers.lock().pop();
+    match answer {
+        None => StatusCode::NO_CONTENT,
+        Some(Answer::Code(code)) => StatusCode::from_u16(code).unwrap(),
+        Some(Answer::Silence) => std::future::pending().await,
+    }
+}
+
+impl Inbox {
+    async fn open(&self) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook?token=hunter2", listener.local_addr().unwrap());
+        let router = Router::new().route("/hook", axum::routing::post(receive)).with_state(self.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        url
+    }
+
+    async fn holds(&self, messages: usize) -> Vec<(HeaderMap, Value)> {
+        for _ in 0..1000 {
+            let got = self.got.lock().clone();
+            if got.len() >= messages {
+                return got;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("only {} of {messages} messages came", self.got.lock().len());
+    }
+}
+
+fn notifier(name: &str, url: &str) -> Notifier {
+    let headers = HeaderMap::from_iter([(http::header::AUTHORIZATION, "Bearer t".parse().unwrap())]);
+    Notifier {
+        name: name.to_owned(),
+        url: url.parse().unwrap(),
+        headers,
+        timeout: Duration::from_millis(300),
+    }
+}
+
+fn message(name: &str, subject: Subject) -> Message {
+    Message {
+        subject,
+        release: ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() },
+        revision: 3,
+        object: ObjectId {
+            group: "apps".to_owned(),
+            kind: "Deployment".to_owned(),
+            namespace: Some("shop".to_owned()),
+            name: name.to_owned(),
+        },
+        drift: "changed",
+        fields: Vec::new(),
+        by: Some("kubectl-edit".to_owned()),
+        since: Timestamp::UNIX_EPOCH,
+        detail: None,
+    }
+}
+
+struct Setup {
+    notifiers: Notifiers,
+    metrics: NoticeMetrics,
+    registry: prometheus_client::registry::Registry,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+fn start(notifiers: Vec<Notifier>) -> Setup {
+    // Whoever is first installs it.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let mut registry = crate::metrics::registry();
+    let metrics = NoticeMetrics::register(&mut registry);
+    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let notifiers = Notifiers::start(notifiers, "urn:kubemoor:c", &metrics, &tasks, &stop).unwrap();
+    tasks.close();
+    Setup { notifiers, metrics, registry, tasks, stop }
+}
+
+impl Setup {
+    fn count(&self, outcome: &str) -> usize {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        let start = format!("kubemoor_notifications_total{{outcome=\"{outcome}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&start)).map_or(0, |count| count.parse().unwrap())
+    }
+
+    async fn counts(&self, outcome: &str, expected: usize) {
+        for _ in 0..1000 {
+            if self.count(outcome) == expected {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("{outcome}: {} and not {expected}", self.count(outcome));
+    }
+}
+
+#[tokio::test]
+async fn a_message_comes_as_a_cloudevent_and_only_to_whom_it_is_for() {
+    let (oncall, log) = (Inbox::default(), Inbox::default());
+    let setup = start(vec![notifier("oncall", &oncall.open().await), notifier("log", &log.open().await)]);
+    setup.notifiers.send(&["oncall".to_owned()], message("a", Subject::Drifted));
+    setup.notifiers.send(&[], message("b", Subject::Repaired));
+    let got = oncall.holds(2).await;
+    let (headers, event) = &got[0];
+    assert_eq!(headers["content-type"], "application/cloudevents+json; charset=utf-8");
+    assert_eq!(headers["authorization"], "Bearer t");
+    for (field, value) in [
+        ("/specversion", "1.0"),
+        ("/type", "dev.kubemoor.drift.detected"),
+        ("/source", "urn:kubemoor:c"),
+        ("/subject", "Deployment/shop/a"),
+        ("/datacontenttype", "application/json"),
+        ("/data/release/name", "web"),
+        ("/data/by", "kubectl-edit"),
+        ("/data/drift", "changed"),
+    ] {
+        assert_eq!(event.pointer(field).and_then(Value::as_str), Some(value), "{field} of {event}");
+    }
+    assert_eq!(event["id"].as_str().unwrap().len(), 32);
+    assert_eq!(log.holds(1).await[0].1["subject"], "Deployment/shop/b");
+    assert_eq!(log.got.lock().len(), 1);
+}
+
+#[tokio::test]
+async fn the_same_is_told_once_and_a_repair_besides() {
+    let inbox = Inbox::default();
+    let setup = start(vec![notifier("log", &inbox.open().await)]);
+    for _ in 0..3 {
+        setup.notifiers.send(&[], message("a", Subject::Drifted));
+    }
+    setup.notifiers.send(&[], message("a", Subject::Repaired));
+    let got = inbox.holds(2).await;
+    setup.counts("delivered", 2).await;
+    assert_eq!((inbox.got.lock().len(), setup.count("repeated")), (2, 2));
+    assert_ne!(got[0].1["id"], got[1].1["id"]);
+}
+
+#[tokio::test]
+async fn what_is_refused_or_left_unanswered_is_tried_again_with_the_same_id() {
+    let inbox = Inbox::default();
+    *inbox.answers.lock() = vec![Answer::Silence, Answer::Code(503), Answer::Code(429)];
+    let setup = start(vec![notifier("log", &inbox.open().await)]);
+    setup.notifiers.send(&[], message("a", Subject::Drifted));
+    let got = inbox.holds(4).await;
+    assert!(got.iter().all(|(_, event)| event["id"] == got[0].1["id"]));
+    setup.counts("delivered", 1).await;
+}
+
+#[tokio::test]
+async fn what_no_attempt_can_help_is_given_up_and_does_not_hold_up_the_next() {
+    let inbox = Inbox::default();
+    *inbox.answers.lock() = vec![Answer::Code(404)];
+    let setup = start(vec![notifier("log", &inbox.open().await)]);
+    setup.notifiers.send(&[], message("a", Subject::Drifted));
+    setup.notifiers.send(&[], message("b", Subject::Drifted));
+    inbox.holds(2).await;
+    setup.counts("delivered", 1).await;
+    assert_eq!(setup.count("failed"), 1);
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let (first, second) = (Inbox::default(), Inbox::default());
+    let elsewhere = second.open().await;
+    *first.answers.lock() = vec![Answer::Code(307)];
+    let setup = start(vec![notifier("log", &first.open().await)]);
+    setup.notifiers.send(&[], message("a", Subject::Drifted));
+    setup.counts("failed", 1).await;
+    assert!(second.got.lock().is_empty(), "{elsewhere} was told");
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_down_holds_up_nobody_and_its_queue_is_bounded() {
+    let log = Inbox::default();
+    let setup = start(vec![notifier("down", "http://127.0.0.1:9/"), notifier("log", &log.open().await)]);
+    let sent = AtomicUsize::new(0);
+    for number in 0..WAITING * 2 {
+        setup.notifiers.send(&["down".to_owned()], message(&number.to_string(), Subject::Drifted));
+        sent.fetch_add(1, Ordering::Relaxed);
+    }
+    setup.notifiers.send(&["log".to_owned()], message("b", Subject::Drifted));
+    log.holds(1).await;
+    assert!(setup.count("dropped") >= WAITING - 1, "{}", setup.count("dropped"));
+    // What waits is given up some seconds after the end.
+    setup.stop.cancel();
+    tokio::time::timeout(Duration::from_secs(20), setup.tasks.wait()).await.unwrap();
+    assert_eq!(setup.count("failed") + setup.count("dropped"), WAITING * 2);
+    drop(setup.metrics);
+}

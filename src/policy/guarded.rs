@@ -1,0 +1,212 @@
+//! The resource type `GuardedRelease` (`kubemoor.dev/v1alpha1`): what the guard
+//! says of a release, and the little that people say to it there.
+//!
+//! Entry point: [`GuardedRelease`]. Invariant: plain data; values of objects
+//! stand in it only as a person may see them. Must not decide anything.
+
+use jiff::Timestamp;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::resource::Condition;
+use crate::model::{ObjectId, ReleaseId};
+
+/// What people say of a guarded release.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "kubemoor.dev",
+    version = "v1alpha1",
+    kind = "GuardedRelease",
+    plural = "guardedreleases",
+    doc = "What the guard knows of the Helm release of the same name and namespace. Made and removed by the guard.",
+    namespaced,
+    shortname = "gr",
+    category = "kubemoor",
+    status = "GuardedReleaseStatus",
+    derive = "PartialEq",
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason"
+    ),
+    printcolumn(name = "Revision", type_ = "integer", json_path = ".status.revision"),
+    printcolumn(name = "Drifted", type_ = "integer", json_path = ".status.drifted"),
+    printcolumn(name = "Edits", type_ = "string", json_path = ".status.edits"),
+    printcolumn(name = "Drift", type_ = "string", json_path = ".status.drift"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct GuardedReleaseSpec {
+    /// Whether the loop leaves the release alone: nothing is repaired. Edits
+    /// are judged all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspend: bool,
+    /// Repairs the release now when this time is set anew (RFC 3339), whatever
+    /// its policy says, and lets go of the brake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub reconcile_at: Option<String>,
+}
+
+/// What the guard says of a release.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GuardedReleaseStatus {
+    /// The generation of the spec that this is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Ready: whether all is as declared. Stalled: whether a person has to act.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// The revision that the release is held to.
+    #[serde(default)]
+    pub revision: u64,
+    /// SHA-256 of that revision's manifest as it was first seen, in hexadecimal.
+    #[serde(default)]
+    pub manifest_digest: String,
+    /// How many objects the revision declares.
+    #[serde(default)]
+    pub declared: u64,
+    /// How many of them are not as declared.
+    #[serde(default)]
+    pub drifted: u64,
+    /// What becomes of edits that drift.
+    #[serde(default)]
+    pub edits: String,
+    /// What becomes of drift.
+    #[serde(default)]
+    pub drift: String,
+    /// The last spec.reconcileAt that was acted on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_reconcile_at: Option<String>,
+    /// The first objects that are not as declared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drifts: Vec<DriftedObject>,
+    /// The objects that were seen alive with the release's annotations. Only
+    /// these are ever re-created.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub seen: Vec<ObjectReference>,
+}
+
+/// One object that is not as declared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DriftedObject {
+    /// The object.
+    pub object: ObjectReference,
+    /// What is wrong with it, in one word.
+    pub r#type: String,
+    /// Its first fields that are not as declared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<DriftedField>,
+    /// How many more fields there are.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_fields: u64,
+    /// The field manager that wrote what is not as declared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Since when the guard knows.
+    #[schemars(with = "String", extend("format" = "date-time"))]
+    pub since: Timestamp,
+    /// Why it is not repaired.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// One field that is not as declared. Values of Secrets are masked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DriftedField {
+    /// The field.
+    pub path: String,
+    /// Its declared value, as JSON; none where nothing is declared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub declared: Option<String>,
+    /// Its live value, as JSON; none where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live: Option<String>,
+}
+
+/// One object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectReference {
+    /// The API group; absent for the core group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The kind.
+    pub kind: String,
+    /// The namespace; absent where it is the release's own, and for
+    /// cluster-scoped objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Whether the object has no namespace.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cluster_scoped: bool,
+    /// The name.
+    pub name: String,
+}
+
+impl GuardedRelease {
+    /// The release that this is about.
+    pub fn release(&self) -> Option<ReleaseId> {
+        Some(ReleaseId { namespace: self.metadata.namespace.clone()?, name: self.metadata.name.clone()? })
+    }
+}
+
+impl ObjectReference {
+    /// `object` as a release of the namespace `home` names it.
+    pub fn of(object: &ObjectId, home: &str) -> Self {
+        Self {
+            group: object.group.clone(),
+            kind: object.kind.clone(),
+            namespace: object.namespace.clone().filter(|namespace| namespace != home),
+            cluster_scoped: object.namespace.is_none(),
+            name: object.name.clone(),
+        }
+    }
+
+    /// The object that a release of the namespace `home` names like this.
+    pub fn id(&self, home: &str) -> ObjectId {
+        let namespace = self.namespace.clone().unwrap_or_else(|| home.to_owned());
+        ObjectId {
+            group: self.group.clone(),
+            kind: self.kind.clone(),
+            namespace: (!self.cluster_scoped).then_some(namespace),
+            name: self.name.clone(),
+        }
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reference_names_its_object_again() {
+        let object = |namespace: Option<&str>| ObjectId {
+            group: "apps".to_owned(),
+            kind: "Deployment".to_owned(),
+            namespace: namespace.map(str::to_owned),
+            name: "web".to_owned(),
+        };
+        for namespace in [Some("shop"), Some("other"), None] {
+            let object = object(namespace);
+            assert_eq!(ObjectReference::of(&object, "shop").id("shop"), object);
+        }
+        let own = serde_json::to_value(ObjectReference::of(&object(Some("shop")), "shop")).unwrap();
+        assert_eq!(own, serde_json::json!({"group": "apps", "kind": "Deployment", "name": "web"}));
+    }
+}
