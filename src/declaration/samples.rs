@@ -181,10 +181,11 @@ pub(crate) fn spelled(value: &Value, choices: &mut dyn Iterator<Item = u8>) -> S
 
 /// A string in JSON's text; with `escaped` of one its first character is.
 fn spelled_text(text: &str, escaped: u8) -> String {
-    match text.chars().next() {
+    let mut rest = text.chars();
+    match rest.next() {
         Some(first) if escaped == 1 && first.is_ascii() => {
-            let rest = Value::from(&text[1..]).to_string();
-            format!("\"\\u{:04x}{}", u32::from(first), &rest[1..])
+            let rest = Value::from(rest.as_str()).to_string();
+            format!("\"\\u{:04x}{}", u32::from(first), rest.strip_prefix('"').unwrap())
         }
         _ => Value::from(text).to_string(),
     }

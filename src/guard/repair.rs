@@ -208,11 +208,10 @@ impl Task<'_> {
 
     /// Says once that a drift stays. Of a doubt the arbiter is asked first.
     async fn report(&self, situation: &Situation, reason: &str) -> Done {
-        if situation.drift.doubt {
-            match self.settle_doubt().await {
-                Some(done) => return done,
-                None => {}
-            }
+        if situation.drift.doubt
+            && let Some(done) = self.settle_doubt().await
+        {
+            return done;
         }
         self.say(&situation.release, reason);
         Done::Settled

@@ -3,6 +3,7 @@
 //!
 //! Entry point: [`GuardedRelease`]. Invariant: plain data; values of objects
 //! stand in it only as a person may see them. Must not decide anything.
+#![allow(clippy::duplicated_attributes, reason = "each printed column has a type and a path of its own")]
 
 use jiff::Timestamp;
 use kube::CustomResource;

@@ -161,7 +161,7 @@ fn judged<'r>(
         (strangers == 0).then_some((declared, changes))
     };
     let candidates = declarations.latest.iter().chain(&declarations.baseline);
-    candidates.filter_map(|declared| of(declared)).min_by_key(|(_, changes)| changes.len())
+    candidates.filter_map(of).min_by_key(|(_, changes)| changes.len())
 }
 
 /// Whether a path is that of a list element that is told apart by keys.

@@ -107,7 +107,7 @@ proptest! {
     fn a_changed_body_is_found_as_it_is_read(
         at in 0..UPDATE.len(), drop in 0_usize..3, by in "[\\[\\]{}\",:\\\\ 1]{0,3}"
     ) {
-        let body = [&UPDATE[..at], &by, UPDATE.get(at + drop..).unwrap_or_default()].concat();
+        let body = [UPDATE.get(..at).unwrap_or_default(), &by, UPDATE.get(at + drop..).unwrap_or_default()].concat();
         check(body.as_bytes());
     }
 }
