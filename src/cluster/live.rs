@@ -101,10 +101,13 @@ impl Form for Whole {
 
     fn read(wire: Box<RawValue>) -> Self {
         let metadata = serde_json::from_str(wire.get()).map(|head: Head<'_>| head.metadata);
-        let Ok(metadata) = metadata else { return Self { meta: Meta::default(), object: None, managed: None } };
+        let Ok(metadata) = metadata else {
+            return Self { meta: Meta::default(), object: None, managed: None };
+        };
         let meta = serde_json::from_str(metadata.get()).unwrap_or_default();
         let object = peel(wire.get(), "metadata").ok();
-        let Some(((mut object, _), (metadata, managed))) = object.zip(peel(metadata.get(), "managedFields").ok())
+        let Some(((mut object, _), (metadata, managed))) =
+            object.zip(peel(metadata.get(), "managedFields").ok())
         else {
             return Self { meta, object: None, managed: None };
         };

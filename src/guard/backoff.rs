@@ -34,19 +34,17 @@ impl Backoff {
         let wait = FIRST.saturating_mul(2_u32.saturating_pow(exponent)).min(LONGEST);
         // Spread by the object's name and the number of the attempt, so that
         // many do not come at once, nor in step with whoever writes.
-        let spread = object
-            .name
-            .bytes()
-            .fold(*attempts, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        let spread =
+            object.name.bytes().fold(*attempts, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         let wait = wait.mul_f64(1.0 - f64::from(spread % 100) / 400.0);
         (*last + wait).checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
     /// Whether somebody undoes what is done for an object, again and again.
     pub(super) fn is_contested(&self, object: &ObjectId, now: Instant) -> bool {
-        self.0.get(object).is_some_and(|(attempts, last)| {
-            *attempts >= AT_ONCE && now.duration_since(*last) < PEACE
-        })
+        self.0
+            .get(object)
+            .is_some_and(|(attempts, last)| *attempts >= AT_ONCE && now.duration_since(*last) < PEACE)
     }
 
     /// A person asks for an attempt now.

@@ -79,4 +79,3 @@ pub(super) fn returned(whole: &Value, helm: &ownership::Manager, paths: &[Path])
 fn is_controller(name: &str) -> bool {
     name.starts_with(CONTROLLERS)
 }
-

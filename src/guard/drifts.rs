@@ -112,7 +112,11 @@ impl Drifts {
 
     /// An object has to be looked at. The first reason for it counts.
     pub(super) fn suspect(&mut self, release: &ReleaseId, object: ObjectId, now: Timestamp) {
-        self.suspects.entry(release.clone()).or_default().entry(object).or_insert(Suspect { since: now, went: false });
+        self.suspects
+            .entry(release.clone())
+            .or_default()
+            .entry(object)
+            .or_insert(Suspect { since: now, went: false });
     }
 
     /// The objects of a release that have to be looked at.
@@ -250,7 +254,12 @@ impl Drifts {
 
     /// What of a release is not as declared.
     pub(super) fn of(&self, release: &ReleaseId) -> Vec<(ObjectId, Drift)> {
-        self.drifting.get(release).into_iter().flatten().map(|(object, it)| (object.clone(), it.clone())).collect()
+        self.drifting
+            .get(release)
+            .into_iter()
+            .flatten()
+            .map(|(object, it)| (object.clone(), it.clone()))
+            .collect()
     }
 
     /// One of these.
@@ -299,7 +308,9 @@ impl Drifts {
                 continue;
             };
             let stands = match &before {
-                Some(before) if before.state.revision == revision || life.judged == Some(before.state.revision) => {
+                Some(before)
+                    if before.state.revision == revision || life.judged == Some(before.state.revision) =>
+                {
                     life.judged == Some(before.state.revision)
                         && same(before.declared(object), release.declared(object))
                 }
@@ -378,9 +389,8 @@ impl Drift {
 
 /// Whether two declarations of an object ask the same of it.
 fn same(a: Option<&Arc<Declared>>, b: Option<&Arc<Declared>>) -> bool {
-    a.zip(b).is_some_and(|(a, b)| {
-        a.fields == b.fields && a.version == b.version && a.opted_out == b.opted_out
-    })
+    a.zip(b)
+        .is_some_and(|(a, b)| a.fields == b.fields && a.version == b.version && a.opted_out == b.opted_out)
 }
 
 fn remove<T>(

@@ -60,11 +60,8 @@ pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Option<Rel
         release?
     };
     let declared = release.declared(object)?;
-    let gvk = Gvk {
-        group: object.group.clone(),
-        version: declared.version.to_string(),
-        kind: object.kind.clone(),
-    };
+    let gvk =
+        Gvk { group: object.group.clone(), version: declared.version.to_string(), kind: object.kind.clone() };
     // Of the watches of two versions of a kind, the one of the manifest's.
     if shared.guard.kinds.resource(&gvk).is_some_and(|resource| resource.version != version) {
         return None;
@@ -143,7 +140,9 @@ pub(super) fn record(
         Standing::Drifts(kind, changes) => {
             let is_doubt = |change: &FieldChange| change.agreement == Agreement::Doubt;
             let doubt = !changes.is_empty() && changes.iter().all(is_doubt);
-            if doubt && drifts.life(object).is_some_and(|life| life.settled == Some(doubts(revision, &changes))) {
+            if doubt
+                && drifts.life(object).is_some_and(|life| life.settled == Some(doubts(revision, &changes)))
+            {
                 return drifts.is_as_declared(id, object, revision);
             }
             let helms = drifts.life(object).map(|life| life.managers.clone()).unwrap_or_default();
@@ -190,7 +189,9 @@ fn life(index: &Index, sighting: &Sighting, before: Option<&Life>) -> Option<Lif
         (Some(named), Some(_)) if declares(named) => (named.clone(), true),
         (_, Some(known)) => (known.release.clone(), true),
         // Its record may be on its way.
-        (Some(named), None) if declares(named) || index.claims(&sighting.id).is_empty() => (named.clone(), true),
+        (Some(named), None) if declares(named) || index.claims(&sighting.id).is_empty() => {
+            (named.clone(), true)
+        }
         _ => {
             let claim = index.claims(&sighting.id).iter().find(|claim| is_local(claim, &sighting.id))?;
             (claim.id.clone(), false)
@@ -207,4 +208,3 @@ fn life(index: &Index, sighting: &Sighting, before: Option<&Life>) -> Option<Lif
     let judged = before.and_then(|before| before.judged);
     Some(Life { release, vouched, alive: true, managers, judged, settled })
 }
-

@@ -201,7 +201,11 @@ impl Shared {
         match command {
             Command::Suspend(release, suspend) => {
                 let mut suspended = self.suspended.lock();
-                if suspend { suspended.insert(release.clone()) } else { suspended.remove(&release) };
+                if suspend {
+                    suspended.insert(release.clone())
+                } else {
+                    suspended.remove(&release)
+                };
                 drop(suspended);
                 self.attend(release);
             }

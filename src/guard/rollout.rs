@@ -15,7 +15,8 @@ pub(super) fn touches_template(object: &ObjectId, path: &Path) -> bool {
         ("apps", "Deployment" | "StatefulSet" | "DaemonSet")
     );
     let names: Vec<_> = path.0.iter().take(2).collect();
-    rolls && matches!(names.as_slice(), [Segment::Field(spec), Segment::Field(template)] if spec == "spec" && template == "template")
+    rolls
+        && matches!(names.as_slice(), [Segment::Field(spec), Segment::Field(template)] if spec == "spec" && template == "template")
 }
 
 /// Whether the pods of a workload are what its template says.

@@ -140,7 +140,8 @@ impl Collector for Oldest {
         let age = since.map_or(0.0, |since| Timestamp::now().duration_since(since).as_secs_f64().max(0.0));
         let gauge = ConstGauge::new(age);
         let help = "Age of the oldest drift that lasts";
-        let metric = encoder.encode_descriptor("drift_oldest", help, Some(&Unit::Seconds), gauge.metric_type())?;
+        let metric =
+            encoder.encode_descriptor("drift_oldest", help, Some(&Unit::Seconds), gauge.metric_type())?;
         gauge.encode(metric)
     }
 }

@@ -156,12 +156,19 @@ async fn is_put_right(server_side: bool) {
     assert_eq!(scene.revisions().await, 1);
     // No conflict, though the upgrade changes what was changed by hand.
     let apply = if server_side { "true" } else { "false" };
-    scene.upgrade(json!({"server_side_apply": apply, "values": {"level": "debug", "tag": "2"}})).await.unwrap();
+    scene
+        .upgrade(json!({"server_side_apply": apply, "values": {"level": "debug", "tag": "2"}}))
+        .await
+        .unwrap();
     scene.becomes(&settings, "/data/level", json!("debug")).await;
     scene.becomes(&web, &format!("{container}/image"), json!("registry.example/shop:2")).await;
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     scene.becomes(&settings, "/data/level", json!("debug")).await;
-    scene.helm.rollback(&scene.namespace, RELEASE, json!({"version": 1, "server_side_apply": apply})).await.unwrap();
+    scene
+        .helm
+        .rollback(&scene.namespace, RELEASE, json!({"version": 1, "server_side_apply": apply}))
+        .await
+        .unwrap();
     scene.becomes(&settings, "/data/level", json!("info")).await;
     scene.becomes(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
     assert_eq!(scene.revisions().await, 3);
@@ -275,12 +282,15 @@ async fn an_object_whose_deletion_does_not_end_is_left_alone_and_comes_back_afte
 
 #[tokio::test(flavor = "multi_thread")]
 async fn upgrades_and_edits_at_the_same_time_end_as_the_last_revision_says() {
-    let templates = format!("{CONFIG_MAP}---{DEPLOYMENT}---\n{{{{- if .Values.extra }}}}{}{{{{- end }}}}", "
+    let templates = format!(
+        "{CONFIG_MAP}---{DEPLOYMENT}---\n{{{{- if .Values.extra }}}}{}{{{{- end }}}}",
+        "
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: extra}
 data: {a: b}
-");
+"
+    );
     let scene = scene("race", &templates, true).await;
     let (settings, web) = (scene.settings(), scene.web());
     let extra = settings.replace("/settings", "/extra");

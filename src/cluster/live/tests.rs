@@ -24,7 +24,10 @@ fn an_object_is_read_without_its_managed_fields_which_stay_at_hand() {
     assert_eq!(live.whole(), Some(object));
     assert_eq!(live.sighting.release.as_ref().map(|release| release.name.as_str()), Some("web"));
     assert_eq!(live.sighting.managers, [Manager { name: "helm".to_owned(), applies: true }]);
-    assert_eq!((live.sighting.id.kind.as_str(), live.sighting.resource_version.as_str()), ("Deployment", "7"));
+    assert_eq!(
+        (live.sighting.id.kind.as_str(), live.sighting.resource_version.as_str()),
+        ("Deployment", "7")
+    );
 }
 
 #[test]

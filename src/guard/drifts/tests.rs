@@ -35,7 +35,9 @@ fn declaring(revision: u64, uid: &str, status: Status, objects: &[(&str, &str)])
     let manifest: String = objects
         .iter()
         .map(|(name, value)| {
-            format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{k: {value}}}\n")
+            format!(
+                "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{k: {value}}}\n"
+            )
         })
         .collect();
     let mut release = assembled(Given { manifest: &manifest, revision, status, ..Given::default() }, None);

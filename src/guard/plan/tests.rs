@@ -95,10 +95,7 @@ fn an_object_comes_back_only_if_every_rule_agrees() {
         deployment(|case| case.release.invalid = unbelieved()),
         Plan::Report("its release's latest record cannot be believed"),
     );
-    check(
-        deployment(|case| case.drift = DriftMode::Report),
-        Plan::Report("drift is only reported"),
-    );
+    check(deployment(|case| case.drift = DriftMode::Report), Plan::Report("drift is only reported"));
     check(deployment(|case| case.seen = None), never_seen.clone());
     check(deployment(|case| case.seen = seen_with("shop", "api")), never_seen.clone());
     check(deployment(|case| case.seen = seen_with("bank", "web")), never_seen);
@@ -159,7 +156,8 @@ fn a_kind_whose_new_object_would_not_be_the_old_one_is_only_reported() {
 
 #[test]
 fn what_grants_rights_or_intercepts_requests_is_only_reported() {
-    let privileged = || Plan::Report("objects that grant rights, intercept requests or define kinds are not repaired");
+    let privileged =
+        || Plan::Report("objects that grant rights, intercept requests or define kinds are not repaired");
     for kind in ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"] {
         check(declaring("rbac.authorization.k8s.io/v1", kind, ""), privileged());
     }

@@ -66,11 +66,8 @@ pub(super) fn immutable(changes: &[FieldChange], causes: &[Cause]) -> Vec<Path> 
 
 /// Whether a cause names the field at `path`, something above or below it.
 fn refuses(cause: &Cause, path: &Path) -> bool {
-    let named: Vec<&str> = cause
-        .field
-        .split(['.', '['])
-        .filter(|name| !name.is_empty() && !name.ends_with(']'))
-        .collect();
+    let named: Vec<&str> =
+        cause.field.split(['.', '[']).filter(|name| !name.is_empty() && !name.ends_with(']')).collect();
     let fields: Vec<&str> = path
         .0
         .iter()
@@ -81,9 +78,9 @@ fn refuses(cause: &Cause, path: &Path) -> bool {
         .collect();
     let names_it = !named.is_empty() && named.iter().zip(&fields).all(|(named, field)| named == field);
     // "updates to statefulset spec for fields other than 'replicas', 'template' are forbidden"
-    let is_exempt = fields
-        .get(named.len())
-        .is_some_and(|field| cause.message.contains("other than") && cause.message.contains(&format!("'{field}'")));
+    let is_exempt = fields.get(named.len()).is_some_and(|field| {
+        cause.message.contains("other than") && cause.message.contains(&format!("'{field}'"))
+    });
     names_it && !is_exempt
 }
 

@@ -92,9 +92,8 @@ impl Task<'_> {
     pub(super) fn note(&self, situation: &Situation, live: &Live, standing: Standing, asked: bool) {
         let (release, now) = (&situation.release, Timestamp::now());
         let settled = matches!(standing, Standing::AsDeclared | Standing::Taken(_)) && asked;
-        let unaided = settled.then(|| {
-            weigh(release, live, &situation.policy, &situation.spared, Evidence::None, now)
-        });
+        let unaided =
+            settled.then(|| weigh(release, live, &situation.policy, &situation.spared, Evidence::None, now));
         let mut drifts = self.shared.drifts.lock();
         if let Some(Standing::Drifts(_, changes)) = unaided {
             drifts.settle(self.object, doubts(release.state.revision, &changes));

@@ -104,8 +104,9 @@ impl Task<'_> {
         let release = shared.release(id);
         let timeout = shared.guard.book.of(id).operation_timeout;
         let wanted = release.as_deref().is_some_and(|release| {
-            state::standing(release, object, timeout, Timestamp::now())
-                .is_some_and(|standing| !matches!(standing.deletion, Deletion::Dropped | Deletion::Uninstalled))
+            state::standing(release, object, timeout, Timestamp::now()).is_some_and(|standing| {
+                !matches!(standing.deletion, Deletion::Dropped | Deletion::Uninstalled)
+            })
         });
         if wanted || uid.is_empty() {
             return Done::Settled;

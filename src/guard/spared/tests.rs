@@ -8,10 +8,13 @@ use crate::policy::compile::compile;
 
 /// What is left alone of a ConfigMap with these annotations, under this policy.
 fn spared(annotations: &str, spec: &str, now: &str) -> Spared {
-    let manifest = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a, annotations: {{{annotations}}}}}\n");
+    let manifest =
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a, annotations: {{{annotations}}}}}\n");
     let release = assembled(Given { manifest: &manifest, ..Given::default() }, None);
     let (object, declarations) = release.objects.iter().next().unwrap();
-    let text = format!("apiVersion: kubemoor.dev/v1alpha1\nkind: DriftPolicy\nmetadata: {{name: p}}\nspec: {spec}\n");
+    let text = format!(
+        "apiVersion: kubemoor.dev/v1alpha1\nkind: DriftPolicy\nmetadata: {{name: p}}\nspec: {spec}\n"
+    );
     let policy = compile(&serde_saphyr::from_str(&text).unwrap()).unwrap();
     let defaults = Policy::new(EditsMode::Warn, DriftMode::Repair, Duration::from_secs(3600));
     let policies = Policies::new(defaults, &Labels::new(), [Arc::new(policy)]);

@@ -39,7 +39,13 @@ fn live(changes: &[(&str, Value)]) -> Value {
 
 /// The paths that drift, with whether each is a doubt.
 #[track_caller]
-fn check_of(release: &Release, live: &Value, spared: &[&str], evidence: Evidence<'_>, expected: &[(&str, bool)]) {
+fn check_of(
+    release: &Release,
+    live: &Value,
+    spared: &[&str],
+    evidence: Evidence<'_>,
+    expected: &[(&str, bool)],
+) {
     let object = release.objects.keys().next().unwrap();
     let now = "2026-05-01T12:05:00Z".parse().unwrap();
     let standing = state::standing(release, object, Duration::from_secs(3600), now).unwrap();
@@ -83,7 +89,11 @@ fn what_is_left_alone_is_not_compared() {
     // A part of what is compared as one value.
     let tolerations = [("/spec/template/spec/tolerations", json!([{"operator": "Equal"}]))];
     check(&tolerations, &["/spec/template/spec/tolerations/*/operator"], &[]);
-    check(&tolerations, &["/spec/template/spec/tolerations/*/key"], &[("/spec/template/spec/tolerations", false)]);
+    check(
+        &tolerations,
+        &["/spec/template/spec/tolerations/*/key"],
+        &[("/spec/template/spec/tolerations", false)],
+    );
 }
 
 #[test]

@@ -97,7 +97,11 @@ fn refused_fields_are_found_by_the_names_of_the_refusal() {
     };
     assert!(refuses("spec.selector", "immutable", "/spec/selector"));
     assert!(refuses("spec.selector", "immutable", "/spec/selector/matchLabels/app"));
-    assert!(refuses("spec.template.spec.containers[0].image", "", "/spec/template/spec/containers/[name=app]/image"));
+    assert!(refuses(
+        "spec.template.spec.containers[0].image",
+        "",
+        "/spec/template/spec/containers/[name=app]/image"
+    ));
     assert!(refuses("spec.template", "immutable", "/spec/template/spec"));
     assert!(!refuses("spec.selector", "immutable", "/spec/replicas"));
     assert!(!refuses("", "immutable", "/spec/replicas"));
