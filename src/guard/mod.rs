@@ -16,6 +16,7 @@ mod alarms;
 mod backoff;
 mod blame;
 mod brake;
+mod drift;
 mod drifts;
 mod first;
 mod follow;
