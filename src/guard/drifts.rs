@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+pub(super) use super::drift::Drift;
 use super::first::FirstSeen;
-use super::state::{DriftKind, Drifted};
+use super::state::DriftKind;
 use crate::cluster::objects::Manager;
 use crate::helm::release::{Declared, Release};
 use crate::model::{ObjectId, ReleaseId};
-use crate::verdict::edit::Finding;
 
 /// What is known of declared objects.
 #[derive(Default)]
@@ -50,25 +50,6 @@ pub(super) struct Suspect {
     pub(super) since: Timestamp,
     /// A watch says that it went.
     pub(super) went: bool,
-}
-
-/// What is wrong with an object.
-#[derive(Clone, Debug)]
-pub(super) struct Drift {
-    pub(super) kind: DriftKind,
-    pub(super) since: Timestamp,
-    pub(super) findings: Vec<Finding>,
-    /// The manager that wrote what is not as declared.
-    pub(super) by: Option<String>,
-    /// Only the arbiter can tell whether it is drift at all, and it was not
-    /// asked yet.
-    pub(super) doubt: bool,
-    /// Whether it was said, and counted.
-    pub(super) reported: bool,
-    pub(super) counted: bool,
-    pub(super) repaired: Option<Result<(), String>>,
-    pub(super) kept: Option<String>,
-    pub(super) contested: bool,
 }
 
 impl Drifts {
@@ -347,43 +328,6 @@ impl Drifts {
                 self.lives.remove(&object);
             }
         }
-    }
-}
-
-impl Drift {
-    /// A drift of which no more is known.
-    pub(super) fn new(kind: DriftKind, since: Timestamp) -> Self {
-        Self {
-            kind,
-            since,
-            findings: Vec::new(),
-            by: None,
-            doubt: false,
-            reported: false,
-            counted: false,
-            repaired: None,
-            kept: None,
-            contested: false,
-        }
-    }
-
-    /// As it is shown.
-    pub(super) fn shown(&self, object: &ObjectId) -> Drifted {
-        Drifted {
-            object: object.clone(),
-            kind: self.kind,
-            findings: self.findings.clone(),
-            by: self.by.clone(),
-            since: self.since,
-            repaired: self.repaired.clone(),
-            kept: self.kept.clone(),
-            contested_by: self.contested.then(|| self.by.clone().unwrap_or_default()),
-        }
-    }
-
-    /// Whether it is drift, and nobody else's business.
-    pub(super) fn is_certain(&self) -> bool {
-        !self.doubt && self.kind != DriftKind::Terminating
     }
 }
 

@@ -17,6 +17,7 @@ pub mod announce;
 mod backoff;
 mod blame;
 mod brake;
+mod drift;
 mod drifts;
 mod first;
 mod follow;
