@@ -1,6 +1,6 @@
 //! A row as it is kept, shown and sent: text, sealed and bounded.
 //!
-//! Entry point: [`Entry::seal`]. Invariant: no entry is larger than its caps
+//! Entry point: `Entry::seal`. Invariant: no entry is larger than its caps
 //! allow, whatever an editor wrote, and none holds a character that a database
 //! refuses. Pure.
 
