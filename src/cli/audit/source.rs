@@ -138,7 +138,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_token_leaves_this_machine_only_encrypted() {
-        let error = Source::guard("http://guard.example:9080".parse().unwrap(), &Access::default()).await.err().unwrap();
+        let error = Source::guard("http://guard.example:9080".parse().unwrap(), &Access::default())
+            .await
+            .err()
+            .unwrap();
         assert!(error.to_string().contains("in the clear"), "{error}");
     }
 }
