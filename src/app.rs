@@ -29,8 +29,8 @@ use crate::cluster::policies::InForce;
 use crate::cluster::policies::files::Folder;
 use crate::config::{self, RecordDriver, Source, Tls};
 use crate::declaration::catalog::Catalog;
-use crate::helm::index::Index;
 use crate::guard::state::State;
+use crate::helm::index::Index;
 use crate::metrics::{
     self, AdmissionMetrics, ConnectionMetrics, GuardMetrics, NoticeMetrics, RecordMetrics, ReleaseFigures,
 };
@@ -125,7 +125,9 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let metrics = Metrics::register(&mut registry, index);
     let state = Arc::new(State::default());
     let reports = Arc::clone(&state);
-    ReleaseFigures::register(&mut registry, release_metrics, move || reports.standings(jiff::Timestamp::now()));
+    ReleaseFigures::register(&mut registry, release_metrics, move || {
+        reports.standings(jiff::Timestamp::now())
+    });
     let readiness = Readiness::new();
     // Before anybody can ask: no condition at all would count as ready.
     let records = readiness.condition("records");
@@ -164,7 +166,8 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
         });
     }
 
-    let mut run = Run { book, in_force, state, notifiers, readiness, metrics, certificates, judging, tasks, stop };
+    let mut run =
+        Run { book, in_force, state, notifiers, readiness, metrics, certificates, judging, tasks, stop };
     let linger = match source {
         Source::Directory(path) => {
             run.directory(&path, &records)?;

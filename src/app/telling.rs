@@ -71,7 +71,10 @@ impl Telling {
         let (events, teller) = if cluster.read_only {
             (None, Leadership::alone())
         } else {
-            (Some(Events::new(client.clone(), leadership.clone(), office.identity.clone())), leadership.clone())
+            (
+                Some(Events::new(client.clone(), leadership.clone(), office.identity.clone())),
+                leadership.clone(),
+            )
         };
         let announcer = Announcer {
             state: Arc::clone(&state),

@@ -35,13 +35,17 @@ pub(super) struct Args {
 /// Asks for a repair now.
 pub(super) fn reconcile(args: Args) -> anyhow::Result<Outcome> {
     let release = set(args, Setting::Reconcile(Timestamp::now().to_string()), "have the release reconciled")?;
-    output::write(&format!("release {release} is being reconciled: `kubemoor get releases` shows how it stands\n"))
+    output::write(&format!(
+        "release {release} is being reconciled: `kubemoor get releases` shows how it stands\n"
+    ))
 }
 
 /// Has the loop leave a release alone.
 pub(super) fn suspend(args: Args) -> anyhow::Result<Outcome> {
     let release = set(args, Setting::Suspend(true), "suspend the release")?;
-    output::write(&format!("release {release} is suspended: nothing is repaired; edits are judged as before\n"))
+    output::write(&format!(
+        "release {release} is suspended: nothing is repaired; edits are judged as before\n"
+    ))
 }
 
 /// Has the loop go on.

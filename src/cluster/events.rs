@@ -152,7 +152,8 @@ impl Events {
             return Ok(Published::Dropped);
         }
         let namespace = notice.regarding.namespace.as_deref().unwrap_or(NOWHERE);
-        let requests = Requests::new(Resource::new("events.k8s.io", "v1", "Event", "events").path(Some(namespace))?);
+        let requests =
+            Requests::new(Resource::new("events.k8s.io", "v1", "Event", "events").path(Some(namespace))?);
         if let Some((name, count, _)) = again {
             let patch = json!({"series": {"count": count, "lastObservedTime": micros(Timestamp::now())}});
             let request = requests.patch(&segment(&name)?, &PatchParams::default(), &Patch::Merge(patch))?;
@@ -169,7 +170,8 @@ impl Events {
         let time = Timestamp::now();
         let name = event_name(&notice.regarding.name, key, time);
         let body = self.body(notice, namespace, &name, time);
-        let body = serde_json::to_vec(&body).map_err(|error| CallError::Unformed { reason: error.to_string() })?;
+        let body =
+            serde_json::to_vec(&body).map_err(|error| CallError::Unformed { reason: error.to_string() })?;
         let request = requests.create(&PostParams::default(), body)?;
         call::send(&self.client, request, BODY_CAP, within).await?;
         self.remember(key, name, None);

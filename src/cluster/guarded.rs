@@ -152,7 +152,8 @@ impl GuardedReleases {
         live: &GuardedRelease,
         status: &GuardedReleaseStatus,
     ) -> Result<(), StatusError> {
-        let (name, namespace) = (live.metadata.name.as_deref().unwrap_or_default(), live.metadata.namespace.as_deref());
+        let (name, namespace) =
+            (live.metadata.name.as_deref().unwrap_or_default(), live.metadata.namespace.as_deref());
         let body = json!({
             "apiVersion": api_version(), "kind": KIND,
             "metadata": {"name": name, "namespace": namespace, "resourceVersion": live.metadata.resource_version},

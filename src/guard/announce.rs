@@ -95,9 +95,14 @@ impl Announcer {
         let Some(events) = &self.events else { return };
         let object = self.object(&incident.release, &incident.drifted.object).await;
         let release = guarded(&incident.release);
-        let uid = self.objects.sight(&place(&incident.release)).await.ok().flatten().map(|sighting| sighting.uid);
+        let uid =
+            self.objects.sight(&place(&incident.release)).await.ok().flatten().map(|sighting| sighting.uid);
         let notice = notice(incident);
-        let on_object = Notice { regarding: object.clone(), related: uid.is_some().then(|| release.clone()), ..notice.clone() };
+        let on_object = Notice {
+            regarding: object.clone(),
+            related: uid.is_some().then(|| release.clone()),
+            ..notice.clone()
+        };
         // Without a definition there is nothing to say it about.
         let on_release = uid.map(|uid| Notice {
             regarding: Regarding { uid: Some(uid), ..release },
@@ -177,10 +182,9 @@ fn notice(incident: &Incident) -> Notice {
     let what = match drifted.kind {
         DriftKind::Missing => "is missing".to_owned(),
         DriftKind::Changed => format!("is not as declared: {}", patch(&drifted.findings, PATCH)),
-        DriftKind::Ownership => format!(
-            "has fields that would make the next upgrade fail: {}",
-            patch(&drifted.findings, PATCH)
-        ),
+        DriftKind::Ownership => {
+            format!("has fields that would make the next upgrade fail: {}", patch(&drifted.findings, PATCH))
+        }
         DriftKind::Terminating => "is being deleted, and something holds that up".to_owned(),
         DriftKind::Unreadable => "is nested too deep to be judged".to_owned(),
     };
@@ -217,7 +221,9 @@ fn detail(drifted: &Drifted) -> Option<&str> {
 fn is_terminating(error: &CallError) -> bool {
     match error {
         CallError::Refused { code: 404, .. } => true,
-        CallError::Refused { causes, .. } => causes.iter().any(|cause| cause.reason == "NamespaceTerminating"),
+        CallError::Refused { causes, .. } => {
+            causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
+        }
         _ => false,
     }
 }

@@ -8,14 +8,14 @@
 //! not seen alive with its release's annotations, so that a forged record lends
 //! nobody the guard's rights. One object of a release at a time.
 
-mod backoff;
 pub mod announce;
-pub mod orders;
-pub mod state;
-pub mod status;
+mod backoff;
 mod missing;
+pub mod orders;
 mod plan;
 mod repair;
+pub mod state;
+pub mod status;
 mod watch;
 
 use std::collections::HashMap;

@@ -155,7 +155,11 @@ impl State {
             release: report.release.clone(),
             reason: report.reason.as_str(),
             drifted: u64::try_from(report.drifted.len()).unwrap_or(u64::MAX),
-            oldest: report.drifted.iter().map(|drifted| now.duration_since(drifted.since).as_secs_f64()).reduce(f64::max),
+            oldest: report
+                .drifted
+                .iter()
+                .map(|drifted| now.duration_since(drifted.since).as_secs_f64())
+                .reduce(f64::max),
         };
         reports.values().map(standing).collect()
     }

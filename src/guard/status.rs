@@ -100,7 +100,8 @@ impl Statuses {
         let (reports, records) = (self.state.changes(), self.releases.changes());
         let mut leading = self.leadership.watch();
         loop {
-            let next = known.due.iter().min_by_key(|(_, at)| **at).map(|(release, at)| (release.clone(), *at));
+            let next =
+                known.due.iter().min_by_key(|(_, at)| **at).map(|(release, at)| (release.clone(), *at));
             let due = async {
                 match &next {
                     Some((_, at)) => sleep_until(*at).await,
@@ -129,7 +130,7 @@ impl Statuses {
                 () = absent => {
                     known.absent_at = None;
                     tracing::warn!(
-                        "there is no definition of GuardedRelease, so the cluster is not told how releases stand: `kubemoor manifests crds` prints it"
+                        "there is no definition of GuardedRelease, so the cluster is not told how releases stand: apply what kubemoor manifests crds prints"
                     );
                 }
                 () = due => if let Some((release, _)) = next {
@@ -160,7 +161,8 @@ impl Statuses {
             }
             Event::Synced => {
                 let listing = known.listing.take().unwrap_or_default();
-                let gone: Vec<_> = known.live.keys().filter(|release| !listing.contains(*release)).cloned().collect();
+                let gone: Vec<_> =
+                    known.live.keys().filter(|release| !listing.contains(*release)).cloned().collect();
                 for release in gone {
                     known.live.remove(&release);
                     self.resume(known, &release).await;
@@ -181,7 +183,9 @@ impl Statuses {
             Event::Broken(error) => {
                 known.listed = false;
                 if !std::mem::replace(&mut known.complained, true) {
-                    tracing::warn!("GuardedReleases cannot be watched, so their statuses are not kept: {error}");
+                    tracing::warn!(
+                        "GuardedReleases cannot be watched, so their statuses are not kept: {error}"
+                    );
                 }
             }
         }
@@ -249,7 +253,8 @@ impl Statuses {
             (true, None) => self.guarded.create(release).await,
             (true, Some(guarded)) => {
                 let Some(status) = self.status(known, release, guarded) else { return };
-                let ready = known.written.get(release).map(|at| *at + PAUSE).filter(|at| *at > Instant::now());
+                let ready =
+                    known.written.get(release).map(|at| *at + PAUSE).filter(|at| *at > Instant::now());
                 if let Some(at) = ready {
                     known.due.insert(release.clone(), at);
                     return;
@@ -265,7 +270,9 @@ impl Statuses {
                 self.metrics.status(StatusWrite::Failed);
                 let passes = passes(&error);
                 if !passes && !std::mem::replace(&mut known.complained, true) {
-                    tracing::warn!("the GuardedRelease of release {release} cannot be written, trying again: {error}");
+                    tracing::warn!(
+                        "the GuardedRelease of release {release} cannot be written, trying again: {error}"
+                    );
                 }
                 known.look_at(release.clone(), if passes { PAUSE } else { AGAIN });
             }
@@ -273,7 +280,12 @@ impl Statuses {
     }
 
     /// The status that should stand; none if it does.
-    fn status(&self, known: &Known, release: &ReleaseId, guarded: &GuardedRelease) -> Option<GuardedReleaseStatus> {
+    fn status(
+        &self,
+        known: &Known,
+        release: &ReleaseId,
+        guarded: &GuardedRelease,
+    ) -> Option<GuardedReleaseStatus> {
         let report = self.state.of(release)?;
         let before = guarded.status.as_ref();
         let policy = self.book.of(release);
@@ -313,7 +325,9 @@ impl Known {
 fn passes(error: &CallError) -> bool {
     match error {
         CallError::Refused { code: 404 | 409, .. } => true,
-        CallError::Refused { causes, .. } => causes.iter().any(|cause| cause.reason == "NamespaceTerminating"),
+        CallError::Refused { causes, .. } => {
+            causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
+        }
         _ => false,
     }
 }

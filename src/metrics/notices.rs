@@ -1,4 +1,7 @@
 //! What is counted of leading, of what the loop says, and of how releases stand.
+//!
+//! Entry points: [`NoticeMetrics`], [`ReleaseFigures`]. Invariant: only
+//! [`ReleaseFigures`] names releases, and only where that is wanted.
 
 use std::fmt;
 
@@ -101,7 +104,11 @@ impl NoticeMetrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register("leading", "Whether this replica leads", metrics.leading.clone());
-        registry.register("status_writes", "Writes of GuardedReleases by their outcome", metrics.statuses.clone());
+        registry.register(
+            "status_writes",
+            "Writes of GuardedReleases by their outcome",
+            metrics.statuses.clone(),
+        );
         registry.register("events", "Kubernetes events by what became of them", metrics.events.clone());
         registry.register(
             "notifications",
@@ -176,12 +183,17 @@ where
             oldest = oldest.max(standing.oldest.unwrap_or_default());
         }
         let kind = ConstGauge::new(0_u64).metric_type();
-        let mut by_reason =
-            encoder.encode_descriptor("releases_guarded", "Guarded releases by how they stand", None, kind)?;
+        let mut by_reason = encoder.encode_descriptor(
+            "releases_guarded",
+            "Guarded releases by how they stand",
+            None,
+            kind,
+        )?;
         for (reason, count) in reasons {
             ConstGauge::new(count).encode(by_reason.encode_family(&[("reason", reason)])?)?;
         }
-        let all = encoder.encode_descriptor("objects_drifted", "Objects that are not as declared", None, kind)?;
+        let all =
+            encoder.encode_descriptor("objects_drifted", "Objects that are not as declared", None, kind)?;
         ConstGauge::new(drifted).encode(all)?;
         let age = encoder.encode_descriptor(
             "oldest_drift_seconds",
@@ -198,8 +210,10 @@ where
                 kind,
             )?;
             for standing in standings.iter().filter(|standing| standing.drifted > 0) {
-                let labels =
-                    [("namespace", standing.release.namespace.as_str()), ("release", standing.release.name.as_str())];
+                let labels = [
+                    ("namespace", standing.release.namespace.as_str()),
+                    ("release", standing.release.name.as_str()),
+                ];
                 ConstGauge::new(standing.drifted).encode(each.encode_family(&labels)?)?;
             }
         }

@@ -29,7 +29,8 @@ pub(super) fn body(message: &Message, source: &str, now: Timestamp) -> Vec<u8> {
     });
     let kind = kind(*subject);
     let named = json!([source, kind, data]).to_string();
-    let id: String = Sha256::digest(named.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let id: String =
+        Sha256::digest(named.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     let place = object.namespace.as_deref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
     let event = json!({
         "specversion": "1.0",

@@ -118,7 +118,11 @@ impl Delivery {
             Ok(answer) => {
                 let code = answer.status().as_u16();
                 let why = format!("it answers {code}");
-                if matches!(code, 408 | 425 | 429 | 500..) { Attempt::Later(why) } else { Attempt::Never(why) }
+                if matches!(code, 408 | 425 | 429 | 500..) {
+                    Attempt::Later(why)
+                } else {
+                    Attempt::Never(why)
+                }
             }
             Err(error) => Attempt::Later(reason(&error)),
         }

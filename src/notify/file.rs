@@ -133,7 +133,8 @@ fn notifier(entry: Entry) -> Result<Notifier, String> {
         add(name, value)?;
     }
     for (name, path) in header_files {
-        let value = content(&path).map_err(|reason| format!("the file {} of the header {name}: {reason}", path.display()))?;
+        let value = content(&path)
+            .map_err(|reason| format!("the file {} of the header {name}: {reason}", path.display()))?;
         add(name, value)?;
     }
     let timeout = match timeout {
@@ -158,7 +159,10 @@ fn content(path: &Path) -> Result<String, String> {
 
 impl fmt::Debug for Notifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Notifier").field("name", &self.name).field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("Notifier")
+            .field("name", &self.name)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
     }
 }
 

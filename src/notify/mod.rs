@@ -111,7 +111,8 @@ impl Notifiers {
 
     /// Tells the receivers `names`, or all if none is named. Never waits.
     pub fn send(&self, names: &[String], message: Message) {
-        let receivers = || self.receivers.iter().filter(|receiver| names.is_empty() || names.contains(&receiver.name));
+        let receivers =
+            || self.receivers.iter().filter(|receiver| names.is_empty() || names.contains(&receiver.name));
         if receivers().next().is_none() {
             return;
         }

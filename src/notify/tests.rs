@@ -56,7 +56,12 @@ impl Inbox {
 
 fn notifier(name: &str, url: &str) -> Notifier {
     let headers = HeaderMap::from_iter([(http::header::AUTHORIZATION, "Bearer t".parse().unwrap())]);
-    Notifier { name: name.to_owned(), url: url.parse().unwrap(), headers, timeout: Duration::from_millis(300) }
+    Notifier {
+        name: name.to_owned(),
+        url: url.parse().unwrap(),
+        headers,
+        timeout: Duration::from_millis(300),
+    }
 }
 
 fn message(name: &str, subject: Subject) -> Message {

@@ -10,8 +10,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use kubemoor::cli::Cli;
 use kubemoor::metrics::{
-    AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, GuardMetrics, Look, RecordFault,
-    RecordMetrics, Recreation, Webhook, registry,
+    AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, EventFate, GuardMetrics, Look,
+    NoticeMetrics, NotificationFate, RecordFault, RecordMetrics, Recreation, ReleaseFigures, Standing,
+    StatusWrite, Webhook, registry,
 };
 use kubemoor::model::{DriftMode, EditsMode, ReleaseId};
 use kubemoor::policy::Policy;
@@ -156,7 +157,7 @@ fn a_command_that_the_program_does_not_take_would_be_found() {
     assert!(taken("kubemoor manifests install --edits Deny | kubectl apply -f -"));
     assert!(!taken("kubemoor manifests install --edit Deny | kubectl apply -f -"));
     assert!(!taken("kubemoor serve --drift Mend"));
-    assert!(!taken("kubectl get pods; kubemoor reconcile web"));
+    assert!(!taken("kubectl get pods; kubemoor heal web"));
 }
 
 #[test]
@@ -203,8 +204,7 @@ fn the_metrics_and_their_labels_are_those_of_the_program() {
             .unwrap_or_else(|| panic!("{name} has no type"))
             .extend(known.into_iter().map(str::to_owned));
     }
-    let operations = Document::named("docs/operations.md");
-    let documented = operations.table("## Metrics");
+    let documented = Document::named("docs/metrics.md").table("## All metrics");
     let mut told: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for row in &documented {
         // Behind each label stand its values, in brackets.
@@ -228,8 +228,14 @@ fn scrape() -> String {
     let admission = AdmissionMetrics::register(&mut registry);
     let records = RecordMetrics::register(&mut registry, || [("deployed", 1)]);
     let guard = GuardMetrics::register(&mut registry);
-    let components = fs::read_to_string(root().join("src/metrics.rs")).unwrap();
-    assert_eq!(components.matches("fn register").count(), 4, "a component's metrics are not looked at");
+    let notices = NoticeMetrics::register(&mut registry);
+    let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+    ReleaseFigures::register(&mut registry, true, move || {
+        [Standing { release: release.clone(), reason: "Drifted", drifted: 1, oldest: Some(1.0) }]
+    });
+    let text = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+    let components = text("src/metrics.rs") + &text("src/metrics/notices.rs");
+    assert_eq!(components.matches("fn register").count(), 6, "a component's metrics are not looked at");
 
     drop(connections.opened());
     connections.ended(ConnectionEnd::Closed);
@@ -240,6 +246,11 @@ fn scrape() -> String {
     guard.missing();
     guard.recreated(Recreation::Created);
     guard.back_after(Duration::from_millis(1));
+    notices.leads(true);
+    notices.status(StatusWrite::Written);
+    notices.event(EventFate::Written);
+    notices.notification(NotificationFate::Delivered);
+    notices.missed(1);
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
     text

@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use kubemoor::cluster::lease::Leadership;
 use kubemoor::config::{Endpoint, RecordDriver};
 use kubemoor::webhook::registration::keep::{Kept, Wish, keep, maintain, withdraw};
 use kubemoor::webhook::registration::{NAME, Resource, Surface, configuration};
@@ -99,7 +100,7 @@ async fn the_configuration_is_kept_with_the_guard_s_rights_and_withdrawn_for_goo
     // accident is made good, and a new wish is followed.
     let before = writes(&control_plane);
     let (wish, wishes) = watch::channel(Wish::Present(second.clone()));
-    let kept = tokio::spawn(maintain(guard.clone(), wishes, CancellationToken::new()));
+    let kept = tokio::spawn(maintain(guard.clone(), wishes, Leadership::alone(), CancellationToken::new()));
     live.delete(NAME, &DeleteParams::default()).await.unwrap();
     eventually("the deleted configuration comes back", SOON, || live.get(NAME)).await;
     wish.send(Wish::Present(first.clone())).unwrap();

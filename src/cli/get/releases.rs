@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use crate::cli::Outcome;
 use crate::cli::connect::{self, ClusterArgs, NamespacesArgs, failed};
 use crate::cli::output::{self, BAD, GOOD, NOTE, OutputArgs, PLAIN, Table, Text};
 use crate::cli::reading::{Reader, RecordArgs};
-use crate::cli::Outcome;
 use crate::cluster::guarded;
 use crate::helm::record::Status;
 use crate::model::ReleaseId;
@@ -95,9 +95,13 @@ async fn why_not(reader: &Reader, release: &ReleaseId, is_defined: bool) -> Stri
         Err(error) => format!("its records cannot be read: {error:#}"),
         Ok(read) => match &read.invalid {
             Some(invalid) => format!("its record {} cannot be believed: {}", invalid.secret, invalid.reason),
-            None if read.state.status == Status::Uninstalled => "it is uninstalled; its history was kept".to_owned(),
+            None if read.state.status == Status::Uninstalled => {
+                "it is uninstalled; its history was kept".to_owned()
+            }
             None if is_defined => "no guard that runs covers its namespace".to_owned(),
-            None => "there is no definition of GuardedRelease: `kubemoor manifests crds` prints it".to_owned(),
+            None => {
+                "there is no definition of GuardedRelease: `kubemoor manifests crds` prints it".to_owned()
+            }
         },
     }
 }
@@ -116,7 +120,10 @@ impl Row {
             drifted: Some(status.drifted),
             edits: Some(status.edits),
             drift: Some(status.drift),
-            message: ready.map_or_else(|| "the guard has not looked at it yet".to_owned(), |ready| ready.message.clone()),
+            message: ready.map_or_else(
+                || "the guard has not looked at it yet".to_owned(),
+                |ready| ready.message.clone(),
+            ),
         }
     }
 
@@ -138,8 +145,17 @@ impl Row {
 }
 
 fn table(rows: &[Row]) -> Text {
-    let mut table =
-        Table::new(["NAMESPACE", "NAME", "READY", "REASON", "REVISION", "DRIFTED", "EDITS", "DRIFT", "MESSAGE"]);
+    let mut table = Table::new([
+        "NAMESPACE",
+        "NAME",
+        "READY",
+        "REASON",
+        "REVISION",
+        "DRIFTED",
+        "EDITS",
+        "DRIFT",
+        "MESSAGE",
+    ]);
     for row in rows {
         let style = match (row.guarded, row.ready.as_deref()) {
             (false, _) | (true, Some("Unknown") | None) => NOTE,

@@ -114,6 +114,9 @@ fn rights_to_write_come_only_with_deny_and_repair() {
                 "driftpolicies/status" => &["patch"],
                 "driftallowances" => &["get", "list", "watch", "create", "delete"],
                 "subjectaccessreviews" => &["create"],
+                "guardedreleases" => &["get", "list", "watch", "create", "delete"],
+                "guardedreleases/status" => &["update"],
+                "events" => &["create", "patch"],
                 _ => &["get", "list", "watch"],
             };
             assert!(verbs.iter().all(|verb| known.contains(&verb.as_str())), "{resource:?}: {verbs:?}");

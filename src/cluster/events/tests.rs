@@ -13,7 +13,14 @@ fn notice(note: &str) -> Notice {
         name: "settings".to_owned(),
         uid: None,
     };
-    Notice { regarding, related: None, warning: true, reason: "Drifted", action: "Judge", note: note.to_owned() }
+    Notice {
+        regarding,
+        related: None,
+        warning: true,
+        reason: "Drifted",
+        action: "Judge",
+        note: note.to_owned(),
+    }
 }
 
 /// A client of a server that takes everything, and what it was asked.

@@ -60,7 +60,9 @@ impl Candidacy {
                 Some(at) if at > now => Step::Wait(at),
                 _ => Step::Renew,
             },
-            View::Lease { holder, life, since, .. } if holder.is_empty() || *since + *life <= now => Step::Take,
+            View::Lease { holder, life, since, .. } if holder.is_empty() || *since + *life <= now => {
+                Step::Take
+            }
             View::Lease { life, since, .. } => Step::Wait(*since + *life),
         }
     }

@@ -97,17 +97,27 @@ fn message(reason: Reason, report: &ReleaseReport, mode: DriftMode) -> String {
         Reason::InSync => format!("all {declared} objects are as revision {revision} declares them"),
         Reason::Suspended => format!("suspended: nothing is repaired; {count}; `kubemoor resume` goes on"),
         Reason::Drifted if mode == DriftMode::Repair => count,
-        Reason::Drifted => format!("{count}; the policy reports and does not repair; `kubemoor reconcile` repairs once"),
+        Reason::Drifted => {
+            format!("{count}; the policy reports and does not repair; `kubemoor reconcile` repairs once")
+        }
         Reason::Contested => {
-            let others: Vec<_> =
-                drifted.iter().filter_map(|drifted| drifted.contested_by.as_deref()).filter(|it| !it.is_empty()).collect();
+            let others: Vec<_> = drifted
+                .iter()
+                .filter_map(|drifted| drifted.contested_by.as_deref())
+                .filter(|it| !it.is_empty())
+                .collect();
             match others.first() {
-                Some(other) => format!("{count}; {} keeps changing it back, so repairs wait longer each time", cut(other)),
+                Some(other) => format!(
+                    "{count}; {} keeps changing it back, so repairs wait longer each time",
+                    cut(other)
+                ),
                 None => format!("{count}; somebody keeps changing it back, so repairs wait longer each time"),
             }
         }
         Reason::Braked => {
-            format!("{count}; so much drifts at once in the cluster that repairs have stopped until `kubemoor reconcile`")
+            format!(
+                "{count}; so much drifts at once in the cluster that repairs have stopped until `kubemoor reconcile`"
+            )
         }
         Reason::ReleaseFailed => format!(
             "Helm's last operation failed at revision {revision}; nothing is repaired until the next; {count}"
@@ -117,7 +127,9 @@ fn message(reason: Reason, report: &ReleaseReport, mode: DriftMode) -> String {
             release.name, release.namespace
         ),
         Reason::RecordInvalid => {
-            format!("the latest record cannot be believed; nothing is repaired; revision {revision} is held to by its last good record")
+            format!(
+                "the latest record cannot be believed; nothing is repaired; revision {revision} is held to by its last good record"
+            )
         }
         Reason::ReleaseMissing => "the release has no record any more".to_owned(),
     }

@@ -30,7 +30,10 @@ fn what_cannot_be_used_is_refused_without_being_shown() {
         ("notifiers:\n- {name: a, url: \"ftp://hunter2\"}", "begins with http"),
         ("notifiers:\n- {name: a, url: \"http://h\", timeout: 2h}", "its timeout"),
         ("notifiers:\n- {name: a, url: \"http://h\", headers: {\"a b\": hunter2}}", "no header's name"),
-        ("notifiers:\n- {name: a, url: \"http://h\", headers: {a: \"hunter2\\u0001\"}}", "the value of the header a"),
+        (
+            "notifiers:\n- {name: a, url: \"http://h\", headers: {a: \"hunter2\\u0001\"}}",
+            "the value of the header a",
+        ),
         ("notifiers:\n- {name: a, url: \"http://h\"}\n- {name: a, url: \"http://h\"}", "twice"),
         ("notifiers:\n- {name: a, url: \"http://h\", password: hunter2}", "line"),
         ("notifiers: hunter2", "line"),

@@ -49,7 +49,11 @@ fn each_reason_has_its_conditions() {
         let status = summary(&report(reason, 1), None, context(&spec, 0));
         let [is_ready, is_stalled] = status.conditions.as_slice() else { panic!("{:?}", status.conditions) };
         assert_eq!((is_ready.r#type.as_str(), is_ready.status.as_str()), ("Ready", ready), "{reason:?}");
-        assert_eq!((is_stalled.r#type.as_str(), is_stalled.status.as_str()), ("Stalled", stalled), "{reason:?}");
+        assert_eq!(
+            (is_stalled.r#type.as_str(), is_stalled.status.as_str()),
+            ("Stalled", stalled),
+            "{reason:?}"
+        );
         assert_eq!(is_ready.reason, reason.as_str());
         assert!(!is_ready.message.is_empty());
         assert_eq!(is_ready.observed_generation, Some(2));
