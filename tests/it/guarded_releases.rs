@@ -26,7 +26,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::support::{Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, SOON, eventually, moor};
+use crate::support::{
+    Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, SOON, eventually, folder, moor,
+};
 
 const CONFIG_MAP: &str = "
 apiVersion: v1
@@ -259,7 +261,9 @@ async fn a_status_says_what_the_loop_knows_and_is_written_only_when_that_changes
         (&json!("Deny"), &json!("Repair"), &json!(1))
     );
     assert_eq!(status["observedGeneration"], 1);
-    let columns = told.control_plane.kubectl(Identity::Admin, &["get", "gr", "-A"]);
+    // What kubectl remembers of the API is older than the definition.
+    let cache = format!("--cache-dir={}", folder("kubectl-cache").display());
+    let columns = told.control_plane.kubectl(Identity::Admin, &["get", "gr", "-A", &cache]);
     let columns = String::from_utf8(columns.stdout).unwrap();
     let head: Vec<_> = columns.lines().next().unwrap().split_whitespace().collect();
     assert_eq!(
