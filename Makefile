@@ -16,7 +16,7 @@ install_tool := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 
 
 with_control_plane = provided=$$(tests/control-plane/provide); set -a; eval "$$provided"; set +a
 
-.PHONY: help provide demo test lint bench
+.PHONY: help provide demo test lint bench plugin reference
 
 help: ## say what there is
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1: \2/p' Makefile
@@ -42,6 +42,15 @@ lint: $(cargo_deny) $(cargo_machete) ## check format, code, documentation and de
 bench: ## measure: ratios and medians, on a control plane where it takes one
 	@$(with_control_plane)
 	cargo bench --locked
+
+plugin: ## install kubemoor, and link it as a plugin of kubectl: kubectl moor
+	cargo install --locked --path .
+	bin=$${CARGO_INSTALL_ROOT:-$${CARGO_HOME:-$$HOME/.cargo}}/bin
+	ln -sf kubemoor "$$bin/kubectl-moor"
+
+reference: ## write the command reference, docs/cli.md
+	cargo run --locked --quiet -- reference > docs/cli.md.new
+	mv docs/cli.md.new docs/cli.md
 
 $(cargo_deny):
 	$(install_tool) --root $(tools)/cargo-deny-$(deny_version) cargo-deny@$(deny_version)

@@ -7,10 +7,12 @@
 //! connection that hangs.
 
 mod cluster;
+mod emergency;
 mod leading;
 mod policing;
 mod registrar;
 mod telling;
+mod transitions;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -20,10 +22,11 @@ use anyhow::Context;
 use parking_lot::RwLock;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{self, Condition, Readiness};
+use crate::admin::{self, Books, Condition, Readiness};
 use crate::cluster::directory;
 use crate::cluster::policies::InForce;
 use crate::cluster::policies::files::Folder;
@@ -31,8 +34,10 @@ use crate::config::{self, RecordDriver, Source, Tls};
 use crate::declaration::catalog::Catalog;
 use crate::guard::state::State;
 use crate::helm::index::Index;
+use crate::ledger::Ledger;
 use crate::metrics::{
-    self, AdmissionMetrics, ConnectionMetrics, GuardMetrics, NoticeMetrics, RecordMetrics, ReleaseFigures,
+    self, AdmissionMetrics, ConnectionMetrics, EmergencyMetrics, GuardMetrics, LedgerMetrics, NoticeMetrics,
+    RecordMetrics, ReleaseFigures,
 };
 use crate::notify;
 use crate::notify::file::Notifier;
@@ -60,6 +65,10 @@ struct Run {
     metrics: Metrics,
     certificates: Certificates,
     judging: Judging,
+    ledger: Ledger,
+    books: Books,
+    /// Told the cluster's name, the ledger's writer begins.
+    naming: Naming,
     tasks: Tasks,
     /// No more work of the guard's own.
     stop: CancellationToken,
@@ -74,9 +83,24 @@ struct Metrics {
     admission: AdmissionMetrics,
     records: RecordMetrics,
     guard: GuardMetrics,
+    emergency: EmergencyMetrics,
     notices: NoticeMetrics,
     /// What the releases' states are collected from.
     index: Arc<RwLock<Index>>,
+}
+
+/// What is told to stop after the guard's own work.
+struct Stops {
+    /// Answering, and health.
+    serving: CancellationToken,
+    /// The ledger.
+    closing: CancellationToken,
+}
+
+/// The cluster's name on the rows of the ledger.
+struct Naming {
+    given: Option<String>,
+    told: Option<oneshot::Sender<String>>,
 }
 
 /// Tasks that run until they are told to stop; one that ends sooner ends the
@@ -108,6 +132,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
         policies,
         cluster_labels,
         operation_timeout,
+        ledger,
         notifiers,
         release_metrics,
         log: _,
@@ -123,19 +148,22 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let connections = ConnectionMetrics::register(&mut registry);
     let index = Arc::new(RwLock::new(Index::default()));
     let metrics = Metrics::register(&mut registry, index);
+    let cluster_name = ledger.cluster_name.clone();
+    let (ledger, writer) = Ledger::new(ledger, LedgerMetrics::register(&mut registry))?;
     let state = Arc::new(State::default());
     let reports = Arc::clone(&state);
-    ReleaseFigures::register(&mut registry, release_metrics, move || {
-        reports.standings(jiff::Timestamp::now())
-    });
+    ReleaseFigures::register(&mut registry, release_metrics, move || reports.standings());
     let readiness = Readiness::new();
     // Before anybody can ask: no condition at all would count as ready.
     let records = readiness.condition("records");
     let judging = Judging::default();
     let (stop, serving) = (CancellationToken::new(), CancellationToken::new());
+    let closing = CancellationToken::new();
     let mut tasks = Tasks::new();
 
-    let admin = admin::serve(admin_listener, readiness.clone(), Arc::new(registry), serving.clone());
+    let books = Books::new(ledger.clone());
+    let admin =
+        admin::serve(admin_listener, readiness.clone(), Arc::new(registry), books.clone(), serving.clone());
     tasks.spawn(async move {
         if let Err(error) = admin.await {
             tracing::error!("health and metrics are served no more: {error}");
@@ -165,9 +193,29 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
             "following the policy files"
         });
     }
+    let (naming, named) = oneshot::channel();
+    let closed = closing.clone();
+    tasks.spawn(async move {
+        writer.run(named, closed).await;
+        "the ledger's writer"
+    });
+    let naming = Naming { given: cluster_name, told: Some(naming) };
 
-    let mut run =
-        Run { book, in_force, state, notifiers, readiness, metrics, certificates, judging, tasks, stop };
+    let mut run = Run {
+        book,
+        in_force,
+        state,
+        notifiers,
+        readiness,
+        metrics,
+        certificates,
+        judging,
+        ledger,
+        books,
+        naming,
+        tasks,
+        stop,
+    };
     let linger = match source {
         Source::Directory(path) => {
             run.directory(&path, &records)?;
@@ -179,7 +227,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
             linger
         }
     };
-    run.until_told(serving, linger).await
+    run.until_told(Stops { serving, closing }, linger).await
 }
 
 impl Run {
@@ -209,14 +257,16 @@ impl Run {
             own_account: None,
             own_namespace: None,
             metrics: self.metrics.admission.clone(),
+            ledger: self.ledger.clone(),
         });
+        self.naming.tell(|| format!("dir:{}", path.display()));
         releases.met();
         Ok(())
     }
 
     /// Waits for a signal, or for a part that fails; then stops in order: the
-    /// guard's own work, then answering, then health.
-    async fn until_told(mut self, serving: CancellationToken, linger: Duration) -> anyhow::Result<()> {
+    /// guard's own work, then answering and health, then the ledger.
+    async fn until_told(mut self, stops: Stops, linger: Duration) -> anyhow::Result<()> {
         let mut signals = Signals::new()?;
         let failed = tokio::select! {
             signal = signals.next() => {
@@ -231,7 +281,10 @@ impl Run {
             if failed.is_none() {
                 tokio::time::sleep(linger).await;
             }
-            serving.cancel();
+            stops.serving.cancel();
+            // Whoever still works may record.
+            while self.tasks.len() > 1 && self.tasks.join_next().await.is_some() {}
+            stops.closing.cancel();
             while self.tasks.join_next().await.is_some() {}
         };
         tokio::select! {
@@ -246,6 +299,16 @@ impl Run {
     }
 }
 
+impl Naming {
+    /// Lets the ledger's writer begin, in the given name or in `otherwise`.
+    fn tell(&mut self, otherwise: impl FnOnce() -> String) {
+        if let Some(told) = self.told.take() {
+            // A writer that is gone is shutting down.
+            let _ = told.send(self.given.take().unwrap_or_else(otherwise));
+        }
+    }
+}
+
 impl Metrics {
     fn register(registry: &mut Registry, index: Arc<RwLock<Index>>) -> Self {
         let counted = Arc::clone(&index);
@@ -253,6 +316,7 @@ impl Metrics {
             admission: AdmissionMetrics::register(registry),
             records: RecordMetrics::register(registry, move || states(&counted.read())),
             guard: GuardMetrics::register(registry),
+            emergency: EmergencyMetrics::register(registry),
             notices: NoticeMetrics::register(registry),
             index,
         }

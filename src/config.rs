@@ -5,6 +5,8 @@
 //! This module reads no environment and no file, and has no defaults: those
 //! stand on the command line, where a user sees them.
 
+mod ledger;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,6 +16,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+pub use self::ledger::{Ledger, LedgerUrl, Retention};
 use crate::model::{DriftMode, EditsMode};
 
 /// Everything that `kubemoor serve` needs to know.
@@ -37,6 +40,8 @@ pub struct Serve {
     pub cluster_labels: BTreeMap<String, String>,
     /// How long a Helm operation may be silent before it loses its rights.
     pub operation_timeout: Duration,
+    /// Where is kept who did what.
+    pub ledger: Ledger,
     /// The file of those who are told of drifts and repairs.
     pub notifiers: Option<PathBuf>,
     /// Whether each release has metrics of its own.
@@ -153,6 +158,9 @@ pub enum SettingError {
     /// A Service reference of another form.
     #[error("a Service is NAMESPACE/NAME or NAMESPACE/NAME:PORT, such as kubemoor-system/kubemoor:443")]
     ReadService,
+    /// No database.
+    #[error("a ledger is sqlite:PATH or postgres://USER@HOST/DATABASE")]
+    ReadLedger,
     /// A log filter that tracing does not know.
     #[error("a log filter is a list such as info,kubemoor=debug: {0}")]
     ReadLogFilter(String),

@@ -13,6 +13,7 @@ pub mod guard;
 pub mod webhook;
 
 pub mod cluster;
+pub mod ledger;
 pub mod notify;
 
 pub mod metrics;

@@ -4,19 +4,6 @@
 //! values of every label are a closed set, written out here, so that neither a
 //! user nor a rename of code can add a series. Must not decide anything.
 
-use std::fmt;
-use std::time::Duration;
-
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder,
-};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
-use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
-
 /// Declares a label's values and how each is written.
 macro_rules! label {
     ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $text:literal,)+ }) => {
@@ -33,6 +20,25 @@ macro_rules! label {
         }
     };
 }
+
+mod guard;
+mod ledger;
+
+use std::fmt;
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder,
+};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+pub use self::guard::{DriftFound, GuardMetrics, Repair};
+pub use self::ledger::{LedgerMetrics, Written};
 
 label! {
     /// Which webhook a review was sent to.
@@ -120,22 +126,6 @@ label! {
     }
 }
 
-label! {
-    /// What became of a missing object.
-    Recreation {
-        /// It was created.
-        Created = "created",
-        /// Somebody else had created it.
-        Present = "present",
-        /// It was created, and taken back because its release dropped it.
-        TakenBack = "taken_back",
-        /// It may not be created; it was reported.
-        Reported = "reported",
-        /// The API server refused it, or did not answer.
-        Failed = "failed",
-    }
-}
-
 mod notices;
 
 pub use self::notices::{EventFate, NoticeMetrics, NotificationFate, ReleaseFigures, Standing, StatusWrite};
@@ -151,6 +141,12 @@ pub struct ConnectionMetrics {
 #[derive(Debug)]
 pub struct OpenConnection(Gauge);
 
+/// The emergency switch.
+#[derive(Clone, Debug, Default)]
+pub struct EmergencyMetrics {
+    open: Gauge,
+}
+
 /// The reviews and their verdicts.
 #[derive(Clone, Debug)]
 pub struct AdmissionMetrics {
@@ -164,14 +160,6 @@ pub struct AdmissionMetrics {
 pub struct RecordMetrics {
     undecodable: Family<FaultLabels, Counter>,
     looks: Family<LookLabels, Counter>,
-}
-
-/// The loop.
-#[derive(Clone, Debug)]
-pub struct GuardMetrics {
-    missing: Counter,
-    recreations: Family<RecreationLabels, Counter>,
-    delay: Histogram,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -201,11 +189,6 @@ struct LookLabels {
     outcome: Look,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RecreationLabels {
-    outcome: Recreation,
-}
-
 /// Counts releases when somebody asks, so that no gauge can go stale.
 struct Releases<F>(F);
 
@@ -232,6 +215,20 @@ impl ConnectionMetrics {
     /// Counts the end of a connection.
     pub fn ended(&self, end: ConnectionEnd) {
         self.ended.get_or_create(&EndLabels { end }).inc();
+    }
+}
+
+impl EmergencyMetrics {
+    /// Registers the component's metrics.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register("emergency", "Whether the emergency switch is off", metrics.open.clone());
+        metrics
+    }
+
+    /// Takes note whether everything is open.
+    pub fn open(&self, is_open: bool) {
+        self.open.set(i64::from(is_open));
     }
 }
 
@@ -309,45 +306,6 @@ impl RecordMetrics {
     /// Counts a fresh look.
     pub fn looked(&self, outcome: Look) {
         self.looks.get_or_create(&LookLabels { outcome }).inc();
-    }
-}
-
-impl GuardMetrics {
-    /// Registers the component's metrics.
-    pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            missing: Counter::default(),
-            recreations: Family::default(),
-            delay: Histogram::new([0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0]),
-        };
-        registry.register("objects_missing", "Declared objects found missing", metrics.missing.clone());
-        registry.register(
-            "recreations",
-            "Missing objects by what became of them",
-            metrics.recreations.clone(),
-        );
-        registry.register_with_unit(
-            "recreation_delay",
-            "Time from an object's deletion to its re-creation",
-            Unit::Seconds,
-            metrics.delay.clone(),
-        );
-        metrics
-    }
-
-    /// Counts a declared object that was found missing.
-    pub fn missing(&self) {
-        self.missing.inc();
-    }
-
-    /// Counts what became of a missing object.
-    pub fn recreated(&self, outcome: Recreation) {
-        self.recreations.get_or_create(&RecreationLabels { outcome }).inc();
-    }
-
-    /// Takes note that an object was back this long after its deletion.
-    pub fn back_after(&self, delay: Duration) {
-        self.delay.observe(delay.as_secs_f64());
     }
 }
 

@@ -171,6 +171,15 @@ impl Certificates {
         Ok(Arc::new(config))
     }
 
+    /// From when to when the certificate in use is valid.
+    ///
+    /// # Errors
+    /// Never for a certificate that was taken over.
+    pub fn validity(&self) -> Result<(Timestamp, Timestamp), TlsError> {
+        let pair = parse(&self.source, &self.taken.lock())?;
+        Ok((pair.not_before, pair.not_after))
+    }
+
     /// What the API server is to trust, as PEM text for `caBundle`; told again
     /// whenever it changes. `None` for a given certificate without a `ca.crt`
     /// beside it: then the API server's own trust store must know the issuer.

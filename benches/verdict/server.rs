@@ -14,10 +14,11 @@ use http::{Request, Response, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use kubemoor::cluster::directory;
-use kubemoor::config::RecordDriver;
+use kubemoor::config::{self, LedgerUrl, RecordDriver, Retention};
 use kubemoor::declaration::catalog::Catalog;
 use kubemoor::helm::index::Index;
-use kubemoor::metrics::{self, AdmissionMetrics, ConnectionMetrics};
+use kubemoor::ledger::Ledger;
+use kubemoor::metrics::{self, AdmissionMetrics, ConnectionMetrics, LedgerMetrics};
 use kubemoor::model::{DriftMode, EditsMode};
 use kubemoor::policy::Policy;
 use kubemoor::policy::book::Book;
@@ -28,6 +29,7 @@ use kubemoor::webhook::server::{Limits, serve};
 use kubemoor::webhook::validate::{Setup, Validator};
 use parking_lot::RwLock;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 /// Has this program serve instead of measure; before the folder.
@@ -170,6 +172,18 @@ fn validator(store: &Path) -> Validator {
         own_account: None,
         own_namespace: None,
         metrics: AdmissionMetrics::register(&mut metrics::registry()),
+        ledger: ledger(&store.with_file_name("ledger.db")),
     };
     Validator::new(Intake::new(BodyLimits::default()), setup)
+}
+
+/// A ledger that is written to, as the program has one.
+fn ledger(file: &Path) -> Ledger {
+    let retention = Retention { age: Duration::MAX, rows: u64::MAX };
+    let settings = config::Ledger { url: LedgerUrl::Sqlite(file.to_owned()), cluster_name: None, retention };
+    let (ledger, writer) = Ledger::new(settings, LedgerMetrics::default()).unwrap();
+    let (name, named) = oneshot::channel();
+    name.send("bench".to_owned()).unwrap();
+    tokio::spawn(writer.run(named, CancellationToken::new()));
+    ledger
 }

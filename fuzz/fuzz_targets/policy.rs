@@ -2,6 +2,7 @@
 //! and what their paths cover and carry.
 #![no_main]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -24,14 +25,14 @@ fuzz_target!(|text: &str| {
         "apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 1},
         "metadata": {"name": "release", "namespace": "ns", "annotations": {"kubemoor.dev/allow": text}},
     });
-    let declared = Declared {
+    let declared = Arc::new(Declared {
         fields: declare(&document, None),
         version: "v1".into(),
         plural: None,
         scale: None,
         keep: false,
         opted_out: false,
-    };
+    });
     let object = ObjectId {
         group: "apps".to_owned(),
         kind: "Deployment".to_owned(),
@@ -41,7 +42,8 @@ fuzz_target!(|text: &str| {
     let defaults = Policy::new(EditsMode::Warn, DriftMode::Report, Duration::from_secs(3600));
     let policies = Policies::new(defaults, &Labels::new(), read([("fuzz.yaml", text)]).0);
     let now = Timestamp::UNIX_EPOCH;
-    for standing in policies.of(&release, &Labels::new()).rules(&object, &declared).standing {
+    let rules = policies.of(&release, &Labels::new()).rules(&object, &declared);
+    for standing in &rules.standing {
         standing.admits(&Actor::default());
         assert!(standing.next_change(now).is_none_or(|change| change > now));
         standing.open(now);

@@ -1,9 +1,11 @@
-//! Health and metrics over plain HTTP, apart from the webhook's port.
+//! Health, metrics and the ledger over plain HTTP, apart from the webhook's port.
 //!
 //! Entry points: [`Readiness`], which every component reports to, and
-//! [`serve`]. Invariant: nothing here writes, and nothing here needs the
-//! cluster to answer. Must not decide what ready means.
+//! [`serve`]. Invariant: nothing here writes; health and metrics are open and
+//! need no cluster to answer; the ledger is shown to nobody whom the cluster
+//! does not vouch for. Must not decide what ready means, or who may what.
 
+mod ledger;
 mod readiness;
 
 use std::sync::Arc;
@@ -17,22 +19,24 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+pub use self::ledger::Books;
 pub use self::readiness::{Condition, Readiness};
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 
-/// The routes: `/livez`, `/readyz` and `/metrics`.
+/// The routes: `/livez`, `/readyz`, `/metrics` and the ledger's.
 ///
 /// `/livez` is 200 as long as the process answers. `/readyz` is 200 once all
 /// conditions are met, else 503; its body names each condition and, where it is
 /// not met, why.
-pub fn router(readiness: Readiness, metrics: Arc<Registry>) -> Router {
+pub fn router(readiness: Readiness, metrics: Arc<Registry>, books: Books) -> Router {
     Router::new()
         .route("/livez", get(|| async { ([(header::CONTENT_TYPE, TEXT_TYPE)], "ok\n") }))
         .route("/readyz", get(ready).with_state(readiness))
         .route("/metrics", get(scrape).with_state(metrics))
+        .route(ledger::PATH, get(ledger::answer).with_state(books))
 }
 
 /// Serves [`router`] on `listener` until `stop` is cancelled. Connections that
@@ -44,9 +48,10 @@ pub async fn serve(
     listener: TcpListener,
     readiness: Readiness,
     metrics: Arc<Registry>,
+    books: Books,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
-    let server = axum::serve(listener, router(readiness, metrics));
+    let server = axum::serve(listener, router(readiness, metrics, books));
     tokio::select! {
         served = server => served,
         () = stop.cancelled() => Ok(()),

@@ -25,6 +25,8 @@ pub struct Condition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Standing {
     Met,
+    /// Met, with something that is to be known.
+    Noted(String),
     Unmet(String),
 }
 
@@ -46,7 +48,7 @@ impl Readiness {
 
     /// Whether all conditions are met.
     pub fn is_ready(&self) -> bool {
-        self.conditions.read().iter().all(|(_, standing)| *standing == Standing::Met)
+        self.conditions.read().iter().all(|(_, standing)| !matches!(standing, Standing::Unmet(_)))
     }
 
     /// Whether all conditions are met, and a line on each: `[+]records ok` or
@@ -59,6 +61,7 @@ impl Readiness {
             // Writing to a String cannot fail.
             let _ = match standing {
                 Standing::Met => writeln!(report, "[+]{name} ok"),
+                Standing::Noted(note) => writeln!(report, "[!]{name}: {note}"),
                 Standing::Unmet(reason) => {
                     ready = false;
                     writeln!(report, "[-]{name}: {reason}")
@@ -76,6 +79,12 @@ impl Condition {
         self.set(Standing::Met);
     }
 
+    /// The condition holds, and something is to be known of it, in a few words
+    /// on one line.
+    pub fn noted(&self, note: impl Into<String>) {
+        self.set(Standing::Noted(note.into()));
+    }
+
     /// The condition does not hold, for `reason`: what is missing, in a few
     /// words on one line.
     pub fn unmet(&self, reason: impl Into<String>) {
@@ -88,6 +97,8 @@ impl Condition {
             if *name == self.name && *present != standing {
                 match &standing {
                     Standing::Met => tracing::info!(condition = name, "a condition for readiness is met"),
+                    // Its owner says more.
+                    Standing::Noted(_) => {}
                     Standing::Unmet(reason) => {
                         tracing::warn!(condition = name, reason, "a condition for readiness is not met");
                     }

@@ -6,6 +6,16 @@ use tokio::net::TcpStream;
 
 use super::*;
 
+/// A ledger that nobody has opened.
+fn books() -> Books {
+    let settings = crate::config::Ledger {
+        url: "sqlite:/nowhere/ledger.db".parse().unwrap(),
+        cluster_name: None,
+        retention: crate::config::Retention { age: std::time::Duration::MAX, rows: 1 },
+    };
+    Books::new(crate::ledger::Ledger::new(settings, crate::metrics::LedgerMetrics::default()).unwrap().0)
+}
+
 /// Status, head and body of the answer to `GET path`.
 async fn get(address: std::net::SocketAddr, path: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -26,7 +36,7 @@ async fn health_and_metrics_are_served_until_the_end() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
-    let server = tokio::spawn(serve(listener, readiness.clone(), Arc::new(registry), stop.clone()));
+    let server = tokio::spawn(serve(listener, readiness.clone(), Arc::new(registry), books(), stop.clone()));
 
     let (status, _, body) = get(address, "/livez").await;
     assert_eq!((status, body.as_str()), (200, "ok\n"));
@@ -44,6 +54,12 @@ async fn health_and_metrics_are_served_until_the_end() {
     assert!(body.contains("kubemoor_tests_total 0\n") && body.ends_with("# EOF\n"), "{body}");
 
     assert_eq!(get(address, "/else").await.0, 404);
+    let (status, head, body) = get(address, "/api/v1/ledger").await;
+    assert_eq!(status, 401, "{body}");
+    assert!(
+        head.contains("www-authenticate: bearer") && body.contains("\"kind\":\"Status\""),
+        "{head} {body}"
+    );
 
     let held = TcpStream::connect(address).await.unwrap();
     stop.cancel();

@@ -12,11 +12,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::emergency::obey;
 use super::leading::Office;
 use super::policing::Policing;
 use super::registrar::Registrar;
 use super::telling::Telling;
-use super::{Judging, Run};
+use super::{Judging, Naming, Run, transitions};
 use crate::admin::Condition;
 use crate::cluster::arbiter::Arbiter;
 use crate::cluster::client::{self, Connection};
@@ -30,9 +31,11 @@ use crate::config;
 use crate::guard::Guard;
 use crate::guard::orders::Orders;
 use crate::guard::state::State;
+use crate::ledger::Ledger;
 use crate::notify::file::Notifier;
 use crate::tls::Certificates;
 use crate::webhook::look::{Live, Truth};
+use crate::webhook::registration::emergency;
 use crate::webhook::validate::Setup;
 
 /// Writes of the guard's own, per second.
@@ -58,6 +61,8 @@ struct Met {
     connection: Connection,
     kinds: Arc<Kinds>,
     own_account: Option<String>,
+    /// The uid of the namespace kube-system.
+    uid: Option<String>,
 }
 
 impl Run {
@@ -65,10 +70,12 @@ impl Run {
     pub(super) async fn cluster(&mut self, cluster: config::Cluster) -> anyhow::Result<()> {
         // Only the kubeconfig can be wrong here; the rest waits for the API server.
         let connection = client::connect(cluster.kubeconfig.as_deref()).await?;
+        self.books.trust(connection.client.clone());
         let records = self.readiness.condition("records");
         records.unmet("the API server has not answered yet");
         let policies = self.readiness.condition("policies");
         policies.unmet("the API server has not answered yet");
+        let switch = self.readiness.condition("emergency");
         let loop_listed = self.readiness.condition("loop");
         loop_listed.unmet("the declared objects have not been listed yet");
         let work = Work {
@@ -86,7 +93,11 @@ impl Run {
             judging: self.judging.clone(),
             records,
             policies,
+            switch,
+            emergency_metrics: self.metrics.emergency.clone(),
             loop_listed,
+            ledger: self.ledger.clone(),
+            naming: Naming { given: self.naming.given.take(), told: self.naming.told.take() },
             stop: self.stop.clone(),
         };
         self.tasks.spawn(async move {
@@ -113,7 +124,11 @@ struct Work {
     judging: Judging,
     records: Condition,
     policies: Condition,
+    switch: Condition,
+    emergency_metrics: crate::metrics::EmergencyMetrics,
     loop_listed: Condition,
+    ledger: Ledger,
+    naming: Naming,
     stop: CancellationToken,
 }
 
@@ -126,9 +141,10 @@ impl Work {
         }
     }
 
-    async fn follow(self, met: Met) {
+    async fn follow(mut self, met: Met) {
+        self.naming.tell(|| met.uid.clone().unwrap_or_else(|| met.connection.url.clone()));
         let Self { cluster, book, index, record_metrics, guard_metrics, .. } = &self;
-        let Met { connection, kinds, own_account } = met;
+        let Met { connection, kinds, own_account, uid: _ } = met;
         let client = connection.client;
         let releases = Releases::new(
             client.clone(),
@@ -144,12 +160,21 @@ impl Work {
             async move { kinds.run(stop).await }
         });
         parts.spawn(Arc::clone(&releases).run(self.stop.clone()));
+        let (open, is_open) = watch::channel(None);
+        parts.spawn(emergency::follow(client.clone(), open, self.stop.clone()));
+        parts.spawn(obey(
+            is_open.clone(),
+            Arc::clone(&self.in_force),
+            self.switch.clone(),
+            self.emergency_metrics.clone(),
+            self.stop.clone(),
+        ));
         let mut policing = Policing::start(
             &client,
             &kinds,
             &releases,
             &self.in_force,
-            !cluster.read_only,
+            (&cluster.namespaces, !cluster.read_only),
             &mut parts,
             &self.stop,
         );
@@ -163,14 +188,21 @@ impl Work {
             () = self.stop.cancelled() => {}
             () = policing.known(&self.policies) => {}
         }
+        // Nothing is repaired before it is known whether it may be.
+        let mut switch_known = is_open.clone();
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            known = switch_known.wait_for(Option::is_some) => drop(known),
+        }
         let office = Office::seek(&client, cluster);
         let objects = Objects::new(client.clone(), WRITES).led(office.leadership.clone());
         if !self.stop.is_cancelled() {
             let arbiter = (!cluster.read_only)
-                .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS));
+                .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS))
+                .map(Arc::new);
             let live = Live {
                 releases: Arc::clone(&releases),
-                arbiter,
+                arbiter: arbiter.clone(),
                 objects: objects.clone(),
                 kinds: Arc::clone(&kinds),
                 allowances: Arc::clone(&policing.allowances),
@@ -184,7 +216,9 @@ impl Work {
                 own_account,
                 own_namespace: cluster.own_namespace.clone(),
                 metrics: self.admission.clone(),
+                ledger: self.ledger.clone(),
             });
+            parts.spawn(transitions::run(Arc::clone(&releases), self.ledger.clone(), self.stop.clone()));
             let (listed, is_listed) = watch::channel(false);
             parts.spawn(meet_once(is_listed, self.loop_listed.clone(), self.stop.clone()));
             let (commands, wishes) = mpsc::channel(COMMANDS);
@@ -208,13 +242,18 @@ impl Work {
                 releases: Arc::clone(&releases),
                 kinds,
                 objects,
+                arbiter,
+                allowances: Arc::clone(&policing.allowances),
+                autoscalers: Arc::clone(&policing.autoscalers),
+                in_force: Arc::clone(&self.in_force),
                 namespaces: cluster.namespaces.clone(),
                 book: Arc::clone(book),
                 metrics: guard_metrics.clone(),
+                ledger: self.ledger.clone(),
                 listed,
-                orders: Orders { leading, commands: wishes },
+                state: Arc::clone(&self.state),
             };
-            parts.spawn(guard.run(self.stop.clone()));
+            parts.spawn(guard.run(Orders { leading, commands: wishes }, self.stop.clone()));
             if let Some(registration) = &cluster.registration {
                 let registrar = Registrar {
                     registration: registration.clone(),
@@ -223,7 +262,9 @@ impl Work {
                     certificates: self.certificates.clone(),
                     releases: Arc::clone(&releases),
                     book: Arc::clone(book),
+                    open: is_open,
                     leadership: office.leadership.clone(),
+                    in_force: Arc::clone(&self.in_force),
                 };
                 parts.spawn(registrar.run(client, self.stop.clone()));
             }
@@ -243,12 +284,13 @@ async fn meet(connection: Connection, records: &Condition) -> Met {
         let met = async {
             let kinds = Kinds::read(connection.client.clone()).await?;
             let own_account = identity::own_name(&connection).await?;
-            Ok::<_, crate::cluster::call::CallError>((kinds, own_account))
+            let uid = identity::cluster_uid(&connection.client).await?;
+            Ok::<_, crate::cluster::call::CallError>((kinds, own_account, uid))
         };
         match met.await {
-            Ok((kinds, own_account)) => {
+            Ok((kinds, own_account, uid)) => {
                 tracing::info!(server = connection.url, account = own_account, "the API server answers");
-                return Met { connection, kinds, own_account };
+                return Met { connection, kinds, own_account, uid };
             }
             Err(error) => {
                 records.unmet(format!("the API server does not answer: {error}"));

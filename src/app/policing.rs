@@ -29,14 +29,16 @@ pub(super) struct Policing {
 }
 
 impl Policing {
-    /// Starts to follow them, as tasks of `parts`. With `writes` statuses are
-    /// kept and allowances that ended long ago cleared away.
+    /// Starts to follow them, as tasks of `parts`. Allowances and
+    /// autoscalers only in the namespaces `watched`, if any is named. With `writes`
+    /// statuses are kept, allowances made, and those that ended long ago cleared
+    /// away.
     pub(super) fn start(
         client: &kube::Client,
         kinds: &Arc<Kinds>,
         releases: &Arc<Releases>,
         in_force: &Arc<InForce>,
-        writes: bool,
+        (watched, writes): (&[String], bool),
         parts: &mut JoinSet<()>,
         stop: &CancellationToken,
     ) -> Self {
@@ -48,8 +50,8 @@ impl Policing {
             writes,
         );
         let namespaces = Namespaces::new(client.clone(), Arc::clone(in_force));
-        let allowances = Allowances::new(client.clone(), Arc::clone(kinds), writes);
-        let autoscalers = Autoscalers::new(client.clone(), Arc::clone(kinds));
+        let allowances = Allowances::new(client.clone(), Arc::clone(kinds), watched.to_vec(), writes);
+        let autoscalers = Autoscalers::new(client.clone(), Arc::clone(kinds), watched.to_vec());
         let listings =
             vec![policies.progress(), namespaces.progress(), allowances.progress(), autoscalers.progress()];
         parts.spawn(policies.run(stop.clone()));

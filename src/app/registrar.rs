@@ -14,9 +14,9 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::lease::Leadership;
+use crate::cluster::policies::InForce;
 use crate::cluster::releases::Releases;
 use crate::config;
-use crate::model::EditsMode;
 use crate::policy::book::Book;
 use crate::tls::Certificates;
 use crate::webhook::registration::keep::{self, Configuration, Wish};
@@ -30,7 +30,10 @@ pub(super) struct Registrar {
     pub(super) certificates: Certificates,
     pub(super) releases: Arc<Releases>,
     pub(super) book: Arc<Book>,
+    /// Whether the emergency switch is off; none while that is not known.
+    pub(super) open: watch::Receiver<Option<bool>>,
     pub(super) leadership: Leadership,
+    pub(super) in_force: Arc<InForce>,
 }
 
 impl Registrar {
@@ -57,7 +60,8 @@ impl Registrar {
     ) {
         let changes = self.releases.changes();
         let mut authority = self.certificates.ca_bundle();
-        let mut leading = self.leadership.watch();
+        let (mut open, mut leading) = (self.open.clone(), self.leadership.watch());
+        let mut policies = self.in_force.changes();
         loop {
             let resources: BTreeSet<Resource> =
                 self.releases.index().read().resources().into_iter().map(Resource::from).collect();
@@ -68,9 +72,10 @@ impl Registrar {
                 own_namespace: self.own_namespace.as_deref(),
                 record_driver: self.record_driver,
                 select_all: self.registration.select_all,
-                reverts: self.book.defaults().edits == EditsMode::Revert,
+                reverts: self.book.policies().reverts(),
             };
-            if *leading.borrow_and_update() {
+            let armed = *open.borrow_and_update() == Some(false);
+            if armed && *leading.borrow_and_update() {
                 send(validating, Wish::Present(configuration(&resources, &surface)));
                 send(mutating, reverting(&resources, &surface).map_or(Wish::Absent, Wish::Present));
             } else {
@@ -79,6 +84,12 @@ impl Registrar {
             }
             tokio::select! {
                 _ = changes.next() => {}
+                Ok(()) = policies.changed() => {}
+                changed = open.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                }
                 changed = leading.changed() => {
                     if changed.is_err() {
                         return;

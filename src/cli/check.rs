@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -21,6 +22,7 @@ use crate::helm::index::Index;
 use crate::helm::release::Release;
 use crate::model::{DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
 use crate::policy::Policy;
+use crate::policy::allowance::Allowance;
 use crate::policy::book::{Book, Labels, Policies};
 use crate::verdict::edit::{self, Evidence, Owner, Rules, Verdict};
 use crate::verdict::exceptions::Circumstances;
@@ -73,6 +75,8 @@ pub(super) struct Bench<'a> {
     pub(super) release: Release,
     /// The policies.
     pub(super) book: &'a Book,
+    /// The allowances.
+    pub(super) allowances: Vec<Arc<Allowance>>,
     /// The time.
     pub(super) now: Timestamp,
 }
@@ -111,7 +115,9 @@ fn report(
     let accepted = policies.map(policy_files::folder).transpose()?.unwrap_or_default();
     let policies = Policies::new(defaults, &Labels::new(), accepted);
     let book = book(policies, &assembled.release.id.namespace, Labels::new());
-    Bench { release: assembled.release, book: &book, now }.judge(&request).with_context(cannot_read)
+    Bench { release: assembled.release, book: &book, allowances: Vec::new(), now }
+        .judge(&request)
+        .with_context(cannot_read)
 }
 
 /// A book for one namespace; the label that every namespace has needs no
@@ -129,7 +135,7 @@ impl Bench<'_> {
     /// # Errors
     /// The review asks nothing that can be judged.
     pub(super) fn judge(self, request: &Request<'_>) -> anyhow::Result<Report> {
-        let Self { release, book, now } = self;
+        let Self { release, book, allowances, now } = self;
         let operation =
             request.head.operation.context("its operation is none of CREATE, UPDATE and DELETE")?;
         let mut index = Index::default();
@@ -143,7 +149,8 @@ impl Bench<'_> {
         if case.subject.object.name.is_empty() {
             return Err(anyhow::anyhow!("it names no object"));
         }
-        let (index, circumstances) = (RwLock::new(index), Circumstances::default());
+        let circumstances = Circumstances { allowances, autoscaler: None };
+        let index = RwLock::new(index);
         let mut judgement = case.judge(&index, &circumstances, &rules, Evidence::None, now);
         if judgement.verdict.arguable {
             judgement = case.judge(&index, &circumstances, &rules, Evidence::Nowhere, now);

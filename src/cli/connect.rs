@@ -63,8 +63,13 @@ pub(super) struct NamespacesArgs {
 impl ClusterArgs {
     /// A client; nobody was talked to yet.
     pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
+        Ok(client::connect_by(&self.access()).await?)
+    }
+
+    /// The credentials that the flags choose.
+    pub(super) fn access(&self) -> Access {
         let Self { kubeconfig, context, user, groups } = self.clone();
-        Ok(client::connect_by(&Access { kubeconfig, context, user, groups }).await?)
+        Access { kubeconfig, context, user, groups }
     }
 }
 

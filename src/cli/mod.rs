@@ -6,9 +6,15 @@
 //! error says what failed and what to do. No rule is decided here.
 
 mod allow;
+mod audit;
+mod certs;
 mod check;
+mod completions;
 mod connect;
 mod diff;
+mod emergency;
+mod explain;
+mod forecast;
 mod get;
 mod manifests;
 mod object;
@@ -16,14 +22,17 @@ mod output;
 mod policy;
 mod policy_files;
 mod reading;
+mod reference;
 mod serve;
 mod steer;
 mod uninstall;
 
+use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Keeps Helm releases where Helm put them: an admission webhook that judges
 /// edits by the release's own record, and a loop that finds and repairs drift.
@@ -42,12 +51,20 @@ enum Command {
     Check(check::Args),
     /// Compare what lives with what releases declare; exit 1 when anything has drifted
     Diff(diff::Args),
+    /// Tell the fields on which the next Helm 4 upgrade of a release will conflict; exit 1 if any
+    Forecast(forecast::Args),
     /// Allow named fields of one object to be changed for a time
     Allow(allow::Args),
     /// End allowances of an object
     Revoke(allow::RevokeArgs),
     /// List what there is
     Get(get::Args),
+    /// Open everything until a person arms it again
+    Emergency(emergency::Args),
+    /// Say which release, record, policy and allowance decide about an object or a denial, and what to do
+    Explain(explain::Args),
+    /// Show who did what, when, and what became of it
+    Audit(Box<audit::Args>),
     /// Repair a release now, whatever its policy says
     Reconcile(steer::Args),
     /// Have the loop leave a release alone
@@ -60,8 +77,24 @@ enum Command {
     Policy(policy::Args),
     /// Withdraw the webhooks from the cluster
     Uninstall(uninstall::Args),
+    /// Make or renew the certificates that the guard makes for itself, and show them
+    Certs(certs::Args),
+    /// Print what a shell needs to complete commands and flags
+    Completions(completions::Args),
+    /// Print the command reference
+    #[command(hide = true)]
+    Reference,
     /// Print the version
     Version,
+}
+
+/// The name by which the program is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    /// `kubemoor`.
+    Program,
+    /// `kubectl-moor`, which kubectl runs for `kubectl moor`.
+    Plugin,
 }
 
 /// What a command that came to its end found.
@@ -69,19 +102,48 @@ enum Command {
 enum Outcome {
     /// All is well.
     Clean,
-    /// Something was found: a refusal.
+    /// Something was found: a refusal, a conflict.
     Found,
 }
 
 /// Parses the process's arguments, carries the command out and returns its
 /// exit code. Ends the process itself for `--help` and for a bad flag.
 pub fn run() -> ExitCode {
-    match Cli::parse().command.carry_out() {
+    let mut line = command(Name::called());
+    let parsed = line.try_get_matches_from_mut(std::env::args_os());
+    let cli =
+        parsed.and_then(|matches| Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut line)));
+    match cli.unwrap_or_else(|error| error.exit()).command.carry_out() {
         Ok(Outcome::Clean) => ExitCode::SUCCESS,
         Ok(Outcome::Found) => ExitCode::from(1),
         Err(error) => {
             warn(&format!("{error:#}"));
             ExitCode::from(2)
+        }
+    }
+}
+
+/// The command line, with the help that fits the name.
+fn command(name: Name) -> clap::Command {
+    match name {
+        Name::Program => Cli::command(),
+        Name::Plugin => Cli::command().bin_name("kubectl moor"),
+    }
+}
+
+impl Name {
+    /// The name by which this process was called.
+    fn called() -> Self {
+        let called = std::env::args_os().next().map(PathBuf::from);
+        let stem = called.as_deref().and_then(Path::file_stem).and_then(OsStr::to_str);
+        if stem == Some(Self::Plugin.file()) { Self::Plugin } else { Self::Program }
+    }
+
+    /// The program's file.
+    fn file(self) -> &'static str {
+        match self {
+            Self::Program => "kubemoor",
+            Self::Plugin => "kubectl-moor",
         }
     }
 }
@@ -92,15 +154,22 @@ impl Command {
             Self::Serve(args) => serve::run(*args),
             Self::Check(args) => check::run(args),
             Self::Diff(args) => diff::run(args),
+            Self::Forecast(args) => forecast::run(args),
             Self::Allow(args) => allow::run(args),
             Self::Revoke(args) => allow::revoke(args),
             Self::Get(args) => get::run(args),
+            Self::Emergency(args) => emergency::run(args),
+            Self::Explain(args) => explain::run(args),
+            Self::Audit(args) => audit::run(*args),
             Self::Reconcile(args) => steer::reconcile(args),
             Self::Suspend(args) => steer::suspend(args),
             Self::Resume(args) => steer::resume(args),
             Self::Manifests(args) => manifests::run(args),
             Self::Policy(args) => policy::run(args),
             Self::Uninstall(args) => uninstall::run(args),
+            Self::Certs(args) => certs::run(args),
+            Self::Completions(args) => completions::run(&args),
+            Self::Reference => reference::run(),
             Self::Version => output::write(concat!("kubemoor ", env!("CARGO_PKG_VERSION"), "\n")),
         }
     }

@@ -4,11 +4,14 @@
 //! settled by a dry run; needs no guard, only a kubeconfig; every failure is a
 //! sentence.
 
+use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::Value;
+use tokio::sync::Mutex;
 
 use super::connect::{self, failed, unknown_release};
 use crate::cluster::arbiter::{Arbiter, Question};
@@ -16,12 +19,15 @@ use crate::cluster::call::CallError;
 use crate::cluster::client::Connection;
 use crate::cluster::kinds::Kinds;
 use crate::cluster::objects::Objects;
+use crate::cluster::policies::once;
 use crate::cluster::releases::{LookError, Releases};
 use crate::config::RecordDriver;
 use crate::helm::release::Release;
 use crate::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
 use crate::policy::Policy;
-use crate::policy::book::Book;
+use crate::policy::allowance::Allowance;
+use crate::policy::book::{Book, Labels, Policies};
+use crate::verdict::live::Spared;
 
 /// How long a pending record may stay untouched: the default of `serve`.
 pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -50,6 +56,19 @@ pub(super) struct Reader {
     releases: Arc<Releases>,
     objects: Objects,
     arbiter: Arbiter,
+    /// The policies of the cluster; the guard's own flags are not known here.
+    pub(super) book: Book,
+    /// What of the policies could not be read.
+    unread: Vec<String>,
+    namespaces: Mutex<HashMap<String, Arc<Circumstances>>>,
+}
+
+/// What decides in a namespace beside releases and policies.
+pub(super) struct Circumstances {
+    allowances: Vec<Allowance>,
+    autoscaled: Vec<(ObjectId, i32, i32)>,
+    /// What could not be read, and why.
+    pub(super) unread: Vec<String>,
 }
 
 /// What is there of an object.
@@ -72,7 +91,15 @@ impl Reader {
         let releases = Releases::once(client.clone(), records.record_driver, Arc::clone(&kinds));
         let objects = Objects::new(client, DRY_RUNS);
         let arbiter = Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS);
-        Ok(Self { connection, kinds, releases, objects, arbiter })
+        let mut unread = Vec::new();
+        let policies = once::policies(&connection.client).await.unwrap_or_else(|error| {
+            unread.push(format!("policies cannot be read: {error}"));
+            Vec::new()
+        });
+        let defaults = Policy::new(EditsMode::Warn, DriftMode::Report, OPERATION_TIMEOUT);
+        let book = Book::of_policies(Policies::new(defaults, &Labels::new(), policies));
+        let namespaces = Mutex::default();
+        Ok(Self { connection, kinds, releases, objects, arbiter, book, unread, namespaces })
     }
 
     /// The releases in a namespace; `None` for all.
@@ -126,8 +153,73 @@ impl Reader {
         self.arbiter.canonical(&question, PATIENCE).await.map_err(|error| error.to_string())
     }
 
-    /// The policies in force, as far as they can be known without the guard.
-    pub(super) fn book(&self) -> Book {
-        Book::new(Policy::new(EditsMode::Warn, DriftMode::Report, OPERATION_TIMEOUT))
+    /// What else decides in a namespace; has the book know its labels. What
+    /// cannot be read counts for nothing and is named in `unread`.
+    pub(super) async fn circumstances(&self, namespace: &str) -> Arc<Circumstances> {
+        let mut known = self.namespaces.lock().await;
+        if let Some(circumstances) = known.get(namespace) {
+            return Arc::clone(circumstances);
+        }
+        let client = &self.connection.client;
+        let mut unread = self.unread.clone();
+        let mut note = |what: &str, error: CallError| unread.push(format!("{what} cannot be read: {error}"));
+        match once::labels(client, namespace).await {
+            Ok(labels) => drop(self.book.set_namespace(namespace, Some(labels))),
+            Err(error) => note("the namespace's labels", error),
+        }
+        let allowances = once::allowances(client, namespace).await.unwrap_or_else(|error| {
+            note("allowances", error);
+            Vec::new()
+        });
+        let autoscaled = once::autoscaled(client, &self.kinds, namespace).await.unwrap_or_else(|error| {
+            note("autoscalers", error);
+            Vec::new()
+        });
+        let circumstances = Arc::new(Circumstances { allowances, autoscaled, unread });
+        known.insert(namespace.to_owned(), Arc::clone(&circumstances));
+        circumstances
+    }
+}
+
+impl Circumstances {
+    /// What of an object is not compared now.
+    pub(super) fn spared(
+        &self,
+        release: &Release,
+        object: &ObjectId,
+        policy: &Policy,
+        now: Timestamp,
+    ) -> Spared {
+        let mut spared = Spared::default();
+        let Some(declared) = release.declared(object) else { return spared };
+        let rules = policy.rules(object, declared);
+        let standing = rules.standing.iter().filter(|it| it.open(now)).map(|it| &it.grant);
+        let open = self.open(release, object, now).map(|allowance| &allowance.grant);
+        for grant in standing.chain(open) {
+            spared.grant.mask.0.extend_from_slice(&grant.mask.0);
+            spared.grant.deletes |= grant.deletes;
+        }
+        spared.grant.mask.0.extend_from_slice(&rules.ignored.0);
+        spared.replicas = self.replicas(object);
+        spared
+    }
+
+    /// The allowances that are open for an object.
+    pub(super) fn open<'c>(
+        &'c self,
+        release: &'c Release,
+        object: &'c ObjectId,
+        now: Timestamp,
+    ) -> impl Iterator<Item = &'c Allowance> {
+        let open = move |allowance: &&Allowance| allowance.open(now) && allowance.is_for(object, &release.id);
+        self.allowances.iter().filter(open)
+    }
+
+    /// The fewest and the most replicas to which autoscalers may scale a workload.
+    pub(super) fn replicas(&self, workload: &ObjectId) -> Option<(i32, i32)> {
+        let ranges = self.autoscaled.iter().filter(|(target, ..)| target == workload);
+        ranges
+            .map(|(_, minimum, maximum)| (*minimum, *maximum))
+            .reduce(|left, right| (left.0.min(right.0), left.1.max(right.1)))
     }
 }

@@ -14,7 +14,8 @@ use thiserror::Error;
 use super::Outcome;
 use crate::app;
 use crate::config::{
-    self, Cluster, Endpoint, LogFilter, RecordDriver, Registration, ServiceRef, Source, Tls, WebhookUrl,
+    self, Cluster, Endpoint, LedgerUrl, LogFilter, RecordDriver, Registration, Retention, ServiceRef, Source,
+    Tls, WebhookUrl,
 };
 use crate::model::{DriftMode, EditsMode};
 
@@ -100,6 +101,27 @@ pub(super) struct Args {
     #[arg(long, env = "KUBEMOOR_READ_ONLY")]
     read_only: bool,
 
+    /// Where is kept who did what: sqlite:PATH or postgres://USER@HOST/DATABASE
+    #[arg(
+        long,
+        env = "KUBEMOOR_LEDGER",
+        value_name = "URL",
+        default_value = "sqlite:ledger.db",
+        hide_env_values = true
+    )]
+    ledger: LedgerUrl,
+
+    /// How long rows of the ledger are kept
+    #[arg(long, env = "KUBEMOOR_LEDGER_AGE", value_name = "DURATION", default_value = "2160h", value_parser = parse_duration)]
+    ledger_age: Duration,
+
+    /// How many rows of this cluster the ledger keeps
+    #[arg(long, env = "KUBEMOOR_LEDGER_ROWS", value_name = "NUMBER", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    ledger_rows: u64,
+
+    /// The cluster's name on every row of the ledger [default: the uid of namespace kube-system]
+    #[arg(long, env = "KUBEMOOR_CLUSTER_NAME", value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    cluster_name: Option<String>,
     /// A file that names who is told of drifts and repairs, as CloudEvents over HTTP
     #[arg(long, env = "KUBEMOOR_NOTIFIERS", value_name = "FILE")]
     notifiers: Option<PathBuf>,
@@ -158,6 +180,10 @@ impl Args {
             record_driver,
             select_all,
             read_only,
+            ledger,
+            ledger_age,
+            ledger_rows,
+            cluster_name,
             notifiers,
             no_release_metrics,
             log,
@@ -215,6 +241,8 @@ impl Args {
                 registration,
             }),
         };
+        let retention = Retention { age: ledger_age, rows: ledger_rows };
+        let ledger = config::Ledger { url: ledger, cluster_name, retention };
         Ok(config::Serve {
             source,
             listen,
@@ -225,6 +253,7 @@ impl Args {
             policies,
             cluster_labels,
             operation_timeout,
+            ledger,
             notifiers,
             release_metrics: !no_release_metrics,
             log,
@@ -243,11 +272,16 @@ fn tls(
         (Some(_), None) => Err(ConflictError::Needs("--tls-cert", "--tls-key")),
         (None, Some(_)) => Err(ConflictError::Needs("--tls-key", "--tls-cert")),
         (None, None) => {
-            let local = || ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
             let dir = dir.unwrap_or_else(|| PathBuf::from("certs"));
-            Ok(Tls::Made { dir, names: endpoint.map_or_else(local, Endpoint::names) })
+            Ok(Tls::Made { dir, names: names(endpoint) })
         }
     }
+}
+
+/// The names that a certificate made here is for.
+pub(super) fn names(endpoint: Option<&Endpoint>) -> Vec<String> {
+    let local = || ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
+    endpoint.map_or_else(local, Endpoint::names)
 }
 
 fn parse_store(text: &str) -> Result<PathBuf, &'static str> {

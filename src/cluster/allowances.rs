@@ -11,18 +11,19 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use self::requests::{Kept, MADE_BY};
 use super::custom::CustomWatch;
 use super::kinds::Kinds;
-use super::progress::Progress;
+use super::progress::{Listings, Progress, scopes};
 use super::queue::{Announcer, Changes};
 use super::watch::Event;
 use crate::model::{ObjectId, ReleaseId};
@@ -45,11 +46,15 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 pub struct Allowances {
     client: kube::Client,
     kinds: Arc<Kinds>,
+    /// Where they are followed; everywhere, where none is named.
+    namespaces: Vec<String>,
     /// Whether any are made, and ended ones cleared away.
     writes: bool,
     known: RwLock<Known>,
     changed: Announcer<ObjectId>,
-    progress: watch::Sender<Progress>,
+    /// Something may be due sooner than before.
+    rescheduled: Notify,
+    listings: Listings,
 }
 
 /// An allowance's namespace and name.
@@ -78,14 +83,16 @@ impl Allowances {
     /// The allowances of the cluster behind `client`, known once
     /// [`Allowances::run`] has listed them. With `writes` those that Kubemoor
     /// made are deleted a week after their end; without, none is made.
-    pub fn new(client: kube::Client, kinds: Arc<Kinds>, writes: bool) -> Arc<Self> {
+    pub fn new(client: kube::Client, kinds: Arc<Kinds>, namespaces: Vec<String>, writes: bool) -> Arc<Self> {
         Arc::new(Self {
             client,
             kinds,
+            listings: Listings::of(&namespaces),
+            namespaces,
             writes,
             known: RwLock::default(),
             changed: Announcer::default(),
-            progress: watch::Sender::new(Progress::Listing),
+            rescheduled: Notify::new(),
         })
     }
 
@@ -105,7 +112,7 @@ impl Allowances {
 
     /// How far the first listing is.
     pub fn progress(&self) -> watch::Receiver<Progress> {
-        self.progress.subscribe()
+        self.listings.progress()
     }
 
     /// Makes an allowance of this resource, which counts from now on.
@@ -131,44 +138,52 @@ impl Allowances {
     pub async fn run(&self, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
-            () = self.follow() => {}
+            _ = join_all(scopes(&self.namespaces).into_iter().map(|it| self.follow(it))) => {}
+            () = self.follow_ends() => {}
         }
     }
 
-    async fn follow(&self) {
-        let mut feed =
-            CustomWatch::new(self.client.clone(), &self.kinds, "DriftAllowance", "driftallowances");
-        let changes = self.changed.subscribe([]);
+    async fn follow(&self, namespace: Option<&str>) {
+        let kind = ("DriftAllowance", "driftallowances");
+        let mut feed = CustomWatch::new(self.client.clone(), &self.kinds, kind, namespace);
+        let mut is_whole = false;
         let mut listed: HashSet<Key> = HashSet::new();
         let mut complained = false;
         loop {
+            match feed.next().await {
+                Event::Relisting => listed.clear(),
+                Event::Listed(object) => listed.extend(self.set(&object)),
+                Event::Applied(object) => drop(self.set(&object)),
+                Event::Deleted(object) => {
+                    if let Some(key) = key(&object) {
+                        self.forget(&key);
+                    }
+                }
+                Event::Synced => {
+                    let is_here = |key: &&Key| namespace.is_none_or(|namespace| key.0 == namespace);
+                    let known: Vec<_> = self.known.read().versions.keys().filter(is_here).cloned().collect();
+                    known.iter().filter(|key| !listed.contains(*key)).for_each(|key| self.forget(key));
+                    if !std::mem::replace(&mut is_whole, true) {
+                        self.listings.whole();
+                    }
+                }
+                Event::Watching => complained = false,
+                Event::Broken(error) => {
+                    self.listings.fail("DriftAllowances cannot be listed", &error);
+                    if !std::mem::replace(&mut complained, true) {
+                        tracing::warn!(%error, "DriftAllowances cannot be watched; the last known ones count");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells of every end when it comes.
+    async fn follow_ends(&self) {
+        loop {
             let wake = wake(self.known.read().due.first().map(|(due, _)| *due), Timestamp::now());
             tokio::select! {
-                event = feed.next() => match event {
-                    Event::Relisting => listed.clear(),
-                    Event::Listed(object) => listed.extend(self.set(&object)),
-                    Event::Applied(object) => drop(self.set(&object)),
-                    Event::Deleted(object) => {
-                        if let Some(key) = key(&object) {
-                            self.forget(&key);
-                        }
-                    }
-                    Event::Synced => {
-                        let gone = |key: &&Key| !listed.contains(*key);
-                        let gone: Vec<_> = self.known.read().versions.keys().filter(gone).cloned().collect();
-                        gone.iter().for_each(|key| self.forget(key));
-                        self.progress.send_replace(Progress::Listed);
-                    }
-                    Event::Watching => complained = false,
-                    Event::Broken(error) => {
-                    Progress::fail(&self.progress, "DriftAllowances cannot be listed", &error);
-                        if !std::mem::replace(&mut complained, true) {
-                            tracing::warn!(%error, "DriftAllowances cannot be watched; the last known ones count");
-                        }
-                    }
-                },
-                // One that this process made itself may end first.
-                _ = changes.next() => {}
+                () = self.rescheduled.notified() => {}
                 () = sleep_until(wake) => {
                     for (key, life) in self.end(Timestamp::now()) {
                         self.clear(&key, life).await;
@@ -205,6 +220,7 @@ impl Allowances {
         let life = Life { version, uid: text("/metadata/uid").to_owned(), clearing };
         let touched = self.known.write().put(&key, life, compiled.ok(), Timestamp::now());
         touched.iter().for_each(|object| self.changed.announce(object));
+        self.rescheduled.notify_one();
         Some(key)
     }
 

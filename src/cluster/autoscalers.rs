@@ -8,6 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use futures::future::join_all;
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use serde::Deserialize;
@@ -16,7 +17,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::kinds::Kinds;
-use super::progress::Progress;
+use super::progress::{Listings, Progress, scopes};
 use super::queue::{Announcer, Changes};
 use super::raw::Raw;
 use super::resource::Resource;
@@ -40,9 +41,11 @@ const REMEMBERED: usize = 10_000;
 pub struct Autoscalers {
     client: kube::Client,
     kinds: Arc<Kinds>,
+    /// Where they are followed; everywhere, where none is named.
+    namespaces: Vec<String>,
     known: RwLock<Known>,
     changed: Announcer<ObjectId>,
-    progress: watch::Sender<Progress>,
+    listings: Listings,
 }
 
 #[derive(Default)]
@@ -102,9 +105,9 @@ struct Reference {
 impl Autoscalers {
     /// The autoscalers of the cluster behind `client`, known once
     /// [`Autoscalers::run`] has listed them.
-    pub fn new(client: kube::Client, kinds: Arc<Kinds>) -> Arc<Self> {
-        let progress = watch::Sender::new(Progress::Listing);
-        Arc::new(Self { client, kinds, known: RwLock::default(), changed: Announcer::default(), progress })
+    pub fn new(client: kube::Client, kinds: Arc<Kinds>, namespaces: Vec<String>) -> Arc<Self> {
+        let (listings, known, changed) = (Listings::of(&namespaces), RwLock::default(), Announcer::default());
+        Arc::new(Self { client, kinds, namespaces, known, changed, listings })
     }
 
     /// How far autoscalers may scale a workload: of several that target it, the
@@ -145,24 +148,25 @@ impl Autoscalers {
 
     /// How far the first listing is.
     pub fn progress(&self) -> watch::Receiver<Progress> {
-        self.progress.subscribe()
+        self.listings.progress()
     }
 
     /// Follows the cluster's autoscalers until `stop`.
     pub async fn run(&self, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
-            () = self.follow() => {}
+            _ = join_all(scopes(&self.namespaces).into_iter().map(|it| self.follow(it))) => {}
         }
     }
 
-    async fn follow(&self) {
+    async fn follow(&self, namespace: Option<&str>) {
         let newest = Gvk { group: GROUP.to_owned(), version: "v2".to_owned(), kind: KIND.to_owned() };
         // Every version from v1 on has the fields that count.
         let resource = self.kinds.resource(&newest);
         let resource =
             resource.unwrap_or_else(|| Resource::new(GROUP, "v1", KIND, "horizontalpodautoscalers"));
-        let mut feed = Watch::<Raw>::new(self.client.clone(), &resource, None, None);
+        let mut feed = Watch::<Raw>::new(self.client.clone(), &resource, namespace, None);
+        let mut is_whole = false;
         let mut listed: HashSet<ObjectId> = HashSet::new();
         let mut complained = false;
         loop {
@@ -176,14 +180,18 @@ impl Autoscalers {
                     }
                 }
                 Event::Synced => {
-                    let gone = |id: &&ObjectId| !listed.contains(*id);
-                    let gone: Vec<_> = self.known.read().autoscalers.keys().filter(gone).cloned().collect();
-                    gone.iter().for_each(|id| self.remove(id));
-                    self.progress.send_replace(Progress::Listed);
+                    let is_here =
+                        |id: &&ObjectId| namespace.is_none() || id.namespace.as_deref() == namespace;
+                    let known: Vec<_> =
+                        self.known.read().autoscalers.keys().filter(is_here).cloned().collect();
+                    known.iter().filter(|id| !listed.contains(*id)).for_each(|id| self.remove(id));
+                    if !std::mem::replace(&mut is_whole, true) {
+                        self.listings.whole();
+                    }
                 }
                 Event::Watching => complained = false,
                 Event::Broken(error) => {
-                    Progress::fail(&self.progress, "autoscalers cannot be listed", &error);
+                    self.listings.fail("autoscalers cannot be listed", &error);
                     if !std::mem::replace(&mut complained, true) {
                         tracing::warn!(%error, "autoscalers cannot be watched; the last known ones count");
                     }
@@ -243,6 +251,13 @@ impl Known {
         }
         self.departed.insert(workload, Timestamp::now());
     }
+}
+
+/// The workload that an autoscaler scales, with the fewest and the most
+/// replicas.
+pub(super) fn range(object: &Value) -> Option<(ObjectId, i32, i32)> {
+    let (_, Scales { target, minimum, maximum, .. }) = read(object)?;
+    Some((target, minimum, maximum))
 }
 
 fn read(object: &Value) -> Option<(ObjectId, Scales)> {

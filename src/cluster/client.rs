@@ -90,6 +90,34 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Connection, ConnectErr
 /// # Errors
 /// When no configuration is found, or it cannot be used.
 pub async fn connect_by(access: &Access) -> Result<Connection, ConnectError> {
+    let mut config = configuration(access).await?;
+    let agent = HeaderValue::from_static(concat!("kubemoor/", env!("CARGO_PKG_VERSION")));
+    config.headers.push((USER_AGENT, agent));
+    let url = config.cluster_url.to_string();
+    let namespace = config.default_namespace.clone();
+    let claimed = identity::claimed(&config.auth_info);
+    match kube::Client::try_from(config) {
+        Ok(client) => Ok(Connection { client, url, namespace, claimed }),
+        Err(error) => Err(ConnectError::Client { url, reason: causes_of(&error) }),
+    }
+}
+
+/// A client for the server at `url`, with the credentials that `access`
+/// chooses: for a guard, which asks the API server whose they are.
+///
+/// # Errors
+/// When no configuration is found, or it cannot be used.
+pub async fn connect_to(url: &http::Uri, access: &Access) -> Result<kube::Client, ConnectError> {
+    let mut config = configuration(access).await?;
+    config.cluster_url = url.clone();
+    // The authority and the name to expect are the API server's.
+    config.root_cert = None;
+    config.tls_server_name = None;
+    kube::Client::try_from(config)
+        .map_err(|error| ConnectError::Client { url: url.to_string(), reason: causes_of(&error) })
+}
+
+async fn configuration(access: &Access) -> Result<Config, ConnectError> {
     let Access { kubeconfig, context, user, groups } = access;
     let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
     let mut config = match (kubeconfig, context) {
@@ -106,15 +134,7 @@ pub async fn connect_by(access: &Access) -> Result<Connection, ConnectError> {
         config.auth_info.impersonate.clone_from(user);
         config.auth_info.impersonate_groups = (!groups.is_empty()).then(|| groups.clone());
     }
-    let agent = HeaderValue::from_static(concat!("kubemoor/", env!("CARGO_PKG_VERSION")));
-    config.headers.push((USER_AGENT, agent));
-    let url = config.cluster_url.to_string();
-    let namespace = config.default_namespace.clone();
-    let claimed = identity::claimed(&config.auth_info);
-    match kube::Client::try_from(config) {
-        Ok(client) => Ok(Connection { client, url, namespace, claimed }),
-        Err(error) => Err(ConnectError::Client { url, reason: causes_of(&error) }),
-    }
+    Ok(config)
 }
 
 async fn from_file(path: &Path, options: &KubeConfigOptions) -> Result<Config, ConnectError> {

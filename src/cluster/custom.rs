@@ -28,10 +28,11 @@ pub(super) const VERSION: &str = "v1alpha1";
 /// definitions is told of none.
 const RECHECK: Duration = Duration::from_secs(600);
 
-/// The objects of one of Kubemoor's own kinds, in all namespaces.
+/// The objects of one of Kubemoor's own kinds.
 pub(super) struct CustomWatch {
     client: kube::Client,
     resource: Resource,
+    namespace: Option<String>,
     definitions: Changes<String>,
     watch: Watch<Raw>,
     /// Since the definition is absent: when to look again.
@@ -40,14 +41,21 @@ pub(super) struct CustomWatch {
 }
 
 impl CustomWatch {
-    /// A watch of the kind `kind`, called `plural` in paths.
-    pub(super) fn new(client: kube::Client, kinds: &Kinds, kind: &str, plural: &str) -> Self {
+    /// A watch of the kind `kind`, called `plural` in paths, in `namespace`
+    /// (`None`: in all).
+    pub(super) fn new(
+        client: kube::Client,
+        kinds: &Kinds,
+        (kind, plural): (&str, &str),
+        namespace: Option<&str>,
+    ) -> Self {
         let resource = Resource::new(GROUP, VERSION, kind, plural);
         Self {
-            watch: Watch::new(client.clone(), &resource, None, None),
+            watch: Watch::new(client.clone(), &resource, namespace, None),
             definitions: kinds.definitions(),
             client,
             resource,
+            namespace: namespace.map(str::to_owned),
             absent_until: None,
             told: VecDeque::new(),
         }
@@ -66,7 +74,8 @@ impl CustomWatch {
                     () = sleep_until(until) => {}
                 }
                 self.absent_until = None;
-                self.watch = Watch::new(self.client.clone(), &self.resource, None, None);
+                let namespace = self.namespace.as_deref();
+                self.watch = Watch::new(self.client.clone(), &self.resource, namespace, None);
             }
             match self.watch.next().await {
                 Event::Broken(error) if error.is_not_found() => {

@@ -45,10 +45,13 @@ struct Resources {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ApiResource {
     name: String,
     kind: String,
     namespaced: bool,
+    #[serde(default)]
+    short_names: Vec<String>,
 }
 
 /// The kinds of every group, with their versions in the order in which the API
@@ -58,24 +61,7 @@ struct ApiResource {
 /// # Errors
 /// When the lists of groups themselves cannot be read.
 pub(super) async fn discover(client: &kube::Client) -> Result<Vec<KindFacts>, CallError> {
-    let core: CoreVersions = call::fetch(client, call::get("/api")?, PATIENCE).await?;
-    let groups: Groups = call::fetch(client, call::get("/apis")?, PATIENCE).await?;
-    let mut places: Vec<(String, String)> =
-        core.versions.into_iter().map(|version| (String::new(), version)).collect();
-    for group in groups.groups {
-        let preferred = group.preferred_version.map(|preferred| preferred.version);
-        let others = group.versions.into_iter().map(|version| version.version);
-        let others = others.filter(|version| Some(version) != preferred.as_ref()).collect::<Vec<_>>();
-        places.extend(preferred.into_iter().chain(others).map(|version| (group.name.clone(), version)));
-    }
-    let documents: Vec<_> = futures::stream::iter(places)
-        .map(|(group, version)| async move {
-            let resources = read(client, &group, &version).await;
-            (group, version, resources)
-        })
-        .buffered(AT_ONCE)
-        .collect()
-        .await;
+    let documents = documents(client).await?;
     let mut kinds: Vec<KindFacts> = Vec::new();
     let mut places: HashMap<(String, String), usize> = HashMap::new();
     for (group, version, resources) in documents {
@@ -107,6 +93,48 @@ pub(super) async fn discover(client: &kube::Client) -> Result<Vec<KindFacts>, Ca
         }
     }
     Ok(kinds)
+}
+
+/// The documents of all groups and versions, the preferred version of each
+/// group in front.
+async fn documents(
+    client: &kube::Client,
+) -> Result<Vec<(String, String, Result<Resources, CallError>)>, CallError> {
+    let core: CoreVersions = call::fetch(client, call::get("/api")?, PATIENCE).await?;
+    let groups: Groups = call::fetch(client, call::get("/apis")?, PATIENCE).await?;
+    let mut places: Vec<(String, String)> =
+        core.versions.into_iter().map(|version| (String::new(), version)).collect();
+    for group in groups.groups {
+        let preferred = group.preferred_version.map(|preferred| preferred.version);
+        let others = group.versions.into_iter().map(|version| version.version);
+        let others = others.filter(|version| Some(version) != preferred.as_ref()).collect::<Vec<_>>();
+        places.extend(preferred.into_iter().chain(others).map(|version| (group.name.clone(), version)));
+    }
+    Ok(futures::stream::iter(places)
+        .map(|(group, version)| async move {
+            let resources = read(client, &group, &version).await;
+            (group, version, resources)
+        })
+        .buffered(AT_ONCE)
+        .collect()
+        .await)
+}
+
+/// The resources, as group and plural, that go by a short name such as
+/// `deploy`.
+///
+/// # Errors
+/// When the API server gives no usable answer.
+pub async fn by_short_name(client: &kube::Client, name: &str) -> Result<Vec<(String, String)>, CallError> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    for (group, _, resources) in documents(client).await? {
+        let resources = resources.map(|resources| resources.resources).unwrap_or_default();
+        let named = resources.into_iter().filter(|it| it.short_names.iter().any(|short| short == name));
+        found.extend(named.map(|resource| (group.clone(), resource.name)));
+    }
+    found.sort();
+    found.dedup();
+    Ok(found)
 }
 
 async fn read(client: &kube::Client, group: &str, version: &str) -> Result<Resources, CallError> {

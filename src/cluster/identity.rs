@@ -1,7 +1,7 @@
 //! Which user the API server takes this process for, so that its own writes
 //! are known when they come back as reviews.
 //!
-//! Entry point: [`own_name`]. The API server is asked first; the token's own
+//! Entry points: [`own_name`]; [`cluster_uid`] for the cluster's own name. The API server is asked first; the token's own
 //! claim serves below Kubernetes 1.26, where it cannot be asked.
 
 use base64::Engine;

@@ -14,6 +14,7 @@
 
 mod custom;
 mod discovery;
+mod live;
 mod payloads;
 mod queue;
 mod raw;
@@ -30,6 +31,7 @@ pub mod call;
 pub mod client;
 pub mod directory;
 pub mod events;
+pub mod guard_api;
 pub mod guarded;
 pub mod identity;
 pub mod kinds;
@@ -40,6 +42,7 @@ pub mod policies;
 pub mod progress;
 pub mod releases;
 
+pub use discovery::by_short_name;
 pub use queue::{Announcer, Changes};
 pub use resource::Resource;
 pub use watch::Event;

@@ -13,12 +13,14 @@ use http::Request;
 use kube::core::Request as Requests;
 use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::call::{self, BODY_CAP, CallError, Cause, PATIENCE};
 use super::lease::Leadership;
-use super::resource::{Meta, Partial, Resource, segment};
-use super::watch::{Event, MetadataWatch};
-use crate::model::{ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
+use super::live::Whole;
+pub use super::live::{Live, Manager, Sighting};
+use super::resource::{Partial, Resource, segment};
+use super::watch::{Event, Form as _, Watch};
 
 /// Reads and writes single objects. Cheap to clone; clones share one rate.
 #[derive(Clone)]
@@ -39,36 +41,9 @@ pub struct Target {
     pub name: String,
 }
 
-/// What an object's metadata tells of its life and its release.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sighting {
-    /// The object.
-    pub id: ObjectId,
-    /// The uid of this life of it.
-    pub uid: String,
-    /// The version of its state.
-    pub resource_version: String,
-    /// Whether it is being deleted.
-    pub deleting: bool,
-    /// The release that its `meta.helm.sh/*` annotations name.
-    pub release: Option<ReleaseId>,
-    /// The field managers that wrote the annotation `meta.helm.sh/release-name`:
-    /// Helm, under whatever name it ran. Server-side appliers first.
-    pub managers: Vec<Manager>,
-}
-
-/// A field manager of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Manager {
-    /// Its name, such as `helm`.
-    pub name: String,
-    /// Whether it wrote by server-side apply, else by create or update.
-    pub applies: bool,
-}
-
 /// The objects of a resource as they come, change and go.
 pub struct Sightings {
-    watch: MetadataWatch,
+    watch: Watch<Whole>,
     resource: Resource,
 }
 
@@ -134,6 +109,16 @@ impl Objects {
         Self { leadership, ..self }
     }
 
+    /// The whole object as it lives, or `None` when it does not exist.
+    ///
+    /// # Errors
+    /// When the API server gives no usable answer.
+    pub async fn read(&self, target: &Target) -> Result<Option<Live>, CallError> {
+        let request = target.requests()?.get(&target.segment()?, &GetParams::default())?;
+        let raw = found(call::fetch::<Box<RawValue>>(&self.client, request, PATIENCE).await)?;
+        Ok(raw.map(|raw| Live::of(&target.resource, Whole::read(raw))))
+    }
+
     /// The whole object, or `None` when it does not exist.
     ///
     /// # Errors
@@ -183,6 +168,18 @@ impl Objects {
         self.write(target, request).await
     }
 
+    /// Changes an existing object by a JSON merge patch as the field manager
+    /// `manager`. A `metadata.resourceVersion` in it is a condition. Gives the
+    /// object as the API server holds it.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn merge(&self, target: &Target, patch: &Value, manager: &str) -> Result<Value, WriteError> {
+        let parameters = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
+        let request = target.requests()?.patch(&target.segment()?, &parameters, &Patch::Merge(patch));
+        self.write(target, request.map_err(CallError::from)?).await
+    }
+
     /// What the API server would hold after a forced apply as `manager`; stores nothing.
     ///
     /// # Errors
@@ -211,11 +208,11 @@ impl Objects {
         self.send(target, request).await.map(drop)
     }
 
-    /// Watches the metadata of all objects of `resource` in `namespace` (`None`:
-    /// in all) that match the label selector `selector`.
+    /// Watches all objects of `resource` in `namespace` (`None`: in all) that
+    /// match the label selector `selector`.
     pub fn watch(&self, resource: &Resource, namespace: Option<&str>, selector: Option<&str>) -> Sightings {
         Sightings {
-            watch: MetadataWatch::new(self.client.clone(), resource, namespace, selector),
+            watch: Watch::new(self.client.clone(), resource, namespace, selector),
             resource: resource.clone(),
         }
     }
@@ -239,9 +236,14 @@ impl Objects {
 impl Sightings {
     /// What happens next. Never ends; failures are told and tried again.
     /// Safe to cancel.
-    pub async fn next(&mut self) -> Event<Sighting> {
+    pub async fn next(&mut self) -> Event<Live> {
         let event = self.watch.next().await;
-        event.map(|meta| Sighting::of(&self.resource, meta))
+        event.map(|whole| Live::of(&self.resource, whole))
+    }
+
+    /// Tells everything anew from the next event on.
+    pub fn relist(&mut self) {
+        self.watch.relist();
     }
 }
 
@@ -256,43 +258,6 @@ impl Target {
 
     fn patch(&self, object: &Value, parameters: &PatchParams) -> Result<Request<Vec<u8>>, CallError> {
         Ok(self.requests()?.patch(&self.segment()?, parameters, &Patch::Apply(object))?)
-    }
-}
-
-impl Sighting {
-    fn of(resource: &Resource, meta: Meta) -> Self {
-        let annotations = meta.annotations.unwrap_or_default();
-        let release = match (annotations.get(RELEASE_NAMESPACE), annotations.get(RELEASE_NAME)) {
-            (Some(namespace), Some(name)) => {
-                Some(ReleaseId { namespace: namespace.clone(), name: name.clone() })
-            }
-            _ => None,
-        };
-        let mut managers: Vec<Manager> = meta
-            .managed_fields
-            .unwrap_or_default()
-            .into_iter()
-            .filter(|entry| {
-                entry.owns_release_name() && entry.subresource.as_deref().unwrap_or_default().is_empty()
-            })
-            .filter_map(|entry| {
-                Some(Manager { applies: entry.operation.as_deref() == Some("Apply"), name: entry.manager? })
-            })
-            .collect();
-        managers.sort_by_key(|manager| !manager.applies);
-        Self {
-            id: ObjectId {
-                group: resource.group.clone(),
-                kind: resource.kind.clone(),
-                namespace: meta.namespace,
-                name: meta.name,
-            },
-            uid: meta.uid,
-            resource_version: meta.resource_version,
-            deleting: meta.deletion_timestamp,
-            release,
-            managers,
-        }
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod assess;
 pub mod files;
+pub mod once;
 pub mod watch;
 
 use std::collections::BTreeMap;
@@ -47,6 +48,12 @@ impl InForce {
     /// change or go.
     pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+
+    /// Has everything be open from now on, or no longer.
+    pub fn set_open(&self, is_open: bool) {
+        self.book.set_open(is_open);
+        self.changed.send_modify(|count| *count += 1);
     }
 
     /// The book that is fed.

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::compare;
 use super::equality::{Agreement, Place};
-use super::path::{Path, Step, Trail};
+use super::path::{Path, Segment, Step, Trail};
 use super::restore;
 use super::schema::{ListKey, ListKind, Shape, TypeId, Types};
 use super::stored::Stored;
@@ -143,6 +143,36 @@ impl Fields {
         match node {
             Node::Leaf(leaf) => Some(leaf.value.value()),
             _ => None,
+        }
+    }
+
+    /// What tells apart the element that stands at `index` of the declared list
+    /// at `path`. None where there is no such list, or its elements are not told
+    /// apart.
+    pub fn element_at(&self, path: &[Segment], index: usize) -> Option<Segment> {
+        let mut node = &self.root;
+        for segment in path {
+            node = match (segment, node) {
+                (Segment::Field(name), node) => node.entry(name)?,
+                (Segment::Key(wanted), Node::Elements(elements)) => {
+                    let keys = elements.keys(&self.types);
+                    let is = |(name, value): &(String, Value), item: &Element| {
+                        let own = keys.iter().zip(&item.keys).find(|(key, _)| *key.name == **name);
+                        own.is_some_and(|(_, own)| Segment::alike(value, own))
+                    };
+                    let found = elements.items.iter().find(|item| wanted.iter().all(|it| is(it, item)));
+                    &found?.node
+                }
+                _ => return None,
+            };
+        }
+        match node {
+            Node::Elements(elements) => {
+                let keys = elements.keys(&self.types).iter().map(|key| key.name.to_string());
+                Some(Segment::Key(keys.zip(elements.items.get(index)?.keys.iter().cloned()).collect()))
+            }
+            Node::Set(set) => set.values.get(index).cloned().map(Segment::Element),
+            Node::Leaf(_) | Node::Object(_) => None,
         }
     }
 }

@@ -12,6 +12,11 @@ use std::sync::Arc;
 
 use wide::u8x16;
 
+use self::parts::Cursor;
+pub use self::parts::{Entry, Part};
+
+mod parts;
+
 /// The bytes that one word of marks stands for.
 const BLOCK: usize = 64;
 
@@ -39,24 +44,11 @@ struct Marks {
     opens: u64,
     /// Closing brackets outside of strings.
     closes: u64,
-}
-
-/// The text of one value within a text whose outline is known.
-#[derive(Clone, Copy)]
-pub struct Part<'t, 'o> {
-    whole: &'t str,
-    outline: &'o Outline,
-    start: usize,
-    end: usize,
-}
-
-/// One entry of a map.
-#[derive(Clone, Copy)]
-pub struct Entry<'t, 'o> {
-    /// The name as it is spelled between its quotes, escapes and all.
-    pub name: &'t str,
-    /// The value.
-    pub value: Part<'t, 'o>,
+    /// How many brackets are open in front of them. What is no JSON may close
+    /// more than it opens.
+    depth: i32,
+    /// No fewer brackets are open anywhere among them.
+    floor: i32,
 }
 
 impl<'a> Excerpt<'a> {
@@ -83,7 +75,7 @@ impl<'a> Excerpt<'a> {
 
     /// This text; `outline` is its own.
     pub(super) fn part<'o>(&self, outline: &'o Outline) -> Part<'a, 'o> {
-        Part { whole: self.whole, outline, start: self.start, end: self.end }
+        Part::new(self.whole, outline, self.start, self.end)
     }
 }
 
@@ -94,16 +86,17 @@ impl Outline {
         let mut last = [0; BLOCK];
         last.iter_mut().zip(rest).for_each(|(padded, byte)| *padded = *byte);
         let mut marker = Marker::default();
-        Self { blocks: blocks.iter().chain([&last]).map(|block| marker.mark(block)).collect() }
+        let mut marks = Vec::with_capacity(blocks.len() + 1);
+        for block in blocks {
+            marks.push(marker.mark(block));
+        }
+        marks.push(marker.mark(&last));
+        Self { blocks: marks.into_boxed_slice() }
     }
 
     /// The value that `whole` is, of which this is the outline.
     pub fn root<'t>(&self, whole: &'t str) -> Option<Part<'t, '_>> {
-        let mut cursor = Cursor { whole, outline: self, at: 0 };
-        cursor.skip_space();
-        let part = cursor.value()?;
-        cursor.skip_space();
-        (cursor.at == whole.len()).then_some(part)
+        Cursor::root(whole, self)
     }
 
     /// The first of some marks at or behind `from`.
@@ -119,29 +112,48 @@ impl Outline {
 
     /// The place of the bracket that closes the one at `from`.
     fn closing(&self, from: usize) -> Option<usize> {
-        let mut index = from / BLOCK;
-        let mut depth = 0_usize;
-        let mut mask = u64::MAX << (from % BLOCK);
+        let index = from / BLOCK;
+        let mut block = self.blocks.get(index)?;
+        let below = (1_u64 << (from % BLOCK)) - 1;
+        let outside = block.depth + balance(block.opens & below, block.closes & below);
+        if let Some(place) = block.falls_to(outside, outside, !below) {
+            return Some(index * BLOCK + place);
+        }
+        let mut blocks = self.blocks.iter().enumerate().skip(index + 1);
         loop {
-            let marks = self.blocks.get(index)?;
-            let opens = marks.opens & mask;
-            let mut brackets = (marks.opens | marks.closes) & mask;
-            while brackets != 0 {
-                let lowest = brackets & brackets.wrapping_neg();
-                if opens & lowest != 0 {
-                    depth += 1;
-                } else {
-                    depth = depth.checked_sub(1)?;
-                    if depth == 0 {
-                        return Some(index * BLOCK + lowest.trailing_zeros() as usize);
-                    }
-                }
-                brackets ^= lowest;
+            let (index, next) = blocks.find(|(_, marks)| marks.floor <= outside)?;
+            block = next;
+            if let Some(place) = block.falls_to(outside, block.depth, u64::MAX) {
+                return Some(index * BLOCK + place);
             }
-            mask = u64::MAX;
-            index += 1;
         }
     }
+}
+
+impl Marks {
+    /// The place among those in `mask` at which no more than `outside` brackets
+    /// are open again, of which `depth` are open in front of them.
+    fn falls_to(&self, outside: i32, mut depth: i32, mask: u64) -> Option<usize> {
+        let mut brackets = (self.opens | self.closes) & mask;
+        while brackets != 0 {
+            let lowest = brackets & brackets.wrapping_neg();
+            depth += if self.opens & lowest == 0 { -1 } else { 1 };
+            if depth <= outside {
+                return Some(lowest.trailing_zeros() as usize);
+            }
+            brackets ^= lowest;
+        }
+        None
+    }
+}
+
+/// How many more brackets these open than close: at most a block's.
+fn balance(opens: u64, closes: u64) -> i32 {
+    count(opens) - count(closes)
+}
+
+fn count(brackets: u64) -> i32 {
+    brackets.count_ones().cast_signed()
 }
 
 /// What goes over from one block to the next.
@@ -151,9 +163,12 @@ struct Marker {
     within: u64,
     /// One if the next byte is escaped.
     escaped: u64,
+    /// How many brackets are open.
+    depth: i32,
 }
 
 impl Marker {
+    #[inline]
     fn mark(&mut self, block: &[u8; BLOCK]) -> Marks {
         let (mut quotes, mut slashes, mut opens, mut closes) = (0_u64, 0_u64, 0_u64, 0_u64);
         let (lanes, _) = block.as_chunks::<16>();
@@ -172,7 +187,11 @@ impl Marker {
         let within = up_to_each(quotes) ^ self.within;
         // The last bit spread over all of them.
         self.within = 0_u64.wrapping_sub(within >> 63);
-        Marks { quotes, opens: opens & !within, closes: closes & !within }
+        let (opens, closes) = (opens & !within, closes & !within);
+        let depth = self.depth;
+        let floor = depth - count(closes);
+        self.depth = floor + count(opens);
+        Marks { quotes, opens, closes, depth, floor }
     }
 
     /// The bytes that a backslash before them escapes.
@@ -199,126 +218,6 @@ fn up_to_each(mut ones: u64) -> u64 {
         ones ^= ones << shift;
     }
     ones
-}
-
-/// A place in a text.
-struct Cursor<'t, 'o> {
-    whole: &'t str,
-    outline: &'o Outline,
-    at: usize,
-}
-
-impl<'t, 'o> Part<'t, 'o> {
-    /// The text.
-    pub fn text(self) -> &'t str {
-        self.whole.get(self.start..self.end).unwrap_or_default()
-    }
-
-    /// Whether this is a map, by how it begins.
-    pub fn is_map(self) -> bool {
-        self.first() == Some(b'{')
-    }
-
-    /// Whether this is a list, by how it begins.
-    pub fn is_list(self) -> bool {
-        self.first() == Some(b'[')
-    }
-
-    fn first(self) -> Option<u8> {
-        self.whole.as_bytes().get(self.start).copied()
-    }
-
-    /// The entries of a map, in their order; a name may stand twice.
-    pub fn entries(self) -> Option<Vec<Entry<'t, 'o>>> {
-        let mut entries = Vec::new();
-        self.each_entry(|entry| {
-            entries.push(entry);
-            Some(())
-        })?;
-        Some(entries)
-    }
-
-    /// Visits the entries of a map, as long as `visit` gives something.
-    pub fn each_entry(self, mut visit: impl FnMut(Entry<'t, 'o>) -> Option<()>) -> Option<()> {
-        self.each(b'{', b'}', |cursor| visit(cursor.entry()?))
-    }
-
-    /// The items of a list.
-    pub fn items(self) -> Option<Vec<Self>> {
-        let mut items = Vec::new();
-        self.each(b'[', b']', |cursor| {
-            items.push(cursor.value()?);
-            Some(())
-        })?;
-        Some(items)
-    }
-
-    /// Takes what stands between the brackets and the commas.
-    fn each(
-        self,
-        open: u8,
-        close: u8,
-        mut take: impl FnMut(&mut Cursor<'t, 'o>) -> Option<()>,
-    ) -> Option<()> {
-        let mut cursor = Cursor { whole: self.whole, outline: self.outline, at: self.start };
-        cursor.expect(open)?;
-        let end = self.end.checked_sub(1).filter(|end| self.whole.as_bytes().get(*end) == Some(&close))?;
-        cursor.skip_space();
-        if cursor.at == end {
-            return Some(());
-        }
-        loop {
-            take(&mut cursor)?;
-            cursor.skip_space();
-            if cursor.at >= end {
-                return (cursor.at == end).then_some(());
-            }
-            cursor.expect(b',')?;
-            cursor.skip_space();
-        }
-    }
-}
-
-impl<'t, 'o> Cursor<'t, 'o> {
-    fn byte(&self) -> Option<u8> {
-        self.whole.as_bytes().get(self.at).copied()
-    }
-
-    fn expect(&mut self, byte: u8) -> Option<()> {
-        (self.byte()? == byte).then(|| self.at += 1)
-    }
-
-    fn skip_space(&mut self) {
-        while matches!(self.byte(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
-            self.at += 1;
-        }
-    }
-
-    fn entry(&mut self) -> Option<Entry<'t, 'o>> {
-        self.expect(b'"')?;
-        let start = self.at;
-        let end = self.outline.first(start, |marks| marks.quotes)?;
-        self.at = end + 1;
-        self.skip_space();
-        self.expect(b':')?;
-        self.skip_space();
-        Some(Entry { name: self.whole.get(start..end)?, value: self.value()? })
-    }
-
-    fn value(&mut self) -> Option<Part<'t, 'o>> {
-        let start = self.at;
-        self.at = match self.byte()? {
-            b'"' => self.outline.first(start + 1, |marks| marks.quotes)? + 1,
-            b'{' | b'[' => self.outline.closing(start)? + 1,
-            b'-' | b'0'..=b'9' | b'a'..=b'z' => {
-                let rest = self.whole.as_bytes().get(start..)?;
-                let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r');
-                start + rest.iter().position(ends).unwrap_or(rest.len())
-            }
-            _ => return None,
-        };
-        Some(Part { whole: self.whole, outline: self.outline, start, end: self.at })
-    }
 }
 
 impl fmt::Debug for Excerpt<'_> {

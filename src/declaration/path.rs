@@ -5,6 +5,7 @@
 //! an equal path. Knows no schema: a key that an element leaves to its default
 //! does not match here.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -91,7 +92,10 @@ impl Segment {
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|segment| write!(f, "/{segment}"))
+        self.0.iter().try_for_each(|segment| {
+            f.write_str("/")?;
+            segment.fmt(f)
+        })
     }
 }
 
@@ -115,8 +119,12 @@ impl fmt::Display for Segment {
     }
 }
 
-fn escape(text: &str) -> String {
-    text.replace('~', "~0").replace('/', "~1")
+fn escape(text: &str) -> Cow<'_, str> {
+    if text.contains(['~', '/']) {
+        Cow::Owned(text.replace('~', "~0").replace('/', "~1"))
+    } else {
+        Cow::Borrowed(text)
+    }
 }
 
 fn unescape(text: &str) -> Result<String, PathError> {

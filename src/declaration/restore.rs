@@ -25,6 +25,13 @@ struct Walk<'t> {
     types: &'t Types,
 }
 
+/// Who spelled a value.
+#[derive(Clone, Copy, PartialEq)]
+enum Whose {
+    ApiServers,
+    Editors,
+}
+
 impl Walk<'_> {
     /// Sets what is at `segments` below `node` back. Recursion follows the
     /// declarations.
@@ -37,7 +44,7 @@ impl Walk<'_> {
         new: &mut Option<Value>,
     ) {
         match (segments, node) {
-            ([], Node::Leaf(leaf)) => *new = self.value(leaf, name, old, Agreement::Doubt),
+            ([], Node::Leaf(leaf)) => *new = self.value(leaf, name, old, Whose::ApiServers),
             ([], Node::Elements(elements)) => self.reorder(elements, new),
             ([Segment::Field(field), below @ ..], Node::Object(_)) => {
                 let Some(node) = node.entry(field) else { return };
@@ -57,7 +64,7 @@ impl Walk<'_> {
                 if let Some(item) = elements.items.iter().find(declared) {
                     let mut items = list(new.take());
                     match below {
-                        [] => self.element_back(elements, item, old, &mut items, Agreement::Doubt),
+                        [] => self.element_back(elements, item, old, &mut items),
                         _ => self.below_element(elements, item, below, old, &mut items),
                     }
                     *new = Some(Value::Array(items));
@@ -75,12 +82,14 @@ impl Walk<'_> {
     }
 
     /// What a leaf has to hold: the value that it had, if that agrees with the
-    /// declared one at least so well.
-    fn value(&self, leaf: &Leaf, name: &str, had: Option<&Value>, at_least: Agreement) -> Option<Value> {
+    /// declared one. A doubt is one about spelling where the API server wrote
+    /// the value.
+    fn value(&self, leaf: &Leaf, name: &str, had: Option<&Value>, whose: Whose) -> Option<Value> {
         let declared = leaf.value.value();
         let spot = Spot { name, place: leaf.place };
-        if equality::agreement(self.types, leaf.ty, spot, &declared, had) <= at_least {
-            return had.cloned();
+        match (equality::agreement(self.types, leaf.ty, spot, &declared, had), whose) {
+            (Agreement::Agrees, _) | (Agreement::Doubt, Whose::ApiServers) => return had.cloned(),
+            (Agreement::Doubt | Agreement::Differs, _) => {}
         }
         Some(match (self.types.shape(leaf.ty), declared) {
             // The API server takes labels and the like only as texts.
@@ -110,14 +119,7 @@ impl Walk<'_> {
     }
 
     /// Has a declared element there once, as it was before.
-    fn element_back(
-        &self,
-        elements: &Elements,
-        item: &Element,
-        old: Option<&Value>,
-        items: &mut Vec<Value>,
-        at_least: Agreement,
-    ) {
+    fn element_back(&self, elements: &Elements, item: &Element, old: Option<&Value>, items: &mut Vec<Value>) {
         let keys = elements.keys(self.types);
         let mut before = Index::new(elements, self.types, old).collect(item).into_iter();
         let mut own: Vec<usize> = Vec::new();
@@ -126,16 +128,16 @@ impl Walk<'_> {
                 own.push(place);
             }
         }
-        // What the API server held in doubt was its spelling; what an editor
-        // sends is not.
-        let (restored, at_least) = match (before.next(), before.next()) {
-            (Some(only), None) => (Some(only), at_least),
-            // It was there twice, or not at all: as little of it as is declared
-            // is put right.
-            (first, _) => (own.first().and_then(|place| items.get(*place)).or(first), Agreement::Agrees),
+        let restored = match (before.next(), before.next()) {
+            (Some(only), None) => Some(only.clone()),
+            // It was there twice, or not at all: what is declared of it is put
+            // right.
+            (first, _) => {
+                let mut restored = own.first().and_then(|place| items.get(*place)).or(first).cloned();
+                self.enforce(&item.node, "", &mut restored);
+                restored
+            }
         };
-        let mut restored = restored.cloned();
-        self.enforce(&item.node, "", &mut restored, at_least);
         let restored = match restored {
             Some(Value::Object(map)) => with_keys(map, elements, self.types, item),
             _ => with_keys(Map::new(), elements, self.types, item),
@@ -160,10 +162,10 @@ impl Walk<'_> {
         places.last().map_or(0, |place| place + 1)
     }
 
-    /// Sets everything declared that does not agree at least so well.
-    fn enforce(&self, node: &Node, name: &str, value: &mut Option<Value>, at_least: Agreement) {
+    /// Sets everything declared that an editor's value may not hold.
+    fn enforce(&self, node: &Node, name: &str, value: &mut Option<Value>) {
         match node {
-            Node::Leaf(leaf) => *value = self.value(leaf, name, value.as_ref(), at_least),
+            Node::Leaf(leaf) => *value = self.value(leaf, name, value.as_ref(), Whose::Editors),
             Node::Object(entries) => {
                 let was = value.as_ref().is_some_and(Value::is_object);
                 let mut map = match value.take() {
@@ -172,16 +174,15 @@ impl Walk<'_> {
                 };
                 for entry in entries {
                     let mut below = map.remove(&*entry.name);
-                    self.enforce(&entry.node, &entry.name, &mut below, at_least);
+                    self.enforce(&entry.node, &entry.name, &mut below);
                     map.extend(below.map(|below| (entry.name.to_string(), below)));
                 }
                 *value = (was || !map.is_empty()).then_some(Value::Object(map));
             }
             Node::Elements(elements) => {
                 let mut items = list(value.take());
-                let before = Value::Array(items.clone());
                 for item in &elements.items {
-                    self.element_back(elements, item, Some(&before), &mut items, at_least);
+                    self.element_back(elements, item, None, &mut items);
                 }
                 *value = Some(Value::Array(items));
             }

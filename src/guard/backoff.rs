@@ -1,4 +1,4 @@
-//! How long to wait before an object is re-created once more.
+//! How long to wait before an object is repaired once more.
 //!
 //! Entry point: [`Backoff`]. Invariant: an object that goes again and again is
 //! never fought over hot and never given up; the first few times cost no wait.
@@ -32,11 +32,24 @@ impl Backoff {
         let (attempts, last) = self.0.get(object)?;
         let exponent = attempts.checked_sub(AT_ONCE)?;
         let wait = FIRST.saturating_mul(2_u32.saturating_pow(exponent)).min(LONGEST);
-        // Spread by the object's name, so that many do not come at once.
+        // Spread by the object's name and the number of the attempt, so that
+        // many do not come at once, nor in step with whoever writes.
         let spread =
-            object.name.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+            object.name.bytes().fold(*attempts, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         let wait = wait.mul_f64(1.0 - f64::from(spread % 100) / 400.0);
         (*last + wait).checked_duration_since(now).filter(|left| !left.is_zero())
+    }
+
+    /// Whether somebody undoes what is done for an object, again and again.
+    pub(super) fn is_contested(&self, object: &ObjectId, now: Instant) -> bool {
+        self.0
+            .get(object)
+            .is_some_and(|(attempts, last)| *attempts >= AT_ONCE && now.duration_since(*last) < PEACE)
+    }
+
+    /// A person asks for an attempt now.
+    pub(super) fn forget(&mut self, object: &ObjectId) {
+        self.0.remove(object);
     }
 
     /// An attempt is made; gives the number of recent ones.

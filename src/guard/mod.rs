@@ -1,47 +1,70 @@
-//! The loop: watches what releases declare and re-creates what goes missing.
+//! The loop: watches what releases declare, finds what is not as declared and
+//! puts it right.
 //!
-//! Entry point: [`Guard::run`]. Data flows one way: `watch` reports what lives
-//! and what went, `missing` remembers what is gone and what was seen alive,
-//! `plan` says whether it may come back, `repair` brings it back.
+//! Entry point: [`Guard::run`]. Data flows one way: `follow` opens a watch of
+//! each declared kind, `watch` hands over whole objects, `judge` holds each
+//! against its release, `drifts` remembers what is wrong, and for one release at
+//! a time `pass` looks again, `plan` says what may be done, `repair` does it.
+//! [`state`] tells others, [`orders`] is how they tell the loop.
 //!
-//! Invariant: of objects only identities are kept. Nothing is created that was
-//! not seen alive with its release's annotations, so that a forged record lends
-//! nobody the guard's rights. One object of a release at a time.
+//! Invariant: objects are judged as they stream by and none is kept. Nothing is
+//! written to what was not seen alive with its release's annotations, so that a
+//! forged record lends nobody the guard's rights. One object of a release at a
+//! time.
 
+mod alarms;
 pub mod announce;
 mod backoff;
-mod missing;
+mod blame;
+mod brake;
+mod drifts;
+mod first;
+mod follow;
+mod judge;
+mod order;
 pub mod orders;
+mod pass;
 mod plan;
 mod repair;
+mod report;
+mod rollout;
+mod spared;
 pub mod state;
 pub mod status;
 mod watch;
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch as channel};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::missing::Missing;
-use self::orders::Orders;
+use self::alarms::Alarms;
+use self::drifts::Drifts;
+use self::follow::Watches;
+use self::orders::{Command, Orders};
 use self::repair::Repairer;
-use crate::cluster::Resource;
+use self::state::State;
+use crate::cluster::allowances::Allowances;
+use crate::cluster::arbiter::Arbiter;
+use crate::cluster::autoscalers::Autoscalers;
 use crate::cluster::kinds::Kinds;
 use crate::cluster::objects::Objects;
+use crate::cluster::policies::InForce;
 use crate::cluster::releases::Releases;
-use crate::helm::index::DeclaredResource;
+use crate::helm::release::Release;
+use crate::ledger::Ledger;
 use crate::metrics::GuardMetrics;
-use crate::model::{Gvk, ObjectId, ReleaseId};
+use crate::model::{ObjectId, ReleaseId};
 use crate::policy::book::Book;
 
-/// Releases that are repaired at one time.
+/// Releases that are worked on at one time.
 const RELEASES_AT_ONCE: usize = 8;
 
 /// How long changes of the declared kinds are gathered before watches follow.
@@ -55,58 +78,73 @@ pub struct Guard {
     pub kinds: Arc<Kinds>,
     /// Single objects.
     pub objects: Objects,
+    /// Settles doubts; none where no dry run may be made.
+    pub arbiter: Option<Arc<Arbiter>>,
+    /// Local changes that are allowed.
+    pub allowances: Arc<Allowances>,
+    /// Who scales what.
+    pub autoscalers: Arc<Autoscalers>,
+    /// Tells that policies have changed.
+    pub in_force: Arc<InForce>,
     /// The namespaces whose releases are guarded; empty for all.
     pub namespaces: Vec<String>,
     /// The policies in force.
     pub book: Arc<Book>,
     /// Where the loop counts.
     pub metrics: GuardMetrics,
+    /// Where repairs are kept.
+    pub ledger: Ledger,
     /// Told once everything that was declared at the start has been listed, or
     /// could not be: what goes missing from then on was seen alive.
     pub listed: channel::Sender<bool>,
-    /// Whether to act, and what people want.
-    pub orders: Orders,
+    /// Where the loop says what it knows.
+    pub state: Arc<State>,
 }
 
 /// What the tasks of the loop share.
 struct Shared {
     guard: Guard,
     /// Never locked before the index is, only after or without it.
-    missing: Mutex<Missing>,
+    drifts: Mutex<Drifts>,
     repairer: Repairer,
+    alarms: Alarms,
+    watches: Watches,
+    leading: channel::Receiver<bool>,
+    suspended: Mutex<HashSet<ReleaseId>>,
+    /// Releases whose repair a person has asked for.
+    asked: Mutex<HashSet<ReleaseId>>,
     /// Releases at which somebody works, and whether to look again after.
     busy: Mutex<HashMap<ReleaseId, bool>>,
+    /// When releases are looked at again by themselves.
+    due: Mutex<HashMap<ReleaseId, Instant>>,
     room: Semaphore,
-    /// First listings that are still to come; none before there is any watch.
-    unlisted: Mutex<Option<usize>>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-/// A kind, in one namespace or in all.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Scope {
-    group: String,
-    kind: String,
-    namespace: Option<String>,
-}
-
 impl Guard {
     /// Runs until `stop`; then finishes the writes under way.
-    pub async fn run(self, stop: CancellationToken) {
+    pub async fn run(self, orders: Orders, stop: CancellationToken) {
+        let Orders { leading, mut commands } = orders;
         let changes = self.releases.changes();
-        let mut leading = self.orders.leading.clone();
+        let (allowed, scaled) = (self.allowances.changes(), self.autoscalers.changes());
+        let mut policies = self.in_force.changes();
+        let mut lead = leading.clone();
         let shared = Arc::new(Shared {
+            drifts: Mutex::default(),
             repairer: Repairer::default(),
-            missing: Mutex::default(),
+            alarms: Alarms::default(),
+            watches: Watches::default(),
+            leading,
+            suspended: Mutex::default(),
+            asked: Mutex::default(),
             busy: Mutex::default(),
+            due: Mutex::default(),
             room: Semaphore::new(RELEASES_AT_ONCE),
-            unlisted: Mutex::new(None),
             tasks: TaskTracker::new(),
             stop: stop.clone(),
             guard: self,
         });
-        let mut watches: HashMap<Scope, CancellationToken> = HashMap::new();
         let mut follow_at: Option<Instant> = Some(Instant::now());
         loop {
             let follow = async {
@@ -117,20 +155,29 @@ impl Guard {
             };
             tokio::select! {
                 () = stop.cancelled() => break,
-                Ok(()) = leading.changed() => {
-                    let releases: Vec<_> =
-                        shared.guard.releases.index().read().releases().map(|release| release.id.clone()).collect();
-                    releases.into_iter().for_each(|release| shared.attend(release));
-                }
                 release = changes.next() => {
-                    let current = shared.guard.releases.index().read().release(&release).cloned();
-                    shared.missing.lock().notice(&release, current.as_ref());
+                    shared.notice(&release);
                     shared.attend(release);
                     follow_at.get_or_insert_with(|| Instant::now() + SETTLING);
                 }
                 () = follow => {
                     follow_at = None;
-                    shared.follow(&mut watches);
+                    shared.follow();
+                }
+                object = allowed.next() => shared.judge_again(vec![object]),
+                object = scaled.next() => shared.judge_again(vec![object]),
+                Ok(()) = policies.changed() => shared.judge_all(),
+                Some(command) = commands.recv() => shared.obey(command),
+                Ok(()) = lead.changed() => {
+                    if *lead.borrow_and_update() {
+                        shared.attend_all();
+                    }
+                }
+                due = shared.alarms.due() => {
+                    for (release, object) in due {
+                        shared.drifts.lock().suspect(&release, object, Timestamp::now());
+                        shared.attend(release);
+                    }
                 }
             }
         }
@@ -139,84 +186,73 @@ impl Guard {
     }
 }
 
-impl Scope {
-    /// Whether an object is one of these.
-    fn holds(&self, object: &ObjectId) -> bool {
-        object.group == self.group
-            && object.kind == self.kind
-            && (self.namespace.is_none() || self.namespace == object.namespace)
-    }
-}
-
 impl Shared {
-    /// Opens watches of kinds that releases declare, and closes the others.
-    fn follow(self: &Arc<Self>, watches: &mut HashMap<Scope, CancellationToken>) {
-        let scopes = self.scopes();
-        watches.retain(|scope, stop| {
-            let keep = scopes.contains_key(scope);
-            if !keep {
-                stop.cancel();
+    fn release(&self, id: &ReleaseId) -> Option<Arc<Release>> {
+        self.guard.releases.index().read().release(id).cloned()
+    }
+
+    fn leads(&self) -> bool {
+        *self.leading.borrow()
+    }
+
+    /// A release has changed, came or went.
+    fn notice(&self, id: &ReleaseId) {
+        let current = self.release(id);
+        let now = Timestamp::now();
+        self.drifts.lock().notice(id, current.as_ref(), |object| self.watches.shows(object), now);
+    }
+
+    fn obey(self: &Arc<Self>, command: Command) {
+        match command {
+            Command::Suspend(release, suspend) => {
+                let mut suspended = self.suspended.lock();
+                if suspend {
+                    suspended.insert(release.clone())
+                } else {
+                    suspended.remove(&release)
+                };
+                drop(suspended);
+                self.attend(release);
             }
-            keep
-        });
-        self.await_listings(scopes.len());
-        for (scope, resource) in scopes {
-            if let Entry::Vacant(vacant) = watches.entry(scope) {
-                let (scope, stop) = (vacant.key().clone(), self.stop.child_token());
-                vacant.insert(stop.clone());
-                let shared = Arc::clone(self);
-                self.tasks.spawn(async move { watch::run(shared, scope, resource, stop).await });
+            Command::Reconcile(release) => {
+                repair::ease(self, &release);
+                self.asked.lock().insert(release.clone());
+                self.suspect_all(&release);
+                self.attend(release);
+            }
+            Command::Remember { release, revision, digest, seen_alive } => {
+                self.drifts.lock().remember(&release, (revision, digest), seen_alive);
+                self.attend(release);
+            }
+            Command::Judge(objects) => self.judge_again(objects),
+            Command::JudgeAll => self.judge_all(),
+        }
+    }
+
+    /// Something other than these objects has changed what is said of them.
+    fn judge_again(self: &Arc<Self>, objects: Vec<ObjectId>) {
+        for object in objects {
+            let claims = self.guard.releases.index().read().claims(&object).to_vec();
+            for claim in claims {
+                self.drifts.lock().suspect(&claim.id, object.clone(), Timestamp::now());
+                self.attend(claim.id.clone());
             }
         }
     }
 
-    /// The first time: that many listings are to come.
-    fn await_listings(&self, listings: usize) {
-        let mut unlisted = self.unlisted.lock();
-        if unlisted.is_none() {
-            *unlisted = Some(listings);
-            if listings == 0 {
-                self.guard.listed.send_replace(true);
-            }
-        }
+    /// The same for all objects: they are listed once more.
+    fn judge_all(self: &Arc<Self>) {
+        self.watches.relist();
+        self.attend_all();
     }
 
-    /// A watch has its first listing, or cannot have one.
-    fn first_listing(&self) {
-        if let Some(unlisted) = self.unlisted.lock().as_mut() {
-            *unlisted = unlisted.saturating_sub(1);
-            if *unlisted == 0 {
-                self.guard.listed.send_replace(true);
-            }
-        }
+    fn attend_all(self: &Arc<Self>) {
+        let concerned = self.drifts.lock().concerned();
+        concerned.into_iter().for_each(|release| self.attend(release));
     }
 
-    /// What is to be watched: each declared kind once, whatever versions spell
-    /// it, in all namespaces or in each of those that are guarded.
-    fn scopes(&self) -> HashMap<Scope, Resource> {
-        let declared = self.guard.releases.index().read().resources();
-        let mut scopes = HashMap::new();
-        for resource in declared {
-            let DeclaredResource { group, version, kind, .. } = resource;
-            let namespaced =
-                self.guard.kinds.catalog().facts(&group, &kind).is_some_and(|facts| facts.namespaced);
-            let gvk = Gvk { group, version, kind };
-            let Some(served) = self.guard.kinds.resource(&gvk) else { continue };
-            let namespaces = self.guard.namespaces.iter().cloned().map(Some);
-            let everywhere = namespaces.len() == 0 || !namespaced;
-            for namespace in namespaces.filter(|_| !everywhere).chain(everywhere.then_some(None)) {
-                let scope = Scope { group: gvk.group.clone(), kind: gvk.kind.clone(), namespace };
-                scopes.entry(scope).or_insert_with(|| served.clone());
-            }
-        }
-        scopes
-    }
-
-    /// Has somebody look at what a release misses, once at a time.
+    /// Has somebody look at what concerns a release, once at a time.
     fn attend(self: &Arc<Self>, release: ReleaseId) {
-        if !*self.guard.orders.leading.borrow() || !self.missing.lock().misses(&release) {
-            return;
-        }
         // Under one lock, or two tasks would work on one release.
         match self.busy.lock().entry(release.clone()) {
             Entry::Occupied(mut again) => {
@@ -233,25 +269,45 @@ impl Shared {
         loop {
             let later = {
                 let Ok(_room) = self.room.acquire().await else { return };
-                repair::pass(&self, &release).await
+                pass::pass(&self, &release).await
             };
             let mut busy = self.busy.lock();
             let again = busy.insert(release.clone(), false).unwrap_or_default();
-            if again {
+            if again && !self.stop.is_cancelled() {
                 continue;
             }
             busy.remove(&release);
             drop(busy);
             if let Some(delay) = later {
-                let shared = Arc::clone(&self);
-                self.tasks.spawn(async move {
-                    tokio::select! {
-                        () = shared.stop.cancelled() => {}
-                        () = tokio::time::sleep(delay) => shared.attend(release),
-                    }
-                });
+                self.attend_later(release, delay);
             }
             return;
         }
+    }
+
+    /// Looks at a release again after `delay`, unless that is done sooner.
+    fn attend_later(self: &Arc<Self>, release: ReleaseId, delay: Duration) {
+        let at = Instant::now() + delay;
+        let mut due = self.due.lock();
+        if due.get(&release).is_some_and(|earlier| *earlier <= at) {
+            return;
+        }
+        due.insert(release.clone(), at);
+        drop(due);
+        let shared = Arc::clone(self);
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = shared.stop.cancelled() => {}
+                () = tokio::time::sleep_until(at) => {
+                    let mut due = shared.due.lock();
+                    // An earlier look may have taken its place.
+                    if due.get(&release) == Some(&at) {
+                        due.remove(&release);
+                        drop(due);
+                        shared.attend(release);
+                    }
+                }
+            }
+        });
     }
 }

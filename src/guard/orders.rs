@@ -30,6 +30,20 @@ pub enum Command {
     /// Repair the release now: also where the policy says `Report`, the brake
     /// is on or a pause runs.
     Reconcile(ReleaseId),
+    /// What an earlier process knew: the digest of the manifest that was first
+    /// seen of a revision, and the objects that were seen alive with the
+    /// release's annotations. What went missing while no guard ran is repaired
+    /// by this alone.
+    Remember {
+        /// The release.
+        release: ReleaseId,
+        /// The revision.
+        revision: u64,
+        /// SHA-256 of its manifest.
+        digest: [u8; 32],
+        /// The objects.
+        seen_alive: Vec<ObjectId>,
+    },
     /// What holds for these objects has changed, such as by an allowance that
     /// opened or ended: judge them again.
     Judge(Vec<ObjectId>),

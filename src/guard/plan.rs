@@ -1,15 +1,17 @@
-//! Whether a missing object may be re-created, and when.
+//! Whether a drift may be repaired, and when.
 //!
 //! Entry point: [`plan`]. Invariant: pure; every rule that keeps the guard from
 //! lending its rights to whoever can write a Secret is here.
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::missing::Seen;
+use super::drifts::Life;
+use super::spared::Spared;
+use super::state::DriftKind;
 use crate::helm::record::Status;
 use crate::helm::release::{Appearance, Release};
 use crate::model::{DriftMode, ObjectId};
-use crate::policy::Policy;
+use crate::policy::{Policy, RepairRights};
 use crate::verdict::claims::is_local;
 
 /// For how long a release is left alone whose record first appeared as
@@ -18,7 +20,7 @@ pub(super) const HOLD: SignedDuration = SignedDuration::from_mins(10);
 
 /// Kinds whose new object would not be the old one: a Job would run again, an
 /// empty volume hides the loss, and so on.
-const NEVER: [(&str, &str); 6] = [
+const NEVER_CREATED: [(&str, &str); 6] = [
     ("batch", "Job"),
     ("", "PersistentVolumeClaim"),
     ("", "PersistentVolume"),
@@ -28,14 +30,15 @@ const NEVER: [(&str, &str); 6] = [
 ];
 
 /// Groups whose objects grant rights or stand in everybody's way.
-const PRIVILEGED: [&str; 2] = ["rbac.authorization.k8s.io", "admissionregistration.k8s.io"];
+const PRIVILEGED: [&str; 3] =
+    ["rbac.authorization.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io"];
 
-/// What is to be done about a missing object.
+/// What is to be done about a drift.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// Create it again.
-    Recreate,
-    /// Say that it is missing and is not re-created, for this reason.
+    /// Put it right.
+    Repair,
+    /// Say it and leave it, for this reason.
     Report(&'static str),
     /// The release's state says that it is not to be there, or not yet: look
     /// again when the release changes.
@@ -44,58 +47,78 @@ pub(super) enum Plan {
     Hold(SignedDuration),
 }
 
-/// What is to be done about `object`, which `release` declares and which is
-/// missing. `first_digest` is of the manifest that was first seen of the
-/// release's revision.
-pub(super) fn plan(
-    release: &Release,
-    object: &ObjectId,
-    seen: Option<&Seen>,
-    first_digest: Option<[u8; 32]>,
-    policy: &Policy,
-    now: Timestamp,
-) -> Plan {
+/// An object that is not as its release declares.
+pub(super) struct Case<'a> {
+    pub(super) release: &'a Release,
+    pub(super) object: &'a ObjectId,
+    pub(super) kind: DriftKind,
+    /// How it was last seen.
+    pub(super) life: Option<&'a Life>,
+    /// The digest of the manifest that was first seen of the release's revision.
+    pub(super) first_digest: Option<[u8; 32]>,
+    pub(super) policy: &'a Policy,
+    pub(super) spared: &'a Spared,
+    /// A person asked for the repair.
+    pub(super) asked: bool,
+}
+
+/// What is to be done about a drift.
+pub(super) fn plan(case: &Case<'_>, now: Timestamp) -> Plan {
+    let Case { release, object, life, policy, .. } = case;
     let Some(declared) = release.declared(object) else { return Plan::Wait };
+    if policy.drift == DriftMode::Ignore || declared.opted_out {
+        return Plan::Wait;
+    }
     if release.invalid.is_some() {
         return Plan::Report("its release's latest record cannot be believed");
     }
     if release.state.status != Status::Deployed {
         return Plan::Wait;
     }
-    if declared.opted_out {
-        return Plan::Wait;
+    match case.kind {
+        DriftKind::Missing if case.spared.absence => return Plan::Wait,
+        DriftKind::Terminating => return Plan::Report("it is being deleted"),
+        DriftKind::Unreadable => return Plan::Report("it is nested deeper than what is judged"),
+        DriftKind::Missing | DriftKind::Changed | DriftKind::Ownership => {}
     }
-    if policy.drift != DriftMode::Repair {
-        return Plan::Report("drift is only reported (--drift Report)");
+    if policy.drift != DriftMode::Repair && !case.asked {
+        return Plan::Report("drift is only reported");
     }
-    if let Some(reason) = never(release, object) {
+    if let Some(reason) = never(release, object, case.kind, policy.repair) {
         return Plan::Report(reason);
     }
-    if seen.is_none_or(|seen| seen.release != release.id) {
+    if life.is_none_or(|life| !life.vouched || life.release != release.id) {
         return Plan::Report("the guard never saw it alive with its release's annotations");
     }
-    if first_digest != Some(release.state.digest) {
+    if case.first_digest != Some(release.state.digest) {
         return Plan::Report("the manifest of its release's revision has changed");
     }
-    if release.state.appearance == Appearance::Seen(Status::Deployed) {
+    if release.state.appearance == Appearance::Seen(Status::Deployed) && !case.asked {
         let age = now.duration_since(release.state.created);
         if age < HOLD {
             return Plan::Hold(HOLD - age);
         }
     }
-    Plan::Recreate
+    Plan::Repair
 }
 
-/// Why `object` is never re-created for `release`, whatever happens; none if it
-/// may be.
-pub(super) fn never(release: &Release, object: &ObjectId) -> Option<&'static str> {
-    if NEVER.contains(&(object.group.as_str(), object.kind.as_str())) {
+/// Why drift of this kind is never repaired at `object` for `release`, whatever
+/// happens; none if it may be.
+pub(super) fn never(
+    release: &Release,
+    object: &ObjectId,
+    kind: DriftKind,
+    rights: RepairRights,
+) -> Option<&'static str> {
+    let (group, name) = (object.group.as_str(), object.kind.as_str());
+    if kind == DriftKind::Missing && NEVER_CREATED.contains(&(group, name)) {
         return Some("objects of its kind are never re-created");
     }
-    if PRIVILEGED.contains(&object.group.as_str()) {
-        return Some("objects that grant rights or intercept requests are not re-created");
+    if PRIVILEGED.contains(&group) && !rights.rbac {
+        return Some("objects that grant rights, intercept requests or define kinds are not repaired");
     }
-    (!is_local(release, object)).then_some("it lies outside of its release's namespace")
+    (!is_local(release, object) && !rights.cluster_scoped)
+        .then_some("it lies outside of its release's namespace")
 }
 
 #[cfg(test)]

@@ -1,341 +1,366 @@
-//! Re-creates what a release misses, as Helm itself would write it.
+//! Puts one drift right, or says why not.
 //!
-//! Entry point: [`pass`]. Invariant: the object is looked for first, then the
-//! record is read, then the object is written: a record read before could be
-//! one that Helm has left behind since. What Helm dropped meanwhile is taken
-//! back by its uid. Helm's own manager and apply method, or the next upgrade
-//! meets a conflict.
+//! Entry point: [`attempt`]; `recreate` and `restore` do the work. Invariant:
+//! the object is read first, then the record, then the object is written: a
+//! record that was read before could be one that Helm has left behind since.
+//! Helm's own manager and way of writing, or the next upgrade meets a conflict.
 
-use std::collections::HashMap;
+mod body;
+mod examine;
+mod recreate;
+mod restore;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Shared;
 use super::backoff::Backoff;
-use super::missing::{Gone, Seen};
-use super::plan::{Plan, never, plan};
-use crate::cluster::objects::{Target, WriteError};
+use super::brake::{Brake, Pull};
+use super::drifts::{Drift, Life};
+use super::pass::RETRY;
+use super::plan::{Case, Plan, never, plan};
+use super::spared::Spared;
+use super::state::DriftKind;
+use crate::cluster::objects::Manager;
 use crate::helm::record::{ApplyMethod, Status};
-use crate::helm::state::{self, Deletion};
-use crate::metrics::Recreation;
-use crate::model::{ObjectId, ReleaseId};
-
-/// More missing objects than this, and than [`BRAKE_SHARE`], stop repairs.
-const BRAKE: usize = 10;
-
-/// The share of all declared objects, as a divisor: a tenth.
-const BRAKE_SHARE: usize = 10;
-
-/// How long a failed attempt waits for the next.
-const RETRY: Duration = Duration::from_secs(5);
+use crate::helm::release::{Declared, Release};
+use crate::metrics::Repair;
+use crate::model::{DriftMode, ObjectId, ReleaseId};
+use crate::policy::Policy;
+use crate::verdict::edit::Finding;
 
 /// When an object is looked at again whose release moved on meanwhile.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// How often the records are looked at after a write whose look failed.
-const SECOND_LOOKS: usize = 3;
+/// When the brake is looked at again that may be slipping.
+const SLIPPING: Duration = Duration::from_secs(1);
 
 /// How long a look at the records may take.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Helm's field manager where the object's own history does not tell: the name
-/// of its program.
+/// Helm's field manager where no object's history tells: the name of its
+/// program.
 const HELM: &str = "helm";
 
 /// What repairs remember.
 #[derive(Default)]
 pub(super) struct Repairer {
+    pub(super) brake: Mutex<Brake>,
     backoff: Mutex<Backoff>,
-    /// Whether the brake was on when last looked.
-    braked: Mutex<bool>,
+    /// The workload that each release rolls out for the guard, and since when.
+    rollouts: Mutex<HashMap<ReleaseId, (ObjectId, Instant)>>,
+    /// The fields of an object that cannot be changed in place, for a revision.
+    fixed: Mutex<HashMap<ObjectId, (u64, Vec<String>)>>,
+    /// What was given back once: the object, from whom, in which revision.
+    returned: Mutex<HashSet<(ObjectId, String, u64)>>,
 }
 
 /// What became of one object.
-enum Done {
+pub(super) enum Done {
     /// There is nothing left to do.
     Settled,
     /// Another pass after this time.
     Later(Duration),
 }
 
-/// Works on all that `release` misses, one object after the other in Helm's
-/// order. Gives the time after which to look again, if any.
-pub(super) async fn pass(shared: &Shared, release: &ReleaseId) -> Option<Duration> {
-    let mut gone = shared.missing.lock().of(release);
-    let current = shared.guard.releases.index().read().release(release).cloned()?;
-    gone.retain(|(object, _)| current.declared(object).is_some());
-    let order = install_order();
-    gone.sort_by_key(|(object, _)| {
-        (order.get(object.kind.as_str()).copied().unwrap_or(usize::MAX), object.clone())
-    });
-    let mut again: Option<Duration> = None;
-    for (object, gone) in gone {
-        if shared.stop.is_cancelled() {
-            return None;
-        }
-        if let Done::Later(delay) = attempt(shared, release, &object, &gone).await {
-            again = Some(again.map_or(delay, |again| again.min(delay)));
-        }
-    }
-    again
+/// One object of one release to put right.
+pub(super) struct Task<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) id: &'a ReleaseId,
+    pub(super) object: &'a ObjectId,
+    /// A person asked for it.
+    pub(super) asked: bool,
 }
 
-async fn attempt(shared: &Shared, id: &ReleaseId, object: &ObjectId, gone: &Gone) -> Done {
-    let Some(release) = shared.guard.releases.index().read().release(id).cloned() else {
-        return Done::Settled;
-    };
-    let first = shared.missing.lock().first_digest(id, release.state.revision);
-    match plan(&release, object, gone.seen.as_ref(), first, &shared.guard.book.of(id), Timestamp::now()) {
-        Plan::Wait => Done::Settled,
-        Plan::Hold(left) => Done::Later(Duration::try_from(left).unwrap_or(RETRY)),
-        Plan::Report(reason) => confirm_and_report(shared, id, object, reason).await,
-        Plan::Recreate => {
-            let Some(seen) = &gone.seen else { return Done::Settled };
-            if braked(shared) {
-                return Done::Later(RETRY);
-            }
-            let now = Instant::now();
-            if let Some(wait) = shared.repairer.backoff.lock().until(object, now) {
-                return Done::Later(wait);
-            }
-            recreate(shared, id, object, seen, gone.since).await
-        }
-    }
+/// What is known and in force when a task is looked at.
+#[derive(Clone)]
+struct Situation {
+    release: Arc<Release>,
+    declared: Arc<Declared>,
+    policy: Arc<Policy>,
+    spared: Spared,
+    life: Option<Life>,
+    drift: Drift,
+    plan: Plan,
 }
 
-/// Says once that an object is missing and stays so.
-async fn confirm_and_report(shared: &Shared, id: &ReleaseId, object: &ObjectId, reason: &str) -> Done {
-    match target(shared, id, object) {
-        Some(target) => match shared.guard.objects.sight(&target).await {
-            Ok(Some(sighting)) => {
-                shared.missing.lock().lives(sighting);
-                return Done::Settled;
-            }
-            Ok(None) => {}
-            Err(_) => return Done::Later(RETRY),
+/// Puts the object right if that may be done now.
+pub(super) async fn attempt(task: &Task<'_>) -> Done {
+    let Some(situation) = task.situation() else { return Done::Settled };
+    let Task { shared, id, object, asked } = task;
+    match situation.plan {
+        Plan::Wait => match situation.spared.until {
+            Some(until) => Done::Later(from_now(until)),
+            None => Done::Settled,
         },
-        None => return Done::Later(RETRY),
-    }
-    if shared.missing.lock().report(id, object) {
-        shared.guard.metrics.missing();
-        shared.guard.metrics.recreated(Recreation::Reported);
-        tracing::warn!(
-            release.id = %id, drift.object = %object,
-            "{object}, which Helm release {id} declares, is missing and is not re-created: {reason}"
-        );
-    }
-    Done::Settled
-}
-
-async fn recreate(shared: &Shared, id: &ReleaseId, object: &ObjectId, seen: &Seen, since: Instant) -> Done {
-    let Some(target) = target(shared, id, object) else { return Done::Later(RETRY) };
-    match shared.guard.objects.sight(&target).await {
-        Ok(Some(sighting)) => {
-            // Terminating objects are left alone; their end is an event.
-            shared.guard.metrics.recreated(Recreation::Present);
-            shared.missing.lock().lives(sighting);
-            return Done::Settled;
+        Plan::Hold(left) => {
+            task.keep(Some("its release's record was not made by Helm before the guard's eyes"));
+            Done::Later(Duration::try_from(left).unwrap_or(RETRY))
         }
-        Ok(None) => {}
-        Err(error) => return failed(shared, id, object, &error.to_string()),
-    }
-    // The records are read after the object: what they say now is what counts.
-    if let Err(error) = shared.guard.releases.fresh(id, LOOK).await {
-        return failed(shared, id, object, &error.to_string());
-    }
-    let Some(release) = shared.guard.releases.index().read().release(id).cloned() else {
-        return Done::Settled;
-    };
-    let first = shared.missing.lock().first_digest(id, release.state.revision);
-    let still = plan(&release, object, Some(seen), first, &shared.guard.book.of(id), Timestamp::now());
-    if still != Plan::Recreate {
-        return Done::Later(AGAIN);
-    }
-    let revision = release.state.revision;
-    let documents = match shared.guard.releases.documents(id, revision, LOOK).await {
-        Ok(documents) => documents,
-        Err(error) => return failed(shared, id, object, &error.to_string()),
-    };
-    // Of two documents of one object Helm applies the last one last.
-    let document = documents.objects.iter().rev().find(|(declared, _)| declared == object);
-    let Some((_, document)) = document.filter(|_| documents.status == Status::Deployed) else {
-        return Done::Later(AGAIN);
-    };
-    let attempts = shared.repairer.backoff.lock().attempt(object, Instant::now());
-    shared.guard.metrics.missing();
-    match write(shared, &target, document, documents.apply_method, seen).await {
-        Ok(created) => {
-            let uid = created.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-            shared.guard.metrics.recreated(Recreation::Created);
-            shared.guard.metrics.back_after(since.elapsed());
-            shared.missing.lock().forget(id, object);
-            tracing::info!(
-                release.id = %id, release.revision = revision, drift.object = %object, attempts,
-                "{object}, which Helm release {id} declares, was missing and is re-created"
-            );
-            take_back_if_dropped(shared, id, object, &target, uid).await
-        }
-        Err(WriteError::AlreadyExists { .. }) => {
-            shared.guard.metrics.recreated(Recreation::Present);
-            shared.missing.lock().forget(id, object);
+        Plan::Report(reason) => task.report(&situation, reason).await,
+        Plan::Repair if shared.suspended.lock().contains(*id) && !asked => {
+            task.keep(Some("repairs of its release are suspended"));
             Done::Settled
         }
-        // The namespace takes everything along; nothing comes back into it.
-        Err(WriteError::Terminating { .. }) => Done::Later(RETRY),
-        Err(error) => failed(shared, id, object, &error.to_string()),
-    }
-}
-
-async fn write(
-    shared: &Shared,
-    target: &Target,
-    document: &Value,
-    apply_method: ApplyMethod,
-    seen: &Seen,
-) -> Result<Value, WriteError> {
-    let applies = apply_method == ApplyMethod::ServerSide;
-    let manager = seen.managers.iter().find(|manager| manager.applies == applies);
-    let manager = manager.or(seen.managers.first()).map_or(HELM, |manager| manager.name.as_str());
-    if applies {
-        shared.guard.objects.apply(target, document, manager, true).await
-    } else {
-        shared.guard.objects.create(target, document, manager).await
-    }
-}
-
-/// Looks at the records once more after the write: Helm may have dropped the
-/// object, or begun to uninstall it, while it was written.
-async fn take_back_if_dropped(
-    shared: &Shared,
-    id: &ReleaseId,
-    object: &ObjectId,
-    target: &Target,
-    uid: &str,
-) -> Done {
-    let mut looked = shared.guard.releases.fresh(id, LOOK).await;
-    for _ in 0..SECOND_LOOKS {
-        if looked.is_ok() {
-            break;
-        }
-        looked = shared.guard.releases.fresh(id, LOOK).await;
-    }
-    if let Err(error) = looked {
-        tracing::warn!(release.id = %id, "{object} was re-created, and the records cannot be read again: {error}");
-        return Done::Settled;
-    }
-    let release = shared.guard.releases.index().read().release(id).cloned();
-    let timeout = shared.guard.book.of(id).operation_timeout;
-    let wanted = release.as_deref().is_some_and(|release| {
-        state::standing(release, object, timeout, Timestamp::now())
-            .is_some_and(|standing| !matches!(standing.deletion, Deletion::Dropped | Deletion::Uninstalled))
-    });
-    if wanted || uid.is_empty() {
-        return Done::Settled;
-    }
-    match shared.guard.objects.delete(target, uid).await {
-        Ok(()) => {
-            shared.guard.metrics.recreated(Recreation::TakenBack);
-            tracing::info!(release.id = %id, drift.object = %object, "{object} is taken back: its release dropped it");
-        }
-        Err(WriteError::NotFound { .. } | WriteError::Conflict { .. }) => {}
-        Err(error) => {
-            tracing::warn!(
-                release.id = %id, drift.object = %object,
-                "{object} was re-created, its release dropped it meanwhile, and it cannot be taken back: {error}"
-            );
+        Plan::Repair => {
+            if *asked {
+                shared.repairer.backoff.lock().forget(object);
+            } else if let Some(wait) = task.waits() {
+                return Done::Later(wait);
+            }
+            task.found(&situation.drift);
+            match situation.drift.kind {
+                DriftKind::Missing => task.recreate(&situation).await,
+                _ => task.restore(situation.drift.since).await,
+            }
         }
     }
-    Done::Settled
 }
 
-fn failed(shared: &Shared, id: &ReleaseId, object: &ObjectId, reason: &str) -> Done {
-    shared.guard.metrics.recreated(Recreation::Failed);
-    let wait = {
-        let mut backoff = shared.repairer.backoff.lock();
-        backoff.attempt(object, Instant::now());
-        backoff.until(object, Instant::now()).unwrap_or(RETRY)
-    };
-    tracing::warn!(
-        release.id = %id, drift.object = %object,
-        "{object}, which Helm release {id} declares, is missing and could not be re-created: {reason}"
-    );
-    Done::Later(wait)
-}
+impl Task<'_> {
+    fn situation(&self) -> Option<Situation> {
+        let drift = self.shared.drifts.lock().get_mut(self.id, self.object)?.clone();
+        self.situation_of(drift)
+    }
 
-/// Whether so much is missing at once that repairs stop: somebody is at work on
-/// the whole cluster, or the guard is wrong.
-fn braked(shared: &Shared) -> bool {
-    let (missing, declared) = {
-        let index = shared.guard.releases.index().read();
-        // What an operation of Helm's takes away, or never comes back, is not missed.
-        let in_force = |id: &ReleaseId, object: &ObjectId| {
-            index.release(id).is_some_and(|release| {
-                release.state.status == Status::Deployed
-                    && release.declared(object).is_some()
-                    && never(release, object).is_none()
-            })
+    fn situation_of(&self, drift: Drift) -> Option<Situation> {
+        let release = self.shared.release(self.id)?;
+        let declared = Arc::clone(release.declared(self.object)?);
+        let policy = self.shared.guard.book.of(self.id);
+        let now = Timestamp::now();
+        let spared = self.shared.spared(&release, self.object, &declared, &policy, self.asked);
+        let (life, first_digest) = {
+            let drifts = self.shared.drifts.lock();
+            (drifts.life(self.object).cloned(), drifts.first_digest(self.id, release.state.revision))
         };
-        (shared.missing.lock().count(in_force), index.objects())
-    };
-    let braked = missing > BRAKE && missing.saturating_mul(BRAKE_SHARE) > declared;
-    let was = std::mem::replace(&mut *shared.repairer.braked.lock(), braked);
-    if braked && !was {
-        tracing::error!(
-            "{missing} of {declared} declared objects are missing at once: repairs stop until most of them are back"
+        let case = Case {
+            release: &release,
+            object: self.object,
+            kind: drift.kind,
+            life: life.as_ref(),
+            first_digest,
+            policy: &policy,
+            spared: &spared,
+            asked: self.asked,
+        };
+        let plan = plan(&case, now);
+        Some(Situation { release, declared, policy, spared, life, drift, plan })
+    }
+
+    /// How long the object has to wait for its turn; none if it need not.
+    fn waits(&self) -> Option<Duration> {
+        match braked(self.shared) {
+            Pull::Free => {}
+            Pull::Slipping => return Some(SLIPPING),
+            Pull::Sets | Pull::On => {
+                self.keep(Some("so much drifts at once that repairs have stopped"));
+                return Some(RETRY * 12);
+            }
+        }
+        let (wait, contested) = {
+            let (backoff, now) = (self.shared.repairer.backoff.lock(), Instant::now());
+            (backoff.until(self.object, now), backoff.is_contested(self.object, now))
+        };
+        if wait.is_some() && contested {
+            self.contest();
+        }
+        wait
+    }
+
+    /// Somebody undoes what was done, again and again.
+    fn contest(&self) {
+        let by = {
+            let mut drifts = self.shared.drifts.lock();
+            let Some(drift) = drifts.get_mut(self.id, self.object) else { return };
+            if matches!(drift.repaired, Some(Err(_))) || std::mem::replace(&mut drift.contested, true) {
+                return;
+            }
+            drift.by.clone()
+        };
+        let by = by.unwrap_or_else(|| "somebody who left no name".to_owned());
+        tracing::warn!(
+            release.id = %self.id, drift.object = %self.object, drift.by = by,
+            "{} is changed back each time it is repaired, by {by}: the guard waits longer and longer",
+            self.object
         );
     }
-    braked
+
+    /// Counts a drift once.
+    fn found(&self, drift: &Drift) {
+        let mut drifts = self.shared.drifts.lock();
+        let known = drifts.get_mut(self.id, self.object);
+        if known.is_some_and(|known| !std::mem::replace(&mut known.counted, true)) {
+            self.shared.guard.metrics.found(drift.kind.into());
+        }
+    }
+
+    /// Notes why the object is not repaired, or that it is.
+    fn keep(&self, reason: Option<&str>) {
+        if let Some(drift) = self.shared.drifts.lock().get_mut(self.id, self.object) {
+            drift.kept = reason.map(str::to_owned);
+        }
+    }
+
+    /// Says once that a drift stays. Of a doubt the arbiter is asked first.
+    async fn report(&self, situation: &Situation, reason: &str) -> Done {
+        if situation.drift.doubt {
+            match self.settle_doubt().await {
+                Some(done) => return done,
+                None => {}
+            }
+        }
+        self.say(&situation.release, reason);
+        Done::Settled
+    }
+
+    /// Says once that a drift stays.
+    fn say(&self, release: &Release, reason: &str) {
+        let Self { shared, id, object, .. } = self;
+        let drift = {
+            let mut drifts = shared.drifts.lock();
+            let Some(drift) = drifts.get_mut(id, object) else { return };
+            drift.kept = Some(reason.to_owned());
+            if std::mem::replace(&mut drift.reported, true) {
+                return;
+            }
+            drift.clone()
+        };
+        self.found(&drift);
+        shared.guard.metrics.repaired(drift.kind.into(), Repair::Reported);
+        super::report::tell(shared, release, object, &drift);
+        let by = drift.by.as_deref().unwrap_or_default();
+        match drift.kind {
+            DriftKind::Missing => tracing::warn!(
+                release.id = %id, drift.object = %object,
+                "{object}, which Helm release {id} declares, is missing and is not re-created: {reason}"
+            ),
+            _ => tracing::warn!(
+                release.id = %id, drift.object = %object, drift.kind = drift.kind.as_str(), drift.by = by,
+                "{object} is not as Helm release {id} declares it and is not repaired: {reason}{}",
+                fields(&drift.findings)
+            ),
+        }
+    }
+
+    /// An attempt was made and failed.
+    fn failed(&self, reason: &str) -> Done {
+        let Self { shared, id, object, .. } = self;
+        let wait = {
+            let mut backoff = shared.repairer.backoff.lock();
+            backoff.attempt(object, Instant::now());
+            backoff.until(object, Instant::now()).unwrap_or(RETRY)
+        };
+        let drift = {
+            let mut drifts = shared.drifts.lock();
+            let Some(drift) = drifts.get_mut(id, object) else { return Done::Later(wait) };
+            drift.repaired = Some(Err(reason.to_owned()));
+            drift.kept = None;
+            drift.clone()
+        };
+        shared.guard.metrics.repaired(drift.kind.into(), Repair::Failed);
+        if let Some(release) = shared.release(id) {
+            super::report::tell(shared, &release, object, &drift);
+        }
+        tracing::warn!(
+            release.id = %id, drift.object = %object, drift.kind = drift.kind.as_str(),
+            "{object}, which Helm release {id} declares, could not be repaired: {reason}"
+        );
+        Done::Later(wait)
+    }
+
+    /// A drift was put right.
+    fn repaired(&self, situation: &Situation, outcome: Repair, attempts: u32, contested: bool) {
+        let Self { shared, id, object, .. } = self;
+        let drift = Drift { repaired: Some(Ok(())), kept: None, contested, ..situation.drift.clone() };
+        let (kind, revision) = (drift.kind, situation.release.state.revision);
+        shared.guard.metrics.repaired(kind.into(), outcome);
+        shared.guard.metrics.repaired_after(kind.into(), Timestamp::now().duration_since(drift.since));
+        super::report::tell(shared, &situation.release, object, &drift);
+        let by = drift.by.as_deref().unwrap_or_default();
+        tracing::info!(
+            release.id = %id, release.revision = revision, drift.object = %object, drift.kind = kind.as_str(),
+            drift.by = by, attempts, "{object}, which Helm release {id} declares, {}{}",
+            match kind {
+                DriftKind::Missing => "was missing and is re-created",
+                DriftKind::Ownership => "was held by another manager and is Helm's again",
+                _ => "was changed and is as declared again",
+            },
+            fields(&drift.findings)
+        );
+    }
+
+    /// The manager as which Helm writes the release's objects.
+    fn manager(&self, release: &Release, method: ApplyMethod) -> String {
+        let applies = method == ApplyMethod::ServerSide;
+        let drifts = self.shared.drifts.lock();
+        let mut votes: HashMap<&str, usize> = HashMap::new();
+        let lives = release.objects.keys().filter_map(|object| drifts.life(object));
+        let of_release: Vec<&Life> = lives.filter(|life| life.release == *self.id).collect();
+        let own = |manager: &&Manager| manager.applies == applies;
+        for manager in of_release.iter().flat_map(|life| life.managers.iter()).filter(own) {
+            *votes.entry(&manager.name).or_default() += 1;
+        }
+        // Somebody may have written Helm's annotations by hand.
+        let by_hand = |name: &str| name.starts_with("kubectl");
+        let most = votes.into_iter().max_by_key(|(name, votes)| (!by_hand(name), *votes, *name));
+        most.map_or(HELM, |(name, _)| name).to_owned()
+    }
 }
 
-fn target(shared: &Shared, id: &ReleaseId, object: &ObjectId) -> Option<Target> {
-    let release = shared.guard.releases.index().read().release(id).cloned()?;
-    let declared = release.declared(object)?;
-    shared.guard.kinds.target(object, &declared.version)
+/// A list of fields for the end of a sentence.
+fn fields(findings: &[Finding]) -> String {
+    let named: Vec<_> = findings.iter().take(8).map(crate::verdict::message::live_field).collect();
+    match (named.is_empty(), findings.len().saturating_sub(named.len())) {
+        (true, _) => String::new(),
+        (false, 0) => format!(": {}", named.join("; ")),
+        (false, more) => format!(": {}; and {more} more", named.join("; ")),
+    }
 }
 
-/// Where each kind stands in Helm's order of installation.
-fn install_order() -> HashMap<&'static str, usize> {
-    const ORDER: [&str; 36] = [
-        "PriorityClass",
-        "Namespace",
-        "NetworkPolicy",
-        "ResourceQuota",
-        "LimitRange",
-        "PodSecurityPolicy",
-        "PodDisruptionBudget",
-        "ServiceAccount",
-        "Secret",
-        "SecretList",
-        "ConfigMap",
-        "StorageClass",
-        "PersistentVolume",
-        "PersistentVolumeClaim",
-        "CustomResourceDefinition",
-        "ClusterRole",
-        "ClusterRoleList",
-        "ClusterRoleBinding",
-        "ClusterRoleBindingList",
-        "Role",
-        "RoleList",
-        "RoleBinding",
-        "RoleBindingList",
-        "Service",
-        "DaemonSet",
-        "Pod",
-        "ReplicationController",
-        "ReplicaSet",
-        "Deployment",
-        "HorizontalPodAutoscaler",
-        "StatefulSet",
-        "Job",
-        "CronJob",
-        "IngressClass",
-        "Ingress",
-        "APIService",
-    ];
-    ORDER.iter().enumerate().map(|(place, kind)| (*kind, place)).collect()
+fn from_now(time: Timestamp) -> Duration {
+    time.duration_since(Timestamp::now()).try_into().unwrap_or(AGAIN)
+}
+
+/// Whether so much drifts at once that repairs stop.
+fn braked(shared: &Shared) -> Pull {
+    let (drifting, declared) = drifting(shared, None);
+    let pull = shared.repairer.brake.lock().pull(drifting, declared, Instant::now());
+    if pull == Pull::Sets {
+        tracing::error!(
+            "{drifting} of {declared} declared objects drift at once: repairs stop until a person asks for one"
+        );
+    }
+    pull
+}
+
+/// A person asks for repairs of `release`: the brake goes off if that is most
+/// of what drifts.
+pub(super) fn ease(shared: &Shared, release: &ReleaseId) {
+    let (drifting, declared) = drifting(shared, Some(release));
+    if shared.repairer.brake.lock().ease(drifting, declared) {
+        tracing::info!("repairs go on");
+    }
+}
+
+/// How many objects drift that could be repaired, but for those of one release,
+/// and how many are declared.
+fn drifting(shared: &Shared, but: Option<&ReleaseId>) -> (usize, usize) {
+    let index = shared.guard.releases.index().read();
+    let counts = |id: &ReleaseId, object: &ObjectId, life: &Life| {
+        let Some(release) = index.release(id).filter(|_| but != Some(id)) else { return false };
+        let policy = shared.guard.book.of(id);
+        let kind = if life.alive { DriftKind::Changed } else { DriftKind::Missing };
+        // What an operation of Helm's takes away, or never comes back, does not count.
+        release.state.status == Status::Deployed
+            && policy.drift == DriftMode::Repair
+            && release.declared(object).is_some_and(|declared| !declared.opted_out)
+            && never(release, object, kind, policy.repair).is_none()
+    };
+    let drifting = shared.drifts.lock().count(counts);
+    (drifting, index.objects())
 }

@@ -1,26 +1,29 @@
 //! Watches one declared kind.
 //!
-//! Entry point: [`run`]. Invariant: only objects with Helm's label, metadata
-//! alone; each event is told to [`super::missing::Missing`] and dropped. A
-//! broken watch is said once and goes on.
+//! Entry point: [`run`]. Invariant: only objects with Helm's label; each is
+//! judged as it comes and dropped. That an object went is a suspicion: a watch
+//! by label says the same of one that lost the label. A broken watch is said
+//! once and goes on.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use tokio::time::Instant;
+use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use super::{Scope, Shared};
-use crate::cluster::objects::Sighting;
+use super::Shared;
+use super::follow::Scope;
+use super::judge::observe;
+use crate::cluster::objects::Live;
 use crate::cluster::{Event, Resource};
-
 use crate::helm::record::Status;
 use crate::model::{MANAGED_BY, ObjectId, ReleaseId};
 
 /// Watches `scope`, whose objects are at `resource`, until `stop`.
 pub(super) async fn run(shared: Arc<Shared>, scope: Scope, resource: Resource, stop: CancellationToken) {
     let selector = format!("{}={}", MANAGED_BY.0, MANAGED_BY.1);
-    let mut sightings = shared.guard.objects.watch(&resource, scope.namespace.as_deref(), Some(&selector));
+    let mut objects = shared.guard.objects.watch(&resource, scope.namespace.as_deref(), Some(&selector));
+    let mut relists = shared.watches.relists();
     let mut listed: HashSet<ObjectId> = HashSet::new();
     let mut broken = false;
     let mut first = true;
@@ -32,24 +35,29 @@ pub(super) async fn run(shared: Arc<Shared>, scope: Scope, resource: Resource, s
                 }
                 return;
             }
-            event = sightings.next() => event,
+            Ok(()) = relists.changed() => {
+                objects.relist();
+                continue;
+            }
+            event = objects.next() => event,
         };
         let ends_first_listing = first && matches!(event, Event::Synced | Event::Broken(_));
         match event {
             Event::Relisting => listed.clear(),
-            Event::Listed(sighting) => {
-                listed.insert(sighting.id.clone());
-                shared.missing.lock().lives(sighting);
+            Event::Listed(live) => {
+                listed.insert(live.sighting.id.clone());
+                judge(&shared, &live, &resource);
             }
             Event::Synced => {
-                let went = shared.missing.lock().went_but(|id| scope.holds(id), &listed, Instant::now());
-                listed = HashSet::new();
+                shared.watches.is_whole(&scope);
+                let listed = std::mem::take(&mut listed);
+                let went = went_but(&shared, &scope, &listed);
                 let never = never_seen(&shared, &scope);
                 went.into_iter().chain(never).for_each(|release| shared.attend(release));
             }
             Event::Watching => broken = false,
-            Event::Applied(sighting) => shared.missing.lock().lives(sighting),
-            Event::Deleted(sighting) => went(&shared, &sighting),
+            Event::Applied(live) => judge(&shared, &live, &resource),
+            Event::Deleted(live) => shared.attend_if(went(&shared, &live.sighting.id)),
             Event::Broken(error) => {
                 if !std::mem::replace(&mut broken, true) {
                     tracing::warn!(
@@ -69,26 +77,51 @@ pub(super) async fn run(shared: Arc<Shared>, scope: Scope, resource: Resource, s
     }
 }
 
-fn went(shared: &Arc<Shared>, sighting: &Sighting) {
-    let release = shared.missing.lock().went(sighting, Instant::now());
-    if let Some(release) = release {
-        shared.attend(release);
+fn judge(shared: &Arc<Shared>, live: &Live, resource: &Resource) {
+    shared.attend_if(observe(shared, live, &resource.version));
+}
+
+/// Notes that a watch shows an object no more; gives the release that misses it.
+fn went(shared: &Shared, object: &ObjectId) -> Option<ReleaseId> {
+    let index = shared.guard.releases.index().read();
+    let mut drifts = shared.drifts.lock();
+    let release = drifts.life(object)?.release.clone();
+    if index.release(&release).is_some_and(|release| release.objects.contains_key(object)) {
+        drifts.went(object, Timestamp::now())
+    } else {
+        drifts.forget(object);
+        None
     }
+}
+
+/// After a full listing: what was alive and is not in it went.
+fn went_but(shared: &Shared, scope: &Scope, listed: &HashSet<ObjectId>) -> HashSet<ReleaseId> {
+    let alive = shared.drifts.lock().alive(|object| scope.holds(object) && !listed.contains(object));
+    alive.iter().filter_map(|object| went(shared, object)).collect()
 }
 
 /// Notes what releases in force declare of a kind and was not there when the
 /// kind was listed.
 fn never_seen(shared: &Shared, scope: &Scope) -> HashSet<ReleaseId> {
     let index = shared.guard.releases.index().read();
-    let mut missing = shared.missing.lock();
+    let mut drifts = shared.drifts.lock();
     let mut releases = HashSet::new();
     for release in index.releases().filter(|release| release.state.status == Status::Deployed) {
         for (object, declarations) in release.objects.iter() {
-            if scope.holds(object) && declarations.latest.is_some() && !missing.is_alive(object) {
-                missing.never_seen(&release.id, object.clone(), Instant::now());
+            let alive = drifts.life(object).is_some_and(|life| life.alive);
+            if scope.holds(object) && declarations.latest.is_some() && !alive {
+                drifts.suspect(&release.id, object.clone(), Timestamp::now());
                 releases.insert(release.id.clone());
             }
         }
     }
     releases
+}
+
+impl Shared {
+    fn attend_if(self: &Arc<Self>, release: Option<ReleaseId>) {
+        if let Some(release) = release {
+            self.attend(release);
+        }
+    }
 }

@@ -78,19 +78,24 @@ fn releases_are_counted_when_somebody_asks() {
 }
 
 #[test]
-fn recreations_are_counted_by_outcome_and_timed() {
+fn drifts_are_counted_by_kind_and_outcome_and_timed() {
     let mut registry = registry();
     let metrics = GuardMetrics::register(&mut registry);
-    metrics.missing();
-    metrics.recreated(Recreation::TakenBack);
-    metrics.back_after(Duration::from_millis(300));
+    check(&registry, &["kubemoor_drift_oldest_seconds 0.0"]);
+    metrics.found(DriftFound::Missing);
+    metrics.repaired(DriftFound::Missing, Repair::TakenBack);
+    metrics.repaired_after(DriftFound::Changed, jiff::SignedDuration::from_millis(300));
+    metrics.detected_after(jiff::SignedDuration::from_secs(-1));
     check(
         &registry,
         &[
-            "kubemoor_objects_missing_total 1",
-            "kubemoor_recreations_total{outcome=\"taken_back\"} 1",
-            "kubemoor_recreation_delay_seconds_bucket{le=\"0.2\"} 0",
-            "kubemoor_recreation_delay_seconds_bucket{le=\"0.5\"} 1",
+            "kubemoor_drift_found_total{kind=\"missing\"} 1",
+            "kubemoor_repairs_total{kind=\"missing\",outcome=\"taken_back\"} 1",
+            "kubemoor_repair_delay_seconds_bucket{le=\"0.2\",kind=\"changed\"} 0",
+            "kubemoor_repair_delay_seconds_bucket{le=\"0.5\",kind=\"changed\"} 1",
+            "kubemoor_drift_detection_delay_seconds_sum 0.0",
         ],
     );
+    metrics.oldest(Some(jiff::Timestamp::UNIX_EPOCH));
+    assert!(!scrape(&registry).contains("kubemoor_drift_oldest_seconds 0.0"));
 }

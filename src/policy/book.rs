@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 
 use super::compile::Compiled;
 use super::{Policy, Source, Tie};
-use crate::model::{EditsMode, ReleaseId};
+use crate::model::{DriftMode, EditsMode, ReleaseId};
 
 /// The labels of namespaces, or of a cluster.
 pub type Labels = BTreeMap<String, String>;
@@ -33,6 +33,8 @@ pub struct Policies {
 #[derive(Debug)]
 pub struct Book {
     defaults: Arc<Policy>,
+    /// What holds for every release while everything is open.
+    open: Arc<Policy>,
     current: RwLock<Current>,
 }
 
@@ -41,6 +43,8 @@ struct Current {
     policies: Arc<Policies>,
     namespaces: HashMap<String, Labels>,
     resolved: HashMap<ReleaseId, Arc<Policy>>,
+    /// The emergency switch is off.
+    is_open: bool,
 }
 
 impl Policies {
@@ -121,8 +125,9 @@ impl Book {
     pub fn of_policies(policies: Policies) -> Self {
         let defaults = Arc::new(policies.defaults.clone());
         let (namespaces, resolved) = (HashMap::new(), HashMap::new());
-        let current = Current { policies: Arc::new(policies), namespaces, resolved };
-        Self { defaults, current: RwLock::new(current) }
+        let current = Current { policies: Arc::new(policies), namespaces, resolved, is_open: false };
+        let open = Policy::new(EditsMode::Allow, DriftMode::Report, defaults.operation_timeout);
+        Self { defaults, open: Arc::new(open), current: RwLock::new(current) }
     }
 
     /// What holds where no release is concerned.
@@ -134,6 +139,9 @@ impl Book {
     pub fn of(&self, release: &ReleaseId) -> Arc<Policy> {
         {
             let current = self.current.read();
+            if current.is_open {
+                return Arc::clone(&self.open);
+            }
             if current.policies.ranked.is_empty() {
                 return Arc::clone(&self.defaults);
             }
@@ -151,6 +159,12 @@ impl Book {
             current.resolved.insert(release.clone(), Arc::clone(&policy));
         }
         policy
+    }
+
+    /// Has everything be open from now on, or no longer: no policy counts, no
+    /// edit is refused and nothing is repaired.
+    pub fn set_open(&self, is_open: bool) {
+        self.current.write().is_open = is_open;
     }
 
     /// The policies of which the book is made now.

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::pattern::{Pattern, Step};
+use crate::declaration::fields::Fields;
 use crate::declaration::path::{Path, Segment};
 
 /// The places of an object that are left alone.
@@ -52,6 +53,12 @@ impl Mask {
     /// `path` is compared only after [`Mask::carry_at`].
     pub fn reaches_below(&self, path: &Path) -> bool {
         self.0.iter().any(|pattern| pattern.reaches_below(path))
+    }
+
+    /// The mask for one object, with elements named by their keys where patterns
+    /// have their places in the manifest's lists.
+    pub fn placed(&self, fields: &Fields) -> Self {
+        Self(self.0.iter().map(|pattern| pattern.placed(fields)).collect())
     }
 
     /// Makes what is masked in `into` what it is in `from`; absent there,
@@ -130,6 +137,12 @@ fn carry_entries(
 }
 
 fn carry_elements(step: &Step, rest: &[Step], from: &[Value], into: &mut Vec<Value>) {
+    if let Some(index) = step.index() {
+        if let (Some(source), Some(item)) = (from.get(index), into.get_mut(index)) {
+            carry(rest, Some(source), item);
+        }
+        return;
+    }
     let source: Vec<&Value> = from.iter().filter(|item| selects(step, item)).collect();
     if rest.is_empty() {
         return replace(step, &source, into);

@@ -162,9 +162,10 @@ impl Policy {
         let mut rules = ObjectRules::default();
         for policy in &self.matched {
             let ignored = policy.ignore.iter().filter(|(target, _)| target.selects(object, declared));
-            ignored.for_each(|(_, mask)| rules.ignored.0.extend_from_slice(&mask.0));
+            let patterns = ignored.flat_map(|(_, mask)| &mask.0);
+            rules.ignored.0.extend(patterns.map(|pattern| pattern.placed(&declared.fields)));
             let allowed = policy.allow.iter().filter(|(target, _)| target.selects(object, declared));
-            rules.standing.extend(allowed.map(|(_, standing)| Arc::clone(standing)));
+            rules.standing.extend(allowed.map(|(_, standing)| standing::placed(standing, &declared.fields)));
         }
         match standing::of_manifest(declared) {
             Ok(standing) => rules.standing.extend(standing),

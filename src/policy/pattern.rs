@@ -8,6 +8,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::declaration::fields::Fields;
 use crate::declaration::path::{Path, PathError, Segment};
 
 /// The longest text of a pattern, in bytes.
@@ -90,6 +91,25 @@ impl Pattern {
         self.below(path).is_some_and(|rest| !rest.is_empty())
     }
 
+    /// The pattern with elements named by their keys where it has their place
+    /// in the manifest's list, as `/containers/0/image` has.
+    pub(super) fn placed(&self, fields: &Fields) -> Self {
+        if !self.0.iter().any(|step| step.index().is_some()) {
+            return self.clone();
+        }
+        let mut above: Option<Vec<Segment>> = Some(Vec::new());
+        let steps = self.0.iter().map(|step| {
+            let place = above.as_ref().and_then(|above| fields.element_at(above, step.index()?));
+            let step = place.map_or_else(|| step.clone(), Step::Only);
+            match (&step, &mut above) {
+                (Step::Only(segment), Some(above)) => above.push(segment.clone()),
+                _ => above = None,
+            }
+            step
+        });
+        Self(steps.collect())
+    }
+
     /// The steps that are left at `path`; none left where it is covered.
     pub(super) fn below(&self, path: &Path) -> Option<&[Step]> {
         let mut steps = &*self.0;
@@ -105,6 +125,16 @@ impl Pattern {
 }
 
 impl Step {
+    /// The place in a list, where the step is a number.
+    pub(super) fn index(&self) -> Option<usize> {
+        match self {
+            Self::Only(Segment::Field(name)) if name.bytes().all(|byte| byte.is_ascii_digit()) => {
+                name.parse().ok()
+            }
+            _ => None,
+        }
+    }
+
     /// Whether a path's segment is one of those that this step names.
     fn matches(&self, segment: &Segment) -> bool {
         match (self, segment) {

@@ -4,6 +4,7 @@
 //! Entry points: [`DriftPolicy`], [`DriftAllowance`]. Invariant: plain data;
 //! what the types cannot say is checked by `compile`. Their schemas are what
 //! `kubemoor manifests crds` prints.
+#![allow(clippy::duplicated_attributes, reason = "each printed column has a type and a path of its own")]
 
 mod allowance;
 

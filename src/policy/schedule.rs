@@ -150,7 +150,7 @@ fn crons(text: &str) -> Result<Vec<Cron>, String> {
 
 /// Whether a cron comes in any year: not on the 30th of February.
 fn comes(cron: &Cron) -> bool {
-    let first_days = YEARS.into_iter().filter_map(|year| Date::new(year, 1, 1).ok());
+    let first_days = YEARS.filter_map(|year| Date::new(year, 1, 1).ok());
     first_days
         .flat_map(|first| {
             first.series(Span::new().days(1)).take_while(move |date| date.year() == first.year())

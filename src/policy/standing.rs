@@ -15,6 +15,7 @@ use super::flaw::Flaw;
 use super::grant::Grant;
 use super::schedule::Schedule;
 use super::subject::Subject;
+use crate::declaration::fields::Fields;
 use crate::helm::release::Declared;
 use crate::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Actor};
 
@@ -100,6 +101,17 @@ pub fn of_manifest(declared: &Declared) -> Result<Option<Arc<Standing>>, Vec<Fla
         Request::read(&allow, text(ALLOW_UNTIL).as_deref(), text(ALLOW_REASON).as_deref())?;
     let origin = Origin::Manifest { reason };
     Ok(Some(Arc::new(Standing { origin, grant, schedule: None, until, subjects: Vec::new() })))
+}
+
+/// The allowance for one object: with the elements that it names by their
+/// places named by their keys.
+pub(super) fn placed(standing: &Arc<Standing>, fields: &Fields) -> Arc<Standing> {
+    let mask = standing.grant.mask.placed(fields);
+    if mask == standing.grant.mask {
+        return Arc::clone(standing);
+    }
+    let grant = Grant { mask, deletes: standing.grant.deletes };
+    Arc::new(Standing { grant, ..Standing::clone(standing) })
 }
 
 #[cfg(test)]

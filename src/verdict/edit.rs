@@ -133,8 +133,6 @@ pub enum Reason {
     Allowed,
     /// The state of the record authorises it.
     InBand,
-    /// What changed is covered by an allowance.
-    Allowance,
     /// An annotation asks for an allowance that is not granted.
     Request,
     /// The arbiter could not tell, and an operation is under way; or there is
@@ -188,10 +186,17 @@ pub struct Finding {
     pub doubt: bool,
 }
 
+impl Finding {
+    /// A field that has its declared value, and is named for another reason.
+    pub fn untouched(path: Path) -> Self {
+        Self { path, declared: None, old: None, new: None, doubt: false }
+    }
+}
+
 impl Owner {
     /// What the annotations of `object` say.
     pub fn of(object: &Value) -> Self {
-        let annotation = |name: &str| object.pointer("/metadata/annotations")?.get(name)?.as_str();
+        let annotation = |name: &str| object.get("metadata")?.get("annotations")?.get(name)?.as_str();
         match (annotation(RELEASE_NAMESPACE), annotation(RELEASE_NAME)) {
             (Some(namespace), Some(name)) => {
                 Self::Release(ReleaseId { namespace: namespace.to_owned(), name: name.to_owned() })
@@ -268,7 +273,6 @@ impl Reason {
             Self::Autoscaled => "autoscaled",
             Self::Allowed => "allowed",
             Self::InBand => "in-band",
-            Self::Allowance => "allowance",
             Self::Request => "request",
             Self::Unsettled => "unsettled",
             Self::Drift => "drift",

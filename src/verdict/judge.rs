@@ -63,7 +63,10 @@ pub fn judge(
     if claims.is_empty() {
         return Verdict::allow(Reason::NotDeclared);
     }
-    if edit.old.is_some_and(|old| old.pointer("/metadata/deletionTimestamp").is_some()) {
+    if edit
+        .old
+        .is_some_and(|old| old.get("metadata").is_some_and(|own| own.get("deletionTimestamp").is_some()))
+    {
         return Verdict::allow(Reason::BeingDeleted);
     }
     let own = rules.own_account.is_some_and(|own| own == edit.actor.user);

@@ -100,6 +100,16 @@ pub fn of_dependants(object: &ObjectId, dependants: &[Dependant]) -> String {
     )
 }
 
+/// One field of a live object in words.
+pub fn live_field(finding: &Finding) -> String {
+    let Finding { path, declared, new, .. } = finding;
+    let text = match (declared, new) {
+        (None, None) => path.to_string(),
+        _ => format!("{path} (declared {}, is {})", value(declared), value(new)),
+    };
+    text.replace(char::is_control, " ")
+}
+
 /// One field in words.
 fn field(finding: &Finding) -> String {
     let Finding { path, declared, old, new, .. } = finding;
@@ -114,6 +124,10 @@ fn field(finding: &Finding) -> String {
 }
 
 fn or_absent(value: &Option<Shown>) -> String {
+    value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string)
+}
+
+fn value(value: &Option<Shown>) -> String {
     value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string)
 }
 

@@ -13,6 +13,7 @@
 
 pub mod claims;
 pub mod dependants;
+pub mod drift;
 pub mod edit;
 pub mod exceptions;
 pub mod identities;

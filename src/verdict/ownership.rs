@@ -21,7 +21,6 @@ use json_patch::{Patch, PatchOperation, ReplaceOperation};
 use serde::Serialize;
 use serde_json::Value;
 
-use self::fieldset::FieldSet;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::Fields;
 use crate::declaration::path::{Path, Segment};
@@ -29,53 +28,14 @@ use crate::helm::record::ApplyMethod;
 use crate::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE};
 
 mod fieldset;
+mod owners;
+
+use self::owners::stands_for_text;
+pub use self::owners::{Manager, Operation, Owners, Skipped};
 
 /// The name under which Flux's controller runs Helm. It always forces its
 /// applies, so it meets no conflict.
 const FLUX: &str = "helm-controller";
-
-/// The entries of one object that are read. The API server merges all but ten
-/// of the updating managers; appliers are few.
-const MAX_ENTRIES: usize = 1000;
-
-/// Who wrote: what tells one entry of `managedFields` from another.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Manager {
-    /// The name, such as `helm` or `kubectl-set`.
-    #[serde(rename = "manager")]
-    pub name: String,
-    /// How it wrote.
-    pub operation: Operation,
-    /// The subresource through which it wrote, such as `scale`; empty for the
-    /// object itself, and on API servers that keep no such note (before 1.21).
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub subresource: String,
-}
-
-/// How a field manager wrote.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub enum Operation {
-    /// By server-side apply.
-    Apply,
-    /// By create, update or patch.
-    Update,
-}
-
-/// The managers of one object and what each owns.
-#[derive(Clone, Debug, Default)]
-pub struct Owners {
-    entries: Vec<Slot>,
-}
-
-/// An entry that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Skipped {
-    /// Its place in `managedFields`.
-    pub index: usize,
-    /// What is wrong with it.
-    pub reason: &'static str,
-}
 
 /// A declared field that somebody beside Helm owns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -102,149 +62,6 @@ pub struct Back {
     /// The declared paths at and below it; none where the manifest declares
     /// nothing there.
     pub declared: Vec<Path>,
-}
-
-#[derive(Clone, Debug)]
-enum Slot {
-    Entry(Box<Entry>),
-    Odd(Value, &'static str),
-}
-
-#[derive(Clone, Debug)]
-struct Entry {
-    manager: Manager,
-    since: Option<Timestamp>,
-    owned: FieldSet,
-    /// The entry as it came, without its fields.
-    head: Value,
-}
-
-impl Owners {
-    /// The managers of a live object.
-    pub fn of(object: &Value) -> Self {
-        let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
-        let read = |(index, entry): (usize, &Value)| {
-            if index >= MAX_ENTRIES {
-                return Slot::Odd(entry.clone(), "there are too many entries");
-            }
-            match Entry::read(entry) {
-                Ok(entry) => Slot::Entry(Box::new(entry)),
-                Err(reason) => Slot::Odd(entry.clone(), reason),
-            }
-        };
-        Self { entries: entries.into_iter().flatten().enumerate().map(read).collect() }
-    }
-
-    /// The entries that cannot be read.
-    pub fn skipped(&self) -> Vec<Skipped> {
-        let odd = |(index, slot): (usize, &Slot)| match slot {
-            Slot::Odd(_, reason) => Some(Skipped { index, reason }),
-            Slot::Entry(_) => None,
-        };
-        self.entries.iter().enumerate().filter_map(odd).collect()
-    }
-
-    /// Who owns what is at `path`, or an ancestor of it as one value.
-    pub fn of_path(&self, path: &Path) -> Vec<&Manager> {
-        self.read().filter(|entry| entry.owned.owns(path)).map(|entry| &entry.manager).collect()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    fn read(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().filter_map(|slot| match slot {
-            Slot::Entry(entry) => Some(&**entry),
-            Slot::Odd(..) => None,
-        })
-    }
-
-    fn read_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
-        self.entries.iter_mut().filter_map(|slot| match slot {
-            Slot::Entry(entry) => Some(&mut **entry),
-            Slot::Odd(..) => None,
-        })
-    }
-
-    fn entry(&self, manager: &Manager) -> Option<&Entry> {
-        self.read().find(|entry| entry.manager == *manager)
-    }
-
-    /// The `managedFields` that say this; entries that own nothing are left out.
-    fn value(&self) -> Value {
-        let written = |slot: &Slot| match slot {
-            Slot::Odd(value, _) => Some(value.clone()),
-            Slot::Entry(entry) if entry.owned.is_empty() => None,
-            Slot::Entry(entry) => {
-                let mut value = entry.head.clone();
-                if let Value::Object(map) = &mut value {
-                    map.insert("fieldsV1".to_owned(), entry.owned.value());
-                }
-                Some(value)
-            }
-        };
-        self.entries.iter().filter_map(written).collect()
-    }
-
-    /// Makes the declared `path` Helm's: others that update lose it, Helm's
-    /// entry gains it.
-    fn give(&mut self, helm: Option<&Manager>, path: &Path) {
-        // Helm sends texts that the API server moves into `data`. Applied from
-        // there, Helm would find `data` dropped by its next manifest.
-        let texts = stands_for_text(path);
-        for entry in self.read_mut() {
-            if helm == Some(&entry.manager) {
-                if texts.as_ref().is_none_or(|texts| !entry.owned.owns(texts)) {
-                    entry.owned.add(path);
-                }
-            } else if entry.manager.operation == Operation::Update {
-                entry.owned.remove(path);
-            }
-        }
-    }
-
-    /// Who owns what at `path`, as it was in `old`.
-    fn as_in(&mut self, old: &Self, path: &Path) {
-        for entry in self.read_mut() {
-            entry.owned.remove(path);
-        }
-        for before in old.read() {
-            let Some(owned) = before.owned.at(path) else { continue };
-            if self.entry(&before.manager).is_none() {
-                let lost = Entry { owned: FieldSet::default(), ..before.clone() };
-                self.entries.push(Slot::Entry(Box::new(lost)));
-            }
-            for entry in self.read_mut().filter(|entry| entry.manager == before.manager) {
-                entry.owned.put(path, owned.clone());
-            }
-        }
-    }
-}
-
-impl Entry {
-    fn read(entry: &Value) -> Result<Self, &'static str> {
-        let text = |name: &str| entry.get(name).and_then(Value::as_str);
-        let operation = match text("operation") {
-            Some("Apply") => Operation::Apply,
-            Some("Update") => Operation::Update,
-            _ => return Err("its operation is neither Apply nor Update"),
-        };
-        if text("fieldsType").is_some_and(|kind| kind != "FieldsV1") {
-            return Err("its fieldsType is not FieldsV1");
-        }
-        let mut head = entry.clone();
-        let fields = head.as_object_mut().and_then(|map| map.remove("fieldsV1"));
-        let Some(Value::Object(fields)) = fields else { return Err("it has no fieldsV1") };
-        let manager = Manager {
-            name: text("manager").unwrap_or_default().to_owned(),
-            operation,
-            subresource: text("subresource").unwrap_or_default().to_owned(),
-        };
-        // Times inside managedFields are whatever a client sent.
-        let since = text("time").and_then(|time| time.parse().ok());
-        Ok(Self { manager, since, owned: FieldSet::new(fields), head })
-    }
 }
 
 /// Helm's own manager: the one that wrote Helm's label and annotations on most
@@ -278,30 +95,31 @@ pub fn helms<'o>(objects: impl IntoIterator<Item = &'o Owners>, method: ApplyMet
 
 /// The declared fields on which the next upgrade of a release that Helm writes
 /// by `method` will meet a conflict, or will as soon as it changes them: those
-/// that somebody beside `helm` owns. None for client-side releases, and none
-/// for Flux, which forces.
+/// that somebody beside `helm` owns; everybody where nobody is Helm. None for
+/// client-side releases, and none for Flux, which forces.
 pub fn conflicts(
     fields: &Fields,
     live: &Value,
     owners: &Owners,
-    helm: &Manager,
+    helm: Option<&Manager>,
     method: ApplyMethod,
 ) -> Vec<Conflict> {
-    if method == ApplyMethod::ClientSide || helm.name == FLUX {
+    if method == ApplyMethod::ClientSide || helm.is_some_and(|helm| helm.name == FLUX) {
         return Vec::new();
     }
     let drift = fields.drift(live);
     let differs =
         |path: &Path| drift.iter().any(|it| it.agreement == Agreement::Differs && is_within(path, &it.path));
-    let own = owners.entry(helm);
+    let own = helm.and_then(|helm| owners.entry(helm));
     let mut found = Vec::new();
     for (path, declared) in fields.leaves() {
         let texts = stands_for_text(&path);
         let sent_as_text = texts.is_some_and(|texts| own.is_some_and(|own| own.owned.owns(&texts)));
-        if declared.is_null() || sent_as_text {
+        if declared.is_null() || sent_as_text || is_key(&path) {
             continue;
         }
-        for entry in owners.read().filter(|entry| entry.manager != *helm && entry.owned.owns(&path)) {
+        let others = owners.read().filter(|entry| Some(&entry.manager) != helm);
+        for entry in others.filter(|entry| entry.owned.owns(&path)) {
             found.push(Conflict {
                 path: path.clone(),
                 manager: entry.manager.clone(),
@@ -386,14 +204,12 @@ pub(super) fn replace(name: &str, value: Value) -> PatchOperation {
     PatchOperation::Replace(ReplaceOperation { path: PointerBuf::from_tokens(["metadata", name]), value })
 }
 
-/// For a key of a Secret's `data`: where Helm has it if the manifest spells it
-/// as text.
-fn stands_for_text(path: &Path) -> Option<Path> {
+/// Whether a path is one of the keys that tell a list element apart: with
+/// another value it would be of another element.
+fn is_key(path: &Path) -> bool {
     match path.0.as_slice() {
-        [Segment::Field(data), key] if data == "data" => {
-            Some(Path(vec![Segment::Field("stringData".to_owned()), key.clone()]))
-        }
-        _ => None,
+        [.., Segment::Key(keys), Segment::Field(name)] => keys.iter().any(|(key, _)| key == name),
+        _ => false,
     }
 }
 

@@ -6,6 +6,7 @@
 //! editor's own edit made smaller: it never writes what he did not touch.
 
 use std::fmt;
+use std::sync::Arc;
 
 use json_patch::Patch;
 use serde_json::{Map, Value};
@@ -19,6 +20,7 @@ use crate::declaration::fields::FieldChange;
 use crate::declaration::path::{Path, Segment};
 use crate::helm::release::{Declared, Release};
 use crate::model::ObjectId;
+use crate::policy::Policy;
 
 /// The findings up to which an edit is set back; one with more is refused.
 const MAX_FINDINGS: usize = 256;
@@ -72,6 +74,9 @@ pub enum Irreversible {
     /// Too many fields drift at once.
     #[error("more than {MAX_FINDINGS} fields of this edit would have to be set back")]
     TooMuch,
+    /// The object nests deeper than what can be changed.
+    #[error("the object is nested too deep")]
+    TooDeep,
     /// What drifts is declared by neither record of the release any more.
     #[error("the release has changed meanwhile")]
     Outdated,
@@ -80,23 +85,35 @@ pub enum Irreversible {
 /// How to set back what `findings`, the verdict's by `release`, say of `edit`.
 ///
 /// A declared field becomes what it was, if that agreed with the declaration,
-/// else what is declared; a sealed field becomes what it was. The fields so set
-/// back are Helm's again.
+/// else what is declared; an element of a list and a sealed field become what
+/// they were. What `policy` ignores is left alone. The fields so set back are
+/// Helm's again.
 ///
 /// # Errors
 /// When nothing else would remain of the edit, or it cannot be set back.
-pub fn plan(edit: Whole<'_>, release: &Release, findings: &[Finding]) -> Result<Plan, Irreversible> {
+pub fn plan(
+    edit: Whole<'_>,
+    release: &Release,
+    policy: &Policy,
+    findings: &[Finding],
+) -> Result<Plan, Irreversible> {
     if findings.len() > MAX_FINDINGS {
         return Err(Irreversible::TooMuch);
     }
     let (declared, changes) = judged(edit, release, findings).ok_or(Irreversible::Outdated)?;
     let fields = &declared.fields;
-    let mut result = edit.new.clone();
-    let mut back = Vec::new();
     let leaves = fields.leaves();
+    // With whole elements first: what is ignored comes back with them.
+    let mut elements = edit.new.clone();
+    for Finding { path, .. } in findings.iter().filter(|finding| is_element(&finding.path)) {
+        fields.restore(path, edit.old, &mut elements);
+    }
+    let mut result = elements.clone();
+    let mut back = Vec::new();
     for Finding { path, .. } in findings {
         let change = changes.iter().find(|change| change.path == *path);
         match change {
+            Some(_) if is_element(path) => {}
             Some(_) => fields.restore(path, edit.old, &mut result),
             None => unseal(&path.0, edit.old, &mut result),
         }
@@ -107,6 +124,7 @@ pub fn plan(edit: Whole<'_>, release: &Release, findings: &[Finding]) -> Result<
             back.push(Back { path: path.clone(), declared });
         }
     }
+    policy.rules(edit.object, declared).ignored.carry(&elements, &mut result);
     if is_same(edit.old, &result) {
         return Err(Irreversible::NothingRemains);
     }
@@ -129,9 +147,9 @@ fn judged<'r>(
     edit: Whole<'_>,
     release: &'r Release,
     findings: &[Finding],
-) -> Option<(&'r Declared, Vec<FieldChange>)> {
+) -> Option<(&'r Arc<Declared>, Vec<FieldChange>)> {
     let declarations = release.objects.get(edit.object)?;
-    let of = |declared: &'r Declared| {
+    let of = |declared: &'r Arc<Declared>| {
         let mut changes = declared.fields.changed(edit.old, edit.new);
         changes.retain(|change| change.agreement != Agreement::Agrees);
         let sealed = sealed::changes(edit.object, &declared.fields, edit.old, edit.new);
@@ -144,6 +162,11 @@ fn judged<'r>(
     };
     let candidates = declarations.latest.iter().chain(&declarations.baseline);
     candidates.filter_map(|declared| of(declared)).min_by_key(|(_, changes)| changes.len())
+}
+
+/// Whether a path is that of a list element that is told apart by keys.
+fn is_element(path: &Path) -> bool {
+    matches!(path.0.last(), Some(Segment::Key(_)))
 }
 
 /// Whether a change is one of the order of a list.

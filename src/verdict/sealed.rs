@@ -109,7 +109,7 @@ fn read<'v>(object: &'v Value, path: &[&str]) -> Option<&'v Value> {
 }
 
 fn owner_uids(object: &Value) -> impl Iterator<Item = &str> {
-    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let owners = read(object, &["metadata", "ownerReferences"]).and_then(Value::as_array);
     owners.into_iter().flatten().filter_map(uid)
 }
 

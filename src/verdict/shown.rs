@@ -1,12 +1,16 @@
 //! A value as a person may see it.
 //!
-//! Invariant: a [`Shown`] is text for messages, logs and records. It cannot be
-//! turned back into a value, so that no mask can ever be written to an object.
+//! Entry points: [`Shown::of`]; [`Shown::sealed`] for what is kept. Invariant:
+//! a [`Shown`] is text for messages, logs and records. It cannot be turned back
+//! into a value, so that no mask can ever be written to an object. Of a Secret's
+//! value it holds a digest alone, which leaves it only under a key.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
-use serde::Serialize;
+use hmac::{Hmac, KeyInit, Mac};
+use serde::{Serialize, Serializer};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use crate::declaration::path::{Path, Segment};
 use crate::model::ObjectId;
@@ -14,29 +18,123 @@ use crate::model::ObjectId;
 /// The characters of a value that are shown.
 const LIMIT: usize = 120;
 
+/// What stands for a Secret's value.
+const MASK: &str = "(redacted)";
+
+/// The bytes of a sealed value's hash that are kept: enough to tell values
+/// apart, and as text short enough to compare by eye.
+const HASH_BYTES: usize = 8;
+
 /// A value as a person may see it: its JSON, cut, or a mask.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub struct Shown(String);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown(Content);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Content {
+    /// The value's JSON, cut.
+    Text(String),
+    /// SHA-256 of a Secret's value and its place. A guessed password can be
+    /// tried against it, so it never leaves this type as it is.
+    Masked([u8; 32]),
+}
+
+/// What makes sealed values of one ledger comparable with each other, and
+/// useless to whoever has not got the ledger.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SealingKey([u8; 32]);
 
 impl Shown {
     /// What may be seen of `value`, which is at `path` of `object`.
     pub fn of(object: &ObjectId, path: &Path, value: &Value) -> Self {
         if is_secret(object, path) {
-            return Self("(redacted)".to_owned());
+            return Self(Content::Masked(digest(object, path, value)));
         }
         let text = brief(value, 0);
-        match text.char_indices().nth(LIMIT) {
-            None => Self(text),
-            Some((end, _)) => Self(format!("{}…", text.get(..end).unwrap_or_default())),
+        Self(Content::Text(match text.char_indices().nth(LIMIT) {
+            None => text,
+            Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        }))
+    }
+
+    /// The same text, but a mask that tells values of one field apart: equal
+    /// under one key exactly when the values are (`(redacted 5f0c…)`).
+    pub fn sealed(&self, key: &SealingKey) -> String {
+        let digest = match &self.0 {
+            Content::Text(text) => return text.clone(),
+            Content::Masked(digest) => digest,
+        };
+        // HMAC takes keys of any length.
+        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&key.0) else { return MASK.to_owned() };
+        mac.update(digest);
+        let mut text = MASK.trim_end_matches(')').to_owned();
+        text.push(' ');
+        for byte in mac.finalize().into_bytes().iter().take(HASH_BYTES) {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
         }
+        text.push(')');
+        text
+    }
+
+    /// What is shown.
+    pub fn as_str(&self) -> &str {
+        match &self.0 {
+            Content::Text(text) => text,
+            Content::Masked(_) => MASK,
+        }
+    }
+}
+
+impl SealingKey {
+    /// The key of these bytes, which must be random.
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => write!(f, "{text:?}"),
+            Self::Masked(_) => f.write_str(MASK),
+        }
+    }
+}
+
+impl fmt::Debug for SealingKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SealingKey(..)")
     }
 }
 
 impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
+}
+
+impl Serialize for Shown {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// The place is part of it: two Secrets with the same password must not show
+/// that they have.
+fn digest(object: &ObjectId, path: &Path, value: &Value) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in [
+        object.group.as_str(),
+        object.kind.as_str(),
+        object.namespace.as_deref().unwrap_or_default(),
+        object.name.as_str(),
+        path.to_string().as_str(),
+        value.to_string().as_str(),
+    ] {
+        hash.update(part.len().to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    hash.finalize().into()
 }
 
 /// Whether values at `path` are a Secret's content. Its metadata is not, but
@@ -82,8 +180,12 @@ fn brief(value: &Value, depth: usize) -> String {
 }
 
 fn quoted(text: &str) -> String {
-    let start: String = text.chars().take(LIMIT + 1).collect();
-    Value::String(start).to_string()
+    let start = match text.char_indices().nth(LIMIT + 1) {
+        Some((end, _)) => text.get(..end).unwrap_or_default(),
+        None => text,
+    };
+    // Text is always written.
+    serde_json::to_string(start).unwrap_or_default()
 }
 
 #[cfg(test)]

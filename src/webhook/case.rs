@@ -198,7 +198,7 @@ impl<'a> Case<'a> {
     }
 
     /// The texts of the object before and after.
-    pub(super) fn texts(&self) -> (Option<&str>, Option<&str>) {
+    pub(super) fn texts(&self) -> (Option<&'a str>, Option<&'a str>) {
         (self.old.as_ref().map(Excerpt::get), self.new.as_ref().map(Excerpt::get))
     }
 
@@ -270,7 +270,7 @@ impl<'a> Case<'a> {
         };
         let mut rests_on: Vec<_> = claims.iter().map(|claim| claim.id.clone()).chain(named).collect();
         rests_on.dedup();
-        let uid = old.as_ref().and_then(|old| old.pointer("/metadata/uid")?.as_str()).unwrap_or_default();
+        let uid = old.as_ref().and_then(|old| old.get("metadata")?.get("uid")?.as_str()).unwrap_or_default();
         Judgement { uid: uid.to_owned(), ..Judgement::of(verdict, message, rests_on, claims) }
     }
 

@@ -46,7 +46,7 @@ pub struct Live {
     /// The releases.
     pub releases: Arc<Releases>,
     /// The arbiter; none where every write is forgone, dry runs included.
-    pub arbiter: Option<Arbiter>,
+    pub arbiter: Option<Arc<Arbiter>>,
     /// Single objects.
     pub objects: Objects,
     /// The kinds that the cluster serves.

@@ -9,6 +9,7 @@
 use super::case::{Aspect, Case, Judgement};
 use super::review::{self, Answer};
 use crate::helm::release::Release;
+use crate::policy::book::Book;
 use crate::verdict::edit::{Outcome, Verdict};
 use crate::verdict::message;
 use crate::verdict::revert::{self, Irreversible, Plan, Whole};
@@ -25,8 +26,8 @@ pub(super) fn concerns(case: &Case<'_>, judgement: &Judgement, version: &str) ->
 
 /// The answer to an edit that is to be set back. Turns the judgement into a
 /// refusal where it cannot be.
-pub(super) fn answer(case: &Case<'_>, judgement: &mut Judgement) -> Answer {
-    match plan(case, judgement) {
+pub(super) fn answer(case: &Case<'_>, judgement: &mut Judgement, book: &Book) -> Answer {
+    match plan(case, judgement, book) {
         Ok(plan) => {
             let said = message::set_back(&case.subject.object, &judgement.verdict, &plan.set_back);
             judgement.message = said.join(" ");
@@ -47,16 +48,16 @@ pub(super) fn refuse(verdict: &mut Verdict) {
     }
 }
 
-fn plan(case: &Case<'_>, judgement: &Judgement) -> Result<Plan, Irreversible> {
+fn plan(case: &Case<'_>, judgement: &Judgement, book: &Book) -> Result<Plan, Irreversible> {
     let (old, new) = case.texts();
     let read = |text: Option<&_>| text.and_then(|text| review::object(text).ok());
-    let (Some(old), Some(new)) = (read(old), read(new)) else { return Err(Irreversible::TooMuch) };
+    let (Some(old), Some(new)) = (read(old), read(new)) else { return Err(Irreversible::TooDeep) };
     let (Some(release), Some(grounds)) = (releasing(judgement), &judgement.verdict.grounds) else {
         return Err(Irreversible::Outdated);
     };
     let edit =
         Whole { object: &case.subject.object, old: &old, new: &new, field_manager: case.field_manager() };
-    revert::plan(edit, release, &grounds.fields)
+    revert::plan(edit, release, &book.of(&release.id), &grounds.fields)
 }
 
 /// The release that the verdict hangs on.

@@ -28,6 +28,7 @@ use crate::model::MANAGED_BY;
 
 use self::keep::Configuration;
 
+pub mod emergency;
 pub mod keep;
 
 /// The name of each configuration that Kubemoor keeps: one that validates, and

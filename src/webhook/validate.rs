@@ -23,6 +23,8 @@ use super::registration::{MUTATE, VALIDATE};
 use super::request::{self, Asked};
 use super::review::{self, Answer, AuditKey, Head};
 use crate::config::RecordDriver;
+use crate::ledger::Ledger;
+use crate::ledger::row::Row;
 use crate::metrics::{AdmissionMetrics, Decision, Webhook};
 use crate::policy::Policy;
 use crate::policy::book::Book;
@@ -56,6 +58,8 @@ pub struct Setup {
     pub own_namespace: Option<String>,
     /// Where verdicts are counted.
     pub metrics: AdmissionMetrics,
+    /// Where verdicts are kept.
+    pub ledger: Ledger,
 }
 
 /// Answers reviews. Cheap to clone.
@@ -211,7 +215,7 @@ impl Validator {
         };
         let answer = match stage {
             Stage::Mutate if mutate::concerns(&case, &judgement, version) => {
-                mutate::answer(&case, &mut judgement)
+                mutate::answer(&case, &mut judgement, rules.book)
             }
             Stage::Mutate => {
                 judgement.verdict = Verdict::allow(judgement.verdict.reason);
@@ -247,7 +251,11 @@ impl Validator {
     /// Records what was not plainly allowed. A dry run leaves no trace.
     fn record(&self, judgement: &Judgement, case: &Case<'_>, uid: &str) {
         let Judgement { verdict, message, .. } = judgement;
-        if case.dry_run || verdict.outcome == Outcome::Allow {
+        if case.dry_run {
+            return;
+        }
+        self.keep(verdict, case, uid);
+        if verdict.outcome == Outcome::Allow {
             return;
         }
         let grounds = verdict.grounds.as_ref();
@@ -263,6 +271,21 @@ impl Validator {
             review.uid = uid,
             "{message}"
         );
+    }
+
+    /// Keeps what was not plainly allowed, and every edit of a record: who
+    /// writes Helm's records is what releases hang on.
+    fn keep(&self, verdict: &Verdict, case: &Case<'_>, uid: &str) {
+        let of_record = verdict.reason == Reason::RecordIntact;
+        if verdict.outcome == Outcome::Allow && !of_record {
+            return;
+        }
+        let object = &case.subject.object;
+        let mut row = Row::verdict(now(), verdict, object, Some(case.operation), &case.actor, uid);
+        if row.release.is_none() && case.subject.aspect == Aspect::Record {
+            row.release = records::names(object);
+        }
+        self.setup.ledger.record(row);
     }
 }
 

@@ -149,8 +149,10 @@ async fn an_annotation_is_a_request_that_only_a_right_grants() {
 
     // Bad requests are refused by name.
     for (allow, until, reason) in [
-        ("/data/color", "9999-12-31T23:59:59Z", "TooFar"),
-        ("*", "9999-12-31T23:59:59Z", "TooFar"),
+        ("/data/color", "9999-01-01T00:00:00Z", "TooFar"),
+        ("*", "9999-01-01T00:00:00Z", "TooFar"),
+        // The last day of that year is beyond what a clock holds.
+        ("*", "9999-12-31T23:59:59Z", "InvalidTime"),
         ("/data/color", "tomorrow", "InvalidTime"),
         ("/data/color", "2020-01-01T00:00:00Z", "InvalidTime"),
         ("/data/color", "", "InvalidTime"),
@@ -213,7 +215,10 @@ async fn what_comes_past_the_guard_counts_for_nothing_and_what_the_chart_says_is
     .await;
     assert_eq!(scene.allowances().await.len(), 0);
 
-    // Helm writes what the chart says, and nobody asks for anything.
+    // Helm writes what the chart says, and nobody asks for anything. It would not take the annotations from Alice.
+    let gone =
+        json!({"metadata": {"annotations": {"kubemoor.dev/allow": null, "kubemoor.dev/allow-until": null}}});
+    scene.alice.merge(&settings, &gone).await.done().unwrap();
     let annotations =
         json!({"kubemoor.dev/allow": "/data/image", "kubemoor.dev/allow-reason": "in the chart"});
     let options = json!({"values": {"annotations": annotations}});
@@ -303,7 +308,7 @@ async fn where_edits_pass_a_bad_request_is_said_to_count_for_nothing() {
         if passes && said.contains("Warning") { Ok(()) } else { Err(format!("{said} {undone}")) }
     })
     .await;
-    let (passes, said) = scene.patch(&as_alice, &asking("/data/color", "9999-12-31T23:59:59Z"));
+    let (passes, said) = scene.patch(&as_alice, &asking("/data/color", "9999-01-01T00:00:00Z"));
     assert!(passes && said.contains("counts for nothing here") && said.contains("TooFar"), "{said}");
     let (passes, said) = scene.patch(&as_alice, &asking("/data/color", &hour));
     assert!(passes && said.contains("was made"), "{said}");

@@ -1,10 +1,12 @@
 //! Edits of declared objects that change nothing which is declared. The guard is asked about each: an edit that is
 //! refused comes before and after it.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, Shop, define_widgets, guarded,
+    Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, Shop, define_widgets, eventually, guarded,
 };
 
 const DEPLOYMENT: &str = r#"
@@ -195,7 +197,24 @@ async fn the_autoscaler_may_scale_and_alice_may_scale_back() {
             "spec": {"replicas": replicas},
         })
     };
-    autoscaler.put(&scale, &to(4)).await.done().unwrap();
+    // Without an autoscaler there is nothing that it does here.
+    autoscaler.put(&scale, &to(4)).await.refused(RELEASE).unwrap();
+    let autoscalers =
+        format!("/apis/autoscaling/v1/namespaces/{}/horizontalpodautoscalers", edited.shop.namespace);
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let spec = json!({"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 5});
+    edited
+        .shop
+        .alice
+        .post(&autoscalers, &json!({"metadata": {"name": "web"}, "spec": spec}))
+        .await
+        .done()
+        .unwrap();
+    eventually("the autoscaler may scale", Duration::from_secs(20), async || {
+        autoscaler.put(&scale, &to(4)).await.done()
+    })
+    .await;
+    autoscaler.put(&scale, &to(6)).await.refused(RELEASE).unwrap();
     edited.shop.alice.put(&scale, &to(3)).await.refused(RELEASE).unwrap();
     edited.merges(json!({"metadata": {"annotations": {"example.org/mine": "yes"}}})).await;
     edited.shop.alice.put(&scale, &to(2)).await.done().unwrap();

@@ -68,7 +68,8 @@ async fn the_api_server_says_how_it_would_hold_an_object_and_stores_nothing() {
     eventually("the dry run is in the audit log", WITHIN, || async { !probes().is_empty() }).await;
     assert_eq!(probes().len(), 1, "one dry run for five questions: {:?}", probes());
     assert!(probes()[0].contains("dryRun=All"), "{:?}", probes());
-    let managers = objects.get(&target).await.unwrap().unwrap()["metadata"]["managedFields"].to_string();
+    let live = objects.read(&target).await.unwrap().unwrap();
+    let managers = live.whole().unwrap()["metadata"]["managedFields"].to_string();
     assert!(!managers.contains("kubemoor-probe"), "{managers}");
 
     let unknown = Question { object: config_map(&namespace, "nothing"), ..question.clone() };

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kubemoor::cluster::client::connect;
 use kubemoor::cluster::identity::own_name;
-use kubemoor::cluster::objects::{Manager, Objects, Sighting, Target, WriteError};
+use kubemoor::cluster::objects::{Live, Manager, Objects, Sighting, Target, WriteError};
 use kubemoor::cluster::{Event, Resource};
 use serde_json::{Value, json};
 
@@ -41,12 +41,12 @@ async fn an_object_is_created_read_and_deleted_by_uid() {
     let namespace = control_plane.namespace("objects").await;
     let objects = objects(control_plane, Identity::Admin).await;
     let settings = target(config_maps(), &namespace, "settings");
-    assert_eq!(objects.get(&settings).await, Ok(None));
+    assert!(objects.read(&settings).await.unwrap().is_none());
     assert_eq!(objects.sight(&settings).await, Ok(None));
 
     let created = objects.create(&settings, &object(&namespace, "red"), "helm").await.unwrap();
     let uid = created["metadata"]["uid"].as_str().unwrap().to_owned();
-    let read = objects.get(&settings).await.unwrap().unwrap();
+    let read = objects.read(&settings).await.unwrap().unwrap().object.unwrap();
     assert_eq!(read["data"], json!({"color": "red"}));
     let again = objects.create(&settings, &object(&namespace, "red"), "helm").await;
     assert!(matches!(again, Err(WriteError::AlreadyExists { .. })), "{again:?}");
@@ -100,7 +100,7 @@ async fn failures_are_told_apart_with_the_servers_reason() {
     assert!(matches!(missing, Err(WriteError::NotFound { .. })), "{missing:?}");
 
     let unserved = Resource::new("nobody.example", "v1", "Thing", "things");
-    assert_eq!(objects.get(&target(unserved, &namespace, "settings")).await, Ok(None));
+    assert!(objects.read(&target(unserved, &namespace, "settings")).await.unwrap().is_none());
 
     // The horizontal pod autoscaler's account may not write ConfigMaps.
     let other = self::objects(control_plane, Identity::Autoscaler).await;
@@ -164,10 +164,10 @@ async fn names_cannot_lead_to_another_object() {
     let namespace = control_plane.namespace("paths").await;
     let objects = objects(control_plane, Identity::Admin).await;
     for name in ["../../../secrets/x", "..", "", "a%2f..", "x/status"] {
-        assert!(objects.get(&target(config_maps(), &namespace, name)).await.is_err(), "{name}");
+        assert!(objects.read(&target(config_maps(), &namespace, name)).await.is_err(), "{name}");
     }
     for name in ["x?dryRun=All", "x#y", "x y"] {
-        assert_eq!(objects.get(&target(config_maps(), &namespace, name)).await, Ok(None), "{name}");
+        assert!(objects.read(&target(config_maps(), &namespace, name)).await.unwrap().is_none(), "{name}");
     }
 }
 
@@ -188,19 +188,19 @@ async fn sightings_tell_the_whole_life_of_an_object() {
         objects.watch(&config_maps(), Some(&namespace), Some("app.kubernetes.io/managed-by=Helm"));
     let mut next = async || tokio::time::timeout(SOON, sightings.next()).await.unwrap();
     assert!(matches!(next().await, Event::Relisting));
-    let Event::Listed(listed) = next().await else { panic!("the object is listed") };
+    let Event::Listed(Live { sighting: listed, .. }) = next().await else { panic!("the object is listed") };
     assert_eq!(listed.id, config_map(&namespace, "settings"));
     assert!(matches!(next().await, Event::Synced));
     assert!(matches!(next().await, Event::Watching));
     objects.apply(&settings, &object(&namespace, "blue"), "helm", true).await.unwrap();
-    let Event::Applied(Sighting { uid, resource_version, .. }) = next().await else {
+    let Event::Applied(Live { sighting: Sighting { uid, resource_version, .. }, .. }) = next().await else {
         panic!("it has changed")
     };
     assert_eq!(uid, listed.uid);
     assert_ne!(resource_version, listed.resource_version);
     objects.delete(&settings, &uid).await.unwrap();
     let Event::Deleted(gone) = next().await else { panic!("it is gone") };
-    assert_eq!(gone.uid, uid);
+    assert_eq!(gone.sighting.uid, uid);
 }
 
 #[tokio::test(flavor = "multi_thread")]

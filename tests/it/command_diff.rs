@@ -98,6 +98,20 @@ async fn what_lives_is_held_against_what_is_declared() {
             (&json!("settings"), &json!("Missing"))
         ]
     );
+    let web_report = &objects[1];
+    let patch = web_report["patch"].as_array().unwrap();
+    assert!(patch.contains(&json!({"op": "replace", "path": "/spec/replicas", "value": 2})), "{patch:?}");
+    assert!(
+        patch.iter().any(|it| it["path"].as_str().unwrap().starts_with(env.trim_end_matches("/1"))),
+        "{patch:?}"
+    );
+    assert!(objects[0].get("patch").is_none(), "a patch would show the Secret: {report:?}");
+    // The patch does what it says.
+    let mut live = alice.get(&web).await.body;
+    let operations: json_patch::Patch = serde_json::from_value(web_report["patch"].clone()).unwrap();
+    json_patch::patch(&mut live, &operations).unwrap();
+    assert_eq!(live["spec"]["replicas"], json!(2));
+    assert_eq!(live.pointer(env).unwrap()["name"], json!("B"));
     let yaml = diff(&namespace, &["-o", "yaml"]);
     assert!(yaml.out.contains("state: Missing"), "{yaml:?}");
     for output in [&drifted, &report, &yaml] {
@@ -111,6 +125,27 @@ async fn what_lives_is_held_against_what_is_declared() {
     let all = moor(unguarded(), Identity::Alice, &["diff", "-A"]);
     assert_eq!(all.code, 1, "{all:?}");
     assert!(all.out.contains(&format!("shop in namespace {namespace}")), "{all:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_autoscaler_does_within_its_range_is_no_drift() {
+    let namespace = install("diff-scaled", TEMPLATES).await;
+    let alice = Caller::new(unguarded(), Identity::Alice).await;
+    let scaler = json!({
+        "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 1, "maxReplicas": 4,
+        },
+    });
+    let scalers = format!("/apis/autoscaling/v1/namespaces/{namespace}/horizontalpodautoscalers");
+    alice.post(&scalers, &scaler).await.done().unwrap();
+    let web = format!("/apis/apps/v1/namespaces/{namespace}/deployments/web");
+    for (replicas, code) in [(4, 0), (9, 1)] {
+        alice.merge(&web, &json!({"spec": {"replicas": replicas}})).await.done().unwrap();
+        let ran = diff(&namespace, &[]);
+        assert_eq!(ran.code, code, "{replicas}: {ran:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

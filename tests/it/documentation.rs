@@ -10,9 +10,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use kubemoor::cli::Cli;
 use kubemoor::metrics::{
-    AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, EventFate, GuardMetrics, Look,
-    NoticeMetrics, NotificationFate, RecordFault, RecordMetrics, Recreation, ReleaseFigures, Standing,
-    StatusWrite, Webhook, registry,
+    AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, DriftFound, EmergencyMetrics, EventFate,
+    GuardMetrics, LedgerMetrics, Look, NoticeMetrics, NotificationFate, RecordFault, RecordMetrics,
+    ReleaseFigures, Repair, Standing, StatusWrite, Webhook, Written, registry,
 };
 use kubemoor::model::{DriftMode, EditsMode, ReleaseId};
 use kubemoor::policy::Policy;
@@ -21,6 +21,8 @@ use kubemoor::policy::book::{Labels, Policies};
 use kubemoor::policy::flaw::FlawReason;
 use kubemoor::policy::read::{read, typed};
 use prometheus_client::encoding::text::encode;
+
+use crate::support::run;
 
 /// A Markdown file of the project.
 struct Document {
@@ -186,6 +188,17 @@ fn every_flag_is_one_of_the_program_and_every_flag_of_serve_is_documented() {
 }
 
 #[test]
+fn the_command_reference_is_what_the_program_says() {
+    let said = run(&["reference"], "");
+    assert_eq!(said.code, 0, "{said:?}");
+    let told = Document::named("docs/cli.md").text;
+    assert!(said.out == told, "docs/cli.md is out of date: run `make reference`");
+    for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
+        assert!(told.contains(&format!("## `kubemoor {}", command.get_name())), "{}", command.get_name());
+    }
+}
+
+#[test]
 fn the_metrics_and_their_labels_are_those_of_the_program() {
     let text = scrape();
     let mut real: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -231,11 +244,14 @@ fn scrape() -> String {
     let notices = NoticeMetrics::register(&mut registry);
     let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
     ReleaseFigures::register(&mut registry, true, move || {
-        [Standing { release: release.clone(), reason: "Drifted", drifted: 1, oldest: Some(1.0) }]
+        [Standing { release: release.clone(), reason: "Drifted", drifted: 1 }]
     });
-    let text = |path: &str| fs::read_to_string(root().join(path)).unwrap();
-    let components = text("src/metrics.rs") + &text("src/metrics/notices.rs");
-    assert_eq!(components.matches("fn register").count(), 6, "a component's metrics are not looked at");
+    EmergencyMetrics::register(&mut registry).open(true);
+    let ledger = LedgerMetrics::register(&mut registry);
+    let components = sources(&root().join("src")).into_iter();
+    let components = components.filter(|(path, _)| path.to_string_lossy().contains("src/metrics"));
+    let components: String = components.map(|(_, text)| text).collect();
+    assert_eq!(components.matches("fn register").count(), 8, "a component's metrics are not looked at");
 
     drop(connections.opened());
     connections.ended(ConnectionEnd::Closed);
@@ -243,14 +259,16 @@ fn scrape() -> String {
     admission.malformed();
     records.undecodable(RecordFault::Syntax);
     records.looked(Look::Changed);
-    guard.missing();
-    guard.recreated(Recreation::Created);
-    guard.back_after(Duration::from_millis(1));
     notices.leads(true);
     notices.status(StatusWrite::Written);
     notices.event(EventFate::Written);
     notices.notification(NotificationFate::Delivered);
     notices.missed(1);
+    guard.found(DriftFound::Missing);
+    guard.repaired(DriftFound::Missing, Repair::Repaired);
+    guard.repaired_after(DriftFound::Missing, jiff::SignedDuration::from_millis(1));
+    guard.detected_after(jiff::SignedDuration::from_millis(1));
+    ledger.written(Written::Database, 1);
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
     text

@@ -241,9 +241,9 @@ async fn a_guard_that_only_reports_re_creates_nothing() {
         assert_eq!(alice.get(&path).await.code, 404);
     }
     let metrics = guard.metrics().await;
-    assert!(metrics.contains("kubemoor_recreations_total{outcome=\"reported\"} 2"), "{metrics}");
-    assert!(metrics.contains("kubemoor_objects_missing_total 2"), "{metrics}");
-    assert!(!metrics.contains("outcome=\"created\""), "{metrics}");
+    assert!(metrics.contains("kubemoor_repairs_total{kind=\"missing\",outcome=\"reported\"} 2"), "{metrics}");
+    assert!(metrics.contains("kubemoor_drift_found_total{kind=\"missing\"} 2"), "{metrics}");
+    assert!(!metrics.contains("outcome=\"repaired\""), "{metrics}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

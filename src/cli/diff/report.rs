@@ -4,10 +4,11 @@
 
 use futures::StreamExt;
 use jiff::Timestamp;
+use json_patch::Patch;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::super::reading::{Found, Reader};
+use super::super::reading::{Circumstances, Found, Reader};
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Segment;
@@ -42,6 +43,9 @@ pub(super) struct ReleaseReport {
     /// Why the release could not be compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
+    /// What could not be read and may spare some of what is reported.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) not_considered: Vec<String>,
     /// How many objects were compared.
     pub(super) compared: usize,
     /// Those of them that are not in sync, and those that could not be compared.
@@ -60,6 +64,10 @@ pub(super) struct ObjectReport {
     pub(super) reason: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) fields: Vec<FieldReport>,
+    /// What would make the live object as declared, as far as that is certain.
+    /// Left out for Secrets: it would show their values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) patch: Option<Patch>,
 }
 
 /// What is the matter with an object.
@@ -73,6 +81,8 @@ pub(super) enum State {
     InDoubt,
     /// A Helm operation under way will make it.
     Awaited,
+    /// It does not exist, as an open allowance permits.
+    Allowed,
     /// The manifest opts it out.
     OptedOut,
     /// It is being deleted.
@@ -116,8 +126,9 @@ pub(super) async fn compare(
     settle: bool,
     now: Timestamp,
 ) -> ReleaseReport {
-    let policy = reader.book().of(&release.id);
-    let subject = Subject { reader, release, policy: &policy, settle, now };
+    let circumstances = reader.circumstances(&release.id.namespace).await;
+    let policy = reader.book.of(&release.id);
+    let subject = Subject { reader, release, policy: &policy, circumstances: &circumstances, settle, now };
     let mut reports: Vec<Option<ObjectReport>> = futures::stream::iter(release.objects.keys())
         .map(|object| subject.object(object))
         .buffer_unordered(OBJECTS_AT_ONCE)
@@ -133,6 +144,7 @@ pub(super) async fn compare(
         status: Some(release.state.status.to_string()),
         invalid: release.invalid.as_ref().map(|invalid| format!("{}: {}", invalid.secret, invalid.reason)),
         error: None,
+        not_considered: circumstances.unread.clone(),
         compared,
         objects,
     }
@@ -143,6 +155,7 @@ struct Subject<'a> {
     reader: &'a Reader,
     release: &'a Release,
     policy: &'a Policy,
+    circumstances: &'a Circumstances,
     settle: bool,
     now: Timestamp,
 }
@@ -152,7 +165,7 @@ impl Subject<'_> {
     /// `Some(None)` where it is in sync.
     async fn object(&self, object: &ObjectId) -> Option<Option<ObjectReport>> {
         let report = |state, reason, fields| {
-            Some(Some(ObjectReport { object: object.clone(), state, reason, fields }))
+            Some(Some(ObjectReport { object: object.clone(), state, reason, fields, patch: None }))
         };
         // Without the object first: most that can be known without a call.
         if let Live::NotDeclared = self.compare(object, None) {
@@ -175,6 +188,7 @@ impl Subject<'_> {
             Live::OptedOut => report(State::OptedOut, None, Vec::new()),
             Live::BeingDeleted => report(State::BeingDeleted, None, Vec::new()),
             Live::Awaited => report(State::Awaited, None, Vec::new()),
+            Live::Allowed => report(State::Allowed, None, Vec::new()),
             Live::Missing => report(State::Missing, None, Vec::new()),
             Live::Drifted { declared, fields } => {
                 let (fields, reason) = self.settled(object, declared, fields, found.as_ref()).await;
@@ -183,17 +197,16 @@ impl Subject<'_> {
                 }
                 let certain = fields.iter().any(|field| field.agreement == Agreement::Differs);
                 let state = if certain { State::Drifted } else { State::InDoubt };
-                report(
-                    state,
-                    reason,
-                    fields.into_iter().map(|field| FieldReport::of(object, field)).collect(),
-                )
+                let patch = found.as_ref().and_then(|live| patch(object, declared, &fields, live));
+                let fields = fields.into_iter().map(|field| FieldReport::of(object, field)).collect();
+                Some(Some(ObjectReport { object: object.clone(), state, reason, fields, patch }))
             }
         }
     }
 
     fn compare(&self, object: &ObjectId, live: Option<&Value>) -> Live<'_> {
-        live::compare(self.release, object, live, self.policy, self.now)
+        let spared = self.circumstances.spared(self.release, object, self.policy, self.now);
+        live::compare(self.release, object, live, self.policy, &spared, self.now)
     }
 
     /// The fields without those that the API server would hold just so; and why
@@ -220,6 +233,16 @@ impl Subject<'_> {
             Err(reason) => (fields, Some(reason)),
         }
     }
+}
+
+/// The JSON Patch that sets back what differs for certain.
+fn patch(object: &ObjectId, declared: &Declared, fields: &[FieldChange], live: &Value) -> Option<Patch> {
+    let is_secret = object.group.is_empty() && object.kind == "Secret";
+    let certain = fields.iter().filter(|field| field.agreement == Agreement::Differs);
+    let mut restored = live.clone();
+    certain.for_each(|field| declared.fields.restore(&field.path, live, &mut restored));
+    let patch = json_patch::diff(live, &restored);
+    (!is_secret && !patch.0.is_empty()).then_some(patch)
 }
 
 impl FieldReport {
@@ -251,6 +274,7 @@ impl ReleaseReport {
             status: None,
             invalid: None,
             error: Some(error),
+            not_considered: Vec::new(),
             compared: 0,
             objects: Vec::new(),
         }

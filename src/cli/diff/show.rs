@@ -48,6 +48,9 @@ fn add_release(text: &mut Text, release: &ReleaseReport) {
     for object in &release.objects {
         add_object(text, object);
     }
+    for unread in release.not_considered.iter().filter(|_| release.drifted() > 0) {
+        text.line().add(NOTE, &format!("  Not considered: {unread}")).line();
+    }
 }
 
 fn add_object(text: &mut Text, object: &ObjectReport) {
@@ -56,6 +59,7 @@ fn add_object(text: &mut Text, object: &ObjectReport) {
         State::Missing => (BAD, "missing"),
         State::InDoubt => (NOTE, "in doubt"),
         State::Awaited => (PLAIN, "not there yet: a Helm operation is under way"),
+        State::Allowed => (PLAIN, "absent, as an allowance permits"),
         State::OptedOut => (PLAIN, "opted out by its manifest"),
         State::BeingDeleted => (NOTE, "being deleted"),
         State::NotServed => (NOTE, "not served"),

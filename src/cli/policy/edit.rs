@@ -66,7 +66,7 @@ impl Change {
         if let Some(patch) = &self.json {
             json_patch::patch(&mut new, patch).context("the JSON Patch does not apply")?;
         }
-        let gvk = gvk(&document);
+        let gvk = gvk(document);
         let catalog = Catalog::with_core();
         let facts = catalog.facts(&gvk.group, &gvk.kind);
         let plural =

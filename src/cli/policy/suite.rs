@@ -4,6 +4,7 @@
 //! file that says something which is not understood fails; no case is skipped.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 use jiff::Timestamp;
@@ -20,8 +21,10 @@ use crate::helm::record::Record;
 use crate::helm::release::{self, Release};
 use crate::model::{Actor, DriftMode, EditsMode, ObjectId, ReleaseId};
 use crate::policy::Policy;
+use crate::policy::allowance::Allowance;
 use crate::policy::book::{Book, Labels, Policies};
 use crate::policy::read::typed;
+use crate::policy::resource::{DriftAllowance, DriftAllowanceSpec};
 use crate::webhook::review::Request;
 
 /// Cases that share a release and policies.
@@ -65,6 +68,9 @@ pub(super) struct Spec {
     cluster_labels: Labels,
     /// The release.
     release: ReleaseSpec,
+    /// Allowances in the namespace of the release.
+    #[serde(default)]
+    allowances: Vec<DriftAllowanceSpec>,
     /// The cases.
     pub(super) cases: Vec<Case>,
 }
@@ -119,7 +125,7 @@ pub(super) struct Case {
     /// The fields that drift, where they are part of the case.
     #[serde(default)]
     fields: Option<Vec<String>>,
-    /// What would become of it without any policy.
+    /// What would become of it without any policy or allowance.
     #[serde(default)]
     without: Option<String>,
 }
@@ -131,6 +137,7 @@ pub(super) struct Ground {
     record: Record,
     with: Book,
     without: Book,
+    allowances: Vec<Arc<Allowance>>,
     named: Vec<String>,
 }
 
@@ -171,7 +178,7 @@ impl Suite {
     /// # Errors
     /// A file cannot be read, or a policy is not accepted.
     pub(super) fn prepare(&self, path: &Path) -> anyhow::Result<Ground> {
-        let Spec { policies, defaults, cluster_labels, release, .. } = &self.spec;
+        let Spec { policies, defaults, cluster_labels, release, allowances, .. } = &self.spec;
         let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
         let accepted =
             policy_files::files(&policies.iter().map(|file| folder.join(file)).collect::<Vec<_>>())?;
@@ -187,7 +194,16 @@ impl Suite {
             check::book(policies, &release.namespace, release.namespace_labels.clone())
         };
         let (with, without) = (book(accepted), book(Vec::new()));
-        Ok(Ground { folder, release: assembled.release, record, with, without, named })
+        let allowances = allowances.iter().enumerate().map(|(index, spec)| {
+            let mut resource = DriftAllowance::new(&format!("allowances[{index}]"), spec.clone());
+            resource.metadata.namespace = Some(release.namespace.clone());
+            Allowance::compile(&resource).map(Arc::new).map_err(|flaws| {
+                let flaws: Vec<String> = flaws.iter().map(ToString::to_string).collect();
+                anyhow::anyhow!("allowances[{index}]: {}", flaws.join("; "))
+            })
+        });
+        let allowances = allowances.collect::<anyhow::Result<_>>()?;
+        Ok(Ground { folder, release: assembled.release, record, with, without, allowances, named })
     }
 }
 
@@ -206,7 +222,7 @@ impl ReleaseSpec {
 
 impl Ground {
     /// The policy of the release.
-    pub(super) fn policy(&self) -> std::sync::Arc<Policy> {
+    pub(super) fn policy(&self) -> Arc<Policy> {
         self.with.of(&self.release.id)
     }
 
@@ -243,13 +259,13 @@ impl Case {
             None => self.change.review(&actor, &ground.documents())?.to_string(),
         };
         let request = Request::parse(body.as_bytes()).context("the review cannot be read")?;
-        let judge = |book| {
+        let judge = |book, allowances| {
             let now = self.time.unwrap_or(now);
-            Bench { release: ground.release.clone(), book, now }.judge(&request)
+            Bench { release: ground.release.clone(), book, allowances, now }.judge(&request)
         };
-        let report = judge(&ground.with)?;
+        let report = judge(&ground.with, ground.allowances.clone())?;
         if let Some(without) = &self.without {
-            let bare = judge(&ground.without)?;
+            let bare = judge(&ground.without, Vec::new())?;
             if bare.verdict.outcome.as_str() != without {
                 return Ok(Some(format!("without policies expected {without}, got {}", told(&bare))));
             }

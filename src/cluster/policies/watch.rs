@@ -100,7 +100,8 @@ impl PolicyWatch {
     }
 
     async fn follow(&mut self) {
-        let mut watch = CustomWatch::new(self.client.clone(), &self.kinds, "DriftPolicy", "driftpolicies");
+        let mut watch =
+            CustomWatch::new(self.client.clone(), &self.kinds, ("DriftPolicy", "driftpolicies"), None);
         let mut in_force = self.in_force.changes();
         let releases = self.releases.changes();
         let mut listed: Option<BTreeSet<String>> = None;

@@ -20,6 +20,9 @@ mod lists;
 /// The entries of a map by name; of a name that stands twice the last counts.
 type ByName<'t, 'o> = BTreeMap<Cow<'t, str>, Part<'t, 'o>>;
 
+/// Entries of one map that are kept in mind while names may come twice.
+const MAX_SEEN: usize = 64;
+
 /// What is kept of a map before and after.
 #[derive(Default)]
 struct Halves {
@@ -31,7 +34,7 @@ impl Keep<'_> {
     /// None where a text that is read is no JSON, or too deep.
     pub(super) fn pair(&self, old: Part<'_, '_>, new: Part<'_, '_>) -> Option<(Value, Value)> {
         if old.is_map() && new.is_map() {
-            return self.maps(&old.entries()?, &new.entries()?);
+            return self.in_step(old, new).unwrap_or_else(|| self.maps(&old.entries()?, &new.entries()?));
         }
         if old.is_list()
             && new.is_list()
@@ -42,35 +45,42 @@ impl Keep<'_> {
         Some((self.read(old)?, self.read(new)?))
     }
 
+    /// Reads two maps of the same names in the same order, as those of most
+    /// updates are. None where they are not, or cannot be told to be.
+    fn in_step(&self, old: Part<'_, '_>, new: Part<'_, '_>) -> Option<Option<(Value, Value)>> {
+        let mut seen: Vec<(&str, Part<'_, '_>, Part<'_, '_>)> = Vec::new();
+        old.each_in_step(new, |name, old, new, same| {
+            // Of a name that stands twice the last counts, and may be spelled
+            // otherwise.
+            seen.retain(|(earlier, ..)| *earlier != name);
+            if !same || self.is_needed(name) {
+                seen.push((name, old, new));
+            }
+            (!name.contains('\\') && seen.len() <= MAX_SEEN).then_some(())
+        })?;
+        let mut halves = Halves::default();
+        let read = seen.into_iter().try_for_each(|(name, old, new)| self.both(name, old, new, &mut halves));
+        Some(read.map(|()| halves.into_values()))
+    }
+
     fn maps(&self, old: &[Entry<'_, '_>], new: &[Entry<'_, '_>]) -> Option<(Value, Value)> {
         let mut halves = Halves::default();
-        let in_step = || old.iter().zip(new).all(|(old, new)| old.name == new.name);
-        if old.len() == new.len() && in_step() {
-            for (old, new) in old.iter().zip(new) {
-                let name = unescaped(old.name)?;
-                halves.forget(&name);
-                self.both(&name, old.value, new.value, &mut halves)?;
-            }
-        } else {
-            let (old, new) = (by_name(old)?, by_name(new)?);
-            for (name, old) in &old {
-                match new.get(name) {
-                    Some(new) => self.both(name, *old, *new, &mut halves)?,
-                    None => self.one(name, *old, &mut halves.before)?,
-                }
-            }
-            for (name, new) in new.iter().filter(|(name, _)| !old.contains_key(*name)) {
-                self.one(name, *new, &mut halves.after)?;
+        let (old, new) = (by_name(old)?, by_name(new)?);
+        for (name, old) in &old {
+            match new.get(name) {
+                Some(new) if old.text() == new.text() && !self.is_needed(name) => {}
+                Some(new) => self.both(name, *old, *new, &mut halves)?,
+                None => self.one(name, *old, &mut halves.before)?,
             }
         }
-        Some((Value::Object(halves.before), Value::Object(halves.after)))
+        for (name, new) in new.iter().filter(|(name, _)| !old.contains_key(*name)) {
+            self.one(name, *new, &mut halves.after)?;
+        }
+        Some(halves.into_values())
     }
 
     /// Reads an entry that is there before and after.
     fn both(&self, name: &str, old: Part<'_, '_>, new: Part<'_, '_>, halves: &mut Halves) -> Option<()> {
-        if old.text() == new.text() && !self.is_needed(name) {
-            return Some(());
-        }
         let (before, after) = match self.entry(name) {
             Fate::Skip => return Some(()),
             Fate::Whole => (whole(old)?, whole(new)?),
@@ -103,12 +113,8 @@ impl Keep<'_> {
 }
 
 impl Halves {
-    /// Drops what an earlier entry of that name left.
-    fn forget(&mut self, name: &str) {
-        if !self.before.is_empty() {
-            self.before.remove(name);
-            self.after.remove(name);
-        }
+    fn into_values(self) -> (Value, Value) {
+        (Value::Object(self.before), Value::Object(self.after))
     }
 }
 

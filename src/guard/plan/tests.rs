@@ -8,33 +8,46 @@ use crate::model::{EditsMode, ReleaseId};
 /// When the record of these tests was made.
 const MADE: &str = "2026-05-01T12:00:00Z";
 
-/// What [`plan`] is asked. As it stands, everything speaks for re-creation.
-struct Case {
+/// What [`plan`] is asked. As it stands, everything speaks for a repair of a
+/// missing object.
+struct Question {
     release: Release,
     object: ObjectId,
-    seen: Option<Seen>,
+    kind: DriftKind,
+    seen: Option<Life>,
     first_digest: Option<[u8; 32]>,
     drift: DriftMode,
+    rights: RepairRights,
+    spared: Spared,
+    asked: bool,
     now: Timestamp,
 }
 
+fn life(release: ReleaseId) -> Life {
+    Life { release, vouched: true, alive: false, managers: [].into(), judged: None, settled: None }
+}
+
 /// The release `shop/web` that declares `object` alone.
-fn declaring(api_version: &str, kind: &str, metadata: &str) -> Case {
+fn declaring(api_version: &str, kind: &str, metadata: &str) -> Question {
     let manifest = format!("apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: web{metadata}}}\n");
     let release = assembled(Given { manifest: &manifest, created: MADE, ..Given::default() }, None);
     let object = release.objects.keys().next().unwrap().clone();
-    Case {
+    Question {
         object,
-        seen: Some(Seen { release: release.id.clone(), managers: [].into() }),
+        kind: DriftKind::Missing,
+        seen: Some(life(release.id.clone())),
         first_digest: Some(release.state.digest),
         drift: DriftMode::Repair,
+        rights: RepairRights::default(),
+        spared: Spared::default(),
+        asked: false,
         now: MADE.parse().unwrap(),
         release,
     }
 }
 
 /// The same for a Deployment, after this change.
-fn deployment(change: impl FnOnce(&mut Case)) -> Case {
+fn deployment(change: impl FnOnce(&mut Question)) -> Question {
     let mut case = declaring("apps/v1", "Deployment", "");
     change(&mut case);
     case
@@ -42,7 +55,7 @@ fn deployment(change: impl FnOnce(&mut Case)) -> Case {
 
 /// A release whose record came into sight with this status, so many seconds
 /// ago by the server's clock.
-fn appeared(status: Status, seconds: i64) -> Case {
+fn appeared(status: Status, seconds: i64) -> Question {
     deployment(|case| {
         case.release.state.appearance = Appearance::Seen(status);
         case.now += SignedDuration::from_secs(seconds);
@@ -50,10 +63,20 @@ fn appeared(status: Status, seconds: i64) -> Case {
 }
 
 #[track_caller]
-fn check(case: Case, wanted: Plan) {
-    let Case { release, object, seen, first_digest, drift, now } = case;
-    let policy = Policy::new(EditsMode::Deny, drift, Duration::from_secs(3600));
-    assert_eq!(plan(&release, &object, seen.as_ref(), first_digest, &policy, now), wanted, "{object}");
+fn check(case: Question, wanted: Plan) {
+    let mut policy = Policy::new(EditsMode::Deny, case.drift, Duration::from_secs(3600));
+    policy.repair = case.rights;
+    let asked = super::Case {
+        release: &case.release,
+        object: &case.object,
+        kind: case.kind,
+        life: case.seen.as_ref(),
+        first_digest: case.first_digest,
+        policy: &policy,
+        spared: &case.spared,
+        asked: case.asked,
+    };
+    assert_eq!(plan(&asked, case.now), wanted, "{}", case.object);
 }
 
 #[test]
@@ -61,21 +84,18 @@ fn an_object_comes_back_only_if_every_rule_agrees() {
     let unbelieved = || Some(Invalid { secret: "s".to_owned(), reason: "r".to_owned() });
     let seen_with = |namespace: &str, name: &str| {
         let release = ReleaseId { namespace: namespace.to_owned(), name: name.to_owned() };
-        Some(Seen { release, managers: [].into() })
+        Some(life(release))
     };
     let never_seen = Plan::Report("the guard never saw it alive with its release's annotations");
     let changed = Plan::Report("the manifest of its release's revision has changed");
 
-    check(deployment(|_| {}), Plan::Recreate);
+    check(deployment(|_| {}), Plan::Repair);
     check(deployment(|case| case.object.name = "other".to_owned()), Plan::Wait);
     check(
         deployment(|case| case.release.invalid = unbelieved()),
         Plan::Report("its release's latest record cannot be believed"),
     );
-    check(
-        deployment(|case| case.drift = DriftMode::Report),
-        Plan::Report("drift is only reported (--drift Report)"),
-    );
+    check(deployment(|case| case.drift = DriftMode::Report), Plan::Report("drift is only reported"));
     check(deployment(|case| case.seen = None), never_seen.clone());
     check(deployment(|case| case.seen = seen_with("shop", "api")), never_seen.clone());
     check(deployment(|case| case.seen = seen_with("bank", "web")), never_seen);
@@ -111,8 +131,8 @@ fn what_its_manifest_opts_out_is_not_missed() {
         let opted =
             |value| declaring("apps/v1", "Deployment", &format!(", annotations: {{{annotation}: {value}}}"));
         check(opted("disabled"), Plan::Wait);
-        check(Case { drift: DriftMode::Report, ..opted("disabled") }, Plan::Wait);
-        check(opted("enabled"), Plan::Recreate);
+        check(Question { drift: DriftMode::Report, ..opted("disabled") }, Plan::Wait);
+        check(opted("enabled"), Plan::Repair);
     }
 }
 
@@ -126,30 +146,31 @@ fn a_kind_whose_new_object_would_not_be_the_old_one_is_only_reported() {
     check(declaring("v1", "Namespace", ""), never());
     check(declaring("apiextensions.k8s.io/v1", "CustomResourceDefinition", ""), never());
 
-    check(declaring("batch/v1", "CronJob", ""), Plan::Recreate);
-    check(declaring("v1", "Secret", ""), Plan::Recreate);
-    check(declaring("v1", "Service", ""), Plan::Recreate);
-    check(declaring("apps/v1", "StatefulSet", ""), Plan::Recreate);
+    check(declaring("batch/v1", "CronJob", ""), Plan::Repair);
+    check(declaring("v1", "Secret", ""), Plan::Repair);
+    check(declaring("v1", "Service", ""), Plan::Repair);
+    check(declaring("apps/v1", "StatefulSet", ""), Plan::Repair);
     // The same word in another group is another kind.
-    check(declaring("batch.example.com/v1", "Job", ""), Plan::Recreate);
+    check(declaring("batch.example.com/v1", "Job", ""), Plan::Repair);
 }
 
 #[test]
 fn what_grants_rights_or_intercepts_requests_is_only_reported() {
-    let privileged = || Plan::Report("objects that grant rights or intercept requests are not re-created");
+    let privileged =
+        || Plan::Report("objects that grant rights, intercept requests or define kinds are not repaired");
     for kind in ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"] {
         check(declaring("rbac.authorization.k8s.io/v1", kind, ""), privileged());
     }
     for kind in ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"] {
         check(declaring("admissionregistration.k8s.io/v1", kind, ""), privileged());
     }
-    check(declaring("v1", "ServiceAccount", ""), Plan::Recreate);
+    check(declaring("v1", "ServiceAccount", ""), Plan::Repair);
 }
 
 #[test]
 fn what_lies_outside_of_its_releases_namespace_is_only_reported() {
     let foreign = || Plan::Report("it lies outside of its release's namespace");
-    check(declaring("v1", "ConfigMap", ", namespace: shop"), Plan::Recreate);
+    check(declaring("v1", "ConfigMap", ", namespace: shop"), Plan::Repair);
     check(declaring("v1", "ConfigMap", ", namespace: bank"), foreign());
     check(declaring("storage.k8s.io/v1", "StorageClass", ""), foreign());
     check(declaring("scheduling.k8s.io/v1", "PriorityClass", ""), foreign());
@@ -161,28 +182,28 @@ fn a_record_that_appears_as_deployed_is_left_alone_for_ten_minutes() {
     check(appeared(Status::Deployed, 0), hold(600));
     check(appeared(Status::Deployed, 1), hold(599));
     check(appeared(Status::Deployed, 599), hold(1));
-    check(appeared(Status::Deployed, 600), Plan::Recreate);
-    check(appeared(Status::Deployed, 86_400), Plan::Recreate);
+    check(appeared(Status::Deployed, 600), Plan::Repair);
+    check(appeared(Status::Deployed, 86_400), Plan::Repair);
     // An operation that was watched from its start leaves nothing to wait for.
-    check(appeared(Status::PendingInstall, 0), Plan::Recreate);
-    check(appeared(Status::PendingUpgrade, 0), Plan::Recreate);
-    check(appeared(Status::Failed, 0), Plan::Recreate);
+    check(appeared(Status::PendingInstall, 0), Plan::Repair);
+    check(appeared(Status::PendingUpgrade, 0), Plan::Repair);
+    check(appeared(Status::Failed, 0), Plan::Repair);
 }
 
 #[test]
 fn a_hold_hides_no_reason_against_re_creation() {
-    let unseen = Case { seen: None, ..appeared(Status::Deployed, 0) };
+    let unseen = Question { seen: None, ..appeared(Status::Deployed, 0) };
     check(unseen, Plan::Report("the guard never saw it alive with its release's annotations"));
-    let forged = Case { first_digest: Some([0; 32]), ..appeared(Status::Deployed, 0) };
+    let forged = Question { first_digest: Some([0; 32]), ..appeared(Status::Deployed, 0) };
     check(forged, Plan::Report("the manifest of its release's revision has changed"));
-    let reported = Case { drift: DriftMode::Report, ..appeared(Status::Deployed, 0) };
-    check(reported, Plan::Report("drift is only reported (--drift Report)"));
+    let reported = Question { drift: DriftMode::Report, ..appeared(Status::Deployed, 0) };
+    check(reported, Plan::Report("drift is only reported"));
 }
 
 /// Why an object is never re-created, whatever else holds; none if it may be.
 #[track_caller]
-fn check_never(case: Case, wanted: Option<&str>) {
-    assert_eq!(never(&case.release, &case.object), wanted, "{}", case.object);
+fn check_never(case: Question, wanted: Option<&str>) {
+    assert_eq!(never(&case.release, &case.object, case.kind, case.rights), wanted, "{}", case.object);
 }
 
 #[test]
@@ -191,7 +212,7 @@ fn what_never_comes_back_is_known_from_release_and_object_alone() {
     check_never(declaring("v1", "Pod", ""), Some("objects of its kind are never re-created"));
     check_never(
         declaring("rbac.authorization.k8s.io/v1", "Role", ""),
-        Some("objects that grant rights or intercept requests are not re-created"),
+        Some("objects that grant rights, intercept requests or define kinds are not repaired"),
     );
     check_never(
         declaring("v1", "ConfigMap", ", namespace: bank"),
@@ -200,4 +221,62 @@ fn what_never_comes_back_is_known_from_release_and_object_alone() {
     // Neither its record's state nor its being declared is asked.
     check_never(deployment(|case| case.release.state.status = Status::Failed), None);
     check_never(deployment(|case| case.object.name = "other".to_owned()), None);
+}
+
+#[test]
+fn what_must_not_be_made_anew_may_be_put_right() {
+    let changed = |case: Question| Question { kind: DriftKind::Changed, ..case };
+    check(changed(declaring("batch/v1", "Job", "")), Plan::Repair);
+    check(changed(declaring("v1", "PersistentVolumeClaim", "")), Plan::Repair);
+    check(changed(declaring("v1", "Pod", "")), Plan::Repair);
+    let stays = |kind| Question { kind, ..deployment(|_| {}) };
+    check(stays(DriftKind::Ownership), Plan::Repair);
+    check(stays(DriftKind::Terminating), Plan::Report("it is being deleted"));
+    check(stays(DriftKind::Unreadable), Plan::Report("it is nested deeper than what is judged"));
+}
+
+#[test]
+fn a_policy_may_extend_what_is_repaired() {
+    let role = || declaring("rbac.authorization.k8s.io/v1", "Role", "");
+    let cluster_role = || declaring("rbac.authorization.k8s.io/v1", "ClusterRole", "");
+    let class = || declaring("storage.k8s.io/v1", "StorageClass", "");
+    let with = |case: Question, rbac, cluster_scoped| Question {
+        rights: RepairRights { rbac, cluster_scoped },
+        ..case
+    };
+    let foreign = Plan::Report("it lies outside of its release's namespace");
+    check(with(role(), true, false), Plan::Repair);
+    check(with(cluster_role(), true, false), foreign);
+    check(with(cluster_role(), true, true), Plan::Repair);
+    check(with(class(), false, true), Plan::Repair);
+    let definition = declaring("apiextensions.k8s.io/v1", "CustomResourceDefinition", "");
+    check(with(definition, true, true), Plan::Report("objects of its kind are never re-created"));
+}
+
+#[test]
+fn who_asks_overrides_modes_and_holds_and_no_safeguard() {
+    let asked = |case: Question| Question { asked: true, ..case };
+    check(asked(deployment(|case| case.drift = DriftMode::Report)), Plan::Repair);
+    check(asked(appeared(Status::Deployed, 0)), Plan::Repair);
+    check(asked(deployment(|case| case.drift = DriftMode::Ignore)), Plan::Wait);
+    check(asked(deployment(|case| case.release.state.status = Status::PendingUpgrade)), Plan::Wait);
+    check(asked(declaring("v1", "Pod", "")), Plan::Report("objects of its kind are never re-created"));
+    check(
+        asked(deployment(|case| case.seen = None)),
+        Plan::Report("the guard never saw it alive with its release's annotations"),
+    );
+}
+
+#[test]
+fn what_may_be_deleted_for_a_time_is_not_missed() {
+    let spared = || Spared { absence: true, ..Spared::default() };
+    check(deployment(|case| case.spared = spared()), Plan::Wait);
+    check(Question { spared: spared(), kind: DriftKind::Changed, ..deployment(|_| {}) }, Plan::Repair);
+}
+
+#[test]
+fn an_object_that_only_lost_its_annotations_before_the_guard_came_is_reported() {
+    let mut unvouched = deployment(|_| {});
+    unvouched.seen = unvouched.seen.map(|life| Life { vouched: false, ..life });
+    check(unvouched, Plan::Report("the guard never saw it alive with its release's annotations"));
 }

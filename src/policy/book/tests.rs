@@ -86,6 +86,28 @@ fn lists_are_unions() {
 }
 
 #[test]
+fn a_place_in_a_list_is_that_in_the_manifest() {
+    let policy = of(&[(
+        "a",
+        "{ignore: [{paths: [/spec/template/spec/containers/1/image, /data/0]}], allow: [{name: port, paths: [/spec/template/spec/containers/0/ports/0/hostPort]}]}",
+    )]);
+    let catalog = crate::declaration::catalog::Catalog::with_core();
+    let document: serde_json::Value = serde_saphyr::from_str(
+        "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}, spec: {template: {spec: {containers: [{name: app, image: a, ports: [{containerPort: 80}]}, {name: side, image: b}]}}}}",
+    )
+    .unwrap();
+    let (object, mut declared) =
+        declared("{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}}");
+    let schema = catalog.schema(&crate::helm::release::gvk(&document));
+    declared.fields = crate::declaration::declare::declare(&document, schema.as_ref());
+    let rules = policy.rules(&object, &Arc::new(declared));
+    let shown = |mask: &crate::policy::mask::Mask| mask.0.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(shown(&rules.ignored), ["/spec/template/spec/containers/[name=side]/image", "/data/0"]);
+    let port = "/spec/template/spec/containers/[name=app]/ports/[containerPort=80,protocol=TCP]/hostPort";
+    assert_eq!(shown(&rules.standing[0].grant.mask), [port]);
+}
+
+#[test]
 fn a_cluster_that_does_not_match_has_no_policy() {
     let compiled = policy("p", "{edits: Deny, clusterSelector: {matchLabels: {env: prod}}}");
     let check = |cluster: &[(&str, &str)], expected: EditsMode| {

@@ -82,6 +82,18 @@ fn elements_that_nothing_tells_apart_are_carried_whole() {
 }
 
 #[test]
+fn an_element_may_be_named_by_its_place() {
+    check(
+        &["/r/1/w"],
+        json!({"r": [{"w": 1}, {"w": 2}]}),
+        json!({"r": [{}, {"w": 3}]}),
+        json!({"r": [{}, {"w": 2}]}),
+    );
+    check(&["/r/2/w"], json!({"r": [{"w": 1}]}), json!({"r": [{"w": 3}]}), json!({"r": [{"w": 3}]}));
+    check(&["/r/0"], json!({"r": {"0": 1}}), json!({"r": {"0": 2}}), json!({"r": {"0": 1}}));
+}
+
+#[test]
 fn a_value_within_an_object_is_carried_alike() {
     let check =
         |patterns: &[&str], path: &str, from: Option<Value>, into: Option<Value>, expected: Option<Value>| {

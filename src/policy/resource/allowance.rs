@@ -2,6 +2,7 @@
 //!
 //! Entry point: [`DriftAllowance`]. Invariant: plain data; what the type cannot
 //! say is checked by [`crate::policy::allowance`].
+#![allow(clippy::duplicated_attributes, reason = "each printed column has a type and a path of its own")]
 
 use kube::CustomResource;
 use schemars::JsonSchema;

@@ -68,8 +68,6 @@ fn a_target_that_cannot_be_read_is_named() {
 fn a_regular_expression_that_backtracks_elsewhere_takes_linear_time() {
     let (mut object, declared) = declared(JENKINS);
     object.name = "a".repeat(100_000);
-    let target = compile("{name: '(a+)+b'}").unwrap();
-    let start = std::time::Instant::now();
-    assert!(!target.selects(&object, &declared));
-    assert!(start.elapsed() < std::time::Duration::from_secs(5));
+    // By backtracking this would not end.
+    assert!(!compile("{name: '(a+)+b'}").unwrap().selects(&object, &declared));
 }

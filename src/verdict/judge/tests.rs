@@ -293,6 +293,17 @@ fn the_mode_says_what_becomes_of_drift() {
 }
 
 #[test]
+fn only_an_update_of_the_object_itself_can_be_set_back() {
+    let case = || Case { mode: EditsMode::Revert, new: scaled(5), ..Case::default() };
+    check(case(), "Revert drift /spec/replicas");
+    check(Case { scale: true, ..case() }, "Deny drift /spec/replicas");
+    check(Case { operation: Operation::Create, old: None, ..case() }, "Deny drift /spec/replicas");
+    check(Case { operation: Operation::Delete, new: None, ..case() }, "Deny deletion");
+    check(Case { new: Some(live(&[])), ..case() }, "Allow unchanged");
+    check(Case { old: scaled(5), new: scaled(2), ..case() }, "Allow as-declared");
+}
+
+#[test]
 fn each_declared_field_that_drifts_is_named() {
     #[track_caller]
     fn check_change(pointer: &str, value: Value, path: &str) {

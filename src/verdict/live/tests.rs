@@ -52,11 +52,12 @@ fn check(status: Status, manifest: &str, object: Option<Value>, wanted: &str) {
     let hour = std::time::Duration::from_secs(3600);
     let policy = Policy::new(EditsMode::Warn, DriftMode::Report, hour);
     let now = "2026-05-01T12:05:00Z".parse().unwrap();
-    let found = match compare(&release, &web(), object.as_ref(), &policy, now) {
+    let found = match compare(&release, &web(), object.as_ref(), &policy, &Spared::default(), now) {
         Live::NotDeclared => "not declared".to_owned(),
         Live::OptedOut => "opted out".to_owned(),
         Live::BeingDeleted => "being deleted".to_owned(),
         Live::Awaited => "awaited".to_owned(),
+        Live::Allowed => "allowed".to_owned(),
         Live::Missing => "missing".to_owned(),
         Live::InSync => "in sync".to_owned(),
         Live::Drifted { fields, .. } => {

@@ -1,1 +1,356 @@
+use proptest::prelude::*;
+use serde_json::json;
 
+use super::fieldset::FieldSet;
+use super::owners::MAX_ENTRIES;
+use super::*;
+use crate::declaration::catalog::Catalog;
+use crate::declaration::declare::declare;
+use crate::declaration::samples::{any_value, deployment};
+use crate::model::Gvk;
+
+const SSA: ApplyMethod = ApplyMethod::ServerSide;
+const IMAGE: &str = "/spec/template/spec/containers/[name=app]/image";
+
+fn path(text: &str) -> Path {
+    text.parse().unwrap()
+}
+
+fn manager(name: &str, operation: Operation) -> Manager {
+    Manager { name: name.to_owned(), operation, subresource: String::new() }
+}
+
+fn entry(name: &str, operation: &str, fields: &Value) -> Value {
+    json!({
+        "manager": name, "operation": operation, "apiVersion": "apps/v1", "time": "2026-05-01T12:00:00Z",
+        "fieldsType": "FieldsV1", "fieldsV1": fields,
+    })
+}
+
+/// Helm's entry of [`live`].
+fn helms_fields() -> Value {
+    json!({
+        "f:metadata": {
+            "f:annotations": {"f:meta.helm.sh/release-name": {}, "f:meta.helm.sh/release-namespace": {}},
+            "f:labels": {"f:app.kubernetes.io/managed-by": {}},
+        },
+        "f:spec": {"f:replicas": {}, "f:template": {"f:spec": {"f:containers": {
+            "k:{\"name\":\"app\"}": {".": {}, "f:image": {}, "f:name": {}},
+        }}}},
+    })
+}
+
+fn image(fields: &Value) -> Value {
+    json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"app\"}": fields}}}}})
+}
+
+fn live(entries: &[Value]) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "resourceVersion": "7", "managedFields": entries},
+        "spec": {"replicas": 2, "template": {"spec": {"containers": [{"name": "app", "image": "app:1"}]}}},
+    })
+}
+
+fn helm() -> Value {
+    entry("helm", "Apply", &helms_fields())
+}
+
+#[test]
+fn an_owner_is_found_however_the_path_is_spelled() {
+    let check = |fields: Value, text: &str, owned: bool| {
+        let owners = Owners::of(&live(&[entry("who", "Update", &fields)]));
+        assert_eq!(owners.skipped(), []);
+        assert_eq!(!owners.of_path(&path(text)).is_empty(), owned, "{text} in {fields}");
+    };
+    let port = json!({"f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}}}});
+    check(json!({"f:data": {"f:a": {}}}), "/data/a", true);
+    check(json!({"f:data": {"f:a": {}}}), "/data/b", false);
+    check(json!({"f:data": {".": {}, "f:a": {}}}), "/data/b", false);
+    check(json!({"f:data": {}}), "/data/b", true);
+    check(json!({"f:a/b": {}}), "/a~1b", true);
+    check(json!({"f:spec": {"f:selector": {}}}), "/spec/selector/matchLabels/app", true);
+    check(json!({"f:spec": {"f:rules": {"f:deep": {}}}}), "/spec/rules", true);
+    check(port.clone(), "/ports/[containerPort=80,protocol=TCP]/name", true);
+    check(port.clone(), "/ports/[protocol=TCP,containerPort=80]/name", true);
+    check(port.clone(), "/ports/[containerPort=80,protocol=UDP]/name", false);
+    check(port.clone(), "/ports/[containerPort=80]/name", false);
+    check(port, "/ports/[containerPort=80,protocol=TCP]/hostPort", false);
+    check(json!({"f:finalizers": {"v:\"a\"": {}}}), "/finalizers/[=a]", true);
+    check(json!({"f:finalizers": {"v:\"a\"": {}}}), "/finalizers/[=b]", false);
+    check(json!({"f:data": {"f:a": "odd"}}), "/data/a", false);
+    check(json!({}), "", false);
+}
+
+#[test]
+fn an_entry_that_cannot_be_read_is_told_and_written_back() {
+    let odd = [
+        (json!(7), "its operation is neither Apply nor Update"),
+        (
+            json!({"manager": "a", "operation": "Delete", "fieldsV1": {}}),
+            "its operation is neither Apply nor Update",
+        ),
+        (json!({"manager": "a", "operation": "Update"}), "it has no fieldsV1"),
+        (json!({"manager": "a", "operation": "Update", "fieldsV1": []}), "it has no fieldsV1"),
+        (
+            json!({"manager": "a", "operation": "Update", "fieldsType": "FieldsV2", "fieldsV1": {}}),
+            "its fieldsType is not FieldsV1",
+        ),
+    ];
+    for (odd, reason) in odd {
+        let set = entry("kubectl-set", "Update", &image(&json!({"f:image": {}})));
+        let object = live(&[odd.clone(), helm(), set]);
+        assert_eq!(Owners::of(&object).skipped(), [Skipped { index: 0, reason }]);
+        let helm = manager("helm", Operation::Apply);
+        let returned = returned(&object, &helm, &[path(IMAGE)]).unwrap();
+        assert_eq!(returned, json!([odd, self::helm()]));
+    }
+    let many: Vec<Value> = (0..MAX_ENTRIES + 2).map(|_| helm()).collect();
+    assert_eq!(Owners::of(&live(&many)).skipped().len(), 2);
+    for none in [json!(null), json!({"metadata": {"managedFields": 7}}), json!({"metadata": []})] {
+        assert!(Owners::of(&none).is_empty());
+    }
+}
+
+#[test]
+fn helm_is_who_wrote_its_label_and_annotations_on_most_objects() {
+    let marks = |fields: &[&str]| {
+        let names = fields.iter().map(|name| (format!("f:{name}"), json!({})));
+        json!({"f:metadata": {"f:annotations": names.collect::<serde_json::Map<_, _>>()}})
+    };
+    let both = || marks(&["meta.helm.sh/release-name", "meta.helm.sh/release-namespace"]);
+    let check = |objects: &[Vec<Value>], method: ApplyMethod, wanted: Option<&str>| {
+        let owners: Vec<_> = objects.iter().map(|entries| Owners::of(&live(entries))).collect();
+        let found = helms(&owners, method).map(|manager| manager.name);
+        assert_eq!(found.as_deref(), wanted, "{objects:?}");
+    };
+    check(&[], SSA, None);
+    check(&[vec![entry("kubectl", "Apply", &json!({"f:data": {}}))]], SSA, None);
+    check(&[vec![entry("python3", "Apply", &both())]], SSA, Some("python3"));
+    check(&[vec![entry("python3", "Update", &both())]], SSA, None);
+    check(&[vec![entry("python3", "Update", &both())]], ApplyMethod::ClientSide, Some("python3"));
+    // Applied by hand as well, in one place or in all.
+    let twice = vec![entry("kubectl", "Apply", &both()), entry("helm", "Apply", &both())];
+    check(std::slice::from_ref(&twice), SSA, Some("helm"));
+    check(&[twice.clone(), vec![entry("mesh", "Apply", &both())], twice], SSA, Some("helm"));
+    // Somebody changed one of the annotations.
+    let stolen = vec![
+        entry("someone", "Update", &marks(&["meta.helm.sh/release-name"])),
+        entry(
+            "theirs",
+            "Update",
+            &json!({"f:metadata": {
+                "f:annotations": {"f:meta.helm.sh/release-namespace": {}},
+                "f:labels": {"f:app.kubernetes.io/managed-by": {}},
+            }}),
+        ),
+    ];
+    check(&[stolen], ApplyMethod::ClientSide, Some("theirs"));
+}
+
+#[test]
+fn what_is_returned_leaves_the_updaters_and_not_the_appliers() {
+    let helm = manager("helm", Operation::Apply);
+    let set = entry("kubectl-set", "Update", &image(&json!({"f:image": {}})));
+    let both = entry("kubectl-edit", "Update", &image(&json!({"f:image": {}, "f:tty": {}})));
+    let applier = entry("mesh", "Apply", &image(&json!({".": {}, "f:image": {}, "f:name": {}})));
+    let lost = {
+        let mut lost = helms_fields();
+        lost["f:spec"]["f:template"]["f:spec"]["f:containers"]["k:{\"name\":\"app\"}"]
+            .as_object_mut()
+            .unwrap()
+            .remove("f:image");
+        entry("helm", "Apply", &lost)
+    };
+    let object = live(&[lost, set, both, applier.clone()]);
+    let rest = entry("kubectl-edit", "Update", &image(&json!({"f:tty": {}})));
+    let value = returned(&object, &helm, &[path(IMAGE)]).unwrap();
+    assert_eq!(value, json!([self::helm(), rest, applier]));
+    let after = live(value.as_array().unwrap());
+    assert_eq!(returned(&after, &helm, &[path(IMAGE)]), None);
+
+    let patch = patch(&object, value.clone());
+    let mut patched = object.clone();
+    json_patch::patch(&mut patched, &patch).unwrap();
+    assert_eq!(patched["metadata"]["managedFields"], value);
+    assert!(json!(patch).to_string().contains(r#""path":"/metadata/resourceVersion","value":"7""#));
+}
+
+#[test]
+fn nothing_is_returned_that_helm_would_drop_or_that_is_not_there() {
+    let helm = manager("helm", Operation::Apply);
+    // Helm sends the text; as a key of data its next manifest would not have it.
+    let secret = json!({
+        "metadata": {"managedFields": [
+            entry("helm", "Apply", &json!({"f:stringData": {"f:a": {}}})),
+            entry("kubectl-edit", "Update", &json!({"f:data": {"f:a": {}}})),
+        ]},
+        "data": {"a": "eA=="},
+    });
+    let texts = entry("helm", "Apply", &json!({"f:stringData": {"f:a": {}}}));
+    assert_eq!(returned(&secret, &helm, &[path("/data/a")]), Some(json!([texts])));
+    // A field that is absent is nobody's.
+    assert_eq!(returned(&live(&[self::helm()]), &helm, &[path("/spec/paused")]), None);
+    // One value as a whole cannot be divided.
+    let whole = live(&[self::helm(), entry("whole", "Update", &json!({"f:spec": {}}))]);
+    assert_eq!(returned(&whole, &helm, &[path(IMAGE)]), None);
+}
+
+#[test]
+fn conflicts_are_with_whoever_else_owns_a_declared_field() {
+    let fields = fields(&live(&[]));
+    let check = |entries: &[Value], live_image: &str, method, wanted: &[(&str, &str, bool)]| {
+        let mut live = live(entries);
+        live["spec"]["template"]["spec"]["containers"][0]["image"] = json!(live_image);
+        let owners = Owners::of(&live);
+        let helm = helms([&owners], method);
+        let found = conflicts(&fields, &live, &owners, helm.as_ref(), method);
+        let found: Vec<_> =
+            found.iter().map(|it| (it.path.to_string(), it.manager.name.as_str(), it.differs)).collect();
+        let wanted: Vec<_> =
+            wanted.iter().map(|(path, name, differs)| ((*path).to_owned(), *name, *differs)).collect();
+        assert_eq!(found, wanted, "{entries:?}");
+    };
+    let of = |name, operation| entry(name, operation, &image(&json!({".": {}, "f:image": {}, "f:name": {}})));
+    let set = || of("kubectl-set", "Update");
+    check(&[helm()], "app:1", SSA, &[]);
+    check(&[helm()], "mine:1", SSA, &[]);
+    check(&[helm(), set()], "mine:1", SSA, &[(IMAGE, "kubectl-set", true)]);
+    check(&[helm(), set()], "app:1", SSA, &[(IMAGE, "kubectl-set", false)]);
+    check(&[helm(), of("mesh", "Apply")], "app:1", SSA, &[(IMAGE, "mesh", false)]);
+    // Helm's former way of writing is somebody else to the API server.
+    check(&[helm(), of("helm", "Update")], "app:1", SSA, &[(IMAGE, "helm", false)]);
+    check(&[set()], "mine:1", SSA, &[(IMAGE, "kubectl-set", true)]);
+    check(&[helm(), set()], "mine:1", ApplyMethod::ClientSide, &[]);
+    check(&[entry("helm-controller", "Apply", &helms_fields()), set()], "mine:1", SSA, &[]);
+    check(&[helm(), entry("kubectl", "Update", &image(&json!({"f:tty": {}})))], "app:1", SSA, &[]);
+    let mut scaled = entry("kubectl", "Update", &json!({"f:spec": {"f:replicas": {}}}));
+    scaled["subresource"] = json!("scale");
+    check(&[helm(), scaled], "app:1", SSA, &[("/spec/replicas", "kubectl", false)]);
+}
+
+fn fields(declared: &Value) -> Fields {
+    let schema = Catalog::with_core().schema(&Gvk::from_api_version("apps/v1", "Deployment"));
+    declare(declared, schema.as_ref())
+}
+
+#[test]
+fn what_an_edit_took_is_as_it_was() {
+    let declared = || vec![path(IMAGE)];
+    let back = |text: &str, declared| vec![Back { path: path(text), declared }];
+    let new = |entries: &[Value]| live(entries);
+    let lost = |fields: &Value| {
+        let mut lost = helms_fields();
+        lost["f:spec"]["f:template"]["f:spec"]["f:containers"]["k:{\"name\":\"app\"}"] = fields.clone();
+        entry("helm", "Apply", &lost)
+    };
+    let without = || lost(&json!({".": {}, "f:name": {}}));
+    let check = |what: &str, old: &Value, new: &Value, back: &[Back], editor: &str, wanted: Option<Value>| {
+        assert_eq!(undone(old, new, &live(&[]), back, SSA, editor), wanted, "{what}");
+        if let Some(wanted) = &wanted {
+            let again = self::live(wanted.as_array().unwrap());
+            assert_eq!(undone(old, &again, &live(&[]), back, SSA, editor), None, "{what}: once more");
+        }
+    };
+    let old = live(&[helm()]);
+    // Where old objects come without managedFields.
+    let unknown = live(&[]);
+    let set = || entry("kubectl-set", "Update", &image(&json!({"f:image": {}})));
+    let applied =
+        || entry("kubectl", "Apply", &image(&json!({".": {}, "f:image": {}, "f:name": {}, "f:tty": {}})));
+    let rest = || entry("kubectl", "Apply", &image(&json!({".": {}, "f:name": {}, "f:tty": {}})));
+    for old in [&old, &unknown] {
+        check(
+            "a new image",
+            old,
+            &new(&[without(), set()]),
+            &back(IMAGE, declared()),
+            "",
+            Some(json!([helm()])),
+        );
+        let expected = Some(json!([helm(), rest()]));
+        check("an apply", old, &new(&[without(), applied()]), &back(IMAGE, declared()), "kubectl", expected);
+        check("nothing", old, &new(&[helm()]), &back(IMAGE, declared()), "", None);
+        check("no managedFields", old, &live(&[]), &back(IMAGE, declared()), "", None);
+        let paused = entry("kubectl", "Update", &json!({"f:spec": {"f:paused": {}}}));
+        check(
+            "a seal",
+            old,
+            &new(&[helm(), paused]),
+            &back("/spec/paused", vec![]),
+            "",
+            Some(json!([helm()])),
+        );
+        // The edit made a struct to hold it, of which nothing is left.
+        let made = json!({"f:spec": {"f:strategy": {".": {}, "f:type": {}}, "f:minReadySeconds": {}}});
+        let made = entry("kubectl", "Update", &made);
+        let left = entry("kubectl", "Update", &json!({"f:spec": {"f:minReadySeconds": {}}}));
+        let expected = Some(json!([helm(), left]));
+        check("a struct", old, &new(&[helm(), made]), &back("/spec/strategy/type", vec![]), "", expected);
+    }
+    // An applier that had the field before keeps it.
+    let shared = live(&[helm(), applied()]);
+    check(
+        "shared",
+        &shared,
+        &new(&[without(), applied(), set()]),
+        &back(IMAGE, declared()),
+        "",
+        Some(json!([helm(), applied()])),
+    );
+    // Of an element that was removed, everybody has again what he had.
+    let container = "/spec/template/spec/containers/[name=app]";
+    let all =
+        || Back { path: path(container), declared: vec![path(IMAGE), path(&format!("{container}/name"))] };
+    let gone = {
+        let mut gone = helms_fields();
+        gone["f:spec"].as_object_mut().unwrap().remove("f:template");
+        entry("helm", "Apply", &gone)
+    };
+    let tty = || entry("kubectl-edit", "Update", &image(&json!({"f:tty": {}})));
+    let before = live(&[helm(), tty()]);
+    check(
+        "an element",
+        &before,
+        &new(std::slice::from_ref(&gone)),
+        &[all()],
+        "",
+        Some(json!([helm(), tty()])),
+    );
+    check("an element, unknown", &unknown, &new(&[gone]), &[all()], "", Some(json!([helm()])));
+}
+
+proptest! {
+    #[test]
+    fn any_managed_fields_give_an_answer(entries in any_value(), object in deployment()) {
+        let mut object = object;
+        object["metadata"]["managedFields"] = entries;
+        let owners = Owners::of(&object);
+        let fields = fields(&object);
+        let helm = helms([&owners], SSA);
+        conflicts(&fields, &object, &owners, helm.as_ref(), SSA);
+        let paths: Vec<Path> = fields.leaves().into_iter().map(|(path, _)| path).collect();
+        if let Some(value) = returned(&object, &manager("helm", Operation::Apply), &paths) {
+            let mut after = object.clone();
+            after["metadata"]["managedFields"] = value;
+            prop_assert_eq!(returned(&after, &manager("helm", Operation::Apply), &paths), None);
+        }
+    }
+
+    #[test]
+    fn what_is_taken_out_and_put_in_again_is_owned_as_before(object in deployment(), at in 0_usize..40) {
+        let paths: Vec<Path> = fields(&object).leaves().into_iter().map(|(path, _)| path).collect();
+        let mut set = FieldSet::default();
+        paths.iter().for_each(|path| set.add(path));
+        prop_assert!(paths.iter().all(|path| set.owns(path)));
+        if let Some(path) = paths.get(at % paths.len().max(1)) {
+            let had = set.at(path).cloned().unwrap();
+            let before = set.value();
+            set.remove(path);
+            prop_assert!(!set.owns(path));
+            set.put(path, had);
+            prop_assert!(set.owns(path));
+            prop_assert!(paths.iter().all(|path| set.owns(path)), "{} {}", before, set.value());
+        }
+    }
+}

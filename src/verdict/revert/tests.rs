@@ -1,1 +1,318 @@
+use std::sync::Arc;
+use std::time::Duration;
 
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::declaration::samples::deployment;
+use crate::helm::record::Status;
+use crate::helm::release::tests::{Given, assembled};
+use crate::model::{DriftMode, EditsMode};
+
+const MANIFEST: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  template:
+    spec:
+      containers: [{name: app, image: "app:1", env: [{name: A, value: "1"}, {name: B, value: "2"}]}]
+"#;
+
+const SECRET: &str = "
+apiVersion: v1
+kind: Secret
+metadata: {name: web}
+stringData: {password: planted}
+";
+
+fn id(group: &str, kind: &str) -> ObjectId {
+    let namespace = Some("shop".to_owned());
+    ObjectId { group: group.to_owned(), kind: kind.to_owned(), namespace, name: "web".to_owned() }
+}
+
+fn deployment_id() -> ObjectId {
+    id("apps", "Deployment")
+}
+
+fn released(manifest: &str) -> Release {
+    assembled(Given { manifest, ..Given::default() }, None)
+}
+
+fn policy() -> Policy {
+    Policy::new(EditsMode::Revert, DriftMode::Report, Duration::from_secs(3600))
+}
+
+/// The object as Helm left it.
+fn live() -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {
+            "name": "web", "namespace": "shop", "resourceVersion": "7",
+            "labels": {"app.kubernetes.io/managed-by": "Helm"},
+            "annotations": {"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"},
+        },
+        "spec": {"replicas": 2, "template": {"spec": {"containers": [
+            {"name": "app", "image": "app:1", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]},
+        ]}}},
+    })
+}
+
+/// The object with these values at these pointers; null removes.
+fn edited(edits: &[(&str, Value)]) -> Value {
+    let mut object = live();
+    for (pointer, value) in edits {
+        let (above, name) = pointer.rsplit_once('/').unwrap();
+        let name = &name.replace("~1", "/");
+        match object.pointer_mut(above).unwrap() {
+            Value::Array(items) if name == "-" => items.push(value.clone()),
+            above @ Value::Array(_) => above[name.parse::<usize>().unwrap()] = value.clone(),
+            above if value.is_null() => drop(above.as_object_mut().unwrap().remove(name)),
+            above => above[name] = value.clone(),
+        }
+    }
+    object
+}
+
+/// What a verdict on the edit would find: what changes and is not as declared, and the sealed fields.
+fn findings(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> Vec<Finding> {
+    let declared = release.declared(object).unwrap();
+    let shown = |path: &Path, value: Option<&Value>| value.map(|value| Shown::of(object, path, value));
+    let changes = declared.fields.changed(old, new).into_iter();
+    let declared_ones =
+        changes.filter(|change| change.agreement != Agreement::Agrees).map(|change| Finding {
+            declared: shown(&change.path, change.declared.as_ref()),
+            old: shown(&change.path, change.old.as_ref()),
+            new: shown(&change.path, change.new.as_ref()),
+            path: change.path,
+            doubt: false,
+        });
+    let sealed = sealed::changes(object, &declared.fields, old, new).into_iter().map(|change| Finding {
+        declared: None,
+        old: shown(&change.path, change.old),
+        new: shown(&change.path, change.new),
+        path: change.path,
+        doubt: false,
+    });
+    declared_ones.chain(sealed).collect()
+}
+
+fn planned(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> Result<Plan, Irreversible> {
+    let edit = Whole { object, old, new, field_manager: "kubectl-edit" };
+    plan(edit, release, &policy(), &findings(object, release, old, new))
+}
+
+fn applied(plan: &Plan, new: &Value) -> Value {
+    let mut result = new.clone();
+    json_patch::patch(&mut result, &plan.patch).unwrap();
+    result
+}
+
+const CONTAINER: &str = "/spec/template/spec/containers/0";
+
+#[test]
+fn what_drifts_is_set_back_and_the_rest_stays() {
+    let release = released(MANIFEST);
+    let check = |edits: &[(&str, Value)], left: &[(&str, Value)]| {
+        let new = edited(edits);
+        let plan = planned(&deployment_id(), &release, &live(), &new).unwrap();
+        let result = applied(&plan, &new);
+        assert_eq!(result, edited(left), "{edits:?}");
+        assert_eq!(findings(&deployment_id(), &release, &live(), &result), []);
+    };
+    let mine = || ("/metadata/annotations/mine", json!("yes"));
+    let at = |field: &str| format!("{CONTAINER}/{field}");
+    let (image, env) = (at("image"), at("env"));
+    check(&[("/spec/replicas", json!(5)), mine()], &[mine()]);
+    check(&[("/spec/replicas", json!(null)), mine()], &[mine()]);
+    check(&[(&image, json!("mine:1")), mine()], &[mine()]);
+    check(
+        &[("/metadata/labels", json!({"mine": "yes"}))],
+        &[("/metadata/labels", json!({"mine": "yes", "app.kubernetes.io/managed-by": "Helm"}))],
+    );
+    let variables = json!([{"name": "B", "value": "2"}, {"name": "C"}, {"name": "A", "value": "3"}]);
+    let left = json!([{"name": "A", "value": "1"}, {"name": "C"}, {"name": "B", "value": "2"}]);
+    check(&[(&env, variables)], &[(&env, left)]);
+    let sidecar = json!([{"name": "mine"}]);
+    let both = json!([live().pointer(CONTAINER).unwrap(), {"name": "mine"}]);
+    check(&[("/spec/template/spec/containers", sidecar)], &[("/spec/template/spec/containers", both)]);
+    // What is sealed.
+    check(&[("/spec/paused", json!(true)), mine()], &[mine()]);
+    check(&[("/metadata/annotations/helm.sh~1resource-policy", json!("keep")), mine()], &[mine()]);
+    check(&[("/metadata/ownerReferences", json!([{"uid": "1"}])), mine()], &[mine()]);
+}
+
+#[test]
+fn an_owner_from_before_stays_when_a_new_one_goes() {
+    let release = released(MANIFEST);
+    let mut old = live();
+    old["metadata"]["ownerReferences"] = json!([{"uid": "1"}, {"uid": "2"}]);
+    let mut new = old.clone();
+    new["metadata"]["ownerReferences"] = json!([{"uid": "3"}, {"uid": "2", "controller": true}]);
+    let plan = planned(&deployment_id(), &release, &old, &new).unwrap();
+    let left = json!([{"uid": "2", "controller": true}]);
+    assert_eq!(applied(&plan, &new)["metadata"]["ownerReferences"], left);
+}
+
+#[test]
+fn an_edit_of_which_nothing_remains_is_refused() {
+    let release = released(MANIFEST);
+    let check = |edits: &[(&str, Value)]| {
+        let new = edited(edits);
+        let refused = planned(&deployment_id(), &release, &live(), &new);
+        assert_eq!(refused, Err(Irreversible::NothingRemains), "{edits:?}");
+    };
+    let applied = json!({"spec": {"replicas": 5}}).to_string();
+    check(&[("/spec/replicas", json!(5))]);
+    check(&[("/spec/paused", json!(true))]);
+    check(&[("/spec/replicas", json!(5)), ("/metadata/resourceVersion", json!(null))]);
+    check(&[("/spec/replicas", json!(5)), ("/metadata/generation", json!(3)), ("/spec/paused", json!(true))]);
+    check(&[
+        ("/spec/replicas", json!(5)),
+        ("/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration", json!(applied)),
+    ]);
+}
+
+#[test]
+fn what_was_set_back_is_told() {
+    let release = released(MANIFEST);
+    let image = format!("{CONTAINER}/image");
+    let new = edited(&[
+        ("/spec/replicas", json!(null)),
+        (&image, json!("mine:1")),
+        ("/spec/minReadySeconds", json!(3)),
+    ]);
+    let plan = planned(&deployment_id(), &release, &live(), &new).unwrap();
+    let told: Vec<_> = plan
+        .set_back
+        .iter()
+        .map(|field| {
+            let text = |value: &Option<Shown>| value.as_ref().map(ToString::to_string);
+            (field.path.to_string(), text(&field.wanted), text(&field.now))
+        })
+        .collect();
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        told,
+        [
+            ("/spec/replicas".to_owned(), None, text("2")),
+            (
+                "/spec/template/spec/containers/[name=app]/image".to_owned(),
+                text("\"mine:1\""),
+                text("\"app:1\"")
+            ),
+        ]
+    );
+}
+
+#[test]
+fn a_secret_s_values_are_patched_and_never_told() {
+    let release = released(SECRET);
+    let (old, new) = (
+        json!({"metadata": live()["metadata"], "data": {"password": "cGxhbnRlZA=="}}),
+        json!({"metadata": live()["metadata"], "data": {"password": "bWluZQ==", "mine": "eA=="}}),
+    );
+    let plan = planned(&id("", "Secret"), &release, &old, &new).unwrap();
+    assert_eq!(applied(&plan, &new)["data"], json!({"password": "cGxhbnRlZA==", "mine": "eA=="}));
+    let debug = format!("{plan:?}");
+    assert!(debug.contains("(redacted)") && !debug.contains("cGxh") && !debug.contains("bWluZ"), "{debug}");
+}
+
+#[test]
+fn what_a_policy_ignores_is_left_alone() {
+    let release = released(MANIFEST);
+    let text = "{edits: Revert, ignore: [{paths: ['/spec/template/spec/containers/[name=app]/image', '/metadata/annotations/mine']}]}";
+    let policy = ignoring(text);
+    let mut old = live();
+    // An image updater had been here.
+    old["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:7");
+    let check = |new: Value, result: Value| {
+        let object = deployment_id();
+        let mut findings = findings(&object, &release, &old, &new);
+        findings.retain(|finding| !finding.path.to_string().ends_with("/image"));
+        let edit = Whole { object: &object, old: &old, new: &new, field_manager: "" };
+        let plan = plan(edit, &release, &policy, &findings).unwrap();
+        assert_eq!(applied(&plan, &new), result);
+    };
+    // With a container that comes back comes what the updater made of it.
+    let mut gone = old.clone();
+    gone["spec"]["template"]["spec"]["containers"] = json!([{"name": "mine"}]);
+    let mut back = old.clone();
+    back["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "mine"}));
+    check(gone, back);
+    let mut new = old.clone();
+    new["spec"]["replicas"] = json!(5);
+    new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:8");
+    let mut left = new.clone();
+    left["spec"]["replicas"] = json!(2);
+    check(new, left);
+}
+
+fn ignoring(spec: &str) -> Policy {
+    let text = format!(
+        "{{apiVersion: kubemoor.dev/v1alpha1, kind: DriftPolicy, metadata: {{name: p}}, spec: {spec}}}"
+    );
+    let resource = serde_saphyr::from_str(&text).unwrap();
+    let compiled = crate::policy::compile::compile(&resource).unwrap();
+    let labels = std::collections::BTreeMap::new();
+    let policies = crate::policy::book::Policies::new(policy(), &labels, [Arc::new(compiled)]);
+    let release = crate::model::ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+    policies.of(&release, &labels)
+}
+
+#[test]
+fn a_release_that_has_changed_meanwhile_is_not_guessed_at() {
+    let release = released(MANIFEST);
+    let (old, new) = (live(), edited(&[("/spec/replicas", json!(5)), ("/spec/minReadySeconds", json!(3))]));
+    let object = deployment_id();
+    let found = findings(&object, &release, &old, &new);
+    let edit = Whole { object: &object, old: &old, new: &new, field_manager: "" };
+    let other = released(&MANIFEST.replace("replicas: 2", "replicas: 5"));
+    assert_eq!(plan(edit, &other, &policy(), &found), Err(Irreversible::Outdated));
+    let elsewhere = released(SECRET);
+    assert_eq!(plan(edit, &elsewhere, &policy(), &found), Err(Irreversible::Outdated));
+    let many: Vec<Finding> = found.iter().cycle().take(MAX_FINDINGS + 1).cloned().collect();
+    assert_eq!(plan(edit, &release, &policy(), &many), Err(Irreversible::TooMuch));
+}
+
+#[test]
+fn of_a_failed_operation_s_manifests_the_one_that_was_judged_by_is_meant() {
+    let failed = MANIFEST.replace("app:1", "app:2");
+    let latest = Given { revision: 2, status: Status::Failed, manifest: &failed, ..Given::default() };
+    let release = assembled(latest, Some(Given { manifest: MANIFEST, ..Given::default() }));
+    let (object, old) = (deployment_id(), live());
+    let new = edited(&[("/spec/replicas", json!(5)), ("/spec/minReadySeconds", json!(3))]);
+    let found = findings(&object, &release, &old, &new);
+    let edit = Whole { object: &object, old: &old, new: &new, field_manager: "" };
+    let plan = plan(edit, &release, &policy(), &found).unwrap();
+    assert_eq!(applied(&plan, &new), edited(&[("/spec/minReadySeconds", json!(3))]));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn a_plan_leaves_nothing_to_be_set_back(declared in deployment(), old in deployment(), new in deployment()) {
+        let mut declared = declared;
+        declared["metadata"]["name"] = json!("web");
+        let release = released(&declared.to_string());
+        let object = deployment_id();
+        prop_assume!(release.declared(&object).is_some());
+        let mut new = new;
+        new["metadata"]["annotations"]["mine"] = json!("yes");
+        let found = findings(&object, &release, &old, &new);
+        let edit = Whole { object: &object, old: &old, new: &new, field_manager: "" };
+        let plan = plan(edit, &release, &policy(), &found).unwrap();
+        let result = applied(&plan, &new);
+        if !crate::declaration::samples::has_doubled_keys(&old) {
+            prop_assert_eq!(findings(&object, &release, &old, &result), Vec::new());
+        }
+        prop_assert_eq!(&result["metadata"]["annotations"]["mine"], "yes");
+        prop_assert_eq!(found.is_empty(), plan.set_back.is_empty());
+        if found.is_empty() {
+            prop_assert!(plan.patch.0.is_empty());
+        }
+    }
+}

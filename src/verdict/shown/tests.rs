@@ -85,3 +85,37 @@ fn short_values_are_shown_as_json() {
         assert_eq!(shown("ConfigMap", "/data/a", &value), value.to_string());
     }
 }
+
+#[test]
+fn sealed_values_of_a_secret_differ_exactly_when_the_values_do() {
+    let sealed = |name: &str, path: &str, value: &str, key: u8| {
+        let object = ObjectId { name: name.to_owned(), ..object("", "Secret") };
+        let shown = Shown::of(&object, &path.parse().unwrap(), &json!(value));
+        shown.sealed(&SealingKey::new([key; 32]))
+    };
+    let one = sealed("db", "/data/password", "aHVudGVyMg==", 1);
+    assert!(one.starts_with("(redacted ") && one.len() == "(redacted )".len() + 16, "{one}");
+    assert_eq!(one, sealed("db", "/data/password", "aHVudGVyMg==", 1));
+    for other in [
+        sealed("db", "/data/password", "aHVudGVyMw==", 1),
+        sealed("db", "/data/password", "aHVudGVyMg==", 2),
+        sealed("db", "/data/other", "aHVudGVyMg==", 1),
+        sealed("cache", "/data/password", "aHVudGVyMg==", 1),
+    ] {
+        assert_ne!(one, other);
+    }
+}
+
+#[test]
+fn neither_debug_nor_json_nor_display_shows_a_digest() {
+    let value = Shown::of(&object("", "Secret"), &"/data/password".parse().unwrap(), &json!("hunter2"));
+    let json = serde_json::to_string(&value).unwrap();
+    assert_eq!((value.to_string().as_str(), json.as_str()), ("(redacted)", "\"(redacted)\""));
+    assert_eq!(format!("{value:?} {:?}", SealingKey::new([7; 32])), "Shown((redacted)) SealingKey(..)");
+}
+
+#[test]
+fn what_is_no_secret_is_sealed_as_it_is_shown() {
+    let value = Shown::of(&object("apps", "Deployment"), &"/spec/replicas".parse().unwrap(), &json!(3));
+    assert_eq!(value.sealed(&SealingKey::new([7; 32])), "3");
+}

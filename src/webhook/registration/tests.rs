@@ -85,6 +85,46 @@ fn the_rules_name_what_releases_declare_and_nothing_else() {
 }
 
 #[test]
+fn edits_are_sent_to_be_set_back_only_where_a_policy_says_so() {
+    let endpoint = endpoint();
+    assert_eq!(reverting(&declared(), &surface(&endpoint)), None);
+    let surface = Surface { reverts: true, ..surface(&endpoint) };
+    let wanted = reverting(&declared(), &surface).unwrap();
+    let seen = serde_json::to_value(&wanted).unwrap();
+    let names: Vec<_> = seen["webhooks"].as_array().unwrap().iter().map(|webhook| &webhook["name"]).collect();
+    assert_eq!(
+        json!(names),
+        json!([
+            "v1.core.reverts.kubemoor.dev",
+            "v1.apps.reverts.kubemoor.dev",
+            "v1beta1.example.org.reverts.kubemoor.dev"
+        ])
+    );
+    let edits = built(&surface);
+    for webhook in seen["webhooks"].as_array().unwrap() {
+        let name = webhook["name"].as_str().unwrap();
+        let sibling = named(&edits, &name.replace(REVERTS, EDITS)).clone();
+        assert_eq!(webhook["rules"][0]["operations"], json!(["UPDATE"]), "{name}");
+        assert_eq!(webhook["rules"][0]["resources"], sibling["rules"][0]["resources"], "{name}");
+        assert_eq!(webhook["clientConfig"]["service"]["path"], "/mutate", "{name}");
+        assert_eq!(webhook["reinvocationPolicy"], "IfNeeded", "{name}");
+        for same in ["objectSelector", "namespaceSelector", "failurePolicy", "sideEffects", "matchPolicy"] {
+            assert_eq!(webhook[same], sibling[same], "{name}: {same}");
+        }
+    }
+    // Written once, it is as desired; the admin's settings stay, the guard's come back.
+    assert_eq!(merge(&wanted, &wanted), None);
+    let mut live = wanted.clone();
+    let first = &mut live.webhooks.as_mut().unwrap()[0];
+    first.failure_policy = Some("Fail".to_owned());
+    assert_eq!(merge(&live, &wanted), None);
+    live.webhooks.as_mut().unwrap()[0].reinvocation_policy = Some("Never".to_owned());
+    let merged = merge(&live, &wanted).unwrap().webhooks.unwrap();
+    assert_eq!(merged[0].reinvocation_policy.as_deref(), Some("IfNeeded"));
+    assert_eq!(merged[0].failure_policy.as_deref(), Some("Fail"));
+}
+
+#[test]
 fn without_releases_only_records_and_deletions_are_sent() {
     let endpoint = endpoint();
     let seen = serde_json::to_value(configuration(&BTreeSet::new(), &surface(&endpoint))).unwrap();

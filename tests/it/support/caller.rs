@@ -48,6 +48,16 @@ impl Caller {
         self.send("PATCH", path, "application/json-patch+json", Some(&patch)).await
     }
 
+    /// Sends a whole JSON patch.
+    pub(crate) async fn patch_all(&self, path: &str, patch: &Value) -> Answer {
+        self.send("PATCH", path, "application/json-patch+json", Some(patch)).await
+    }
+
+    /// Applies server-side; the path's query names the field manager.
+    pub(crate) async fn apply(&self, path: &str, object: &Value) -> Answer {
+        self.send("PATCH", path, "application/apply-patch+yaml", Some(object)).await
+    }
+
     pub(crate) async fn delete(&self, path: &str) -> Answer {
         self.send("DELETE", path, "application/json", Some(&json!({"propagationPolicy": "Background"}))).await
     }

@@ -25,6 +25,7 @@ pub(crate) struct Guard {
     webhook_port: u16,
     admin_port: u16,
     tls_dir: PathBuf,
+    ledger: PathBuf,
 }
 
 /// A test's hold of the shared guard: shows the end of its log when the test fails.
@@ -82,10 +83,13 @@ impl Guard {
         if !flags.iter().any(|flag| flag.starts_with("--service")) {
             arguments.push(format!("--webhook-url=https://127.0.0.1:{webhook_port}"));
         }
+        if !flags.iter().any(|flag| flag.starts_with("--ledger=")) {
+            arguments.push(format!("--ledger=sqlite:{}", dir.join("ledger.db").display()));
+        }
         arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let mut process = Process::new("kubemoor", env!("CARGO_BIN_EXE_kubemoor").into(), arguments, &dir);
         process.start();
-        Self { process, webhook_port, admin_port, tls_dir }
+        Self { process, webhook_port, admin_port, tls_dir, ledger: dir.join("ledger.db") }
     }
 
     /// Waits until `/readyz` says so.
@@ -133,6 +137,11 @@ impl Guard {
     /// Where its certificates are.
     pub(crate) fn tls_dir(&self) -> &Path {
         &self.tls_dir
+    }
+
+    /// The file of its ledger, unless a flag names another.
+    pub(crate) fn ledger(&self) -> &Path {
+        &self.ledger
     }
 
     /// Everything it has logged.

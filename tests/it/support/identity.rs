@@ -57,7 +57,7 @@ impl Identity {
     }
 
     /// The bearer token; it also names the identity's files.
-    pub(super) fn token(self) -> &'static str {
+    pub(crate) fn token(self) -> &'static str {
         match self {
             Self::Admin => "admin",
             Self::Alice => "alice",

@@ -41,20 +41,20 @@ impl<'f> Keep<'f> {
         if old.len() != new.len() {
             return None;
         }
-        let pairs = || old.iter().copied().zip(new.iter().copied());
-        let differs = |(old, new): &(Part<'_, '_>, Part<'_, '_>)| old.text() != new.text();
-        let count = pairs().filter(differs).count();
-        let others = declared.iter().map(|(elements, _)| elements.items.len()).sum::<usize>() + old.len();
+        let pairs: Vec<_> =
+            old.into_iter().zip(new).map(|(old, new)| (old, new, old.text() == new.text())).collect();
+        let count = pairs.iter().filter(|(.., same)| !same).count();
+        let others = declared.iter().map(|(elements, _)| elements.items.len()).sum::<usize>() + pairs.len();
         if count.saturating_mul(others) > MAX_PAIRS {
             return None;
         }
         let mut changed = Vec::with_capacity(count);
-        for (old, new) in pairs().filter(differs) {
-            let own = spelled(old, keys).filter(|own| spelled(new, keys) == Some(*own))?;
-            changed.push((own, old, new));
+        for (old, new, _) in pairs.iter().filter(|(.., same)| !same) {
+            let own = spelled(*old, keys).filter(|own| spelled(*new, keys) == Some(*own))?;
+            changed.push((own, *old, *new));
         }
-        for (same, _) in pairs().filter(|pair| !differs(pair)) {
-            let own = spelled(same, keys)?;
+        for (same, ..) in pairs.iter().filter(|(.., same)| *same) {
+            let own = spelled(*same, keys)?;
             if changed.iter().any(|(keys, ..)| *keys == own) {
                 return None;
             }

@@ -36,6 +36,21 @@ fn an_allowance_says_nothing_else() {
 }
 
 #[test]
+fn a_patch_is_base64_of_json_and_no_debug_output_shows_it() {
+    let patch: Patch = serde_json::from_value(json!([{"op": "remove", "path": "/spec/paused"}])).unwrap();
+    let answer = Answer::allow().patch(patch);
+    let (_, review) = read(answer.respond("u"));
+    assert_eq!(review["response"]["patchType"], "JSONPatch");
+    let sent = STANDARD.decode(review["response"]["patch"].as_str().unwrap()).unwrap();
+    let sent: Value = serde_json::from_slice(&sent).unwrap();
+    assert_eq!(sent, json!([{"op": "remove", "path": "/spec/paused"}]));
+    assert!(!format!("{answer:?}").contains("paused"));
+    // An empty patch is none: the API server would refuse one without operations.
+    let (_, review) = read(Answer::allow().patch(Patch::default()).respond("u"));
+    assert_eq!(review["response"], json!({"uid": "u", "allowed": true}));
+}
+
+#[test]
 fn a_denial_is_403_forbidden_with_its_message() {
     let answer = Answer::deny("line 1\nline 2")
         .annotate(AuditKey::Decision, "allow")

@@ -1,0 +1,50 @@
+//! What the emergency switch does to a running guard.
+//!
+//! Entry point: [`obey`]. Invariant: while everything is open, the book says so
+//! for every release, so that nothing is refused and nothing repaired; and
+//! health, metrics and log say it too.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::Condition;
+use crate::cluster::policies::InForce;
+use crate::metrics::EmergencyMetrics;
+
+/// Does what `open` says until `stop`.
+pub(super) async fn obey(
+    mut open: watch::Receiver<Option<bool>>,
+    in_force: Arc<InForce>,
+    condition: Condition,
+    metrics: EmergencyMetrics,
+    stop: CancellationToken,
+) {
+    let mut was_open = false;
+    loop {
+        let is_open = open.borrow_and_update().unwrap_or_default();
+        if is_open != was_open {
+            in_force.set_open(is_open);
+            metrics.open(is_open);
+            if is_open {
+                tracing::warn!("the emergency switch is off: nothing is judged and nothing repaired");
+                condition.noted("off: nothing is judged and nothing repaired until `kubemoor emergency on`");
+            } else {
+                tracing::info!("the emergency switch is on again: edits are judged, drift is repaired");
+                condition.met();
+            }
+            was_open = is_open;
+        } else if !is_open {
+            condition.met();
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = open.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}

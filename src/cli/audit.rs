@@ -1,0 +1,226 @@
+//! `kubemoor audit`: who did what, when, and what became of it.
+//!
+//! Entry point: [`run`]. Reads a ledger's database, or asks a guard over HTTP
+//! with the credentials of the kubeconfig. Invariant: rows are shown as they
+//! are kept, the oldest first; nothing is written anywhere.
+
+mod permit;
+mod show;
+mod source;
+
+use std::collections::HashSet;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use anyhow::Context;
+use jiff::{SignedDuration, Timestamp};
+
+use self::show::Show;
+use self::source::Source;
+use super::connect::ClusterArgs;
+use super::serve::ConflictError;
+use super::{Outcome, warn};
+use crate::config::LedgerUrl;
+use crate::ledger::entry::Entry;
+use crate::ledger::query::{Filter, PAGE};
+
+/// Where `kubectl port-forward` leads to the guard.
+const SERVER: &str = "http://127.0.0.1:9080";
+
+/// How often it is looked for new rows.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// A row is written a moment after its time, and a database that was away for a
+/// moment takes it later still: that far back new rows are looked for.
+const OVERLAP: SignedDuration = SignedDuration::from_secs(15);
+
+/// The flags of `kubemoor audit`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Read this database: sqlite:PATH or postgres://USER@HOST/DATABASE
+    #[arg(long, env = "KUBEMOOR_LEDGER", value_name = "URL", hide_env_values = true)]
+    ledger: Option<LedgerUrl>,
+
+    /// Ask the guard at this address (its --admin-listen), with the kubeconfig's credentials [default: http://127.0.0.1:9080]
+    #[arg(long, env = "KUBEMOOR_SERVER", value_name = "URL", value_parser = source::parse_server)]
+    server: Option<http::Uri>,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
+
+    /// Only this release
+    #[arg(long, env = "KUBEMOOR_RELEASE", value_name = "NAME")]
+    release: Option<String>,
+
+    /// Only the releases of this namespace; without it of all, which takes the right to all
+    #[arg(long, short, env = "KUBEMOOR_NAMESPACE", value_name = "NAMESPACE")]
+    namespace: Option<String>,
+
+    /// Only what this user did
+    #[arg(long = "user", env = "KUBEMOOR_USER", value_name = "USER")]
+    editor: Option<String>,
+
+    /// How far back, or from when: 24h, 90m, 2026-11-21T08:00:00Z
+    #[arg(long, env = "KUBEMOOR_SINCE", value_name = "TIME", default_value = "24h", value_parser = parse_since)]
+    since: Since,
+
+    /// Only what became of it: Deny, Warn, Record, Recreated, Failed, deployed ...
+    #[arg(long, env = "KUBEMOOR_VERDICT", value_name = "VERDICT")]
+    verdict: Option<String>,
+
+    /// The most rows, of which the newest are shown
+    #[arg(long, env = "KUBEMOOR_LIMIT", value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+
+    /// Go on with what is added
+    #[arg(long, short, env = "KUBEMOOR_FOLLOW")]
+    follow: bool,
+
+    /// What passed with a warning and would be refused by Deny, and the policies that would permit it
+    #[arg(long, env = "KUBEMOOR_WOULD_DENY")]
+    would_deny: bool,
+
+    /// How to print: table, json (a row on each line) or yaml (a document for each row)
+    #[arg(long, short, env = "KUBEMOOR_OUTPUT", value_name = "FORMAT", default_value = "table")]
+    output: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    Table,
+    Json,
+    Yaml,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Since {
+    Ago(Duration),
+    At(Timestamp),
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the asynchronous runtime")?;
+    match runtime.block_on(audit(args)) {
+        // A reader that went away (`| head`) is no error.
+        Err(error) if error.downcast_ref::<io::Error>().is_some_and(is_broken_pipe) => Ok(Outcome::Clean),
+        done => done.map(|()| Outcome::Clean),
+    }
+}
+
+async fn audit(args: Args) -> anyhow::Result<()> {
+    let Args { ledger, server, cluster, release, namespace, editor, since, verdict, limit, .. } = args;
+    for (left, left_given, right, right_given) in [
+        ("--ledger", ledger.is_some(), "--server", server.is_some()),
+        ("--would-deny", args.would_deny, "--follow", args.follow),
+        ("--would-deny", args.would_deny, "--verdict", verdict.is_some()),
+    ] {
+        if left_given && right_given {
+            return Err(ConflictError::Exclude(left, right).into());
+        }
+    }
+    let source = match (ledger, server) {
+        (Some(url), _) => Source::database(&url).await?,
+        (None, server) => {
+            let server = server.unwrap_or_else(|| http::Uri::from_static(SERVER));
+            Source::guard(server, &cluster.access()).await?
+        }
+    };
+    let verdict = if args.would_deny { Some("Warn".to_owned()) } else { verdict };
+    let since = Some(since.time(Timestamp::now()));
+    let mut filter = Filter { namespace, release, user: editor, verdict, since, ..Filter::default() };
+    let (mut entries, more) = rows(&source, &filter, limit).await?;
+    entries.reverse();
+    if more {
+        warn(&format!(
+            "there are more rows; the newest {limit} are shown: give --limit or narrow the filter"
+        ));
+    }
+    let mut show = Show::new(args.output);
+    if args.would_deny {
+        return put(&show.permits(&entries)?);
+    }
+    put(&show.rows(&entries)?)?;
+    // Only rows within the overlap can come again.
+    let mut shown: HashSet<i64> = entries.iter().map(|entry| entry.id).collect();
+    let mut newest = entries.last().map(|entry| entry.time);
+    if !args.follow {
+        return Ok(());
+    }
+    loop {
+        tokio::time::sleep(EVERY).await;
+        if let Some(newest) = newest {
+            let from = newest.checked_sub(OVERLAP).unwrap_or(Timestamp::MIN);
+            filter.since = filter.since.map(|since| since.max(from));
+        }
+        let (mut entries, _) = rows(&source, &filter, u32::MAX).await?;
+        entries.reverse();
+        let seen = entries.iter().map(|entry| entry.id).collect();
+        entries.retain(|entry| !shown.contains(&entry.id));
+        shown = seen;
+        newest = newest.max(entries.last().map(|entry| entry.time));
+        put(&show.rows(&entries)?)?;
+    }
+}
+
+/// The newest rows, newest first, and whether there are more.
+async fn rows(source: &Source, filter: &Filter, limit: u32) -> anyhow::Result<(Vec<Entry>, bool)> {
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut filter = filter.clone();
+    loop {
+        let left = limit.saturating_sub(u32::try_from(entries.len()).unwrap_or(u32::MAX));
+        filter.limit = Some(left.min(PAGE));
+        let page = source.page(&filter).await?;
+        entries.extend(page.items);
+        let Some(next) = page.next else { return Ok((entries, false)) };
+        if entries.len() >= usize::try_from(limit).unwrap_or(usize::MAX) {
+            return Ok((entries, true));
+        }
+        filter.before = Some(
+            next.parse().context("the ledger's answer names no next page; use a program of its version")?,
+        );
+    }
+}
+
+/// Writes at once: whoever follows wants to see it.
+fn put(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| {
+        if is_broken_pipe(&error) {
+            return anyhow::Error::new(error);
+        }
+        anyhow::Error::new(error).context("cannot write to standard output")
+    })
+}
+
+fn is_broken_pipe(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
+}
+
+impl Since {
+    fn time(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(time) => time,
+            Self::Ago(age) => {
+                let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX);
+                now.checked_sub(age).unwrap_or(Timestamp::MIN)
+            }
+        }
+    }
+}
+
+fn parse_since(text: &str) -> Result<Since, String> {
+    if let Ok(time) = text.parse() {
+        return Ok(Since::At(time));
+    }
+    let age: Option<SignedDuration> = text.parse().ok();
+    let age = age.and_then(|age| Duration::try_from(age).ok()).filter(|age| !age.is_zero());
+    age.map(Since::Ago).ok_or_else(|| {
+        "give a time back from now, such as 24h or 90m, or a moment, such as 2026-11-21T08:00:00Z".to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests;

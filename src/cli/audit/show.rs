@@ -1,0 +1,162 @@
+//! Rows as text.
+
+use std::fmt::Write as _;
+
+use anyhow::Context;
+use serde::Serialize;
+
+use super::Format;
+use super::permit::{Permit, permits};
+use crate::ledger::entry::{Entry, Field};
+
+const HEAD: [&str; 8] = ["TIME", "VERDICT", "REASON", "RELEASE", "OBJECT", "OPERATION", "USER", "WHAT"];
+
+/// The least widths of the columns, so that rows that come later stand below
+/// those before.
+const WIDTHS: [usize; 7] = [20, 9, 13, 16, 22, 9, 12];
+
+/// Fields that a line of the table names; the rest are counted.
+const FIELDS: usize = 3;
+
+/// Shows rows, also more of them later.
+pub(super) struct Show {
+    format: Format,
+    widths: [usize; 7],
+    headed: bool,
+}
+
+impl Show {
+    pub(super) fn new(format: Format) -> Self {
+        Self { format, widths: WIDTHS, headed: false }
+    }
+
+    /// Rows in the order given.
+    pub(super) fn rows(&mut self, entries: &[Entry]) -> anyhow::Result<String> {
+        match self.format {
+            Format::Table => Ok(self.table(entries)),
+            Format::Json => lines(entries),
+            Format::Yaml => documents(entries),
+        }
+    }
+
+    /// What passed with a warning, and the policies that would permit it; in
+    /// YAML and JSON the policies alone.
+    pub(super) fn permits(&mut self, entries: &[Entry]) -> anyhow::Result<String> {
+        let permits = permits(entries);
+        let policies: Vec<_> = permits.iter().filter(|it| it.is_policy()).map(Permit::policy).collect();
+        match self.format {
+            Format::Json => lines(&policies),
+            Format::Yaml => documents(&policies),
+            Format::Table if entries.is_empty() => Ok("Nothing passed that Deny would refuse.\n".to_owned()),
+            Format::Table => {
+                let mut text = self.table(entries);
+                text.push('\n');
+                let uncovered = permits.iter().map(|permit| permit.uncovered).sum::<usize>();
+                if !policies.is_empty() {
+                    text.push_str(
+                        "# Policies that would permit it. Permit what is meant to happen, no more.\n",
+                    );
+                    text.push_str(&documents(&policies)?);
+                }
+                if uncovered > 0 {
+                    let _ = writeln!(
+                        text,
+                        "# {uncovered} more would be refused that no ignored field permits: deletions, records, what is too large to judge."
+                    );
+                }
+                Ok(text)
+            }
+        }
+    }
+
+    fn table(&mut self, entries: &[Entry]) -> String {
+        let rows: Vec<[String; 8]> = entries.iter().map(cells).collect();
+        let mut text = String::new();
+        if !std::mem::replace(&mut self.headed, true) {
+            for row in &rows {
+                for (width, cell) in self.widths.iter_mut().zip(row) {
+                    *width = cell.chars().count().max(*width);
+                }
+            }
+            text.push_str(&self.line(&HEAD.map(str::to_owned)));
+        }
+        for row in &rows {
+            text.push_str(&self.line(row));
+        }
+        text
+    }
+
+    fn line(&self, row: &[String; 8]) -> String {
+        let mut line = String::new();
+        let widths = self.widths.iter().copied().chain([0]);
+        for (cell, width) in row.iter().zip(widths) {
+            // Writing to a String cannot fail.
+            let _ = write!(line, "{cell:width$}  ");
+        }
+        line.trim_end().to_owned() + "\n"
+    }
+}
+
+fn cells(entry: &Entry) -> [String; 8] {
+    let dash = |text: &str| if text.is_empty() { "-".to_owned() } else { plain(text) };
+    let release = match (&entry.release, entry.revision) {
+        (Some(name), Some(revision)) => format!("{}/{name} v{revision}", entry.namespace),
+        _ => dash(""),
+    };
+    [
+        entry.time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        dash(&entry.verdict),
+        dash(if entry.reason.is_empty() { &entry.kind } else { &entry.reason }),
+        plain(&release),
+        plain(&entry.object.short()),
+        dash(entry.operation.as_deref().unwrap_or_default()),
+        dash(&entry.user),
+        what(entry),
+    ]
+}
+
+/// The fields, from what to what, or the sentence.
+fn what(entry: &Entry) -> String {
+    let value = |value: &Option<String>| value.as_deref().map_or_else(|| "absent".to_owned(), plain);
+    let field = |field: &Field| match (&field.old, &field.new, &field.declared) {
+        (None, None, None) => plain(&field.path),
+        (old, new, declared) => {
+            format!("{} {} -> {} (declared {})", plain(&field.path), value(old), value(new), value(declared))
+        }
+    };
+    let mut parts: Vec<_> = entry.fields.iter().take(FIELDS).map(field).collect();
+    let more = i64::try_from(entry.fields.len().saturating_sub(FIELDS)).unwrap_or(i64::MAX);
+    let more = more.saturating_add(entry.more_fields);
+    if more > 0 {
+        parts.push(format!("and {more} more"));
+    }
+    if !entry.detail.is_empty() {
+        parts.push(plain(&entry.detail));
+    }
+    parts.join("; ")
+}
+
+/// Whatever an editor wrote, it moves no cursor and colours no terminal.
+fn plain(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
+fn lines<T: Serialize>(items: &[T]) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for item in items {
+        text.push_str(&serde_json::to_string(item).context("cannot write a row as JSON")?);
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+fn documents<T: Serialize>(items: &[T]) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for item in items {
+        let document = serde_saphyr::to_string(item).context("cannot write a row as YAML")?;
+        text.push_str("---\n");
+        text.push_str(document.trim_end());
+        text.push('\n');
+    }
+    Ok(text)
+}

@@ -1,0 +1,144 @@
+//! Where rows come from: a database, or a guard.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use crate::cluster::call::CallError;
+use crate::cluster::client::Access;
+use crate::cluster::{client, guard_api};
+use crate::config::LedgerUrl;
+use crate::ledger::query::{Filter, Page};
+use crate::ledger::store::Store;
+
+/// How long the guard may take, which asks the API server first.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where rows come from.
+pub(super) enum Source {
+    Database(Store),
+    Guard { server: http::Uri, client: kube::Client },
+}
+
+impl Source {
+    pub(super) async fn database(url: &LedgerUrl) -> anyhow::Result<Self> {
+        Ok(Self::Database(Store::read(url).await?))
+    }
+
+    /// With the credentials of the kubeconfig, which go over the network in
+    /// the clear only on this machine.
+    pub(super) async fn guard(server: http::Uri, access: &Access) -> anyhow::Result<Self> {
+        let host = server.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+        if server.scheme_str() == Some("http") && !local {
+            bail!(
+                "{server} would send your token in the clear: run `kubectl port-forward` to the guard and name \
+                 http://127.0.0.1:9080, or read the database with --ledger"
+            );
+        }
+        let client = client::connect_to(&server, access).await?;
+        Ok(Self::Guard { server, client })
+    }
+
+    pub(super) async fn page(&self, filter: &Filter) -> anyhow::Result<Page> {
+        let (server, client) = match self {
+            Self::Database(store) => return Ok(store.page(filter).await?),
+            Self::Guard { server, client } => (server, client),
+        };
+        let body =
+            guard_api::get(client, &path(filter), PATIENCE).await.map_err(|error| said(server, &error))?;
+        serde_json::from_slice(&body)
+            .with_context(|| format!("{server} is no guard: its answer is no ledger's"))
+    }
+}
+
+/// The address and query of a page.
+fn path(filter: &Filter) -> String {
+    let Filter { cluster: _, namespace, release, user, verdict, since, before, limit } = filter;
+    let pairs = [
+        ("namespace", namespace.clone()),
+        ("release", release.clone()),
+        ("user", user.clone()),
+        ("verdict", verdict.clone()),
+        ("since", since.map(|since| since.to_string())),
+        ("continue", before.map(|before| before.to_string())),
+        ("limit", limit.map(|limit| limit.to_string())),
+    ];
+    let pairs = pairs.into_iter().filter_map(|(name, value)| {
+        let value = value?;
+        let value = percent_encoding::utf8_percent_encode(&value, percent_encoding::NON_ALPHANUMERIC);
+        Some(format!("{name}={value}"))
+    });
+    format!("/api/v1/ledger?{}", pairs.collect::<Vec<_>>().join("&"))
+}
+
+/// What a guard that does not answer, or refuses, means for who asks.
+fn said(server: &http::Uri, error: &CallError) -> anyhow::Error {
+    match error {
+        CallError::Refused { code: 401, .. } => anyhow::anyhow!(
+            "the guard at {server} does not know you: the kubeconfig must hold a bearer token (a client \
+             certificate is none; `kubectl create token` makes one for a service account)"
+        ),
+        CallError::Refused { code: 403, .. } => anyhow::anyhow!(
+            "you may not read this part of the ledger: it takes the right to list guardedreleases.kubemoor.dev \
+             in the namespace named with --namespace, and in all of them without one"
+        ),
+        CallError::Refused { code: 400 | 503, message, .. } => {
+            anyhow::anyhow!("the guard at {server} does not answer: {message}")
+        }
+        CallError::Refused { code, .. } => {
+            anyhow::anyhow!("{server} is no guard of this version: it answers {code}")
+        }
+        CallError::Unreachable { .. } | CallError::Late { .. } => anyhow::anyhow!(
+            "the guard at {server} does not answer: run `kubectl -n kubemoor-system port-forward deploy/kubemoor \
+             9080`, name its address with --server, or a database with --ledger"
+        ),
+        other => anyhow::anyhow!("the guard at {server} gives no usable answer: {other}"),
+    }
+}
+
+/// A server is `http://` or `https://`, a host and perhaps a port.
+pub(super) fn parse_server(text: &str) -> Result<http::Uri, &'static str> {
+    let form = "a server is http://HOST[:PORT] or https://HOST[:PORT]";
+    let uri: http::Uri = text.parse().map_err(|_| form)?;
+    let known = matches!(uri.scheme_str(), Some("http" | "https"));
+    if known && uri.host().is_some_and(|host| !host.is_empty()) && !text.contains(['?', '#', '@']) {
+        return Ok(uri);
+    }
+    Err(form)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_becomes_a_query_that_keeps_every_character() {
+        let filter = Filter {
+            namespace: Some("shop".to_owned()),
+            user: Some("system:serviceaccount:ci:a&b".to_owned()),
+            since: Some("2026-11-21T08:00:00Z".parse().unwrap()),
+            limit: Some(7),
+            ..Filter::default()
+        };
+        let query = "namespace=shop&user=system%3Aserviceaccount%3Aci%3Aa%26b&since=2026%2D11%2D21T08%3A00%3A00Z&limit=7";
+        assert_eq!(path(&filter), format!("/api/v1/ledger?{query}"));
+    }
+
+    #[test]
+    fn a_server_is_a_url_without_extras() {
+        for text in ["http://127.0.0.1:9080", "https://guard.example"] {
+            assert!(parse_server(text).is_ok(), "{text}");
+        }
+        for text in ["", "guard", "ftp://guard", "http://u@guard", "http://guard?x=y"] {
+            assert!(parse_server(text).is_err(), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_leaves_this_machine_only_encrypted() {
+        let error = Source::guard("http://guard.example:9080".parse().unwrap(), None).await.err().unwrap();
+        assert!(error.to_string().contains("in the clear"), "{error}");
+    }
+}

@@ -1,0 +1,113 @@
+//! `kubemoor certs`: the certificates that `serve` makes for itself, made,
+//! renewed and shown ahead of it.
+//!
+//! Entry point: [`run`]. Invariant: the authority's key is never replaced, and
+//! no private key is printed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::Outcome;
+use super::output::{self, OutputArgs, Table, Text};
+use super::serve;
+use crate::config::{Endpoint, ServiceRef, WebhookUrl};
+use crate::tls::{Certificates, Source};
+
+/// The flags of `kubemoor certs`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Where the CA and the certificate are, or are made
+    #[arg(long, env = "KUBEMOOR_TLS_DIR", value_name = "DIR", default_value = "certs")]
+    tls_dir: PathBuf,
+
+    /// Where the API server reaches the webhook when it is no Service of the cluster
+    #[arg(
+        long,
+        env = "KUBEMOOR_WEBHOOK_URL",
+        value_name = "https://HOST[:PORT][/PATH]",
+        conflicts_with = "service"
+    )]
+    webhook_url: Option<WebhookUrl>,
+
+    /// The Service behind which the webhook is reached
+    #[arg(long, env = "KUBEMOOR_SERVICE", value_name = "NAMESPACE/NAME[:PORT]")]
+    service: Option<ServiceRef>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What there is now.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report {
+    directory: PathBuf,
+    done: Done,
+    names: Vec<String>,
+    not_before: Timestamp,
+    not_after: Timestamp,
+    /// What goes into the `caBundle` of a webhook configuration.
+    ca_bundle: String,
+}
+
+/// What became of the certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum Done {
+    /// There was none that would do.
+    Made,
+    /// The one that was there is due, or is for other names.
+    Renewed,
+    /// It is good for a while.
+    Kept,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+    let Args { tls_dir, webhook_url, service, output } = args;
+    let endpoint = webhook_url.map(Endpoint::Url).or(service.map(Endpoint::Service));
+    let report = report(tls_dir, serve::names(endpoint.as_ref()), Timestamp::now())?;
+    output::print(output.output, &report, || report.table())
+}
+
+fn report(directory: PathBuf, names: Vec<String>, now: Timestamp) -> anyhow::Result<Report> {
+    let before = served(&directory);
+    let source = Source::SelfMade { directory: directory.clone(), names: names.clone() };
+    let certificates = Certificates::load(source, now)?;
+    let done = match before {
+        None => Done::Made,
+        before if before == served(&directory) => Done::Kept,
+        Some(_) => Done::Renewed,
+    };
+    let (not_before, not_after) = certificates.validity()?;
+    let authority = certificates.ca_bundle().borrow().clone().unwrap_or_default();
+    Ok(Report { directory, done, names, not_before, not_after, ca_bundle: STANDARD.encode(&*authority) })
+}
+
+/// The certificate's file as it is; only to be compared with itself.
+fn served(directory: &Path) -> Option<Vec<u8>> {
+    fs::read(directory.join("tls.crt")).ok()
+}
+
+impl Report {
+    fn table(&self) -> Text {
+        let done = match self.done {
+            Done::Made => "made",
+            Done::Renewed => "renewed",
+            Done::Kept => "good for a while, kept",
+        };
+        let file = |name: &str| self.directory.join(name).display().to_string();
+        let mut table = Table::new(["CERTIFICATE", &file("tls.crt")]);
+        table.row(["STATE", done]);
+        table.row(["NAMES", &self.names.join(", ")]);
+        table.row(["VALID", &format!("{} to {}", self.not_before, self.not_after)]);
+        table.row(["CA", &file("ca.crt")]);
+        table.text()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! `kubemoor emergency`: opens everything, and arms it again.
+//!
+//! Entry point: [`run`]. Invariant: works without a guard; what a guard does
+//! about it is its own to follow.
+
+use super::connect::{self, ClusterArgs};
+use super::{Outcome, output};
+use crate::webhook::registration::emergency::{self, Armed, MARKER};
+
+/// The flags of `kubemoor emergency`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    switch: Switch,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Switch {
+    /// Open everything until a person arms it again: no webhook is called, no guard repairs
+    Off(Cluster),
+    /// Arm again: the webhooks come back as they were, guards judge and repair
+    On(Cluster),
+}
+
+#[derive(Debug, clap::Args)]
+struct Cluster {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+    let said = connect::run(async move {
+        match args.switch {
+            Switch::Off(Cluster { cluster }) => {
+                let connection = cluster.connect().await?;
+                Ok(off(emergency::off(&connection.client).await?))
+            }
+            Switch::On(Cluster { cluster }) => {
+                let connection = cluster.connect().await?;
+                Ok(on(emergency::on(&connection.client).await?))
+            }
+        }
+    })?;
+    output::write(&said)
+}
+
+fn off(removed: usize) -> String {
+    format!(
+        "Everything is open: {removed} webhook configurations were removed, and guards neither judge nor repair.\n\
+         This stays so, also for guards that start anew, while there is the ValidatingWebhookConfiguration {MARKER}.\n\
+         To arm again: kubemoor emergency on\n"
+    )
+}
+
+fn on(armed: Armed) -> String {
+    match armed {
+        Armed::Already => "Nothing had been opened: guards judge and repair.\n".to_owned(),
+        Armed::Restored => "Armed again: the webhook configurations are as they were.\n".to_owned(),
+        Armed::Empty => {
+            "Armed again: guards that run with --register write their webhook configurations anew.\n"
+                .to_owned()
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! `kubemoor explain`: why an object, or a field of it, is as it is, and what
+//! may be done about it.
+//!
+//! Entry point: [`run`]. Invariant: what is said comes from the same records,
+//! policies and comparison that the guard judges by; nothing is written.
+
+mod fields;
+mod pasted;
+mod report;
+
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow, bail};
+use jiff::Timestamp;
+
+use self::pasted::Denial;
+use self::report::Report;
+use super::Outcome;
+use super::connect::{self, ClusterArgs, NamespaceArgs, failed};
+use super::object::ObjectArg;
+use super::output::{self, OutputArgs};
+use super::reading::{Found, Reader, RecordArgs};
+use crate::cluster::by_short_name;
+use crate::helm::release::Release;
+use crate::model::{ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
+use crate::policy::pattern::Pattern;
+
+/// The most of a pasted denial that is read.
+const PASTED: u64 = 64 << 10;
+
+/// The flags of `kubemoor explain`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The object, such as deployment/web, deploy/web or deployments.apps/web; - for a denial on standard input
+    #[arg(value_name = "KIND/NAME")]
+    object: String,
+
+    /// The field, such as /spec/replicas; without it those that are not as declared
+    #[arg(long, env = "KUBEMOOR_PATH", value_name = "PATH", value_parser = parse_path)]
+    path: Option<String>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+
+    #[command(flatten)]
+    namespace: NamespaceArgs,
+
+    #[command(flatten)]
+    records: RecordArgs,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// What is asked about.
+struct Question {
+    object: String,
+    namespace: Option<String>,
+    /// The release that a denial names.
+    release: Option<ReleaseId>,
+    /// None for all fields that are not as declared.
+    paths: Vec<String>,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+    let output = args.output.output;
+    let question = question(&args)?;
+    let report = connect::run(explain(args, question))?;
+    output::print(output, &report, || report.text())
+}
+
+fn question(args: &Args) -> anyhow::Result<Question> {
+    if args.object != "-" {
+        let (object, paths) = (args.object.clone(), args.path.clone().into_iter().collect());
+        return Ok(Question { object, namespace: None, release: None, paths });
+    }
+    let mut text = String::new();
+    io::stdin()
+        .lock()
+        .take(PASTED)
+        .read_to_string(&mut text)
+        .context("cannot read the denial from standard input")?;
+    let Denial { kind, name, namespace, release, paths } = Denial::parse(&text).context(
+        "this is no denial of Kubemoor's: paste its whole message, or name the object as KIND/NAME",
+    )?;
+    let paths = args.path.clone().map_or(paths, |path| vec![path]);
+    Ok(Question { object: format!("{kind}/{name}"), namespace, release: Some(release), paths })
+}
+
+async fn explain(args: Args, question: Question) -> anyhow::Result<Report> {
+    let Args { namespace, records, cluster, .. } = args;
+    let connection = cluster.connect().await?;
+    let reader = Reader::new(connection, records).await?;
+    let namespace = question.namespace.clone().unwrap_or_else(|| namespace.or_default(&reader.connection));
+    let object = resolve(&reader, &question.object, &namespace).await?;
+    let preferred = reader
+        .kinds
+        .catalog()
+        .facts(&object.group, &object.kind)
+        .and_then(|facts| facts.versions.first().cloned());
+    let live = match reader.live(&object, &preferred.unwrap_or_default()).await {
+        Found::Object(live) => Some(live),
+        Found::Absent => None,
+        Found::NotServed => bail!("the API server serves no {} in the group {:?}", object.kind, object.group),
+        Found::Unread(reason) => return Err(anyhow!("cannot read {object}: {reason}")),
+    };
+    let named = live.as_ref().and_then(|live| {
+        let annotation =
+            |name: &str| live.pointer("/metadata/annotations")?.get(name)?.as_str().map(str::to_owned);
+        Some(ReleaseId { namespace: annotation(RELEASE_NAMESPACE)?, name: annotation(RELEASE_NAME)? })
+    });
+    // The release that the object or the denial names, else any in its namespace.
+    let named: Vec<ReleaseId> = named.into_iter().chain(question.release).collect();
+    let mut release = declaring(&reader, named, &object).await;
+    if release.is_none() && object.namespace.is_some() {
+        release = declaring(&reader, reader.list(Some(&namespace)).await?, &object).await;
+    }
+    let patterns = question.paths.iter().filter_map(|path| Pattern::parse(path).ok()).collect();
+    report::of(&reader, object, live, release, patterns, Timestamp::now()).await
+}
+
+/// The first of these releases that declares the object. One that cannot be
+/// read is none: annotations and denials can name anything.
+async fn declaring(reader: &Reader, releases: Vec<ReleaseId>, object: &ObjectId) -> Option<Arc<Release>> {
+    for id in releases {
+        match reader.release(&id).await {
+            Ok(release) if release.objects.contains_key(object) => return Some(release),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    None
+}
+
+/// The object that is named, its kind in any form that kubectl takes.
+async fn resolve(reader: &Reader, text: &str, namespace: &str) -> anyhow::Result<ObjectId> {
+    let named: ObjectArg = text.parse().map_err(|error: &str| anyhow!("{text:?}: {error}"))?;
+    let catalog = reader.kinds.catalog();
+    let unknown = match named.kind(&catalog) {
+        Ok(kind) => return Ok(named.of(kind, namespace)),
+        Err(error) => error,
+    };
+    let Some((kind, name)) = text.split_once('/') else { return Err(unknown) };
+    let (short, group) = kind.split_once('.').map_or((kind, None), |(short, group)| (short, Some(group)));
+    let found = by_short_name(&reader.connection.client, &short.to_lowercase()).await;
+    let found = found.map_err(|error| failed(&reader.connection, "list the API's kinds", error))?;
+    let found: Vec<_> = found.into_iter().filter(|(of, _)| group.is_none_or(|group| group == of)).collect();
+    match found.as_slice() {
+        [] => Err(unknown),
+        [(group, plural)] => {
+            let full = if group.is_empty() {
+                format!("{plural}/{name}")
+            } else {
+                format!("{plural}.{group}/{name}")
+            };
+            let named: ObjectArg = full.parse().map_err(|error: &str| anyhow!("{full:?}: {error}"))?;
+            Ok(named.of(named.kind(&catalog)?, namespace))
+        }
+        several => {
+            let names: Vec<_> = several.iter().map(|(group, plural)| format!("{plural}.{group}")).collect();
+            Err(anyhow!("{short} may be {}: write one of these before the name", names.join(" or ")))
+        }
+    }
+}
+
+fn parse_path(text: &str) -> Result<String, String> {
+    Pattern::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}

@@ -1,0 +1,267 @@
+//! What is known of an object, and what may be done.
+//!
+//! Entry point: [`of`].
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Table, Text};
+use super::super::reading::{Found, Reader};
+use super::fields::{self, Field, FieldState, Sparing};
+use crate::helm::release::Release;
+use crate::helm::state;
+use crate::model::{ObjectId, ReleaseId};
+use crate::policy::mask::Mask;
+use crate::policy::pattern::Pattern;
+use crate::policy::standing::Origin;
+use crate::verdict::live::{self, Live};
+
+/// The answer.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Report {
+    object: ObjectId,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    release: Option<ReleaseFacts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<PolicyFacts>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    exceptions: Vec<String>,
+    fields: Vec<Field>,
+    /// What to do.
+    advice: Vec<String>,
+    /// What could not be read, and may change the answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unread: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ReleaseFacts {
+    #[serde(flatten)]
+    release: ReleaseId,
+    revision: u64,
+    status: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    invalid: Option<String>,
+    /// What its record's state means for edits.
+    means: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PolicyFacts {
+    /// The policies that match.
+    matched: Vec<String>,
+    /// `None`: the flag of the guard holds.
+    edits: Option<String>,
+    drift: Option<String>,
+}
+
+/// What is known of `object`, which `release` declares.
+pub(super) async fn of(
+    reader: &Reader,
+    object: ObjectId,
+    live: Option<Value>,
+    release: Option<Arc<Release>>,
+    patterns: Vec<Pattern>,
+    now: Timestamp,
+) -> anyhow::Result<Report> {
+    let Some(release) = release else {
+        let state = if live.is_some() { "not declared" } else { "absent, and not declared" };
+        let advice = vec!["No release that you may read declares it: edits of it are not judged.".to_owned()];
+        let (fields, exceptions, unread) = (Vec::new(), Vec::new(), Vec::new());
+        return Ok(Report { object, state, release: None, policy: None, exceptions, fields, advice, unread });
+    };
+    let circumstances = reader.circumstances(&release.id.namespace).await;
+    let policy = reader.book.of(&release.id);
+    let declared = release.declared(&object).cloned();
+    // In the version in which it is declared.
+    let live = match (live, &declared) {
+        (Some(_), Some(declared)) => match reader.live(&object, &declared.version).await {
+            Found::Object(live) => Some(live),
+            Found::Absent | Found::NotServed | Found::Unread(_) => None,
+        },
+        (live, _) => live,
+    };
+    let mut sparing: Vec<Sparing> = Vec::new();
+    if let Some(declared) = &declared {
+        let rules = policy.rules(&object, declared);
+        if !rules.ignored.is_empty() {
+            sparing.push(("ignored by policy".to_owned(), rules.ignored.clone()));
+        }
+        for standing in rules.standing.iter().filter(|standing| standing.open(now)) {
+            let name = match &standing.origin {
+                Origin::Policy { policy, name } => format!("allowed by policy {policy}, rule {name}"),
+                Origin::Manifest { .. } => "allowed by the manifest's own annotation".to_owned(),
+            };
+            sparing.push((name, standing.grant.mask.clone()));
+        }
+        for allowance in circumstances.open(&release, &object, now) {
+            let name = format!(
+                "allowance {} of {} until {} ({})",
+                allowance.name, allowance.by.user, allowance.until, allowance.reason
+            );
+            sparing.push((name, allowance.grant.mask.clone()));
+        }
+        if let (Some(scale), Some((minimum, maximum))) = (&declared.scale, circumstances.replicas(&object))
+            && let Ok(pattern) = Pattern::parse(&scale.to_string())
+        {
+            sparing
+                .push((format!("an autoscaler sets {minimum} to {maximum} replicas"), Mask(vec![pattern])));
+        }
+    }
+    let spared = circumstances.spared(&release, &object, &policy, now);
+    let state = match live::compare(&release, &object, live.as_ref(), &policy, &spared, now) {
+        Live::NotDeclared => "not declared by the state of the record",
+        Live::OptedOut => "opted out by its manifest",
+        Live::BeingDeleted => "being deleted",
+        Live::Awaited => "not there yet",
+        Live::Allowed => "absent, as an allowance permits",
+        Live::Missing => "missing",
+        Live::InSync => "as declared",
+        Live::Drifted { fields, .. } => {
+            let differs = |field: &crate::declaration::fields::FieldChange| {
+                field.agreement == crate::declaration::equality::Agreement::Differs
+            };
+            if fields.iter().any(differs) { "drifted" } else { "in doubt" }
+        }
+    };
+    let fields = declared
+        .as_ref()
+        .map(|declared| fields::of(&object, declared, live.as_ref(), &patterns, &sparing))
+        .unwrap_or_default();
+    let advice = advice(&object, &release.id, state, &fields, !patterns.is_empty());
+    let said = |source: &crate::policy::Source, value: String| match source {
+        crate::policy::Source::Default => None,
+        crate::policy::Source::Policy(name) => Some(format!("{value} (policy {name})")),
+    };
+    Ok(Report {
+        state,
+        release: Some(ReleaseFacts {
+            release: release.id.clone(),
+            revision: release.state.revision,
+            status: release.state.status.to_string(),
+            invalid: release.invalid.as_ref().map(|invalid| invalid.reason.clone()),
+            means: means(&release, policy.operation_timeout, now),
+        }),
+        policy: Some(PolicyFacts {
+            matched: policy.matched().map(str::to_owned).collect(),
+            edits: said(&policy.sources.edits, format!("{:?}", policy.edits)),
+            drift: said(&policy.sources.drift, format!("{:?}", policy.drift)),
+        }),
+        exceptions: sparing.into_iter().map(|(name, _)| name).collect(),
+        fields,
+        advice,
+        unread: circumstances.unread.clone(),
+        object,
+    })
+}
+
+fn means(release: &Release, timeout: std::time::Duration, now: Timestamp) -> &'static str {
+    use crate::helm::record::Status;
+    if release.invalid.is_some() {
+        return "its latest record cannot be believed: the last good one counts, and nothing is repaired";
+    }
+    if state::is_locked(release, timeout, now) {
+        return "its Helm operation is stuck: what agrees with its manifest or the one before passes, nothing is repaired";
+    }
+    match release.state.status {
+        Status::Deployed | Status::Superseded => "its manifest is the declaration",
+        Status::PendingInstall | Status::PendingUpgrade | Status::PendingRollback => {
+            "a Helm operation is under way: what it writes is the declaration"
+        }
+        Status::Uninstalling => "it is being uninstalled: its deletions pass",
+        Status::Failed => "its last operation failed: its manifest or the one before may be agreed with",
+        Status::Uninstalled | Status::Unknown => "it declares nothing",
+    }
+}
+
+fn advice(object: &ObjectId, release: &ReleaseId, state: &str, fields: &[Field], asked: bool) -> Vec<String> {
+    let ReleaseId { namespace, name } = release;
+    if asked && fields.is_empty() {
+        return vec![
+            "The manifest does not declare this field: edits of it pass. List elements are named by their keys, such as [name=app]."
+                .to_owned(),
+        ];
+    }
+    let mut advice = vec![format!(
+        "To change it for good: change the chart's values and run `helm upgrade {name} -n {namespace}`."
+    )];
+    let drifted = fields.iter().any(|field| field.state == FieldState::Drifted && field.spared_by.is_empty());
+    if drifted || state == "missing" {
+        advice.push(format!("To see all that has drifted: `kubemoor diff {name} -n {namespace}`."));
+    }
+    if fields.iter().all(|field| field.spared_by.is_empty()) {
+        let path = fields.first().map_or("PATH", |field| field.path.as_str());
+        let place = object.namespace.as_ref().map_or(String::new(), |namespace| format!(" -n {namespace}"));
+        let kind = object.kind.to_lowercase();
+        advice.push(format!(
+            "To change it for a time: `kubemoor allow {kind}/{} --path '{path}' --for 2h --reason WHY{place}`.",
+            object.name
+        ));
+    }
+    advice
+}
+
+impl Report {
+    /// The answer in words.
+    pub(super) fn text(&self) -> Text {
+        let mut rows = Table::new(["OBJECT", &self.object.to_string()]);
+        rows.row(["STATE", self.state]);
+        if let Some(ReleaseFacts { release, revision, status, invalid, means }) = &self.release {
+            rows.row(["RELEASE", &format!("{} in namespace {}", release.name, release.namespace)]);
+            rows.row(["RECORD", &format!("revision {revision}, {status}: {means}")]);
+            if let Some(invalid) = invalid {
+                rows.row(["INVALID", invalid]);
+            }
+        }
+        if let Some(PolicyFacts { matched, edits, drift }) = &self.policy {
+            let of_guard = || "as the guard's own flag says".to_owned();
+            let names = if matched.is_empty() { "none matches".to_owned() } else { matched.join(", ") };
+            rows.row(["POLICIES", &names]);
+            rows.row(["EDITS", &edits.clone().unwrap_or_else(of_guard)]);
+            rows.row(["DRIFT", &drift.clone().unwrap_or_else(of_guard)]);
+        }
+        for exception in &self.exceptions {
+            rows.row(["EXCEPTION", exception]);
+        }
+        let mut text = rows.text();
+        for field in &self.fields {
+            add_field(&mut text, field);
+        }
+        text.line();
+        for advice in &self.advice {
+            text.add(PLAIN, advice).line();
+        }
+        for unread in &self.unread {
+            text.add(NOTE, &format!("Not considered: {unread}")).line();
+        }
+        text
+    }
+}
+
+fn add_field(text: &mut Text, field: &Field) {
+    let (style, state) = match field.state {
+        FieldState::AsDeclared => (GOOD, "as declared"),
+        FieldState::Drifted => (BAD, "drifted"),
+        FieldState::InDoubt => (NOTE, "in doubt"),
+        FieldState::Absent => (BAD, "absent with its object"),
+    };
+    text.line().add(HEAD, &field.path).add(PLAIN, ": ").add(style, state).line();
+    let shown = |value: &Option<_>| value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string);
+    let mut rows = Table::default();
+    rows.row(["  declared", &shown(&field.declared)]);
+    rows.row(["  live", &shown(&field.live)]);
+    let managers = field.managers.iter().map(|manager| format!("{} ({:?})", manager.name, manager.operation));
+    let managers = managers.collect::<Vec<_>>().join(", ");
+    rows.row(["  owned by", if managers.is_empty() { "nobody" } else { &managers }]);
+    for spared in &field.spared_by {
+        rows.row(["  spared", spared]);
+    }
+    text.append(&rows.text());
+}

@@ -1,0 +1,204 @@
+//! `kubemoor forecast`: the fields on which the next Helm 4 upgrade will
+//! conflict.
+//!
+//! Entry point: [`run`]. Invariant: needs a kubeconfig and no guard; reads with
+//! the caller's rights and writes nothing.
+
+use std::sync::Arc;
+
+use anyhow::bail;
+use futures::StreamExt;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::connect::{self, ClusterArgs, NamespaceArgs, parse_release};
+use super::output::{self, NOTE, OutputArgs, PLAIN, Table, Text};
+use super::reading::{Found, Reader, RecordArgs};
+use super::{Outcome, warn};
+use crate::helm::record::ApplyMethod;
+use crate::helm::release::{Declared, Release};
+use crate::model::{ObjectId, ReleaseId};
+use crate::verdict::ownership::{self, Conflict, Manager, Operation, Owners};
+
+/// Objects that are read at once.
+const AT_ONCE: usize = 8;
+
+/// The flags of `kubemoor forecast`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The release
+    #[arg(value_name = "RELEASE", value_parser = parse_release)]
+    release: String,
+
+    #[command(flatten)]
+    output: OutputArgs,
+
+    #[command(flatten)]
+    namespace: NamespaceArgs,
+
+    #[command(flatten)]
+    records: RecordArgs,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// What the next upgrade will meet.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Forecast {
+    release: ReleaseId,
+    revision: u64,
+    apply_method: &'static str,
+    /// Helm's own field manager; none where no object has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    manager: Option<String>,
+    conflicts: Vec<Line>,
+    /// The objects of which nothing is known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unread: Vec<Unread>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    object: ObjectId,
+    #[serde(flatten)]
+    conflict: Conflict,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Unread {
+    object: ObjectId,
+    reason: String,
+}
+
+/// A declared object that lives.
+struct Living {
+    id: ObjectId,
+    declared: Arc<Declared>,
+    object: Value,
+    owners: Owners,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+    let format = args.output.output;
+    let forecast = connect::run(read(args))?;
+    output::print(format, &forecast, || forecast.table())?;
+    for Unread { object, reason } in &forecast.unread {
+        warn(&format!("{object} cannot be read: {reason}"));
+    }
+    match forecast.unread.len() {
+        _ if !forecast.conflicts.is_empty() => Ok(Outcome::Found),
+        0 => Ok(Outcome::Clean),
+        count => bail!("the forecast is incomplete: {count} objects could not be read, see above"),
+    }
+}
+
+async fn read(args: Args) -> anyhow::Result<Forecast> {
+    let Args { release, output: _, namespace, records, cluster } = args;
+    let connection = cluster.connect().await?;
+    let id = ReleaseId { namespace: namespace.or_default(&connection), name: release };
+    let reader = &Reader::new(connection, records).await?;
+    let release = reader.release(&id).await?;
+    if let Some(invalid) = &release.invalid {
+        let (record, reason) = (&invalid.secret, &invalid.reason);
+        warn(&format!("the record {record} does not count, and an older one is looked at: {reason}"));
+    }
+    let mut objects: Vec<(ObjectId, Arc<Declared>)> = release
+        .objects
+        .keys()
+        .filter_map(|object| Some((object.clone(), Arc::clone(release.declared(object)?))))
+        .collect();
+    objects.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let found: Vec<_> = futures::stream::iter(objects)
+        .map(|(id, declared)| async move {
+            let found = reader.live(&id, &declared.version).await;
+            (id, declared, found)
+        })
+        .buffered(AT_ONCE)
+        .collect()
+        .await;
+    let (mut living, mut unread) = (Vec::new(), Vec::new());
+    for (id, declared, found) in found {
+        match found {
+            Found::Object(object) => {
+                living.push(Living { id, declared, owners: Owners::of(&object), object });
+            }
+            // Nobody owns what is not there.
+            Found::Absent => {}
+            Found::NotServed => {
+                unread.push(Unread { object: id, reason: "the cluster serves no such kind".to_owned() });
+            }
+            Found::Unread(reason) => unread.push(Unread { object: id, reason }),
+        }
+    }
+    Ok(Forecast { unread, ..Forecast::of(&release, &living) })
+}
+
+impl Forecast {
+    fn of(release: &Release, living: &[Living]) -> Self {
+        let method = release.state.apply_method;
+        let helm = ownership::helms(living.iter().map(|living| &living.owners), method);
+        let mut conflicts = Vec::new();
+        for Living { id, declared, object, owners } in living {
+            for skipped in owners.skipped() {
+                warn(&format!("an entry of managedFields of {id} is left out: {}", skipped.reason));
+            }
+            let met = ownership::conflicts(&declared.fields, object, owners, helm.as_ref(), method);
+            conflicts.extend(met.into_iter().map(|conflict| Line { object: id.clone(), conflict }));
+        }
+        Self {
+            release: release.id.clone(),
+            revision: release.state.revision,
+            apply_method: match method {
+                ApplyMethod::ServerSide => "ssa",
+                ApplyMethod::ClientSide => "csa",
+            },
+            manager: helm.map(|manager| manager.name),
+            conflicts,
+            unread: Vec::new(),
+        }
+    }
+
+    fn table(&self) -> Text {
+        let Self { release, revision, apply_method, conflicts, .. } = self;
+        if conflicts.is_empty() {
+            let why = match *apply_method {
+                "csa" => "Helm applies this release client-side, which meets no conflicts",
+                _ => "nobody but Helm owns what it declares, or Helm forces its applies",
+            };
+            let mut text = Text::default();
+            let said = format!("No conflicts ahead of release {release} (revision {revision}): {why}.");
+            text.add(PLAIN, &said).line();
+            return text;
+        }
+        let mut table = Table::new(["OBJECT", "FIELD", "MANAGER", "OPERATION", "SINCE", "CONFLICTS"]);
+        for Line { object, conflict } in conflicts {
+            let Conflict { path, manager, since, differs } = conflict;
+            let operation = match manager.operation {
+                Operation::Apply => "Apply",
+                Operation::Update => "Update",
+            };
+            let when = if *differs { ("always", NOTE) } else { ("when it changes", PLAIN) };
+            table.styled([
+                (object.to_string(), PLAIN),
+                (path.to_string(), PLAIN),
+                (named(manager), PLAIN),
+                (operation.to_owned(), PLAIN),
+                (since.map_or_else(|| "-".to_owned(), |since| since.to_string()), PLAIN),
+                (when.0.to_owned(), when.1),
+            ]);
+        }
+        table.text()
+    }
+}
+
+/// A manager, with the subresource through which it wrote.
+fn named(manager: &Manager) -> String {
+    match manager.subresource.as_str() {
+        "" => manager.name.clone(),
+        subresource => format!("{} ({subresource})", manager.name),
+    }
+}

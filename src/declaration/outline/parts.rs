@@ -1,0 +1,210 @@
+//! Values within a text, taken apart one level at a time.
+//!
+//! Entry points: [`Part::entries`], [`Part::items`], and
+//! [`Part::each_in_step`] for two maps at once. Invariant: a place is passed
+//! only by what JSON may have there; everything else ends in nothing. What is
+//! skipped is skipped by its outline alone.
+
+use super::Outline;
+
+/// Room for as many entries as most maps and lists have.
+const USUAL: usize = 16;
+
+/// The text of one value within a text whose outline is known.
+#[derive(Clone, Copy)]
+pub struct Part<'t, 'o> {
+    pub(super) whole: &'t str,
+    outline: &'o Outline,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+/// One entry of a map.
+#[derive(Clone, Copy)]
+pub struct Entry<'t, 'o> {
+    /// The name as it is spelled between its quotes, escapes and all.
+    pub name: &'t str,
+    /// The value.
+    pub value: Part<'t, 'o>,
+    /// Where the entry begins, with its name's quote.
+    start: usize,
+}
+
+/// A place in a text.
+pub(super) struct Cursor<'t, 'o> {
+    whole: &'t str,
+    outline: &'o Outline,
+    at: usize,
+}
+
+impl<'t, 'o> Part<'t, 'o> {
+    pub(super) fn new(whole: &'t str, outline: &'o Outline, start: usize, end: usize) -> Self {
+        Self { whole, outline, start, end }
+    }
+
+    /// The text.
+    pub fn text(self) -> &'t str {
+        self.whole.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// Whether this is a map, by how it begins.
+    pub fn is_map(self) -> bool {
+        self.first() == Some(b'{')
+    }
+
+    /// Whether this is a list, by how it begins.
+    pub fn is_list(self) -> bool {
+        self.first() == Some(b'[')
+    }
+
+    fn first(self) -> Option<u8> {
+        self.whole.as_bytes().get(self.start).copied()
+    }
+
+    /// The entries of a map, in their order; a name may stand twice.
+    pub fn entries(self) -> Option<Vec<Entry<'t, 'o>>> {
+        let mut entries = Vec::with_capacity(USUAL);
+        self.each_entry(|entry| {
+            entries.push(entry);
+            Some(())
+        })?;
+        Some(entries)
+    }
+
+    /// Visits the entries of a map, as long as `visit` gives something.
+    pub fn each_entry(self, mut visit: impl FnMut(Entry<'t, 'o>) -> Option<()>) -> Option<()> {
+        self.each(b'{', b'}', |cursor| visit(cursor.entry()?))
+    }
+
+    /// Visits the entries of this map and of `other` as long as they have the
+    /// same names, spelled the same, in the same order; `visit` is told whether
+    /// their values are the same text too. None where they do not.
+    pub fn each_in_step(
+        self,
+        other: Self,
+        mut visit: impl FnMut(&'t str, Self, Self, bool) -> Option<()>,
+    ) -> Option<()> {
+        let mut cursor = Cursor { whole: other.whole, outline: other.outline, at: other.start };
+        cursor.expect(b'{')?;
+        cursor.skip_space();
+        let mut is_first = true;
+        self.each_entry(|own| {
+            if !std::mem::take(&mut is_first) {
+                cursor.skip_space();
+                cursor.expect(b',')?;
+                cursor.skip_space();
+            }
+            match cursor.repeats(&own) {
+                Some(value) => visit(own.name, own.value, value, true),
+                None => {
+                    let entry = cursor.entry().filter(|entry| entry.name == own.name)?;
+                    visit(own.name, own.value, entry.value, entry.value.text() == own.value.text())
+                }
+            }
+        })?;
+        cursor.skip_space();
+        cursor.expect(b'}')?;
+        (cursor.at == other.end).then_some(())
+    }
+
+    /// The items of a list.
+    pub fn items(self) -> Option<Vec<Self>> {
+        let mut items = Vec::with_capacity(USUAL);
+        self.each(b'[', b']', |cursor| {
+            items.push(cursor.value()?);
+            Some(())
+        })?;
+        Some(items)
+    }
+
+    /// Takes what stands between the brackets and the commas.
+    fn each(
+        self,
+        open: u8,
+        close: u8,
+        mut take: impl FnMut(&mut Cursor<'t, 'o>) -> Option<()>,
+    ) -> Option<()> {
+        let mut cursor = Cursor { whole: self.whole, outline: self.outline, at: self.start };
+        cursor.expect(open)?;
+        let end = self.end.checked_sub(1).filter(|end| self.whole.as_bytes().get(*end) == Some(&close))?;
+        cursor.skip_space();
+        if cursor.at == end {
+            return Some(());
+        }
+        loop {
+            take(&mut cursor)?;
+            cursor.skip_space();
+            if cursor.at >= end {
+                return (cursor.at == end).then_some(());
+            }
+            cursor.expect(b',')?;
+            cursor.skip_space();
+        }
+    }
+}
+
+impl<'t, 'o> Cursor<'t, 'o> {
+    /// The one value that all of a text is, but for space around it.
+    pub(super) fn root(whole: &'t str, outline: &'o Outline) -> Option<Part<'t, 'o>> {
+        let mut cursor = Self { whole, outline, at: 0 };
+        cursor.skip_space();
+        let part = cursor.value()?;
+        cursor.skip_space();
+        (cursor.at == whole.len()).then_some(part)
+    }
+
+    fn byte(&self) -> Option<u8> {
+        self.whole.as_bytes().get(self.at).copied()
+    }
+
+    fn expect(&mut self, byte: u8) -> Option<()> {
+        (self.byte()? == byte).then(|| self.at += 1)
+    }
+
+    fn skip_space(&mut self) {
+        while matches!(self.byte(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn entry(&mut self) -> Option<Entry<'t, 'o>> {
+        let start = self.at;
+        self.expect(b'"')?;
+        let end = self.outline.first(self.at, |marks| marks.quotes)?;
+        let name = self.whole.get(self.at..end)?;
+        self.at = end + 1;
+        self.skip_space();
+        self.expect(b':')?;
+        self.skip_space();
+        Some(Entry { name, value: self.value()?, start })
+    }
+
+    /// Passes the entry that is here if its whole text is that of `entry`; gives
+    /// its value.
+    fn repeats(&mut self, entry: &Entry<'t, 'o>) -> Option<Part<'t, 'o>> {
+        let Part { whole, start, end, .. } = entry.value;
+        let length = start.checked_sub(entry.start)?;
+        let rest = self.whole.as_bytes().get(self.at..)?;
+        let rest = rest.strip_prefix(whole.as_bytes().get(entry.start..end)?)?;
+        // A number may go on.
+        matches!(rest.first(), Some(b',' | b'}')).then_some(())?;
+        let start = self.at + length;
+        self.at = start + (end - entry.value.start);
+        Some(Part { whole: self.whole, outline: self.outline, start, end: self.at })
+    }
+
+    fn value(&mut self) -> Option<Part<'t, 'o>> {
+        let start = self.at;
+        self.at = match self.byte()? {
+            b'"' => self.outline.first(start + 1, |marks| marks.quotes)? + 1,
+            b'{' | b'[' => self.outline.closing(start)? + 1,
+            b'-' | b'0'..=b'9' | b'a'..=b'z' => {
+                let rest = self.whole.as_bytes().get(start..)?;
+                let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r');
+                start + rest.iter().position(ends).unwrap_or(rest.len())
+            }
+            _ => return None,
+        };
+        Some(Part { whole: self.whole, outline: self.outline, start, end: self.at })
+    }
+}

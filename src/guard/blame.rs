@@ -1,0 +1,81 @@
+//! Who changed an object, by its `managedFields`.
+//!
+//! Entry points: [`writer`] names who wrote what is not as declared, [`taken`]
+//! finds declared fields that others hold, so that Helm's next upgrade would
+//! fail. Invariant: names are what clients gave themselves: good for a message,
+//! no ground for a permission. Must not write.
+
+use serde_json::Value;
+
+use crate::cluster::objects::{Live, Manager};
+use crate::declaration::fields::FieldChange;
+use crate::declaration::path::Path;
+use crate::helm::record::ApplyMethod;
+use crate::helm::release::Declared;
+use crate::policy::mask::Mask;
+use crate::verdict::ownership::{self, Operation, Owners};
+
+/// The programs of Kubernetes itself, which write declared fields only where
+/// that is their work.
+const CONTROLLERS: &str = "kube-";
+
+/// Fields of one object that somebody holds beside Helm.
+pub(super) struct Taken {
+    /// Helm's own manager.
+    pub(super) helm: ownership::Manager,
+    /// Who holds them.
+    pub(super) by: String,
+    pub(super) paths: Vec<Path>,
+}
+
+/// The manager that holds one of the changed fields, or wrote to the object
+/// last; none where only `helms` did.
+pub(super) fn writer(live: &Live, changes: &[FieldChange], helms: &[Manager]) -> Option<String> {
+    let is_helm = |name: &str| helms.iter().any(|manager| manager.name == name);
+    let owners = live.whole().map(|whole| Owners::of(&whole)).unwrap_or_default();
+    let holds = changes.iter().find_map(|change| {
+        owners.of_path(&change.path).into_iter().map(|manager| &manager.name).find(|name| !is_helm(name))
+    });
+    let last = || live.sighting.updaters.iter().find(|name| !is_helm(name) && !is_controller(name));
+    holds.or_else(last).cloned()
+}
+
+/// The declared fields that have their declared values and that a manager
+/// which updates, as kubectl does, holds alone or beside Helm. None for
+/// client-side releases, for Flux, which forces, and for what `spared` covers.
+pub(super) fn taken(live: &Live, declared: &Declared, method: ApplyMethod, spared: &Mask) -> Option<Taken> {
+    if method != ApplyMethod::ServerSide || live.sighting.updaters.iter().all(|name| is_controller(name)) {
+        return None;
+    }
+    let whole = live.whole()?;
+    let owners = Owners::of(&whole);
+    let helm = ownership::helms([&owners], method)?;
+    let (mut paths, mut by) = (Vec::new(), None);
+    for conflict in ownership::conflicts(&declared.fields, &whole, &owners, Some(&helm), method) {
+        let manager = &conflict.manager;
+        if manager.operation == Operation::Update
+            && !conflict.differs
+            && !is_controller(&manager.name)
+            && !spared.covers(&conflict.path)
+            && !conflict.path.get(&whole).is_empty()
+        {
+            paths.push(conflict.path);
+            by.get_or_insert(conflict.manager.name);
+        }
+    }
+    paths.dedup();
+    // What cannot be given back is not worth a word.
+    by.filter(|_| returned(&whole, &helm, &paths).is_some()).map(|by| Taken { helm, by, paths })
+}
+
+/// The merge patch that gives fields back to Helm if the object is unchanged;
+/// none if there is nothing to give.
+pub(super) fn returned(whole: &Value, helm: &ownership::Manager, paths: &[Path]) -> Option<Value> {
+    let managed = ownership::returned(whole, helm, paths)?;
+    let version = whole.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
+    Some(serde_json::json!({"metadata": {"managedFields": managed, "resourceVersion": version}}))
+}
+
+fn is_controller(name: &str) -> bool {
+    name.starts_with(CONTROLLERS)
+}

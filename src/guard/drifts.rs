@@ -1,0 +1,410 @@
+//! What is known of declared objects: which were seen alive, which have to be
+//! looked at, and what of them is not as declared.
+//!
+//! Entry point: [`Drifts`]. Invariant: only identities, manager names and
+//! redacted findings; pure state, fed by the watches, the index and the passes.
+//! What was seen alive is remembered until its release drops it. Must not
+//! decide what is repaired.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::first::FirstSeen;
+use super::state::{DriftKind, Drifted};
+use crate::cluster::objects::Manager;
+use crate::helm::release::{Declared, Release};
+use crate::model::{ObjectId, ReleaseId};
+use crate::verdict::edit::Finding;
+
+/// What is known of declared objects.
+#[derive(Default)]
+pub(super) struct Drifts {
+    lives: HashMap<ObjectId, Life>,
+    suspects: HashMap<ReleaseId, HashMap<ObjectId, Suspect>>,
+    drifting: HashMap<ReleaseId, HashMap<ObjectId, Drift>>,
+    first: FirstSeen,
+    /// The release as its objects were last held to it.
+    held: HashMap<ReleaseId, Arc<Release>>,
+}
+
+/// An object's last life.
+#[derive(Clone, Debug)]
+pub(super) struct Life {
+    /// The release that it is held to.
+    pub(super) release: ReleaseId,
+    /// Whether it was seen with this release's annotations.
+    pub(super) vouched: bool,
+    pub(super) alive: bool,
+    pub(super) managers: Arc<[Manager]>,
+    /// The revision under which it was last found to be as declared.
+    pub(super) judged: Option<u64>,
+    /// What the arbiter settled in its favour: a digest of the doubts.
+    pub(super) settled: Option<u64>,
+}
+
+/// An object that has to be looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Suspect {
+    pub(super) since: Timestamp,
+    /// A watch says that it went.
+    pub(super) went: bool,
+}
+
+/// What is wrong with an object.
+#[derive(Clone, Debug)]
+pub(super) struct Drift {
+    pub(super) kind: DriftKind,
+    pub(super) since: Timestamp,
+    pub(super) findings: Vec<Finding>,
+    /// The manager that wrote what is not as declared.
+    pub(super) by: Option<String>,
+    /// Only the arbiter can tell whether it is drift at all, and it was not
+    /// asked yet.
+    pub(super) doubt: bool,
+    /// Whether it was said, and counted.
+    pub(super) reported: bool,
+    pub(super) counted: bool,
+    pub(super) repaired: Option<Result<(), String>>,
+    pub(super) kept: Option<String>,
+    pub(super) contested: bool,
+}
+
+impl Drifts {
+    /// An object's last life.
+    pub(super) fn life(&self, object: &ObjectId) -> Option<&Life> {
+        self.lives.get(object)
+    }
+
+    /// An object lives like this.
+    pub(super) fn lives(&mut self, object: ObjectId, life: Life) {
+        if let Some(before) = self.lives.get(&object).filter(|before| before.release != life.release) {
+            let before = before.release.clone();
+            self.clear(&before, &object);
+        }
+        self.lives.insert(object, life);
+    }
+
+    /// An object that nobody declares, or that nobody has seen.
+    pub(super) fn forget(&mut self, object: &ObjectId) {
+        if let Some(life) = self.lives.remove(object) {
+            self.clear(&life.release, object);
+        }
+    }
+
+    /// A watch says that an object went, or lost Helm's label; gives the release
+    /// that has to look.
+    pub(super) fn went(&mut self, object: &ObjectId, now: Timestamp) -> Option<ReleaseId> {
+        let life = self.lives.get_mut(object)?;
+        life.judged = None;
+        let release = life.release.clone();
+        let suspects = self.suspects.entry(release.clone()).or_default();
+        suspects.entry(object.clone()).or_insert(Suspect { since: now, went: true }).went = true;
+        Some(release)
+    }
+
+    /// Objects that were alive when last seen, of those that `is_meant` says.
+    pub(super) fn alive(&self, is_meant: impl Fn(&ObjectId) -> bool) -> Vec<ObjectId> {
+        let alive = self.lives.iter().filter(|(object, life)| life.alive && is_meant(object));
+        alive.map(|(object, _)| object.clone()).collect()
+    }
+
+    /// An object has to be looked at. The first reason for it counts.
+    pub(super) fn suspect(&mut self, release: &ReleaseId, object: ObjectId, now: Timestamp) {
+        self.suspects
+            .entry(release.clone())
+            .or_default()
+            .entry(object)
+            .or_insert(Suspect { since: now, went: false });
+    }
+
+    /// The objects of a release that have to be looked at.
+    pub(super) fn suspects(&self, release: &ReleaseId) -> Vec<(ObjectId, Suspect)> {
+        self.suspects.get(release).into_iter().flatten().map(|(object, it)| (object.clone(), *it)).collect()
+    }
+
+    /// An object was looked at: it does not exist. Gives whether that is new.
+    pub(super) fn is_gone(&mut self, release: &ReleaseId, object: &ObjectId, since: Timestamp) -> bool {
+        if let Some(life) = self.lives.get_mut(object) {
+            life.alive = false;
+            life.judged = None;
+        }
+        self.looked(release, object);
+        let drift = Drift::new(DriftKind::Missing, since);
+        self.drifts(release, object, drift)
+    }
+
+    /// An object is as declared by this revision. Gives whether it drifted.
+    pub(super) fn is_as_declared(&mut self, release: &ReleaseId, object: &ObjectId, revision: u64) -> bool {
+        if let Some(life) = self.lives.get_mut(object).filter(|life| life.release == *release) {
+            life.judged = Some(revision);
+        }
+        self.looked(release, object);
+        self.recovered(release, object)
+    }
+
+    /// The state of the release's record declares no such object. Gives whether
+    /// it drifted.
+    pub(super) fn is_undeclared(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
+        self.looked(release, object);
+        self.recovered(release, object)
+    }
+
+    /// An object is not as declared, and an operation is under way: it is
+    /// judged when that has ended. Says that nothing is new.
+    pub(super) fn is_unsettled(&mut self, object: &ObjectId) -> bool {
+        if let Some(life) = self.lives.get_mut(object) {
+            life.judged = None;
+        }
+        false
+    }
+
+    /// What the arbiter settled in an object's favour.
+    pub(super) fn settle(&mut self, object: &ObjectId, doubts: u64) {
+        if let Some(life) = self.lives.get_mut(object) {
+            life.settled = Some(doubts);
+        }
+    }
+
+    /// An object is not as declared. Gives whether that says anything new.
+    pub(super) fn drifts(&mut self, release: &ReleaseId, object: &ObjectId, drift: Drift) -> bool {
+        if let Some(life) = self.lives.get_mut(object) {
+            life.judged = None;
+        }
+        self.looked(release, object);
+        let drifting = self.drifting.entry(release.clone()).or_default();
+        match drifting.get_mut(object) {
+            Some(known) if known.kind == drift.kind && known.findings == drift.findings => {
+                known.doubt &= drift.doubt;
+                known.by = drift.by.or_else(|| known.by.take());
+                false
+            }
+            Some(known) => {
+                // It drifts on, otherwise.
+                let since = known.since.min(drift.since);
+                let counted = known.counted && known.kind == drift.kind;
+                *known = Drift { since, counted, contested: known.contested, ..drift };
+                true
+            }
+            None => {
+                drifting.insert(object.clone(), drift);
+                true
+            }
+        }
+    }
+
+    /// A release's state is this. Objects whose declaration changed since they
+    /// were last found as declared become suspects, if `is_watched` says that
+    /// no listing is to come that shows them.
+    pub(super) fn notice(
+        &mut self,
+        id: &ReleaseId,
+        release: Option<&Arc<Release>>,
+        is_watched: impl Fn(&ObjectId) -> bool,
+        now: Timestamp,
+    ) {
+        let Some(release) = release else {
+            self.first.forget(id);
+            self.held.remove(id);
+            self.drop_all_but(id, |_| false);
+            return;
+        };
+        // What cannot be believed is no manifest.
+        if release.invalid.is_none() {
+            self.first.note(release);
+        }
+        self.drop_all_but(id, |object| release.objects.contains_key(object));
+        if !release.state.status.is_pending() {
+            self.hold_to(release, is_watched, now);
+        }
+    }
+
+    /// What an earlier process knew of a release: the digest of the manifest
+    /// that was first seen of a revision, and the objects that were seen alive.
+    pub(super) fn remember(
+        &mut self,
+        release: &ReleaseId,
+        (revision, digest): (u64, [u8; 32]),
+        seen: Vec<ObjectId>,
+    ) {
+        self.first.remember(release, revision, digest);
+        for object in seen {
+            let life = self.lives.entry(object).or_insert_with(|| Life {
+                release: release.clone(),
+                vouched: true,
+                alive: false,
+                managers: Arc::default(),
+                judged: None,
+                settled: None,
+            });
+            life.vouched |= life.release == *release;
+        }
+    }
+
+    /// The digest of the manifest that was seen first of a release's revision.
+    pub(super) fn first_digest(&self, id: &ReleaseId, revision: u64) -> Option<[u8; 32]> {
+        self.first.digest(id, revision)
+    }
+
+    /// Every release for which there is something to do.
+    pub(super) fn concerned(&self) -> HashSet<ReleaseId> {
+        self.suspects.keys().chain(self.drifting.keys()).cloned().collect()
+    }
+
+    /// What of a release is not as declared.
+    pub(super) fn of(&self, release: &ReleaseId) -> Vec<(ObjectId, Drift)> {
+        self.drifting
+            .get(release)
+            .into_iter()
+            .flatten()
+            .map(|(object, it)| (object.clone(), it.clone()))
+            .collect()
+    }
+
+    /// One of these.
+    pub(super) fn get_mut(&mut self, release: &ReleaseId, object: &ObjectId) -> Option<&mut Drift> {
+        self.drifting.get_mut(release)?.get_mut(object)
+    }
+
+    /// An object does not drift any more. Gives whether it did.
+    pub(super) fn recovered(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
+        remove(&mut self.drifting, release, object)
+    }
+
+    /// How many objects drift, or went by the word of a watch, of those that
+    /// `counts` says.
+    pub(super) fn count(&self, counts: impl Fn(&ReleaseId, &ObjectId, &Life) -> bool) -> usize {
+        let drifting = self.drifting.iter().flat_map(|(release, all)| {
+            let known = all.iter().filter(|(_, drift)| drift.is_certain());
+            known.map(move |(object, _)| (release, object))
+        });
+        let is_known = &|release: &ReleaseId, object: &ObjectId| {
+            self.drifting.get(release).is_some_and(|all| all.contains_key(object))
+        };
+        let suspected = self.suspects.iter().flat_map(|(release, all)| {
+            let went = all.iter().filter(move |(object, it)| it.went && !is_known(release, object));
+            went.map(move |(object, _)| (release, object))
+        });
+        let counted = |(release, object): &(&ReleaseId, &ObjectId)| {
+            self.lives.get(*object).is_some_and(|life| counts(release, object, life))
+        };
+        drifting.chain(suspected).filter(counted).count()
+    }
+
+    /// Since when the oldest drift lasts.
+    pub(super) fn oldest(&self) -> Option<Timestamp> {
+        let all = self.drifting.values().flat_map(HashMap::values);
+        all.filter(|drift| drift.is_certain()).map(|drift| drift.since).min()
+    }
+
+    fn hold_to(&mut self, release: &Arc<Release>, is_watched: impl Fn(&ObjectId) -> bool, now: Timestamp) {
+        let before = self.held.insert(release.id.clone(), Arc::clone(release));
+        let revision = release.state.revision;
+        let mut suspects = Vec::new();
+        for object in release.objects.keys() {
+            let Some(life) = self.lives.get_mut(object).filter(|life| life.release == release.id) else {
+                suspects.push(object.clone());
+                continue;
+            };
+            let stands = match &before {
+                Some(before)
+                    if before.state.revision == revision || life.judged == Some(before.state.revision) =>
+                {
+                    life.judged == Some(before.state.revision)
+                        && same(before.declared(object), release.declared(object))
+                }
+                _ => life.judged == Some(revision),
+            };
+            if stands {
+                life.judged = Some(revision);
+            } else {
+                suspects.push(object.clone());
+            }
+        }
+        for object in suspects.into_iter().filter(|object| is_watched(object)) {
+            self.suspect(&release.id, object, now);
+        }
+    }
+
+    fn looked(&mut self, release: &ReleaseId, object: &ObjectId) {
+        remove(&mut self.suspects, release, object);
+    }
+
+    fn clear(&mut self, release: &ReleaseId, object: &ObjectId) {
+        self.looked(release, object);
+        self.recovered(release, object);
+    }
+
+    /// A release declares nothing any more but what `stays` says.
+    fn drop_all_but(&mut self, id: &ReleaseId, stays: impl Fn(&ObjectId) -> bool) {
+        let mut dropped: Vec<ObjectId> =
+            self.suspects(id).into_iter().map(|(object, _)| object).filter(|it| !stays(it)).collect();
+        dropped.extend(self.of(id).into_iter().map(|(object, _)| object).filter(|it| !stays(it)));
+        for object in dropped {
+            self.clear(id, &object);
+            if self.lives.get(&object).is_some_and(|life| !life.alive) {
+                self.lives.remove(&object);
+            }
+        }
+    }
+}
+
+impl Drift {
+    /// A drift of which no more is known.
+    pub(super) fn new(kind: DriftKind, since: Timestamp) -> Self {
+        Self {
+            kind,
+            since,
+            findings: Vec::new(),
+            by: None,
+            doubt: false,
+            reported: false,
+            counted: false,
+            repaired: None,
+            kept: None,
+            contested: false,
+        }
+    }
+
+    /// As it is shown.
+    pub(super) fn shown(&self, object: &ObjectId) -> Drifted {
+        Drifted {
+            object: object.clone(),
+            kind: self.kind,
+            findings: self.findings.clone(),
+            by: self.by.clone(),
+            since: self.since,
+            repaired: self.repaired.clone(),
+            kept: self.kept.clone(),
+            contested_by: self.contested.then(|| self.by.clone().unwrap_or_default()),
+        }
+    }
+
+    /// Whether it is drift, and nobody else's business.
+    pub(super) fn is_certain(&self) -> bool {
+        !self.doubt && self.kind != DriftKind::Terminating
+    }
+}
+
+/// Whether two declarations of an object ask the same of it.
+fn same(a: Option<&Arc<Declared>>, b: Option<&Arc<Declared>>) -> bool {
+    a.zip(b)
+        .is_some_and(|(a, b)| a.fields == b.fields && a.version == b.version && a.opted_out == b.opted_out)
+}
+
+fn remove<T>(
+    of: &mut HashMap<ReleaseId, HashMap<ObjectId, T>>,
+    release: &ReleaseId,
+    object: &ObjectId,
+) -> bool {
+    let Some(objects) = of.get_mut(release) else { return false };
+    let removed = objects.remove(object).is_some();
+    if objects.is_empty() {
+        of.remove(release);
+    }
+    removed
+}
+
+#[cfg(test)]
+mod tests;

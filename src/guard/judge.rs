@@ -1,0 +1,210 @@
+//! Judges objects as they stream by.
+//!
+//! Entry points: [`observe`] takes an object in, [`weigh`] says how it stands.
+//! Invariant: the object is dropped afterwards; only [`super::drifts::Drifts`]
+//! learns what came of it. The loop follows an object's annotations alone: of
+//! several releases that declare it, the one that they name. Must not write.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use jiff::Timestamp;
+
+use super::Shared;
+use super::blame::{Taken, taken, writer};
+use super::drifts::{Drift, Drifts, Life};
+use super::spared::Spared;
+use super::state::{DriftKind, SHOWN_FIELDS};
+use crate::cluster::objects::{Live, Manager, Sighting};
+use crate::declaration::equality::Agreement;
+use crate::declaration::fields::FieldChange;
+use crate::helm::index::Index;
+use crate::helm::record::Status;
+use crate::helm::release::Release;
+use crate::helm::state;
+use crate::model::{DriftMode, Gvk, ReleaseId};
+use crate::policy::Policy;
+use crate::verdict::claims::is_local;
+use crate::verdict::drift::{drift, findings};
+use crate::verdict::edit::{Evidence, Finding};
+
+/// How an object stands.
+pub(super) enum Standing {
+    /// The state of the release's record declares no such object.
+    Undeclared,
+    /// It is as declared.
+    AsDeclared,
+    /// It is not, and an operation is under way that may change it.
+    Underway,
+    /// It is not, with the declared paths that are not.
+    Drifts(DriftKind, Vec<FieldChange>),
+    /// It is as declared, and Helm's next upgrade would fail.
+    Taken(Taken),
+}
+
+/// Takes in an object that was read in `version`; gives the release of which
+/// something has changed by that.
+pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Option<ReleaseId> {
+    let object = &live.sighting.id;
+    if object.name.is_empty() {
+        return None;
+    }
+    let release = {
+        let index = shared.guard.releases.index().read();
+        let mut drifts = shared.drifts.lock();
+        let Some(life) = life(&index, &live.sighting, drifts.life(object)) else {
+            drifts.forget(object);
+            return None;
+        };
+        let release = index.release(&life.release).cloned();
+        drifts.lives(object.clone(), life);
+        release?
+    };
+    let declared = release.declared(object)?;
+    let gvk =
+        Gvk { group: object.group.clone(), version: declared.version.to_string(), kind: object.kind.clone() };
+    // Of the watches of two versions of a kind, the one of the manifest's.
+    if shared.guard.kinds.resource(&gvk).is_some_and(|resource| resource.version != version) {
+        return None;
+    }
+    let policy = shared.guard.book.of(&release.id);
+    let now = Timestamp::now();
+    let spared = shared.spared(&release, object, declared, &policy, false);
+    shared.alarms.set(&release.id, object, spared.until);
+    let standing = weigh(&release, live, &policy, &spared, Evidence::None, now);
+    let changed = record(&mut shared.drifts.lock(), &release, live, standing, now);
+    if let (true, Some(touched)) = (changed, live.sighting.touched) {
+        shared.guard.metrics.detected_after(now.duration_since(touched));
+    }
+    changed.then(|| release.id.clone())
+}
+
+/// How an object stands against what `release` declares of it.
+pub(super) fn weigh(
+    release: &Release,
+    live: &Live,
+    policy: &Policy,
+    spared: &Spared,
+    evidence: Evidence<'_>,
+    now: Timestamp,
+) -> Standing {
+    let object = &live.sighting.id;
+    if policy.drift == DriftMode::Ignore {
+        return Standing::Undeclared;
+    }
+    let Some(standing) = state::standing(release, object, policy.operation_timeout, now) else {
+        return Standing::Undeclared;
+    };
+    let off = |kind, changes| {
+        if standing.pending { Standing::Underway } else { Standing::Drifts(kind, changes) }
+    };
+    if standing.alternatives.iter().any(|declared| declared.opted_out) {
+        return Standing::AsDeclared;
+    }
+    if live.sighting.deleting {
+        return off(DriftKind::Terminating, Vec::new());
+    }
+    let Some(value) = &live.object else { return off(DriftKind::Unreadable, Vec::new()) };
+    match drift(&standing, value, &spared.mask, evidence) {
+        Some(drift) if !drift.is_none() => return off(DriftKind::Changed, drift.changes),
+        _ => {}
+    }
+    if policy.drift != DriftMode::Repair || release.state.status != Status::Deployed {
+        return Standing::AsDeclared;
+    }
+    let declared = release.declared(object);
+    match declared.and_then(|it| taken(live, it, release.state.apply_method, &spared.mask)) {
+        Some(taken) => Standing::Taken(taken),
+        None => Standing::AsDeclared,
+    }
+}
+
+/// Notes how an object stands. Gives whether that is new.
+pub(super) fn record(
+    drifts: &mut Drifts,
+    release: &Release,
+    live: &Live,
+    standing: Standing,
+    now: Timestamp,
+) -> bool {
+    let (id, object, revision) = (&release.id, &live.sighting.id, release.state.revision);
+    match standing {
+        Standing::Undeclared => drifts.is_undeclared(id, object),
+        Standing::AsDeclared => drifts.is_as_declared(id, object, revision),
+        Standing::Underway => drifts.is_unsettled(object),
+        Standing::Taken(taken) => {
+            let mut drift = Drift::new(DriftKind::Ownership, now);
+            drift.findings = taken.paths.into_iter().map(Finding::untouched).take(SHOWN_FIELDS).collect();
+            drift.by = Some(taken.by);
+            drifts.drifts(id, object, drift)
+        }
+        Standing::Drifts(kind, changes) => {
+            let is_doubt = |change: &FieldChange| change.agreement == Agreement::Doubt;
+            let doubt = !changes.is_empty() && changes.iter().all(is_doubt);
+            if doubt
+                && drifts.life(object).is_some_and(|life| life.settled == Some(doubts(revision, &changes)))
+            {
+                return drifts.is_as_declared(id, object, revision);
+            }
+            let helms = drifts.life(object).map(|life| life.managers.clone()).unwrap_or_default();
+            drifts.drifts(id, object, seen(live, kind, &changes, &helms, doubt, now))
+        }
+    }
+}
+
+/// A drift as it was seen.
+pub(super) fn seen(
+    live: &Live,
+    kind: DriftKind,
+    changes: &[FieldChange],
+    helms: &[Manager],
+    doubt: bool,
+    now: Timestamp,
+) -> Drift {
+    let mut findings = findings(&live.sighting.id, changes);
+    findings.truncate(SHOWN_FIELDS);
+    let by = writer(live, changes, helms);
+    Drift { findings, by, doubt, ..Drift::new(kind, now) }
+}
+
+/// What tells these doubts from others.
+pub(super) fn doubts(revision: u64, changes: &[FieldChange]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    revision.hash(&mut hasher);
+    for change in changes {
+        change.path.to_string().hash(&mut hasher);
+        change.new.as_ref().map(ToString::to_string).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// The release that an object is held to: the one that its annotations name;
+/// where they were taken away, the one that they named before, else one that
+/// declares it in its own namespace. None if nobody declares it.
+fn life(index: &Index, sighting: &Sighting, before: Option<&Life>) -> Option<Life> {
+    let declares = |release: &ReleaseId| {
+        index.release(release).is_some_and(|release| release.objects.contains_key(&sighting.id))
+    };
+    let known = before.filter(|life| life.vouched && declares(&life.release));
+    let (release, vouched) = match (&sighting.release, known) {
+        (Some(named), Some(_)) if declares(named) => (named.clone(), true),
+        (_, Some(known)) => (known.release.clone(), true),
+        // Its record may be on its way.
+        (Some(named), None) if declares(named) || index.claims(&sighting.id).is_empty() => {
+            (named.clone(), true)
+        }
+        _ => {
+            let claim = index.claims(&sighting.id).iter().find(|claim| is_local(claim, &sighting.id))?;
+            (claim.id.clone(), false)
+        }
+    };
+    let before = before.filter(|before| before.release == release);
+    let managers = match before {
+        Some(before) if before.managers[..] == sighting.managers[..] || sighting.managers.is_empty() => {
+            before.managers.clone()
+        }
+        _ => sighting.managers.clone().into(),
+    };
+    let settled = before.and_then(|before| before.settled);
+    let judged = before.and_then(|before| before.judged);
+    Some(Life { release, vouched, alive: true, managers, judged, settled })
+}

@@ -1,0 +1,137 @@
+//! One look at all that concerns a release: suspects are read and judged, then
+//! drifts are put right or reported, one object after the other in Helm's
+//! order.
+//!
+//! Entry point: [`pass`]. Invariant: while an operation is under way nothing is
+//! read or written; a replica that does not lead reads and never writes.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::drifts::{Drifts, Suspect};
+use super::judge::observe;
+use super::repair::{Done, Task, attempt};
+use super::{Shared, order, report};
+use crate::cluster::objects::Target;
+use crate::helm::record::Status;
+use crate::helm::release::Release;
+use crate::helm::state;
+use crate::model::{DriftMode, ObjectId, ReleaseId};
+
+/// How long a failed attempt waits for the next.
+pub(super) const RETRY: Duration = Duration::from_secs(5);
+
+/// How long the guard waits for a kind that nobody serves.
+const UNSERVED: Duration = Duration::from_secs(60);
+
+/// Looks at all that concerns `id` and says it. Gives the time after which to
+/// look again, if any.
+pub(super) async fn pass(shared: &Shared, id: &ReleaseId) -> Option<Duration> {
+    let again = work(shared, id).await;
+    report::publish(shared, id);
+    again
+}
+
+async fn work(shared: &Shared, id: &ReleaseId) -> Option<Duration> {
+    let release = shared.release(id)?;
+    if release.state.status.is_pending() || release.state.status == Status::Uninstalling {
+        return until_locked(shared, &release);
+    }
+    let asked = shared.asked.lock().remove(id);
+    let mut again: Option<Duration> = None;
+    let mut later = |done: Done| {
+        if let Done::Later(delay) = done {
+            again = Some(again.map_or(delay, |again| again.min(delay)));
+        }
+    };
+    let suspects = shared.drifts.lock().suspects(id);
+    for (object, suspect) in in_order(suspects) {
+        if shared.stop.is_cancelled() {
+            return None;
+        }
+        later(look(shared, &release, &object, suspect).await);
+    }
+    let drifts = shared.drifts.lock().of(id);
+    for (object, _) in in_order(drifts) {
+        if shared.stop.is_cancelled() || !shared.leads() {
+            return None;
+        }
+        later(attempt(&Task { shared, id, object: &object, asked }).await);
+    }
+    again
+}
+
+/// Reads one object and judges it.
+async fn look(shared: &Shared, release: &Release, object: &ObjectId, suspect: Suspect) -> Done {
+    let Some(declared) = release.declared(object) else {
+        shared.drifts.lock().is_undeclared(&release.id, object);
+        return Done::Settled;
+    };
+    let Some(target) = shared.guard.kinds.target(object, &declared.version) else {
+        return Done::Later(UNSERVED);
+    };
+    match shared.guard.objects.read(&target).await {
+        Ok(Some(live)) => {
+            observe(shared, &live, &target.resource.version);
+            // Nobody's, by now.
+            let mut drifts = shared.drifts.lock();
+            if drifts.suspects(&release.id).iter().any(|(left, _)| left == object) {
+                drifts.is_undeclared(&release.id, object);
+            }
+            Done::Settled
+        }
+        Ok(None) => {
+            is_gone(shared, release, object, suspect.since);
+            Done::Settled
+        }
+        Err(_) => Done::Later(RETRY),
+    }
+}
+
+/// Notes that an object does not exist, if that is drift.
+pub(super) fn is_gone(shared: &Shared, release: &Release, object: &ObjectId, since: Timestamp) {
+    let policy = shared.guard.book.of(&release.id);
+    let standing = state::standing(release, object, policy.operation_timeout, Timestamp::now());
+    let is_drift = policy.drift != DriftMode::Ignore
+        && standing.is_some_and(|standing| standing.alternatives.iter().all(|declared| !declared.opted_out));
+    let mut drifts = shared.drifts.lock();
+    if is_drift {
+        drifts.is_gone(&release.id, object, since);
+    } else {
+        drifts.is_undeclared(&release.id, object);
+    }
+}
+
+/// The time until an operation counts as dead, plus a moment.
+fn until_locked(shared: &Shared, release: &Release) -> Option<Duration> {
+    let timeout = SignedDuration::try_from(shared.guard.book.of(&release.id).operation_timeout).ok()?;
+    let left = timeout - Timestamp::now().duration_since(release.state.touched.max(release.state.created));
+    let left = Duration::try_from(left).ok()?;
+    Some(left + Duration::from_secs(1))
+}
+
+fn in_order<T>(mut objects: Vec<(ObjectId, T)>) -> Vec<(ObjectId, T)> {
+    objects.sort_by(|(a, _), (b, _)| (order::place(&a.kind), a).cmp(&(order::place(&b.kind), b)));
+    objects
+}
+
+impl Shared {
+    /// Where a declared object lives.
+    pub(super) fn target(&self, release: &Release, object: &ObjectId) -> Option<Target> {
+        self.guard.kinds.target(object, &release.declared(object)?.version)
+    }
+
+    /// Has a release's objects judged again, all that it declares.
+    pub(super) fn suspect_all(&self, id: &ReleaseId) {
+        let Some(release) = self.release(id) else { return };
+        let mut drifts = self.drifts.lock();
+        suspect_all(&mut drifts, &release);
+    }
+}
+
+fn suspect_all(drifts: &mut Drifts, release: &Release) {
+    for object in release.objects.keys() {
+        drifts.suspect(&release.id, object.clone(), Timestamp::now());
+    }
+}

@@ -1,0 +1,117 @@
+//! What is written to put an object right.
+//!
+//! Entry points: [`of`] and [`applied`] for server-side apply, [`merged`] for a
+//! merge patch, [`immutable`] for what the API server does not let change.
+//! Invariant: pure; masked paths have their live value in every body, and a
+//! body for an existing object holds the version that it is made for.
+
+use serde_json::{Map, Value};
+
+use crate::cluster::call::Cause;
+use crate::cluster::objects::Target;
+use crate::declaration::fields::{FieldChange, Fields};
+use crate::declaration::path::{Path, Segment};
+use crate::model::ObjectId;
+use crate::policy::mask::Mask;
+
+/// What no write may hold, because the API server sets it.
+const SERVERS_OWN: [&str; 6] =
+    ["managedFields", "creationTimestamp", "resourceVersion", "uid", "generation", "selfLink"];
+
+/// The document of `object` in the version in which `target` is served. Of two
+/// documents of one object Helm applies the last one last.
+pub(super) fn of(documents: Vec<(ObjectId, Value)>, object: &ObjectId, target: &Target) -> Option<Value> {
+    let (_, mut document) = documents.into_iter().rev().find(|(declared, _)| declared == object)?;
+    let fields = document.as_object_mut()?;
+    fields.insert("apiVersion".to_owned(), target.resource.api_version().into());
+    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+        SERVERS_OWN.iter().for_each(|field| drop(metadata.remove(*field)));
+    }
+    Some(document)
+}
+
+/// The document as it is applied to `live`: what is masked as it lives, under
+/// the condition that nobody writes meanwhile.
+pub(super) fn applied(document: &Value, live: &Value, masked: &Mask) -> Value {
+    let mut body = document.clone();
+    masked.carry(live, &mut body);
+    set_version(&mut body, live);
+    body
+}
+
+/// The merge patch that makes the `changes` what they are declared to be, as
+/// `canonical` spells it where the API server was asked. None if that changes
+/// nothing.
+pub(super) fn merged(
+    fields: &Fields,
+    changes: &[FieldChange],
+    live: &Value,
+    canonical: Option<&Value>,
+) -> Option<Value> {
+    let mut restored = live.clone();
+    for change in changes {
+        fields.restore(&change.path, canonical.unwrap_or(&Value::Null), &mut restored);
+    }
+    let mut patch = difference(live, &restored)?;
+    set_version(&mut patch, live);
+    Some(patch)
+}
+
+/// Of the `changes` those that the API server refused, by the fields that it
+/// names.
+pub(super) fn immutable(changes: &[FieldChange], causes: &[Cause]) -> Vec<Path> {
+    let refused = |change: &&FieldChange| causes.iter().any(|cause| refuses(cause, &change.path));
+    changes.iter().filter(refused).map(|change| change.path.clone()).collect()
+}
+
+/// Whether a cause names the field at `path`, something above or below it.
+fn refuses(cause: &Cause, path: &Path) -> bool {
+    let named: Vec<&str> =
+        cause.field.split(['.', '[']).filter(|name| !name.is_empty() && !name.ends_with(']')).collect();
+    let fields: Vec<&str> = path
+        .0
+        .iter()
+        .filter_map(|segment| match segment {
+            Segment::Field(name) => Some(name.as_str()),
+            Segment::Key(_) | Segment::Element(_) => None,
+        })
+        .collect();
+    let names_it = !named.is_empty() && named.iter().zip(&fields).all(|(named, field)| named == field);
+    // "updates to statefulset spec for fields other than 'replicas', 'template' are forbidden"
+    let is_exempt = fields.get(named.len()).is_some_and(|field| {
+        cause.message.contains("other than") && cause.message.contains(&format!("'{field}'"))
+    });
+    names_it && !is_exempt
+}
+
+fn set_version(body: &mut Value, live: &Value) {
+    let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
+    let Value::Object(fields) = body else { return };
+    let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    if let Value::Object(metadata) = metadata {
+        metadata.insert("resourceVersion".to_owned(), version);
+    }
+}
+
+/// The merge patch (RFC 7386) that makes `to` of `from`; none if they are equal.
+fn difference(from: &Value, to: &Value) -> Option<Value> {
+    match (from, to) {
+        (Value::Object(from), Value::Object(to)) => {
+            let mut patch = Map::new();
+            for (name, value) in to {
+                let changed = match from.get(name) {
+                    Some(before) => difference(before, value),
+                    None => Some(value.clone()),
+                };
+                patch.extend(changed.map(|value| (name.clone(), value)));
+            }
+            let removed = from.keys().filter(|name| !to.contains_key(*name));
+            patch.extend(removed.map(|name| (name.clone(), Value::Null)));
+            (!patch.is_empty()).then_some(Value::Object(patch))
+        }
+        _ => (from != to).then(|| to.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

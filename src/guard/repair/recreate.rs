@@ -1,0 +1,141 @@
+//! Re-creates a missing object as Helm itself would write it.
+//!
+//! Entry point: `Task::recreate`. Invariant: what Helm dropped meanwhile is
+//! taken back by its uid.
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::super::judge::observe;
+use super::super::pass::RETRY;
+use super::super::plan::Plan;
+use super::super::report;
+use super::{AGAIN, Done, LOOK, Situation, Task, body};
+use crate::cluster::objects::{Target, WriteError};
+use crate::helm::record::{ApplyMethod, Status};
+use crate::helm::state::{self, Deletion};
+use crate::ledger::row::Repaired;
+use crate::metrics::Repair;
+
+/// How often the records are looked at after a write whose look failed.
+const SECOND_LOOKS: usize = 3;
+
+impl Task<'_> {
+    /// Brings the object back.
+    pub(super) async fn recreate(&self, situation: &Situation) -> Done {
+        let Self { shared, id, object, .. } = self;
+        let Some(target) = shared.target(&situation.release, object) else { return Done::Later(RETRY) };
+        match shared.guard.objects.read(&target).await {
+            Ok(Some(live)) => {
+                observe(shared, &live, &target.resource.version);
+                return self.is_present();
+            }
+            Ok(None) => {}
+            Err(error) => return self.failed(&error.to_string()),
+        }
+        // The records are read after the object: what they say now is what counts.
+        if let Err(error) = shared.guard.releases.fresh(id, LOOK).await {
+            return self.failed(&error.to_string());
+        }
+        let Some(situation) = self.situation() else { return Done::Settled };
+        if situation.plan != Plan::Repair {
+            return Done::Later(AGAIN);
+        }
+        let revision = situation.release.state.revision;
+        let documents = match shared.guard.releases.documents(id, revision, LOOK).await {
+            Ok(documents) if documents.status == Status::Deployed => documents,
+            Ok(_) => return Done::Later(AGAIN),
+            Err(error) => return self.failed(&error.to_string()),
+        };
+        let method = documents.apply_method;
+        let Some(document) = body::of(documents.objects, object, &target) else { return Done::Later(AGAIN) };
+        let attempts = shared.repairer.backoff.lock().attempt(object, Instant::now());
+        let manager = self.manager(&situation.release, method);
+        let written = if method == ApplyMethod::ServerSide {
+            shared.guard.objects.apply(&target, &document, &manager, true).await
+        } else {
+            shared.guard.objects.create(&target, &document, &manager).await
+        };
+        match written {
+            Ok(created) => {
+                let uid = created.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+                self.repaired(&situation, Repair::Repaired, attempts, false);
+                shared.drifts.lock().recovered(id, object);
+                self.take_back_if_dropped(&target, uid).await
+            }
+            Err(WriteError::AlreadyExists { .. }) => self.is_present(),
+            // The namespace takes everything along; nothing comes back into it.
+            Err(WriteError::Terminating { .. }) => {
+                self.keep(Some("its namespace is being deleted"));
+                Done::Later(RETRY)
+            }
+            Err(error) => self.failed(&error.to_string()),
+        }
+    }
+
+    /// Somebody else put it right, or something else is wrong with it by now.
+    fn is_present(&self) -> Done {
+        let Self { shared, id, object, .. } = self;
+        let mut drifts = shared.drifts.lock();
+        let missing = super::DriftKind::Missing;
+        let drift = drifts.get_mut(id, object).map(|drift| drift.kind);
+        if drift.is_some_and(|kind| kind != missing) {
+            return Done::Later(AGAIN);
+        }
+        drifts.recovered(id, object);
+        shared.guard.metrics.repaired(missing.into(), Repair::Present);
+        Done::Settled
+    }
+
+    /// Looks at the records once more after the write: Helm may have dropped
+    /// the object, or begun to uninstall it, while it was written.
+    async fn take_back_if_dropped(&self, target: &Target, uid: &str) -> Done {
+        let Self { shared, id, object, .. } = self;
+        let mut looked = shared.guard.releases.fresh(id, LOOK).await;
+        for _ in 0..SECOND_LOOKS {
+            if looked.is_ok() {
+                break;
+            }
+            looked = shared.guard.releases.fresh(id, LOOK).await;
+        }
+        if let Err(error) = looked {
+            tracing::warn!(release.id = %id, "{object} was re-created, and the records cannot be read again: {error}");
+            return Done::Settled;
+        }
+        let release = shared.release(id);
+        let timeout = shared.guard.book.of(id).operation_timeout;
+        let wanted = release.as_deref().is_some_and(|release| {
+            state::standing(release, object, timeout, Timestamp::now()).is_some_and(|standing| {
+                !matches!(standing.deletion, Deletion::Dropped | Deletion::Uninstalled)
+            })
+        });
+        if wanted || uid.is_empty() {
+            return Done::Settled;
+        }
+        match shared.guard.objects.delete(target, uid).await {
+            Ok(()) => {
+                shared.guard.metrics.repaired(super::DriftKind::Missing.into(), Repair::TakenBack);
+                if let Some(release) = &release {
+                    report::keep(
+                        shared,
+                        release,
+                        object,
+                        Repaired::TakenBack,
+                        Vec::new(),
+                        "its release dropped it",
+                    );
+                }
+                tracing::info!(release.id = %id, drift.object = %object, "{object} is taken back: its release dropped it");
+            }
+            Err(WriteError::NotFound { .. } | WriteError::Conflict { .. }) => {}
+            Err(error) => {
+                tracing::warn!(
+                    release.id = %id, drift.object = %object,
+                    "{object} was re-created, its release dropped it meanwhile, and it cannot be taken back: {error}"
+                );
+            }
+        }
+        Done::Settled
+    }
+}

@@ -1,0 +1,329 @@
+//! Makes a changed object again what its release declares.
+//!
+//! Entry point: `Task::restore`. Invariant: every write is bound to the version
+//! of the object that was judged; whoever writes in between makes the guard
+//! start over. What the object is afterwards is compared again.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::super::blame::{Taken, returned};
+use super::super::judge::{self, Standing};
+use super::super::pass::{RETRY, is_gone};
+use super::super::plan::Plan;
+use super::super::rollout::{is_rolled_out, touches_template};
+use super::super::state::DriftKind;
+use super::examine::{Answer, Examined};
+use super::{AGAIN, Done, LOOK, Situation, Task, body};
+use crate::cluster::objects::{Live, Target, WriteError};
+use crate::declaration::equality::Agreement;
+use crate::declaration::fields::FieldChange;
+use crate::declaration::path::Path;
+use crate::helm::record::{ApplyMethod, Status};
+use crate::helm::state;
+use crate::metrics::Repair;
+use crate::model::ObjectId;
+use crate::policy::mask::Mask;
+use crate::policy::pattern::Pattern;
+use crate::verdict::drift::drift;
+use crate::verdict::edit::Evidence;
+
+/// How often the guard starts over at once when somebody else writes meanwhile.
+const ROUNDS: usize = 3;
+
+/// How long a roll-out may keep others of its release waiting.
+const ROLLOUT: Duration = Duration::from_secs(600);
+
+/// What came of one round.
+enum Round {
+    Done(Done),
+    /// Somebody wrote meanwhile.
+    Again,
+}
+
+impl Task<'_> {
+    /// Puts a change right, or gives back what others hold.
+    pub(super) async fn restore(&self, since: Timestamp) -> Done {
+        for _ in 0..ROUNDS {
+            match self.round(since).await {
+                Round::Done(done) => return done,
+                Round::Again => {}
+            }
+        }
+        Done::Later(AGAIN)
+    }
+
+    async fn round(&self, since: Timestamp) -> Round {
+        let Self { shared, id, object, .. } = self;
+        let done = |done| Round::Done(done);
+        let Some(before) = self.situation() else { return done(Done::Settled) };
+        let Some(target) = shared.target(&before.release, object) else { return done(Done::Later(RETRY)) };
+        let live = match shared.guard.objects.read(&target).await {
+            Ok(Some(live)) => live,
+            Ok(None) => {
+                is_gone(shared, &before.release, object, since);
+                return done(Done::Later(AGAIN));
+            }
+            Err(error) => return done(self.failed(&error.to_string())),
+        };
+        // The records are read after the object: what they say now is what counts.
+        if let Err(error) = shared.guard.releases.fresh(id, LOOK).await {
+            return done(self.failed(&error.to_string()));
+        }
+        let Some(situation) = self.situation() else { return done(Done::Settled) };
+        if situation.plan != Plan::Repair {
+            return done(Done::Later(AGAIN));
+        }
+        let Examined { standing, answer } = self.examine(&situation, &live).await;
+        let changes = match standing {
+            Standing::Taken(taken) => return self.give_back(&situation, &target, &live, &taken).await,
+            Standing::Drifts(DriftKind::Changed, changes) => changes,
+            other => {
+                let asked = answer.canonical().is_some();
+                self.note(&situation, &live, other, asked);
+                if self.situation().is_none() {
+                    shared.guard.metrics.repaired(before.drift.kind.into(), Repair::Present);
+                }
+                return done(Done::Settled);
+            }
+        };
+        if let Answer::None(reason) = &answer
+            && changes.iter().all(|change| change.agreement == Agreement::Doubt)
+        {
+            let reason = format!("whether it differs at all only the API server could tell: {reason}");
+            self.say(&situation.release, &reason);
+            return done(Done::Settled);
+        }
+        if let Some(namespace) = &object.namespace
+            && self.is_terminating(namespace).await
+        {
+            self.keep(Some("its namespace is being deleted"));
+            return done(Done::Settled);
+        }
+        if self.is_known_fixed(&situation, &changes) {
+            self.say(&situation.release, "these fields cannot be changed in place");
+            return done(Done::Settled);
+        }
+        let rolls = changes.iter().any(|change| touches_template(object, &change.path));
+        if rolls && let Some(other) = self.rolls_out(&situation).await {
+            self.keep(Some(&format!("{other} of its release is still being rolled out")));
+            return done(Done::Later(RETRY));
+        }
+        self.write(&situation, &target, &live, changes, &answer).await
+    }
+
+    async fn write(
+        &self,
+        situation: &Situation,
+        target: &Target,
+        live: &Live,
+        changes: Vec<FieldChange>,
+        answer: &Answer,
+    ) -> Round {
+        let Self { shared, id, object, .. } = self;
+        let Some(value) = &live.object else { return Round::Done(Done::Settled) };
+        let attempts = shared.repairer.backoff.lock().attempt(object, Instant::now());
+        let mut fixed: Vec<Path> = Vec::new();
+        let mut written = self.send(situation, target, value, &changes, &fixed, answer).await;
+        // One field that stays can make another one invalid.
+        for _ in 0..ROUNDS {
+            let Err(Trouble::Write(WriteError::Invalid { causes, .. })) = &written else { break };
+            let before = fixed.len();
+            let refused = body::immutable(&changes, causes);
+            fixed.extend(refused.into_iter().filter(|path| !fixed.contains(path)).collect::<Vec<_>>());
+            if fixed.len() == before || fixed.len() == changes.len() {
+                break;
+            }
+            written = self.send(situation, target, value, &changes, &fixed, answer).await;
+        }
+        let now = match written {
+            Ok(Some(now)) => now,
+            Ok(None) => return Round::Done(self.failed("nothing can be written that would change it")),
+            Err(Trouble::Write(WriteError::Conflict { .. }) | Trouble::Moved) => return Round::Again,
+            Err(Trouble::Write(WriteError::Invalid { message, .. })) if !fixed.is_empty() => {
+                self.learn_fixed(situation, &fixed);
+                self.say(&situation.release, &format!("these fields cannot be changed in place: {message}"));
+                shared.guard.metrics.repaired(DriftKind::Changed.into(), Repair::Failed);
+                return Round::Done(Done::Settled);
+            }
+            Err(Trouble::Write(error)) => return Round::Done(self.failed(&error.to_string())),
+            Err(Trouble::Other(reason)) => return Round::Done(self.failed(&reason)),
+        };
+        if changes.iter().any(|change| touches_template(object, &change.path)) {
+            shared.repairer.rollouts.lock().insert((*id).clone(), ((*object).clone(), Instant::now()));
+        }
+        self.compare(situation, live, &changes, &fixed, &now, answer, attempts)
+    }
+
+    /// Compares the object as it was written with what is declared.
+    #[allow(clippy::too_many_arguments, reason = "all that is known of one repair")]
+    fn compare(
+        &self,
+        situation: &Situation,
+        live: &Live,
+        changes: &[FieldChange],
+        fixed: &[Path],
+        now: &Value,
+        answer: &Answer,
+        attempts: u32,
+    ) -> Round {
+        let Self { shared, id, object, .. } = self;
+        let evidence = answer.canonical().map_or(Evidence::None, Evidence::Canonical);
+        let timeout = situation.policy.operation_timeout;
+        let standing = state::standing(&situation.release, object, timeout, Timestamp::now());
+        let mask = &situation.spared.mask;
+        let left = standing.and_then(|standing| drift(&standing, now, mask, evidence)).map(|it| it.changes);
+        let mut left = left.unwrap_or_default();
+        left.retain(|change| change.agreement == Agreement::Differs);
+        let (known, open): (Vec<_>, Vec<_>) = left.into_iter().partition(|it| fixed.contains(&it.path));
+        if !open.is_empty() {
+            let paths: Vec<String> = open.iter().map(|change| change.path.to_string()).collect();
+            let reason = format!(
+                "the API server took the write, and something set it back at once: {}",
+                paths.join(", ")
+            );
+            return Round::Done(self.failed(&reason));
+        }
+        let contested = shared.repairer.backoff.lock().is_contested(object, Instant::now());
+        let helms = situation.life.as_ref().map(|life| life.managers.clone()).unwrap_or_default();
+        let seen = judge::seen(live, DriftKind::Changed, changes, &helms, false, situation.drift.since);
+        let mut told = situation.clone();
+        told.drift = seen;
+        if known.is_empty() {
+            self.repaired(&told, Repair::Repaired, attempts, contested);
+            shared.drifts.lock().recovered(id, object);
+        } else {
+            self.repaired(&told, Repair::Partly, attempts, contested);
+            self.learn_fixed(situation, fixed);
+            let rest = judge::seen(live, DriftKind::Changed, &known, &helms, false, situation.drift.since);
+            shared.drifts.lock().drifts(id, object, rest);
+            self.say(&situation.release, "these fields cannot be changed in place");
+        }
+        Round::Done(Done::Settled)
+    }
+
+    /// Writes what puts the `changes` right but for those that are `fixed`.
+    /// None if that is nothing.
+    async fn send(
+        &self,
+        situation: &Situation,
+        target: &Target,
+        live: &Value,
+        changes: &[FieldChange],
+        fixed: &[Path],
+        answer: &Answer,
+    ) -> Result<Option<Value>, Trouble> {
+        let Self { shared, id, object, .. } = self;
+        let release = &situation.release;
+        let method = release.state.apply_method;
+        let manager = self.manager(release, method);
+        if method == ApplyMethod::ServerSide {
+            let documents = shared.guard.releases.documents(id, release.state.revision, LOOK).await;
+            let documents = documents.map_err(|error| Trouble::Other(error.to_string()))?;
+            if documents.status != Status::Deployed || documents.digest != release.state.digest {
+                return Err(Trouble::Moved);
+            }
+            let document = body::of(documents.objects, object, target).ok_or(Trouble::Moved)?;
+            let mut mask: Mask = situation.spared.mask.clone();
+            mask.0.extend(fixed.iter().filter_map(|path| Pattern::parse(&path.to_string()).ok()));
+            let body = body::applied(&document, live, &mask);
+            return Ok(Some(shared.guard.objects.apply(target, &body, &manager, true).await?));
+        }
+        let open: Vec<FieldChange> =
+            changes.iter().filter(|change| !fixed.contains(&change.path)).cloned().collect();
+        match body::merged(&situation.declared.fields, &open, live, answer.canonical()) {
+            Some(patch) => Ok(Some(shared.guard.objects.merge(target, &patch, &manager).await?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Gives fields back to Helm, once for each manager and revision.
+    async fn give_back(&self, situation: &Situation, target: &Target, live: &Live, taken: &Taken) -> Round {
+        let Self { shared, id, object, .. } = self;
+        let revision = situation.release.state.revision;
+        let key = ((*object).clone(), taken.by.clone(), revision);
+        if shared.repairer.returned.lock().contains(&key) {
+            self.say(&situation.release, "it was given back once, and was taken again");
+            return Round::Done(Done::Settled);
+        }
+        let patch = live.whole().and_then(|whole| returned(&whole, &taken.helm, &taken.paths));
+        let Some(patch) = patch else { return Round::Done(Done::Settled) };
+        match shared.guard.objects.merge(target, &patch, &taken.helm.name).await {
+            Ok(_) => {
+                let mut given = shared.repairer.returned.lock();
+                given.retain(|(other, _, at)| other != *object || *at == revision);
+                given.insert(key);
+                drop(given);
+                self.repaired(situation, Repair::Repaired, 1, false);
+                shared.drifts.lock().recovered(id, object);
+                Round::Done(Done::Settled)
+            }
+            Err(WriteError::Conflict { .. }) => Round::Again,
+            Err(error) => Round::Done(self.failed(&error.to_string())),
+        }
+    }
+
+    async fn is_terminating(&self, namespace: &str) -> bool {
+        let id = ObjectId {
+            group: String::new(),
+            kind: "Namespace".to_owned(),
+            namespace: None,
+            name: namespace.to_owned(),
+        };
+        let Some(target) = self.shared.guard.kinds.target(&id, "v1") else { return false };
+        // Whoever may not look at namespaces learns it from the write.
+        matches!(self.shared.guard.objects.sight(&target).await, Ok(Some(sighting)) if sighting.deleting)
+    }
+
+    /// Another workload of the release that still makes its new pods.
+    async fn rolls_out(&self, situation: &Situation) -> Option<ObjectId> {
+        let known = self.shared.repairer.rollouts.lock().get(self.id).cloned();
+        let (other, since) = known.filter(|(other, _)| other != self.object)?;
+        let target = self.shared.target(&situation.release, &other);
+        let rolls = match target {
+            Some(target) if since.elapsed() < ROLLOUT => {
+                let live = self.shared.guard.objects.read(&target).await.ok().flatten();
+                live.and_then(|live| live.object).is_some_and(|object| !is_rolled_out(&object))
+            }
+            _ => false,
+        };
+        if !rolls {
+            self.shared.repairer.rollouts.lock().remove(self.id);
+        }
+        rolls.then_some(other)
+    }
+
+    fn learn_fixed(&self, situation: &Situation, paths: &[Path]) {
+        let mut fixed = self.shared.repairer.fixed.lock();
+        let entry = fixed.entry(self.object.clone()).or_default();
+        if entry.0 != situation.release.state.revision {
+            *entry = (situation.release.state.revision, Vec::new());
+        }
+        entry.1.extend(paths.iter().map(ToString::to_string));
+    }
+
+    fn is_known_fixed(&self, situation: &Situation, changes: &[FieldChange]) -> bool {
+        let fixed = self.shared.repairer.fixed.lock();
+        fixed.get(self.object).is_some_and(|(revision, paths)| {
+            *revision == situation.release.state.revision
+                && changes.iter().all(|change| paths.contains(&change.path.to_string()))
+        })
+    }
+}
+
+/// Why nothing was written.
+enum Trouble {
+    Write(WriteError),
+    /// The release has moved on.
+    Moved,
+    Other(String),
+}
+
+impl From<WriteError> for Trouble {
+    fn from(error: WriteError) -> Self {
+        Self::Write(error)
+    }
+}

@@ -1,0 +1,112 @@
+//! Brings together what the loop knows of a release.
+//!
+//! Entry point: [`publish`]. Invariant: says what is, decides nothing.
+
+use jiff::Timestamp;
+
+use super::Shared;
+use super::drifts::Drift;
+use super::state::{DriftKind, Drifted, Incident, Reason, ReleaseReport};
+use crate::helm::record::Status;
+use crate::helm::release::Release;
+use crate::helm::state::is_locked;
+use crate::ledger::row::{Change, Repaired, Row};
+use crate::metrics::DriftFound;
+use crate::model::{ObjectId, ReleaseId};
+
+/// Publishes what is known of a release, once everything has been listed.
+pub(super) fn publish(shared: &Shared, id: &ReleaseId) {
+    shared.guard.metrics.oldest(shared.drifts.lock().oldest());
+    if !*shared.guard.listed.borrow() {
+        return;
+    }
+    match shared.release(id) {
+        Some(release) => shared.guard.state.publish(of(shared, &release)),
+        None => shared.guard.state.withdraw(id),
+    }
+}
+
+/// Tells of one thing that happened to an object, and keeps it.
+pub(super) fn tell(shared: &Shared, release: &Release, object: &ObjectId, drift: &Drift) {
+    let (repaired, detail) = match (&drift.repaired, drift.kind) {
+        (Some(Ok(())), DriftKind::Missing) => (Repaired::Recreated, ""),
+        (Some(Ok(())), DriftKind::Ownership) => (Repaired::Restored, "the fields belong to Helm again"),
+        (Some(Ok(())), _) => (Repaired::Restored, ""),
+        (Some(Err(reason)), _) => (Repaired::Failed, reason.as_str()),
+        (None, _) => (Repaired::Reported, drift.kept.as_deref().unwrap_or_default()),
+    };
+    keep(shared, release, object, repaired, drift.findings.iter().map(Change::of).collect(), detail);
+    shared.guard.state.tell(Incident {
+        release: release.id.clone(),
+        revision: release.state.revision,
+        drifted: drift.shown(object),
+    });
+}
+
+/// Keeps what was done to an object of a release.
+pub(super) fn keep(
+    shared: &Shared,
+    release: &Release,
+    object: &ObjectId,
+    repaired: Repaired,
+    fields: Vec<Change>,
+    detail: &str,
+) {
+    let release = (&release.id, release.state.revision);
+    let row = Row::repair(Timestamp::now(), release, object, repaired, fields, detail);
+    shared.guard.ledger.record(row);
+}
+
+fn of(shared: &Shared, release: &Release) -> ReleaseReport {
+    let (id, revision) = (&release.id, release.state.revision);
+    let drifts = shared.drifts.lock();
+    let mut drifts_of: Vec<(ObjectId, Drift)> = drifts.of(id);
+    drifts_of.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let declared = release.objects.values().filter(|declarations| declarations.latest.is_some()).count();
+    let vouched = |object: &&ObjectId| {
+        drifts.life(object).is_some_and(|life| life.vouched && life.alive && life.release == *id)
+    };
+    let mut seen_alive: Vec<ObjectId> = release.objects.keys().filter(vouched).cloned().collect();
+    seen_alive.sort();
+    let digest = drifts.first_digest(id, revision).unwrap_or(release.state.digest);
+    drop(drifts);
+    let reason = reason(shared, release, &drifts_of);
+    let drifted: Vec<Drifted> = drifts_of.iter().map(|(object, drift)| drift.shown(object)).collect();
+    ReleaseReport { release: id.clone(), revision, digest, declared, seen_alive, drifted, reason }
+}
+
+fn reason(shared: &Shared, release: &Release, drifts: &[(ObjectId, Drift)]) -> Reason {
+    let timeout = shared.guard.book.of(&release.id).operation_timeout;
+    let certain = || drifts.iter().filter(|(_, drift)| drift.is_certain());
+    if release.invalid.is_some() {
+        Reason::RecordInvalid
+    } else if is_locked(release, timeout, Timestamp::now()) {
+        Reason::PendingLocked
+    } else if release.state.status == Status::Failed {
+        Reason::ReleaseFailed
+    } else if release.state.status == Status::Uninstalled {
+        Reason::ReleaseMissing
+    } else if shared.suspended.lock().contains(&release.id) {
+        Reason::Suspended
+    } else if certain().next().is_none() {
+        Reason::InSync
+    } else if shared.repairer.brake.lock().is_on() {
+        Reason::Braked
+    } else if certain().any(|(_, drift)| drift.contested) {
+        Reason::Contested
+    } else {
+        Reason::Drifted
+    }
+}
+
+impl From<DriftKind> for DriftFound {
+    fn from(kind: DriftKind) -> Self {
+        match kind {
+            DriftKind::Missing => Self::Missing,
+            DriftKind::Changed => Self::Changed,
+            DriftKind::Ownership => Self::Ownership,
+            DriftKind::Terminating => Self::Terminating,
+            DriftKind::Unreadable => Self::Unreadable,
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! A row as it is kept, shown and sent: text, sealed and bounded.
+//!
+//! Entry point: [`Entry::seal`]. Invariant: no entry is larger than its caps
+//! allow, whatever an editor wrote, and none holds a character that a database
+//! refuses. Pure.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::id;
+use super::row::{Change, Row};
+use crate::verdict::shown::{SealingKey, Shown};
+
+/// The most bytes of the fields of one entry, as JSON.
+const FIELDS_CAP: usize = 4 << 10;
+
+/// The most bytes of the groups of one entry.
+const GROUPS_CAP: usize = 2 << 10;
+
+/// The most characters of any other text.
+const TEXT_CAP: usize = 1000;
+
+/// One row of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// Orders rows by time. As text: it exceeds what JSON numbers hold exactly.
+    #[serde(with = "id_text")]
+    pub id: i64,
+    /// When it happened.
+    pub time: Timestamp,
+    /// `verdict`, `record`, `repair` or `allowance`.
+    pub kind: String,
+    /// The cluster's name.
+    pub cluster: String,
+    /// The release's namespace; without a release the object's; empty for
+    /// objects of the cluster.
+    pub namespace: String,
+    /// The release's name.
+    pub release: Option<String>,
+    /// The revision of its record.
+    pub revision: Option<i64>,
+    /// The object.
+    pub object: Object,
+    /// `CREATE`, `UPDATE` or `DELETE`.
+    pub operation: Option<String>,
+    /// Who did it; empty for what happens by itself.
+    pub user: String,
+    /// His groups.
+    pub groups: Vec<String>,
+    /// The outcome in one word.
+    pub verdict: String,
+    /// Why, in one word; may be empty.
+    pub reason: String,
+    /// A sentence; may be empty.
+    pub detail: String,
+    /// The declared fields that it hung on.
+    pub fields: Vec<Field>,
+    /// How many more fields there were than are kept.
+    pub more_fields: i64,
+    /// The uid of the admission request; may be empty.
+    pub uid: String,
+}
+
+/// An object, by what names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Object {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The kind.
+    pub kind: String,
+    /// The namespace; none for cluster-scoped objects.
+    pub namespace: Option<String>,
+    /// The name.
+    pub name: String,
+}
+
+/// One field; values of Secrets as a keyed hash.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Field {
+    /// Where.
+    pub path: String,
+    /// What the manifest declares.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub declared: Option<String>,
+    /// What was.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub old: Option<String>,
+    /// What would be, or is.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub new: Option<String>,
+}
+
+impl Entry {
+    /// `row` as it is kept under this id in the name of `cluster`. Without a
+    /// key, values of Secrets show as nothing but masked.
+    pub(super) fn seal(row: Row, id: i64, cluster: &str, key: Option<&SealingKey>) -> Self {
+        let Row { kind, release, object, operation, actor, verdict, reason, detail, fields, uid, .. } = row;
+        let beyond = i64::try_from(row.more_fields).unwrap_or(i64::MAX);
+        let own_namespace = release.as_ref().map(|(release, _)| release.namespace.clone());
+        let (release, revision) = release.map(|(release, revision)| (release.name, revision)).unzip();
+        let (fields, more_fields) = seal_fields(&fields, key);
+        let namespace = own_namespace.or_else(|| object.namespace.clone()).unwrap_or_default();
+        Self {
+            id,
+            time: id::time(id),
+            kind: kind.as_str().to_owned(),
+            cluster: cluster.to_owned(),
+            namespace: cut(&namespace),
+            release: release.as_deref().map(cut),
+            revision: revision.map(|revision| i64::try_from(revision).unwrap_or(i64::MAX)),
+            object: Object {
+                group: cut(&object.group),
+                kind: cut(&object.kind),
+                namespace: object.namespace.as_deref().map(cut),
+                name: cut(&object.name),
+            },
+            operation: operation.map(|operation| format!("{operation:?}").to_uppercase()),
+            user: cut(&actor.user),
+            groups: some(&actor.groups),
+            verdict: verdict.to_owned(),
+            reason: reason.to_owned(),
+            detail: cut(&detail),
+            fields,
+            more_fields: more_fields.saturating_add(beyond),
+            uid: cut(&uid),
+        }
+    }
+}
+
+impl Object {
+    /// `Deployment/web`.
+    pub fn short(&self) -> String {
+        format!("{}/{}", self.kind, self.name)
+    }
+}
+
+/// As many fields as the cap allows, and how many were left out.
+fn seal_fields(changes: &[Change], key: Option<&SealingKey>) -> (Vec<Field>, i64) {
+    let shown = |value: &Option<Shown>| {
+        value.as_ref().map(|value| cut(&key.map_or_else(|| value.to_string(), |key| value.sealed(key))))
+    };
+    let mut fields = Vec::new();
+    let mut size = 0;
+    for change in changes {
+        let Change { path, declared, old, new } = change;
+        let field = Field { path: cut(path), declared: shown(declared), old: shown(old), new: shown(new) };
+        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        size += field.path.len() + length(&field.declared) + length(&field.old) + length(&field.new);
+        if size > FIELDS_CAP {
+            break;
+        }
+        fields.push(field);
+    }
+    let more = changes.len().saturating_sub(fields.len());
+    (fields, i64::try_from(more).unwrap_or(i64::MAX))
+}
+
+/// As many groups as the cap allows; the last one tells of others.
+fn some(groups: &[String]) -> Vec<String> {
+    let mut size = 0;
+    let mut kept: Vec<String> = groups
+        .iter()
+        .map(|group| cut(group))
+        .take_while(|group| {
+            size += group.len();
+            size <= GROUPS_CAP
+        })
+        .collect();
+    if kept.len() < groups.len() {
+        kept.push(format!("… {} more", groups.len() - kept.len()));
+    }
+    kept
+}
+
+/// PostgreSQL keeps no NUL in a text.
+fn cut(text: &str) -> String {
+    let mut kept: String =
+        text.chars().take(TEXT_CAP).map(|c| if c == '\0' { '\u{fffd}' } else { c }).collect();
+    if kept.len() < text.len() && text.chars().nth(TEXT_CAP).is_some() {
+        kept.push('…');
+    }
+    kept
+}
+
+mod id_text {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(id: &i64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(id)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests;

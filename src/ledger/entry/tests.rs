@@ -1,0 +1,69 @@
+//! Entries are bounded, whatever an editor wrote.
+
+use serde_json::json;
+
+use super::*;
+use crate::ledger::row::Repaired;
+use crate::model::{Actor, ObjectId, ReleaseId};
+
+fn object(kind: &str) -> ObjectId {
+    ObjectId {
+        group: String::new(),
+        kind: kind.to_owned(),
+        namespace: Some("shop".to_owned()),
+        name: "a".to_owned(),
+    }
+}
+
+fn entry(object: &ObjectId, fields: Vec<Change>, actor: Actor) -> Entry {
+    let release = ReleaseId { namespace: "apps".to_owned(), name: "web".to_owned() };
+    let row = Row::repair(Timestamp::now(), (&release, 2), object, Repaired::Restored, fields, "");
+    Entry::seal(Row { actor, ..row }, 1 << 40, "east", Some(&SealingKey::new([3; 32])))
+}
+
+fn change(object: &ObjectId, path: &str, value: &serde_json::Value) -> Change {
+    let shown = Shown::of(object, &path.parse().unwrap(), value);
+    Change {
+        path: path.to_owned(),
+        declared: Some(shown.clone()),
+        old: Some(shown.clone()),
+        new: Some(shown),
+    }
+}
+
+#[test]
+fn no_row_grows_beyond_its_caps() {
+    let long = "x".repeat(100_000);
+    let config = object("ConfigMap");
+    let fields = (0..5000).map(|n| change(&config, &format!("/data/{n}{long}"), &json!(long))).collect();
+    let groups = (0..5000).map(|n| format!("{n}{long}")).collect();
+    let entry = entry(&config, fields, Actor { user: long.clone(), groups });
+    let size = serde_json::to_string(&entry).unwrap().len();
+    assert!(size < 16 << 10, "{size}");
+    assert_eq!(i64::try_from(entry.fields.len()).unwrap() + entry.more_fields, 5000);
+    assert!(entry.groups.last().unwrap().starts_with("… ") && entry.user.ends_with('…'), "{entry:?}");
+}
+
+#[test]
+fn a_row_lies_in_the_namespace_of_its_release_or_else_of_its_object() {
+    let config = object("ConfigMap");
+    let of_release = entry(&config, Vec::new(), Actor::default());
+    assert_eq!(
+        (of_release.namespace.as_str(), of_release.object.namespace.as_deref()),
+        ("apps", Some("shop"))
+    );
+    let release = ReleaseId { namespace: String::new(), name: String::new() };
+    let row = Row::repair(Timestamp::now(), (&release, 2), &config, Repaired::Restored, Vec::new(), "");
+    let alone = Entry::seal(Row { release: None, ..row }, 1, "east", None);
+    assert_eq!((alone.namespace.as_str(), alone.release), ("shop", None));
+}
+
+#[test]
+fn without_a_key_a_secret_shows_nothing() {
+    let secret = object("Secret");
+    let release = ReleaseId { namespace: "apps".to_owned(), name: "web".to_owned() };
+    let fields = vec![change(&secret, "/data/password", &json!("aHVudGVyMg=="))];
+    let row = Row::repair(Timestamp::now(), (&release, 2), &secret, Repaired::Restored, fields, "");
+    let entry = Entry::seal(row, 1, "east", None);
+    assert_eq!(entry.fields[0].new.as_deref(), Some("(redacted)"));
+}

@@ -1,0 +1,124 @@
+//! The ids of rows: times, made unique.
+//!
+//! Invariant: an id is microseconds since 2020, shifted left by [`TAG_BITS`],
+//! plus a tag that each writer draws for itself. So ids order rows by time,
+//! a row keeps its id through every attempt to write it, and replicas need not
+//! ask anybody for one. What every replica sees is given the same id by each, so
+//! that it is kept once.
+
+use jiff::{SignedDuration, Timestamp};
+
+use sha2::{Digest, Sha256};
+
+use super::row::Row;
+use super::store::StoreError;
+
+/// The low bits of an id, which tell writers apart.
+const TAG_BITS: u32 = 12;
+
+/// Threads that record at once hand in rows a little out of order, in
+/// microseconds.
+const SLACK: i64 = 1_000_000;
+
+/// 2020-01-01T00:00:00Z in microseconds. The migrations know it as well.
+const EPOCH: i64 = 1_577_836_800_000_000;
+
+/// Gives ids; one per writer.
+pub(super) struct Ids {
+    tag: i64,
+    last: i64,
+}
+
+impl Ids {
+    /// With a tag drawn at random.
+    pub(super) fn new() -> Result<Self, StoreError> {
+        let [high, low] = random()?;
+        Ok(Self { tag: i64::from(u16::from_be_bytes([high, low])) & ((1 << TAG_BITS) - 1), last: 0 })
+    }
+
+    /// The id of a row: of one that every guard writes, the same to each.
+    pub(super) fn of(&mut self, row: &Row) -> i64 {
+        match &row.same {
+            Some(same) => shared(row.time, same),
+            None => self.next(row.time),
+        }
+    }
+
+    /// The id of a row of that time: later than the one before, unless the
+    /// clock was set back.
+    fn next(&mut self, time: Timestamp) -> i64 {
+        let time = time.as_microsecond().saturating_sub(EPOCH).max(0);
+        let is_set_back = time.saturating_add(SLACK) < self.last;
+        self.last = if is_set_back { time } else { time.max(self.last.saturating_add(1)) };
+        (self.last << TAG_BITS) | self.tag
+    }
+}
+
+/// An id of the second of `time`; where in it, `same` alone says.
+fn shared(time: Timestamp, same: &str) -> i64 {
+    let digest: [u8; 32] = Sha256::digest(same.as_bytes()).into();
+    let [a, b, c, d, e, f, ..] = digest;
+    let micros = i64::from(u32::from_be_bytes([a, b, c, d])) % 1_000_000;
+    let tag = i64::from(u16::from_be_bytes([e, f])) & ((1 << TAG_BITS) - 1);
+    let second = time.as_second().saturating_mul(1_000_000).saturating_sub(EPOCH);
+    (second.saturating_add(micros).max(0) << TAG_BITS) | tag
+}
+
+/// The time of a row.
+pub(super) fn time(id: i64) -> Timestamp {
+    Timestamp::from_microsecond((id >> TAG_BITS).saturating_add(EPOCH)).unwrap_or(Timestamp::MAX)
+}
+
+/// No row of this time or later has a lower id.
+pub(super) fn first(time: Timestamp) -> i64 {
+    time.as_microsecond().saturating_sub(EPOCH).clamp(0, i64::MAX >> TAG_BITS) << TAG_BITS
+}
+
+/// The lowest id of the rows that are not older than `age` at `now`.
+pub(super) fn cutoff(now: Timestamp, age: std::time::Duration) -> i64 {
+    let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX);
+    first(now.checked_sub(age).unwrap_or(Timestamp::MIN))
+}
+
+/// Random bytes of the crypto provider that TLS uses as well.
+pub(super) fn random<const BYTES: usize>() -> Result<[u8; BYTES], StoreError> {
+    let mut bytes = [0; BYTES];
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    provider.secure_random.fill(&mut bytes).map_err(|_| StoreError::Random)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_order_rows_by_time_and_give_the_time_back() {
+        let mut ids = Ids::new().unwrap();
+        let now: Timestamp = "2026-11-21T05:00:00.123456Z".parse().unwrap();
+        let (a, b) = (ids.next(now), ids.next(now));
+        assert!(a < b && time(a) == now, "{a} {b}");
+        assert!(time(b) > now);
+        // Rows hardly out of order stay apart; a clock that is set back is believed.
+        assert!(ids.next(now - SignedDuration::from_micros(5)) > b);
+        let before = now - SignedDuration::from_secs(60);
+        assert_eq!(time(ids.next(before)), before);
+        assert!(first(now) <= a && first(now + SignedDuration::from_micros(1)) > a);
+    }
+
+    #[test]
+    fn what_every_guard_sees_has_one_id() {
+        let now: Timestamp = "2026-11-21T05:00:00Z".parse().unwrap();
+        let id = shared(now, "uid/7");
+        assert_eq!(id, shared(now, "uid/7"));
+        assert_ne!(id, shared(now, "uid/8"));
+        assert_eq!(time(id).as_second(), now.as_second());
+    }
+
+    #[test]
+    fn times_out_of_range_bend_to_the_ends() {
+        assert_eq!(first(Timestamp::MIN), 0);
+        assert!(first(Timestamp::MAX) > 0);
+        assert_eq!(cutoff("2026-11-21T05:00:00Z".parse().unwrap(), std::time::Duration::MAX), 0);
+    }
+}

@@ -1,0 +1,51 @@
+-- One row per verdict, record transition, repair and allowance.
+-- `id` is microseconds since 2020-01-01 UTC, shifted left by 12, plus the tag of
+-- the guard that wrote the row: it orders rows by time.
+CREATE TABLE clusters (
+    id SMALLINT PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    name TEXT NOT NULL UNIQUE
+);
+
+CREATE TABLE sealing_key (
+    id SMALLINT PRIMARY KEY CHECK (id = 1),
+    bytes BYTEA NOT NULL
+);
+
+CREATE TABLE entries (
+    id BIGINT PRIMARY KEY,
+    cluster SMALLINT NOT NULL REFERENCES clusters (id),
+    kind TEXT NOT NULL,
+    namespace TEXT NOT NULL,
+    release TEXT,
+    revision BIGINT,
+    object_group TEXT NOT NULL,
+    object_kind TEXT NOT NULL,
+    object_namespace TEXT,
+    object_name TEXT NOT NULL,
+    operation TEXT,
+    user_name TEXT NOT NULL,
+    user_groups TEXT NOT NULL,
+    verdict TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    fields TEXT NOT NULL,
+    more_fields BIGINT NOT NULL,
+    uid TEXT NOT NULL
+);
+
+CREATE INDEX entries_time ON entries (cluster, id);
+CREATE INDEX entries_release ON entries (cluster, release, id);
+CREATE INDEX entries_namespace ON entries (cluster, namespace, id);
+CREATE INDEX entries_user ON entries (cluster, user_name, id);
+CREATE INDEX entries_verdict ON entries (cluster, verdict, id);
+
+CREATE VIEW ledger AS
+SELECT
+    to_timestamp((entries.id >> 12) / 1000000.0 + 1577836800) AS time,
+    clusters.name AS cluster,
+    entries.kind, entries.namespace, entries.release, entries.revision,
+    entries.object_group, entries.object_kind, entries.object_namespace, entries.object_name,
+    entries.operation, entries.user_name, entries.user_groups,
+    entries.verdict, entries.reason, entries.detail, entries.fields, entries.more_fields,
+    entries.uid, entries.id
+FROM entries JOIN clusters ON clusters.id = entries.cluster;

@@ -1,0 +1,248 @@
+//! What is recorded: one row, as the parts of the program make it.
+//!
+//! Entry points: the constructors of [`Row`]. Invariant: values in a row are
+//! [`Shown`], so that no plain value of a Secret can be in it. Pure.
+
+use jiff::Timestamp;
+
+use crate::helm::release::Release;
+use crate::model::{Actor, ObjectId, Operation, ReleaseId};
+use crate::verdict::edit::{Finding, Verdict};
+use crate::verdict::shown::Shown;
+
+/// The most fields of a verdict that are kept; a queue of rows must not be a
+/// way to fill the memory.
+const FIELDS: usize = 100;
+
+/// What a row is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An edit that was not plainly allowed.
+    Verdict,
+    /// A release's latest record reached another status or revision.
+    Record,
+    /// The loop wrote to an object, or tried to.
+    Repair,
+    /// An allowance was opened or closed.
+    Allowance,
+}
+
+/// What became of a repair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repaired {
+    /// A missing object was created again.
+    Recreated,
+    /// Fields were set back to what is declared.
+    Restored,
+    /// An object was removed again, since its release dropped it meanwhile.
+    TakenBack,
+    /// The API server refused, or did not answer.
+    Failed,
+    /// It may not be repaired, and was reported.
+    Reported,
+}
+
+/// Whether an allowance begins or ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permitted {
+    /// It begins.
+    Opened,
+    /// It ran out, or was taken back.
+    Closed,
+}
+
+/// One row, before it is sealed.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// When it happened.
+    pub time: Timestamp,
+    /// What it is about.
+    pub kind: Kind,
+    /// The release concerned; none where the request was not read that far.
+    pub release: Option<(ReleaseId, u64)>,
+    /// The object concerned.
+    pub object: ObjectId,
+    /// What was done to it.
+    pub operation: Option<Operation>,
+    /// By whom; nobody for what happens by itself.
+    pub actor: Actor,
+    /// The outcome in one word: of an edit `Record`, `Warn` or `Deny`, of a
+    /// record its status, of repairs and allowances theirs.
+    pub verdict: &'static str,
+    /// Why, as one word; may be empty.
+    pub reason: &'static str,
+    /// A sentence for a person; may be empty.
+    pub detail: String,
+    /// The declared fields that it hung on.
+    pub fields: Vec<Change>,
+    /// How many more there were than `fields` holds.
+    pub more_fields: usize,
+    /// The uid of the admission request; may be empty.
+    pub uid: String,
+    /// Set where every guard of a cluster sees the same: what makes it the same.
+    pub same: Option<String>,
+}
+
+/// One field.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// The field.
+    pub path: String,
+    /// Its declared value; none where the manifest has none.
+    pub declared: Option<Shown>,
+    /// Its value before.
+    pub old: Option<Shown>,
+    /// Its value after.
+    pub new: Option<Shown>,
+}
+
+impl Row {
+    /// An edit that was not plainly allowed.
+    pub fn verdict(
+        time: Timestamp,
+        verdict: &Verdict,
+        object: &ObjectId,
+        operation: Option<Operation>,
+        actor: &Actor,
+        uid: &str,
+    ) -> Self {
+        let grounds = verdict.grounds.as_ref();
+        Self {
+            time,
+            kind: Kind::Verdict,
+            release: grounds.map(|grounds| (grounds.release.clone(), grounds.revision)),
+            object: object.clone(),
+            operation,
+            actor: actor.clone(),
+            verdict: verdict.outcome.as_str(),
+            reason: verdict.reason.as_str(),
+            detail: String::new(),
+            fields: grounds
+                .map_or_else(Vec::new, |it| it.fields.iter().take(FIELDS).map(Change::of).collect()),
+            more_fields: grounds.map_or(0, |it| it.fields.len().saturating_sub(FIELDS)),
+            uid: uid.to_owned(),
+            same: None,
+        }
+    }
+
+    /// A release whose latest record says something new, or that has no record
+    /// any more (`gone`).
+    ///
+    /// Its time is that of the record's last write, by the API server's clock;
+    /// of what is gone, `now`.
+    pub fn transition(now: Timestamp, release: &Release, gone: bool) -> Self {
+        let invalid = release.invalid.as_ref();
+        let verdict = match (gone, invalid) {
+            (true, _) => "gone",
+            (false, Some(_)) => "record-invalid",
+            (false, None) => release.latest.status.as_str(),
+        };
+        let object = ObjectId {
+            group: String::new(),
+            // The record of Helm's is the object, whatever driver keeps it.
+            kind: "Record".to_owned(),
+            namespace: Some(release.id.namespace.clone()),
+            name: release.latest.secret.clone(),
+        };
+        Self {
+            time: if gone { now } else { release.latest.touched },
+            kind: Kind::Record,
+            release: Some((release.id.clone(), release.latest.revision)),
+            object,
+            operation: None,
+            actor: Actor::default(),
+            verdict,
+            reason: "",
+            detail: invalid.map(|invalid| invalid.reason.clone()).unwrap_or_default(),
+            fields: Vec::new(),
+            more_fields: 0,
+            uid: String::new(),
+            same: Some(format!("{} {} {verdict}", release.latest.uid, release.latest.resource_version)),
+        }
+    }
+
+    /// What the loop did to an object of `release`. `detail` says why it failed
+    /// and must quote no value.
+    pub fn repair(
+        time: Timestamp,
+        release: (&ReleaseId, u64),
+        object: &ObjectId,
+        repaired: Repaired,
+        fields: Vec<Change>,
+        detail: &str,
+    ) -> Self {
+        let (operation, verdict) = match repaired {
+            Repaired::Recreated => (Some(Operation::Create), "Recreated"),
+            Repaired::Restored => (Some(Operation::Update), "Restored"),
+            Repaired::TakenBack => (Some(Operation::Delete), "TakenBack"),
+            Repaired::Failed => (None, "Failed"),
+            Repaired::Reported => (None, "Reported"),
+        };
+        Self {
+            time,
+            kind: Kind::Repair,
+            release: Some((release.0.clone(), release.1)),
+            object: object.clone(),
+            operation,
+            actor: Actor::default(),
+            verdict,
+            reason: "drift",
+            detail: detail.to_owned(),
+            fields,
+            more_fields: 0,
+            uid: String::new(),
+            same: None,
+        }
+    }
+
+    /// An allowance for fields of `object` that `actor` opened, or that ends.
+    pub fn allowance(
+        time: Timestamp,
+        release: Option<(ReleaseId, u64)>,
+        object: &ObjectId,
+        actor: &Actor,
+        permitted: Permitted,
+        paths: &[String],
+        why: &str,
+    ) -> Self {
+        let path = |path: &String| Change { path: path.clone(), declared: None, old: None, new: None };
+        Self {
+            time,
+            kind: Kind::Allowance,
+            release,
+            object: object.clone(),
+            operation: None,
+            actor: actor.clone(),
+            verdict: match permitted {
+                Permitted::Opened => "Opened",
+                Permitted::Closed => "Closed",
+            },
+            reason: "",
+            detail: why.to_owned(),
+            fields: paths.iter().map(path).collect(),
+            more_fields: 0,
+            uid: String::new(),
+            same: None,
+        }
+    }
+}
+
+impl Change {
+    /// What an edit does to a field.
+    pub fn of(finding: &Finding) -> Self {
+        let Finding { path, declared, old, new, doubt: _ } = finding;
+        Self { path: path.to_string(), declared: declared.clone(), old: old.clone(), new: new.clone() }
+    }
+}
+
+impl Kind {
+    /// The kind's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Verdict => "verdict",
+            Self::Record => "record",
+            Self::Repair => "repair",
+            Self::Allowance => "allowance",
+        }
+    }
+}

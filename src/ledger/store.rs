@@ -1,0 +1,244 @@
+//! The database: SQLite or PostgreSQL, with the same tables and the same words.
+//!
+//! Entry points: [`Store::open`] for who writes, [`Store::read`] for who only
+//! reads. Invariants: a row that is written twice is there once; whoever reads
+//! changes nothing, not even an old schema; no connection is held longer than
+//! a statement or a transaction takes.
+
+mod insert;
+mod schema;
+mod select;
+
+pub(super) use self::schema::Cluster;
+
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{PgPool, SqlitePool};
+
+use crate::config::LedgerUrl;
+use crate::verdict::shown::SealingKey;
+
+/// How long a connection may take, or another program's lock on an SQLite file.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Connections: one writes, one trims, the rest read.
+const CONNECTIONS: u32 = 6;
+
+/// The database of a ledger. Clones share its connections.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pub(super) pool: Pool,
+    /// What it is called in messages.
+    place: String,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Pool {
+    Sqlite(SqlitePool),
+    Postgres(PgPool),
+}
+
+/// Why the database did not do what it should.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The URL is none.
+    #[error("the ledger {place} cannot be used: {reason}")]
+    Url {
+        /// The database.
+        place: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// There is no such file.
+    #[error("there is no ledger at {place}: name the file that the guard's --ledger names")]
+    Absent {
+        /// The file.
+        place: String,
+    },
+    /// It cannot be opened or reached.
+    #[error("the ledger {place} cannot be opened: {reason}")]
+    Connect {
+        /// The database.
+        place: String,
+        /// What the driver says.
+        reason: String,
+    },
+    /// The tables could not be made or brought up to date.
+    #[error("the tables of the ledger {place} cannot be made or brought up to date: {reason}")]
+    Migrate {
+        /// The database.
+        place: String,
+        /// What the driver says.
+        reason: String,
+    },
+    /// A database without tables, or with older ones.
+    #[error(
+        "the ledger {place} has version {found} of the tables and this program reads version {wanted}: \
+         let a guard of this version write to it once"
+    )]
+    Older {
+        /// The database.
+        place: String,
+        /// The version found; 0 without tables.
+        found: i64,
+        /// The version needed.
+        wanted: i64,
+    },
+    /// A database of a later program.
+    #[error(
+        "the ledger {place} has version {found} of the tables and this program knows version {wanted}: \
+         use a program as new as the guard that writes to it"
+    )]
+    Newer {
+        /// The database.
+        place: String,
+        /// The version found.
+        found: i64,
+        /// The version known.
+        wanted: i64,
+    },
+    /// A statement failed.
+    #[error("the ledger {place} cannot be {action}: {reason}")]
+    Statement {
+        /// The database.
+        place: String,
+        /// What was tried: `read`, `written`, `trimmed`.
+        action: &'static str,
+        /// What the driver says.
+        reason: String,
+    },
+    /// The operating system gives no random bytes.
+    #[error("the operating system gives no random bytes")]
+    Random,
+}
+
+impl Store {
+    /// Opens the database to write to it: makes the file and the tables where
+    /// they are absent. Nothing is left behind by a failure.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn open(url: &LedgerUrl) -> Result<Self, StoreError> {
+        let store = Self::connect(url, false).await?;
+        store.migrate().await?;
+        Ok(store)
+    }
+
+    /// Opens the database to read from it.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; also when a guard of this version has not written to
+    /// it yet.
+    pub async fn read(url: &LedgerUrl) -> Result<Self, StoreError> {
+        let store = Self::connect(url, true).await?;
+        store.check_version().await?;
+        Ok(store)
+    }
+
+    /// Gives up its connections.
+    pub async fn close(&self) {
+        match &self.pool {
+            Pool::Sqlite(pool) => pool.close().await,
+            Pool::Postgres(pool) => pool.close().await,
+        }
+    }
+
+    /// The key of this ledger, made when it is asked for the first time.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn key(&self) -> Result<SealingKey, StoreError> {
+        let fresh: [u8; 32] = super::id::random()?;
+        let bytes = self.key_or(&fresh).await.map_err(self.failed("read"))?;
+        let key: [u8; 32] = bytes.as_slice().try_into().map_err(|_| StoreError::Statement {
+            place: self.place.clone(),
+            action: "read",
+            reason: "its key has not 32 bytes".to_owned(),
+        })?;
+        Ok(SealingKey::new(key))
+    }
+
+    async fn connect(url: &LedgerUrl, reads: bool) -> Result<Self, StoreError> {
+        let place = url.to_string();
+        let failed = |error: sqlx::Error| StoreError::Connect { place: place.clone(), reason: said(&error) };
+        let pool = match url {
+            LedgerUrl::Sqlite(path) => {
+                if reads && !exists(path).await {
+                    return Err(StoreError::Absent { place });
+                }
+                let options = SqliteConnectOptions::new().filename(path).busy_timeout(PATIENCE);
+                let options = if reads {
+                    options.read_only(true)
+                } else {
+                    make(path).map_err(sqlx::Error::Io).map_err(&failed)?;
+                    // A commit does not wait for the disk; the file survives a crash of the program,
+                    // and a loss of power may cost its last rows.
+                    options
+                        .create_if_missing(true)
+                        .journal_mode(SqliteJournalMode::Wal)
+                        .synchronous(SqliteSynchronous::Normal)
+                        // Rows go into the middle of the indexes: the more of them share a checkpoint and
+                        // the cache, the fewer pages are written twice.
+                        .pragma("wal_autocheckpoint", "10000")
+                        .pragma("cache_size", "-16000")
+                };
+                let pool = SqlitePoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(PATIENCE);
+                Pool::Sqlite(pool.connect_with(options).await.map_err(&failed)?)
+            }
+            LedgerUrl::Postgres(text) => {
+                let options = postgres(text, url)?;
+                let pool = PgPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(PATIENCE);
+                Pool::Postgres(pool.connect_with(options).await.map_err(&failed)?)
+            }
+        };
+        Ok(Self { pool, place })
+    }
+
+    /// What a failed statement becomes.
+    pub(super) fn failed(&self, action: &'static str) -> impl Fn(sqlx::Error) -> StoreError + '_ {
+        move |error| StoreError::Statement { place: self.place.clone(), action, reason: said(&error) }
+    }
+}
+
+/// Whether that can be the URL of a database. Nobody is asked.
+///
+/// # Errors
+/// [`StoreError::Url`].
+pub(super) fn check(url: &LedgerUrl) -> Result<(), StoreError> {
+    match url {
+        LedgerUrl::Sqlite(_) => Ok(()),
+        LedgerUrl::Postgres(text) => postgres(text, url).map(drop),
+    }
+}
+
+fn postgres(text: &str, url: &LedgerUrl) -> Result<PgConnectOptions, StoreError> {
+    let options = PgConnectOptions::from_str(text);
+    let options =
+        options.map_err(|error| StoreError::Url { place: url.to_string(), reason: said(&error) })?;
+    Ok(options.application_name("kubemoor"))
+}
+
+/// Makes an SQLite file that nobody else may read: it names people, and holds
+/// the key. SQLite gives the files beside it the same mode.
+fn make(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    std::fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path).map(drop)
+}
+
+async fn exists(path: &Path) -> bool {
+    tokio::fs::try_exists(path).await.unwrap_or(false)
+}
+
+/// What the driver says, on one line. A database's own message may quote the
+/// row at fault only in its detail, which is left out.
+fn said(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Database(error) => error.message().lines().collect::<Vec<_>>().join(" "),
+        sqlx::Error::PoolTimedOut => format!("no connection within {} s", PATIENCE.as_secs()),
+        other => other.to_string().lines().collect::<Vec<_>>().join(" "),
+    }
+}

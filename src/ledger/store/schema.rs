@@ -1,0 +1,126 @@
+//! The tables and their versions.
+
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+use sqlx::{Row as _, SqlSafeStr};
+
+use super::{Pool, Store, StoreError, said};
+
+const SQLITE: [&str; 1] = [include_str!("../migrations/sqlite.1.sql")];
+const POSTGRES: [&str; 1] = [include_str!("../migrations/postgres.1.sql")];
+
+/// The version of the tables that this program writes and reads.
+const VERSION: i64 = 1;
+
+/// In a database of others the name says whose it is.
+const TABLE: &str = "kubemoor_migrations";
+
+impl Store {
+    pub(super) async fn migrate(&self) -> Result<(), StoreError> {
+        let done = match &self.pool {
+            Pool::Sqlite(pool) => migrator(SQLITE).run(pool).await,
+            Pool::Postgres(pool) => migrator(POSTGRES).run(pool).await,
+        };
+        done.map_err(|error| match error {
+            MigrateError::VersionMissing(found) => {
+                StoreError::Newer { place: self.place.clone(), found, wanted: VERSION }
+            }
+            MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
+                StoreError::Migrate { place: self.place.clone(), reason: said(&error) }
+            }
+            other => StoreError::Migrate { place: self.place.clone(), reason: other.to_string() },
+        })
+    }
+
+    pub(super) async fn check_version(&self) -> Result<(), StoreError> {
+        let version = "SELECT max(version) FROM kubemoor_migrations";
+        let found = match &self.pool {
+            Pool::Sqlite(pool) => sqlx::query_scalar::<_, Option<i64>>(version).fetch_one(pool).await,
+            Pool::Postgres(pool) => sqlx::query_scalar::<_, Option<i64>>(version).fetch_one(pool).await,
+        };
+        let found = match found {
+            Ok(found) => found.unwrap_or(0),
+            Err(error) if is_absent_table(&error) => 0,
+            Err(error) => return Err(self.failed("read")(error)),
+        };
+        let place = self.place.clone();
+        match found {
+            VERSION => Ok(()),
+            older if older < VERSION => Err(StoreError::Older { place, found, wanted: VERSION }),
+            _ => Err(StoreError::Newer { place, found, wanted: VERSION }),
+        }
+    }
+
+    /// The ledger's key; `fresh` where it has none yet.
+    pub(super) async fn key_or(&self, fresh: &[u8]) -> Result<Vec<u8>, sqlx::Error> {
+        let insert = "INSERT INTO sealing_key (id, bytes) VALUES (1, $1) ON CONFLICT (id) DO NOTHING";
+        let select = "SELECT bytes FROM sealing_key WHERE id = 1";
+        match &self.pool {
+            Pool::Sqlite(pool) => {
+                sqlx::query(insert).bind(fresh).execute(pool).await?;
+                sqlx::query(select).fetch_one(pool).await?.try_get(0)
+            }
+            Pool::Postgres(pool) => {
+                sqlx::query(insert).bind(fresh).execute(pool).await?;
+                sqlx::query(select).fetch_one(pool).await?.try_get(0)
+            }
+        }
+    }
+
+    /// The number that stands for a cluster's name in the rows; a new one for a
+    /// new name.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub(in crate::ledger) async fn cluster(&self, name: &str) -> Result<Cluster, StoreError> {
+        let insert = "INSERT INTO clusters (name) VALUES ($1) ON CONFLICT (name) DO NOTHING";
+        let number = async {
+            match &self.pool {
+                Pool::Sqlite(pool) => sqlx::query(insert).bind(name).execute(pool).await.map(drop)?,
+                // An attempt that conflicts uses a number up, and replicas start often.
+                Pool::Postgres(pool) => {
+                    let absent = "INSERT INTO clusters (name) SELECT $1 WHERE NOT EXISTS \
+                                  (SELECT 1 FROM clusters WHERE name = $1) ON CONFLICT (name) DO NOTHING";
+                    sqlx::query(absent).bind(name).execute(pool).await.map(drop)?;
+                }
+            }
+            self.clusters(Some(name)).await
+        };
+        let found = number.await.map_err(self.failed("written"))?;
+        found.into_iter().next().map(|(number, _)| Cluster(number)).ok_or_else(|| StoreError::Statement {
+            place: self.place.clone(),
+            action: "written",
+            reason: format!("the cluster {name} is not in it"),
+        })
+    }
+
+    /// The clusters with their numbers: that of this name, or all.
+    pub(super) async fn clusters(&self, name: Option<&str>) -> Result<Vec<(i16, String)>, sqlx::Error> {
+        let select = "SELECT id, name FROM clusters WHERE $1 IS NULL OR name = $1 ORDER BY id";
+        match &self.pool {
+            Pool::Sqlite(pool) => sqlx::query_as(select).bind(name).fetch_all(pool).await,
+            Pool::Postgres(pool) => {
+                let select = "SELECT id, name FROM clusters WHERE $1::text IS NULL OR name = $1 ORDER BY id";
+                sqlx::query_as(select).bind(name).fetch_all(pool).await
+            }
+        }
+    }
+}
+
+/// A cluster, as the rows of one ledger name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ledger) struct Cluster(pub(super) i16);
+
+fn migrator<const COUNT: usize>(scripts: [&'static str; COUNT]) -> Migrator {
+    let migrations = (1..).zip(scripts).map(|(version, script)| {
+        Migration::new(version, "ledger".into(), MigrationType::Simple, script.into_sql_str(), false)
+    });
+    let mut migrator = Migrator::with_migrations(migrations.collect());
+    migrator.dangerous_set_table_name(TABLE);
+    migrator
+}
+
+fn is_absent_table(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(error) = error else { return false };
+    // PostgreSQL's undefined_table; SQLite has no code of its own for it.
+    error.code().as_deref() == Some("42P01") || error.message().starts_with("no such table")
+}

@@ -1,0 +1,290 @@
+//! From the parts that record to the database, without anybody waiting.
+//!
+//! Entry points: [`Ledger::record`]; [`Writer::run`], once. Data flows one way:
+//! a bounded queue, batches, the database; what finds no room in the queue, or
+//! no database, goes to standard output. The writer tries the database again by
+//! itself and says when it fails and when it is back.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::entry::Entry;
+use super::id::Ids;
+use super::row::Row;
+use super::spill::Spill;
+use super::store::{Cluster, Store, StoreError};
+use super::{retention, store};
+use crate::config::{self, LedgerUrl, Retention};
+use crate::metrics::{LedgerMetrics, Written};
+use crate::verdict::shown::SealingKey;
+
+/// Rows that wait for the writer.
+const QUEUE: usize = 8192;
+
+/// Rows of one transaction.
+const BATCH: usize = 1000;
+
+/// How long the database may take for one transaction, or to be opened.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The pauses between attempts at a database that fails.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// How long shutting down waits for the database.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Where rows are handed in. Cheap to clone.
+#[derive(Clone)]
+pub struct Ledger {
+    queue: mpsc::Sender<Row>,
+    shared: Arc<Shared>,
+}
+
+/// Carries rows to the database.
+pub struct Writer {
+    queue: mpsc::Receiver<Row>,
+    shared: Arc<Shared>,
+    url: LedgerUrl,
+    retention: Retention,
+    open: Option<Open>,
+    /// Set while the database fails: when it is tried again, and the pause then.
+    failing: Option<(Instant, Duration)>,
+}
+
+struct Shared {
+    ids: Mutex<Ids>,
+    /// Known once the API server has answered.
+    cluster: OnceLock<String>,
+    /// Known once the database was open.
+    key: OnceLock<SealingKey>,
+    /// The database, for readers.
+    store: Mutex<Option<Store>>,
+    spill: Spill,
+    metrics: LedgerMetrics,
+}
+
+struct Open {
+    store: Store,
+    cluster: Cluster,
+    trimming: JoinHandle<()>,
+}
+
+impl Ledger {
+    /// A ledger with these settings, and what writes it. Nothing is opened yet.
+    ///
+    /// # Errors
+    /// When the URL is none, or the operating system gives no random bytes.
+    pub fn new(settings: config::Ledger, metrics: LedgerMetrics) -> Result<(Self, Writer), StoreError> {
+        Self::spilling_to(std::io::stdout(), settings, metrics)
+    }
+
+    fn spilling_to<W: std::io::Write + Send + 'static>(
+        out: W,
+        settings: config::Ledger,
+        metrics: LedgerMetrics,
+    ) -> Result<(Self, Writer), StoreError> {
+        let config::Ledger { url, cluster_name: _, retention } = settings;
+        store::check(&url)?;
+        let (sender, queue) = mpsc::channel(QUEUE);
+        let shared = Arc::new(Shared {
+            ids: Mutex::new(Ids::new()?),
+            cluster: OnceLock::new(),
+            key: OnceLock::new(),
+            store: Mutex::new(None),
+            spill: Spill::new(out),
+            metrics,
+        });
+        let writer = Writer { queue, shared: Arc::clone(&shared), url, retention, open: None, failing: None };
+        Ok((Self { queue: sender, shared }, writer))
+    }
+
+    /// Records a row. Never waits: a row that finds no room goes to standard
+    /// output.
+    pub fn record(&self, row: Row) {
+        match self.queue.try_send(row) {
+            Ok(()) => self.shared.metrics.queued(1),
+            Err(mpsc::error::TrySendError::Full(row) | mpsc::error::TrySendError::Closed(row)) => {
+                let entry = self.shared.seal(row);
+                self.shared.spill([&entry], Written::Overflow);
+            }
+        }
+    }
+
+    /// The database, to read from; none before it was opened.
+    pub fn store(&self) -> Option<Store> {
+        self.shared.store.lock().clone()
+    }
+
+    /// The name of the cluster on every row; none before it is known.
+    pub fn cluster(&self) -> Option<&str> {
+        self.shared.cluster.get().map(String::as_str)
+    }
+}
+
+impl Writer {
+    /// Writes in the name of `cluster`, as soon as that is known, until
+    /// `closing`; then writes what is still queued.
+    pub async fn run(mut self, cluster: oneshot::Receiver<String>, closing: CancellationToken) {
+        tokio::select! {
+            biased;
+            name = cluster => {
+                if let Ok(name) = name {
+                    let _ = self.shared.cluster.set(name);
+                    self.attempt_to_open().await;
+                }
+            }
+            () = closing.cancelled() => {}
+        }
+        let mut rows = Vec::new();
+        loop {
+            let unopened = self.open.is_none() && self.shared.cluster.get().is_some();
+            let again = self.failing.map_or_else(Instant::now, |(at, _)| at);
+            tokio::select! {
+                biased;
+                () = closing.cancelled() => break,
+                received = self.queue.recv_many(&mut rows, BATCH) => {
+                    if received == 0 {
+                        break;
+                    }
+                    self.write(&mut rows).await;
+                }
+                () = sleep_until(again), if unopened => self.attempt_to_open().await,
+            }
+        }
+        self.drain(rows).await;
+        if let Some(open) = self.open.take() {
+            open.trimming.abort();
+            open.store.close().await;
+        }
+        self.shared.spill.finish().await;
+    }
+
+    async fn drain(&mut self, mut rows: Vec<Row>) {
+        let deadline = Instant::now() + DRAIN;
+        self.queue.close();
+        while self.queue.recv_many(&mut rows, BATCH).await > 0 {
+            if Instant::now() < deadline {
+                self.write(&mut rows).await;
+            } else {
+                let entries = self.sealed(&mut rows);
+                self.shared.spill(&entries, Written::Unavailable);
+            }
+        }
+    }
+
+    fn sealed(&self, rows: &mut Vec<Row>) -> Vec<Entry> {
+        self.shared.metrics.queued(-i64::try_from(rows.len()).unwrap_or(i64::MAX));
+        rows.drain(..).map(|row| self.shared.seal(row)).collect()
+    }
+
+    async fn write(&mut self, rows: &mut Vec<Row>) {
+        if self.open.is_none() && self.is_due() {
+            self.attempt_to_open().await;
+        }
+        let entries = self.sealed(rows);
+        let open = self.open.as_ref().filter(|_| self.is_due());
+        let Some(Open { store, cluster, .. }) = open else {
+            self.shared.spill(&entries, Written::Unavailable);
+            return;
+        };
+        let mut outcome = insert(store, *cluster, &entries).await;
+        // The first statement on a connection that broke while it was idle fails. The ids make the
+        // second attempt safe.
+        if outcome.is_err() && self.failing.is_none() {
+            outcome = insert(store, *cluster, &entries).await;
+        }
+        match outcome {
+            Ok(()) => {
+                self.shared.metrics.written(Written::Database, entries.len());
+                self.recovered();
+            }
+            Err(reason) => {
+                self.failed(&reason);
+                self.shared.spill(&entries, Written::Unavailable);
+            }
+        }
+    }
+
+    async fn attempt_to_open(&mut self) {
+        let Some(name) = self.shared.cluster.get() else { return };
+        let opening = async {
+            let store = Store::open(&self.url).await?;
+            let key = store.key().await?;
+            let cluster = store.cluster(name).await?;
+            Ok::<_, StoreError>((store, key, cluster))
+        };
+        match timeout(PATIENCE, opening).await {
+            Ok(Ok((store, key, cluster))) => {
+                let _ = self.shared.key.set(key);
+                *self.shared.store.lock() = Some(store.clone());
+                let metrics = self.shared.metrics.clone();
+                let trimming = tokio::spawn(retention::run(store.clone(), cluster, self.retention, metrics));
+                self.open = Some(Open { store, cluster, trimming });
+                tracing::info!(ledger = %self.url, cluster = name, "the ledger is open");
+                self.recovered();
+            }
+            Ok(Err(error)) => self.failed(&error.to_string()),
+            Err(_) => self.failed(&late()),
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        self.failing.is_none_or(|(at, _)| at <= Instant::now())
+    }
+
+    fn failed(&mut self, reason: &str) {
+        if self.failing.is_none() {
+            tracing::warn!(
+                ledger = %self.url, reason,
+                "the ledger takes no rows; they go to standard output as lines of JSON until it does"
+            );
+        }
+        let (shortest, longest) = RETRY;
+        let pause = self.failing.map_or(shortest, |(_, pause)| (pause * 2).min(longest));
+        self.failing = Some((Instant::now() + pause, pause));
+        self.shared.metrics.available(false);
+    }
+
+    fn recovered(&mut self) {
+        if self.failing.take().is_some() {
+            tracing::info!(ledger = %self.url, "the ledger takes rows again");
+        }
+        self.shared.metrics.available(true);
+    }
+}
+
+impl Shared {
+    fn seal(&self, row: Row) -> Entry {
+        let id = self.ids.lock().of(&row);
+        let cluster = self.cluster.get().map_or("", String::as_str);
+        Entry::seal(row, id, cluster, self.key.get())
+    }
+
+    fn spill<'e>(&self, entries: impl IntoIterator<Item = &'e Entry>, why: Written) {
+        for entry in entries {
+            let line = serde_json::to_string(&serde_json::json!({ "ledger": entry }));
+            let written = line.is_ok_and(|line| self.spill.line(line));
+            self.metrics.written(if written { why } else { Written::Lost }, 1);
+        }
+    }
+}
+
+async fn insert(store: &Store, cluster: Cluster, entries: &[Entry]) -> Result<(), String> {
+    match timeout(PATIENCE, store.insert(cluster, entries)).await {
+        Ok(outcome) => outcome.map_err(|error| error.to_string()),
+        Err(_) => Err(late()),
+    }
+}
+
+fn late() -> String {
+    format!("it did not answer within {} s", PATIENCE.as_secs())
+}
+
+#[cfg(test)]
+mod tests;

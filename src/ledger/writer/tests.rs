@@ -1,0 +1,112 @@
+//! The queue and what becomes of a row that finds no room.
+
+use std::io::Write;
+
+use super::*;
+use crate::ledger::row::Repaired;
+use crate::model::{ObjectId, ReleaseId};
+
+/// Standard output as a test reads it.
+#[derive(Clone, Default)]
+struct Out(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Out {
+    fn rows(&self) -> Vec<Entry> {
+        let text = String::from_utf8(self.0.lock().clone()).unwrap();
+        text.lines()
+            .map(|line| {
+                let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
+                serde_json::from_value(line["ledger"].take()).unwrap()
+            })
+            .collect()
+    }
+}
+
+fn row(number: usize) -> Row {
+    let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+    let object = ObjectId {
+        group: String::new(),
+        kind: "ConfigMap".to_owned(),
+        namespace: Some("shop".to_owned()),
+        name: format!("c{number}"),
+    };
+    Row::repair(jiff::Timestamp::now(), (&release, 1), &object, Repaired::Recreated, Vec::new(), "")
+}
+
+fn ledger(url: &str, out: &Out) -> (Ledger, Writer) {
+    let retention = Retention { age: Duration::MAX, rows: u64::MAX };
+    let settings = config::Ledger { url: url.parse().unwrap(), cluster_name: None, retention };
+    Ledger::spilling_to(out.clone(), settings, LedgerMetrics::default()).unwrap()
+}
+
+#[tokio::test]
+async fn what_finds_no_room_in_the_queue_is_a_line_and_nobody_waits() {
+    let out = Out::default();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("ledger.db").display());
+    let (ledger, writer) = ledger(&url, &out);
+    // Nobody writes yet.
+    for number in 0..QUEUE + 10 {
+        ledger.record(row(number));
+    }
+    let (name, named) = oneshot::channel();
+    name.send("east".to_owned()).unwrap();
+    let closing = CancellationToken::new();
+    closing.cancel();
+    writer.run(named, closing).await;
+    let spilled: Vec<_> = out.rows().into_iter().map(|row| row.object.name).collect();
+    let expected: Vec<_> = (QUEUE..QUEUE + 10).map(|number| format!("c{number}")).collect();
+    assert_eq!(spilled, expected);
+
+    let store = Store::read(&url.parse().unwrap()).await.unwrap();
+    let mut kept = 0;
+    let mut filter = crate::ledger::query::Filter::default();
+    loop {
+        let page = store.page(&filter).await.unwrap();
+        kept += page.items.len();
+        let Some(next) = page.next else { break };
+        filter.before = Some(next.parse().unwrap());
+    }
+    assert_eq!(kept, QUEUE);
+}
+
+#[tokio::test]
+async fn without_a_database_every_row_is_a_line_in_its_order() {
+    let out = Out::default();
+    let (ledger, writer) = ledger("sqlite:/proc/nowhere/ledger.db", &out);
+    let (name, named) = oneshot::channel();
+    name.send("east".to_owned()).unwrap();
+    let closing = CancellationToken::new();
+    let writing = tokio::spawn(writer.run(named, closing.clone()));
+    for number in 0..100 {
+        ledger.record(row(number));
+    }
+    closing.cancel();
+    writing.await.unwrap();
+    let rows = out.rows();
+    assert!(rows.iter().all(|row| row.cluster == "east"), "{rows:?}");
+    let names: Vec<_> = rows.into_iter().map(|row| row.object.name).collect();
+    let expected: Vec<_> = (0..100).map(|number| format!("c{number}")).collect();
+    assert_eq!(names, expected);
+}
+
+#[tokio::test]
+async fn a_url_that_is_none_is_said_at_once_and_shows_no_password() {
+    let retention = Retention { age: Duration::MAX, rows: 1 };
+    let url: LedgerUrl = "postgres://moor:hunter2@db:notaport/x".parse().unwrap();
+    let settings = config::Ledger { url, cluster_name: None, retention };
+    let error = Ledger::new(settings, LedgerMetrics::default()).err().unwrap().to_string();
+    assert!(error.starts_with("the ledger postgres://db:notaport/x cannot be used"), "{error}");
+    assert!(!error.contains("hunter2"), "{error}");
+}

@@ -1,0 +1,285 @@
+//! The emergency switch: opens everything until a person arms it again.
+//!
+//! Entry points: [`off`] and [`on`] for the person, [`follow`] for the guard.
+//! Invariant: what counts is one object of the cluster, the marker: a
+//! configuration without webhooks, which survives every guard and needs no
+//! right that the guard has not. While it says so, nobody writes the webhook
+//! configurations; what they were is kept in it, so that arming again brings
+//! back the admin's own settings too. Whoever deletes the marker arms as well.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, DeleteParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::NAME;
+use super::keep::Configuration;
+
+/// The marker's name.
+pub const MARKER: &str = "kubemoor-emergency";
+
+/// The marker's annotation while everything is open.
+const OPEN: &str = "kubemoor.dev/emergency";
+
+/// The marker's annotation that keeps the configurations.
+const SAVED: &str = "kubemoor.dev/saved";
+
+/// The most bytes that are kept: all annotations of one object may have 256 KiB.
+const SAVED_CAP: usize = 200 << 10;
+
+/// How often a write is tried when somebody else writes at the same time.
+const ATTEMPTS: usize = 5;
+
+/// For how long [`off`] watches that no guard puts a configuration back, which
+/// may not have seen the marker yet.
+const WATCHED: Duration = Duration::from_secs(3);
+
+/// How often it looks meanwhile.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What [`on`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Armed {
+    /// Nothing had been opened.
+    Already,
+    /// The configurations are as they were.
+    Restored,
+    /// What they were is not known: a guard that registers writes them anew.
+    Empty,
+}
+
+/// Why the switch did not move.
+#[derive(Debug, Error)]
+pub enum EmergencyError {
+    /// Reading failed.
+    #[error("cannot read the webhook configurations; the account needs get on them")]
+    Read(#[source] kube::Error),
+    /// Writing failed.
+    #[error("cannot write the webhook configurations; the account needs create, update and delete on them")]
+    Write(#[source] kube::Error),
+    /// Somebody else keeps writing.
+    #[error("the webhook configurations changed during each of {ATTEMPTS} attempts to write them: try again")]
+    Contested,
+}
+
+/// The configurations as they were.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Saved {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validating: Option<ValidatingWebhookConfiguration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mutating: Option<MutatingWebhookConfiguration>,
+}
+
+type Markers = Api<ValidatingWebhookConfiguration>;
+
+/// Opens everything: no webhook is called, no guard repairs, until [`on`].
+/// Returns how many configurations were removed. May be repeated.
+///
+/// # Errors
+/// When rights are missing, or the API server fails.
+pub async fn off(client: &kube::Client) -> Result<usize, EmergencyError> {
+    mark(client).await?;
+    let (validating, mutating) = (Api::all(client.clone()), Api::all(client.clone()));
+    let until = tokio::time::Instant::now() + WATCHED;
+    let mut removed = 0;
+    loop {
+        removed += usize::from(delete::<ValidatingWebhookConfiguration>(&validating, NAME).await?);
+        removed += usize::from(delete::<MutatingWebhookConfiguration>(&mutating, NAME).await?);
+        if tokio::time::Instant::now() >= until {
+            return Ok(removed.min(2));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Arms again: the configurations come back as they were, guards judge, repair
+/// and register. May be repeated.
+///
+/// # Errors
+/// When rights are missing, or the API server fails.
+pub async fn on(client: &kube::Client) -> Result<Armed, EmergencyError> {
+    let markers = Markers::all(client.clone());
+    let Some(marker) = markers.get_opt(MARKER).await.map_err(EmergencyError::Read)? else {
+        return Ok(Armed::Already);
+    };
+    let saved = saved(&marker);
+    // Guards may write from here on; what is kept goes last.
+    if is_open(&marker) {
+        change(&markers, |annotations| drop(annotations.remove(OPEN))).await?;
+    }
+    let armed =
+        if saved.validating.is_some() || saved.mutating.is_some() { Armed::Restored } else { Armed::Empty };
+    if let Some(validating) = saved.validating {
+        restore(client, validating).await?;
+    }
+    if let Some(mutating) = saved.mutating {
+        restore(client, mutating).await?;
+    }
+    delete::<ValidatingWebhookConfiguration>(&markers, MARKER).await?;
+    Ok(armed)
+}
+
+/// Says through `open` whether everything is open, from the first time that
+/// this is known until `stop`. Who may not look is told that it is not.
+pub async fn follow(client: kube::Client, open: watch::Sender<Option<bool>>, stop: CancellationToken) {
+    let selected = watcher::Config::default().fields(&format!("metadata.name={MARKER}"));
+    let mut events = pin!(watcher(Markers::all(client), selected).default_backoff());
+    let mut listed = false;
+    let mut complained = false;
+    loop {
+        let event = tokio::select! {
+            () = stop.cancelled() => return,
+            event = events.next() => event,
+        };
+        let said = match event {
+            Some(Ok(watcher::Event::Init)) => {
+                listed = false;
+                continue;
+            }
+            Some(Ok(watcher::Event::InitApply(marker) | watcher::Event::Apply(marker))) => {
+                listed = is_open(&marker);
+                listed
+            }
+            Some(Ok(watcher::Event::InitDone)) => listed,
+            Some(Ok(watcher::Event::Delete(_))) => false,
+            Some(Err(error)) => {
+                let forbidden = matches!(
+                    &error,
+                    watcher::Error::InitialListFailed(kube::Error::Api(status))
+                    | watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 403
+                );
+                if !std::mem::replace(&mut complained, true) {
+                    let error = anyhow::Error::new(error);
+                    tracing::warn!("the emergency switch cannot be watched, trying again: {error:#}");
+                }
+                if !forbidden || open.borrow().is_some() {
+                    continue;
+                }
+                false
+            }
+            None => return,
+        };
+        open.send_if_modified(|open| open.replace(said) != Some(said));
+    }
+}
+
+/// Writes the marker, with the configurations as they are.
+async fn mark(client: &kube::Client) -> Result<(), EmergencyError> {
+    let markers = Markers::all(client.clone());
+    for _ in 0..ATTEMPTS {
+        let live = markers.get_opt(MARKER).await.map_err(EmergencyError::Read)?;
+        let before = live.as_ref().map(saved).unwrap_or_default();
+        let saved = Saved {
+            validating: plain(client).await?.or(before.validating),
+            mutating: plain(client).await?.or(before.mutating),
+        };
+        let is_new = live.is_none();
+        let mut marker = live.unwrap_or_else(|| ValidatingWebhookConfiguration {
+            metadata: ObjectMeta { name: Some(MARKER.to_owned()), ..ObjectMeta::default() },
+            ..ValidatingWebhookConfiguration::default()
+        });
+        let annotations = marker.metadata.annotations.get_or_insert_default();
+        annotations.insert(OPEN.to_owned(), "off".to_owned());
+        // Without what is kept everything opens all the same.
+        if let Some(text) = serde_json::to_string(&saved).ok().filter(|text| text.len() <= SAVED_CAP) {
+            annotations.insert(SAVED.to_owned(), text);
+        }
+        let written = if is_new {
+            markers.create(&PostParams::default(), &marker).await
+        } else {
+            markers.replace(MARKER, &PostParams::default(), &marker).await
+        };
+        if settled(written)? {
+            return Ok(());
+        }
+    }
+    Err(EmergencyError::Contested)
+}
+
+/// A configuration as it is, without what the API server sets.
+async fn plain<C: Configuration>(client: &kube::Client) -> Result<Option<C>, EmergencyError> {
+    let live = Api::<C>::all(client.clone()).get_opt(NAME).await.map_err(EmergencyError::Read)?;
+    Ok(live.map(|mut live| {
+        let meta = live.meta_mut();
+        *meta = ObjectMeta {
+            name: meta.name.take(),
+            labels: meta.labels.take(),
+            annotations: meta.annotations.take(),
+            ..ObjectMeta::default()
+        };
+        live
+    }))
+}
+
+/// Puts a configuration back. Where a guard was faster, its webhooks become
+/// what they were: it makes its own of them again and leaves the admin's.
+async fn restore<C: Configuration>(client: &kube::Client, saved: C) -> Result<(), EmergencyError> {
+    let api = Api::<C>::all(client.clone());
+    for _ in 0..ATTEMPTS {
+        let written = match api.get_opt(NAME).await.map_err(EmergencyError::Read)? {
+            None => api.create(&PostParams::default(), &saved).await,
+            Some(mut live) => {
+                live.set_webhooks(saved.webhooks());
+                api.replace(NAME, &PostParams::default(), &live).await
+            }
+        };
+        if settled(written)? {
+            return Ok(());
+        }
+    }
+    Err(EmergencyError::Contested)
+}
+
+async fn change(
+    markers: &Markers,
+    change: impl Fn(&mut std::collections::BTreeMap<String, String>),
+) -> Result<(), EmergencyError> {
+    for _ in 0..ATTEMPTS {
+        let Some(mut marker) = markers.get_opt(MARKER).await.map_err(EmergencyError::Read)? else {
+            return Ok(());
+        };
+        change(marker.metadata.annotations.get_or_insert_default());
+        if settled(markers.replace(MARKER, &PostParams::default(), &marker).await)? {
+            return Ok(());
+        }
+    }
+    Err(EmergencyError::Contested)
+}
+
+/// Whether a write was done; not when somebody else was faster.
+fn settled<T>(written: Result<T, kube::Error>) -> Result<bool, EmergencyError> {
+    match written {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+        Err(error) => Err(EmergencyError::Write(error)),
+    }
+}
+
+async fn delete<C: Configuration>(api: &Api<C>, name: &str) -> Result<bool, EmergencyError> {
+    match api.delete(name, &DeleteParams::default()).await {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(error) => Err(EmergencyError::Write(error)),
+    }
+}
+
+fn is_open(marker: &ValidatingWebhookConfiguration) -> bool {
+    marker.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(OPEN))
+}
+
+/// What a marker keeps; nothing when somebody has made it unreadable.
+fn saved(marker: &ValidatingWebhookConfiguration) -> Saved {
+    let text = marker.metadata.annotations.as_ref().and_then(|annotations| annotations.get(SAVED));
+    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}

@@ -1,0 +1,96 @@
+//! Autoscalers as the guard follows them on a real API server: whom they scale, how far, and when they go.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kubemoor::cluster::autoscalers::Autoscalers;
+use kubemoor::cluster::client::connect;
+use kubemoor::cluster::kinds::Kinds;
+use kubemoor::cluster::progress::Progress;
+use kubemoor::helm::index::Index;
+use kubemoor::model::{Autoscaler, ObjectId};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{Caller, ControlPlane, Identity, SOON, eventually};
+
+fn deployment(namespace: &str, name: &str) -> ObjectId {
+    ObjectId {
+        group: "apps".to_owned(),
+        kind: "Deployment".to_owned(),
+        namespace: Some(namespace.to_owned()),
+        name: name.to_owned(),
+    }
+}
+
+fn autoscaler(name: &str, target: &str, minimum: Option<i32>, maximum: i32) -> Value {
+    json!({
+        "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": name},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target},
+            "minReplicas": minimum, "maxReplicas": maximum,
+        },
+    })
+}
+
+fn scales(minimum: i32, maximum: i32) -> Option<Autoscaler> {
+    Some(Autoscaler { minimum, maximum, by_keda: false, declared: false })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn autoscalers_are_known_from_when_they_come_until_they_go() {
+    let control_plane = ControlPlane::get();
+    let namespace = control_plane.namespace("scaled").await;
+    let admin = Caller::new(control_plane, Identity::Admin).await;
+    let path = format!("/apis/autoscaling/v1/namespaces/{namespace}/horizontalpodautoscalers");
+    // One is there before anybody looks.
+    admin.post(&path, &autoscaler("web", "web", None, 5)).await.done().unwrap();
+
+    let client = connect(Some(&control_plane.kubeconfig(Identity::Admin))).await.unwrap().client;
+    let kinds = Kinds::read(client.clone()).await.unwrap();
+    let autoscalers = Autoscalers::new(client, kinds, Vec::new());
+    let changes = autoscalers.changes();
+    let (following, stop) = (Arc::clone(&autoscalers), CancellationToken::new());
+    let stopping = stop.clone();
+    let task = tokio::spawn(async move { following.run(stopping).await });
+    let mut progress = autoscalers.progress();
+    tokio::time::timeout(SOON, progress.wait_for(|it| *it == Progress::Listed)).await.unwrap().unwrap();
+
+    let index = Index::default();
+    let of = |name: &str| autoscalers.of(&deployment(&namespace, name), &index);
+    let seen = |name: &'static str, expected: Option<Autoscaler>| async move {
+        eventually(&format!("{name} is scaled by {expected:?}"), SOON, || {
+            std::future::ready(of(name) == expected)
+        })
+        .await;
+    };
+    assert_eq!(of("web"), scales(1, 5));
+    assert_eq!(of("db"), None);
+
+    // A second one widens the range, and one that turns to another workload leaves the first.
+    admin.post(&path, &autoscaler("more", "web", Some(3), 9)).await.done().unwrap();
+    seen("web", scales(1, 9)).await;
+    let turned = json!({"spec": {"scaleTargetRef": {"name": "db"}, "maxReplicas": 4}});
+    admin.merge(&format!("{path}/more"), &turned).await.done().unwrap();
+    seen("db", scales(3, 4)).await;
+    seen("web", scales(1, 5)).await;
+    assert_eq!(autoscalers.departed(&deployment(&namespace, "web")), None);
+
+    // Gone, it is remembered that there was one.
+    admin.delete(&format!("{path}/web")).await.done().unwrap();
+    seen("web", None).await;
+    assert!(autoscalers.departed(&deployment(&namespace, "web")).is_some());
+    admin.post(&path, &autoscaler("web", "web", Some(2), 2)).await.done().unwrap();
+    seen("web", scales(2, 2)).await;
+    assert_eq!(autoscalers.departed(&deployment(&namespace, "web")), None);
+
+    // Each of these was told.
+    let mut told: HashMap<String, usize> = HashMap::new();
+    while let Ok(workload) = tokio::time::timeout(std::time::Duration::from_millis(10), changes.next()).await
+    {
+        *told.entry(workload.name).or_default() += 1;
+    }
+    assert!(told.contains_key("web") && told.contains_key("db"), "{told:?}");
+    stop.cancel();
+    task.await.unwrap();
+}

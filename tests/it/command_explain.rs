@@ -1,0 +1,99 @@
+//! `kubemoor explain` on a real control plane: objects, fields and denials.
+
+use serde_json::json;
+
+use crate::command_diff::{install, unguarded};
+use crate::support::{Caller, ControlPlane, Identity, Ran, Shop, moor, run};
+
+const TEMPLATES: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: app, image: "app:1"}]}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: key}
+stringData: {password: hunter2}
+"#;
+
+fn explain(namespace: &str, arguments: &[&str]) -> Ran {
+    moor(unguarded(), Identity::Alice, &[&["explain", "-n", namespace], arguments].concat())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_is_explained_by_its_release_record_fields_and_owners() {
+    let namespace = install("explain", TEMPLATES).await;
+    let alice = Caller::new(unguarded(), Identity::Alice).await;
+    let web = format!("/apis/apps/v1/namespaces/{namespace}/deployments/web?fieldManager=alice-by-hand");
+    alice.merge(&web, &json!({"spec": {"replicas": 5}})).await.done().unwrap();
+
+    // However kubectl would take the kind.
+    for kind in ["deployment", "deployments", "Deployment", "deploy", "deployments.apps", "deploy.apps"] {
+        let ran = explain(&namespace, &[&format!("{kind}/web"), "-o", "json"]);
+        assert_eq!((ran.code, ran.error.as_str()), (0, ""), "{ran:?}");
+        let report = ran.json();
+        assert_eq!(report["state"], json!("drifted"), "{report}");
+        assert_eq!(report["release"]["revision"], json!(1), "{report}");
+        let fields = report["fields"].as_array().unwrap();
+        assert_eq!(fields.len(), 1, "{report}");
+        assert_eq!(
+            (&fields[0]["path"], &fields[0]["declared"], &fields[0]["live"]),
+            (&json!("/spec/replicas"), &json!("2"), &json!("5"))
+        );
+        let managers = fields[0]["managers"].as_array().unwrap();
+        assert!(managers.iter().any(|manager| manager["manager"] == "alice-by-hand"), "{report}");
+    }
+    let said = explain(&namespace, &["deploy/web", "--path", "/spec/template/spec/containers/[name=app]"]);
+    for part in [
+        "revision 1, deployed",
+        "[name=app]/image",
+        "as declared",
+        "helm upgrade shop",
+        "kubemoor allow deployment/web",
+    ] {
+        assert!(said.out.contains(part), "{part} is not in {}", said.out);
+    }
+    let undeclared = explain(&namespace, &["deploy/web", "--path", "/spec/paused"]);
+    assert!(undeclared.out.contains("does not declare this field"), "{undeclared:?}");
+    let secret = explain(&namespace, &["secret/key", "--path", "/data"]);
+    assert!(secret.out.contains("(redacted)") && !secret.out.contains("hunter2"), "{secret:?}");
+    assert!(!secret.out.contains("aHVudGVyMg"), "{secret:?}");
+    let free = explain(&namespace, &["configmap/kube-root-ca.crt"]);
+    assert!(free.code == 0 && free.out.contains("not declared"), "{free:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_explained_is_one_sentence_and_exit_2() {
+    let namespace = install("explain-bad", TEMPLATES).await;
+    explain(&namespace, &["gadget/web"]).fails(&["gadget", "serves no kind"]);
+    explain(&namespace, &["web"]).fails(&["KIND/NAME"]);
+    assert_eq!(explain(&namespace, &["deploy/web", "--path", "replicas"]).code, 2);
+    let kubeconfig = format!("--kubeconfig={}", unguarded().kubeconfig(Identity::Alice).display());
+    run(&["explain", "-", &kubeconfig], "nothing of the sort").fails(&["no denial", "KIND/NAME"]);
+    let carol = ["explain", "deploy/web", "-n", &namespace, "--as", "carol"];
+    moor(unguarded(), Identity::Admin, &carol).fails(&["carol", "forbidden"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pasted_denial_is_explained() {
+    let shop = Shop::install("explain-denial", TEMPLATES).await;
+    let web = shop.at("apis/apps/v1", "deployments/web");
+    shop.is_guarded(&web).await;
+    let denied = shop.alice.merge(&web, &json!({"spec": {"replicas": 7}})).await;
+    let message = denied.body["message"].as_str().unwrap().to_owned();
+    let kubeconfig = format!("--kubeconfig={}", ControlPlane::get().kubeconfig(Identity::Alice).display());
+    let ran = run(&["explain", "-", "-o", "json", &kubeconfig], &format!("Error from server: {message}\n"));
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let report = ran.json();
+    assert_eq!(report["object"]["name"], json!("web"));
+    assert_eq!(report["release"]["namespace"], json!(shop.namespace));
+    let fields = report["fields"].as_array().unwrap();
+    assert!(fields.len() == 1 && fields[0]["path"] == "/spec/replicas", "{report}");
+    assert_eq!((&fields[0]["state"], &fields[0]["live"]), (&json!("AsDeclared"), &json!("2")), "{report}");
+}

@@ -1,0 +1,103 @@
+//! The emergency switch under a running guard. It is one for the whole cluster, hence a control plane of its own.
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+
+use kubemoor::webhook::registration::NAME;
+use kubemoor::webhook::registration::emergency::MARKER;
+
+use crate::support::{Caller, Chart, ControlPlane, Guard, Helm, Identity, SOON, eventually, guarded, moor};
+
+const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
+
+/// What `/readyz` says of the switch.
+async fn says(guard: &Guard) -> String {
+    let text = reqwest::get(guard.admin_url("/readyz")).await.unwrap().text().await.unwrap();
+    text.lines().find(|line| line.contains("emergency")).unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_starts_anew() {
+    let control_plane = ControlPlane::start();
+    let flags = ["--register", "--edits", "Deny", "--drift", "Repair"];
+    let mut guard = Guard::start(&control_plane, &flags).await;
+    let namespace = control_plane.namespace("emergency").await;
+    let chart = Chart::new("shop").template("all.yaml", CONFIG);
+    let helm = Helm::start(&control_plane, Identity::Deployer);
+    helm.install(&namespace, "shop", &chart, json!({})).await.unwrap();
+    let alice = Caller::new(&control_plane, Identity::Alice).await;
+    let settings = format!("/api/v1/namespaces/{namespace}/configmaps/settings");
+    let edit = |mode: &str| json!({"data": {"mode": mode}});
+    guarded(&alice, "shop", &settings).await;
+
+    // The admin's own settings are to come back as well.
+    let configurations: Api<ValidatingWebhookConfiguration> =
+        Api::all(control_plane.client(Identity::Admin).await);
+    let live = configurations.get(NAME).await.unwrap();
+    let knobs: Vec<_> = live
+        .webhooks
+        .iter()
+        .flatten()
+        .map(|webhook| json!({"name": webhook.name, "timeoutSeconds": 9}))
+        .collect();
+    let patch = Patch::Strategic(json!({"webhooks": knobs}));
+    configurations.patch(NAME, &PatchParams::default(), &patch).await.unwrap();
+
+    let emergency = |switch: &str| moor(&control_plane, Identity::Alice, &["emergency", switch]);
+    assert!(emergency("on").out.contains("Nothing had been opened"));
+    let off = emergency("off");
+    assert!(
+        off.code == 0 && off.out.contains("1 webhook configurations") && off.out.contains("emergency on"),
+        "{off:?}"
+    );
+    assert!(configurations.get_opt(NAME).await.unwrap().is_none());
+    alice.merge(&settings, &edit("slow")).await.done().unwrap();
+    eventually("the guard says so", SOON, || async { says(&guard).await.starts_with("[!]emergency: off") })
+        .await;
+    assert!(guard.is_ready().await, "a guard that is off is still well");
+    assert!(guard.metrics().await.contains("kubemoor_emergency 1"));
+    assert!(guard.log().contains("the emergency switch is off"), "{}", guard.log());
+
+    // A restart changes nothing, and nothing is repaired.
+    assert!(guard.terminate().success());
+    guard.start_again().await;
+    eventually("the new guard knows", SOON, || async { says(&guard).await.starts_with("[!]emergency: off") })
+        .await;
+    alice.delete(&settings).await.done().unwrap();
+    eventually("the guard has seen the deletion", SOON, || async {
+        guard.metrics().await.contains("kubemoor_recreations_total{outcome=\"reported\"} 1")
+    })
+    .await;
+    assert_eq!(alice.get(&settings).await.code, 404);
+    assert!(configurations.get_opt(NAME).await.unwrap().is_none(), "it registered again");
+    // To repeat it is no harm, and loses nothing.
+    assert_eq!(emergency("off").code, 0);
+
+    let on = emergency("on");
+    assert!(on.code == 0 && on.out.contains("as they were"), "{on:?}");
+    assert!(configurations.get_opt(MARKER).await.unwrap().is_none());
+    eventually("the guard says so", SOON, || async { says(&guard).await == "[+]emergency ok" }).await;
+    eventually("the configuration is as it was", SOON, || async {
+        let live = configurations.get_opt(NAME).await.unwrap();
+        live.is_some_and(|live| {
+            live.webhooks.iter().flatten().all(|webhook| webhook.timeout_seconds == Some(9))
+        })
+    })
+    .await;
+    helm.upgrade(&namespace, "shop", &chart, json!({})).await.unwrap();
+    guarded(&alice, "shop", &settings).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_switch_is_told_so() {
+    let control_plane = ControlPlane::get();
+    for switch in ["off", "on"] {
+        let carol = moor(control_plane, Identity::Admin, &["emergency", switch, "--as", "carol"]);
+        carol.fails(&["webhook configurations", "the account needs", "forbidden"]);
+    }
+    let nothing = tempfile::tempdir().unwrap();
+    let missing = nothing.path().join("config");
+    crate::support::run(&["emergency", "off", "--kubeconfig", missing.to_str().unwrap()], "")
+        .fails(&["config"]);
+}

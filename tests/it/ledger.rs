@@ -1,0 +1,311 @@
+//! Rows into the ledger and out of it, the same on SQLite and on PostgreSQL.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kubemoor::config::{self, LedgerUrl, Retention};
+use kubemoor::ledger::entry::Entry;
+use kubemoor::ledger::query::{Filter, Page};
+use kubemoor::ledger::row::{Change, Permitted, Repaired, Row};
+use kubemoor::ledger::store::Store;
+use kubemoor::ledger::{Ledger, Writer};
+use kubemoor::metrics::LedgerMetrics;
+use kubemoor::model::{Actor, ObjectId, ReleaseId};
+use kubemoor::verdict::shown::Shown;
+use serde_json::json;
+use tokio::sync::{OnceCell, oneshot};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{Postgres, eventually, folder};
+
+const SOON: Duration = Duration::from_secs(20);
+
+const FOREVER: Retention = Retention { age: Duration::MAX, rows: u64::MAX };
+
+/// A ledger that is written to.
+struct Written {
+    ledger: Ledger,
+    closing: CancellationToken,
+    writing: JoinHandle<()>,
+}
+
+impl Written {
+    fn start(url: &LedgerUrl, cluster: &str, retention: Retention) -> Self {
+        let settings = config::Ledger { url: url.clone(), cluster_name: None, retention };
+        let (ledger, writer): (Ledger, Writer) = Ledger::new(settings, LedgerMetrics::default()).unwrap();
+        let (name, named) = oneshot::channel();
+        name.send(cluster.to_owned()).unwrap();
+        let closing = CancellationToken::new();
+        Self { ledger, writing: tokio::spawn(writer.run(named, closing.clone())), closing }
+    }
+
+    /// Ends the writer, which writes everything first.
+    async fn close(self) {
+        self.closing.cancel();
+        self.writing.await.unwrap();
+    }
+}
+
+async fn postgres() -> LedgerUrl {
+    static SERVER: OnceCell<Postgres> = OnceCell::const_new();
+    SERVER.get_or_init(Postgres::start).await.database().parse().unwrap()
+}
+
+/// A new ledger of each kind.
+async fn both() -> [LedgerUrl; 2] {
+    [LedgerUrl::Sqlite(folder("ledger").join("ledger.db")), postgres().await]
+}
+
+fn object(kind: &str, namespace: &str, name: &str) -> ObjectId {
+    let group = if kind == "Deployment" { "apps" } else { "" };
+    ObjectId {
+        group: group.to_owned(),
+        kind: kind.to_owned(),
+        namespace: Some(namespace.to_owned()),
+        name: name.to_owned(),
+    }
+}
+
+fn release(namespace: &str, name: &str) -> ReleaseId {
+    ReleaseId { namespace: namespace.to_owned(), name: name.to_owned() }
+}
+
+/// A row of `user`, this many seconds after some time in the past.
+fn row(seconds: i64, namespace: &str, name: &str, user: &str, verdict: &'static str) -> Row {
+    let time = begin() + SignedDuration::from_secs(seconds);
+    let id = release(namespace, name);
+    let object = object("Deployment", namespace, name);
+    let detail = format!("row {seconds}");
+    let row = Row::repair(time, (&id, 7), &object, Repaired::Recreated, Vec::new(), &detail);
+    Row { verdict, actor: Actor { user: user.to_owned(), groups: vec!["people".to_owned()] }, ..row }
+}
+
+fn begin() -> Timestamp {
+    "2026-11-20T00:00:00Z".parse().unwrap()
+}
+
+fn details(page: &Page) -> Vec<&str> {
+    page.items.iter().map(|entry| entry.detail.as_str()).collect()
+}
+
+async fn everything(url: &LedgerUrl) -> Vec<Entry> {
+    let store = Store::read(url).await.unwrap();
+    let page = store.page(&Filter::default()).await.unwrap();
+    store.close().await;
+    page.items
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_come_back_newest_first_by_every_filter_and_page_by_page() {
+    for url in both().await {
+        let written = Written::start(&url, "east", FOREVER);
+        written.ledger.record(row(1, "shop", "web", "alice", "Deny"));
+        written.ledger.record(row(2, "shop", "web", "bob", "Warn"));
+        written.ledger.record(row(3, "shop", "db", "alice", "Warn"));
+        written.ledger.record(row(4, "prod", "web", "alice", "Deny"));
+        written.close().await;
+        let other = Written::start(&url, "west", FOREVER);
+        other.ledger.record(row(5, "shop", "web", "alice", "Deny"));
+        other.close().await;
+
+        let store = Store::read(&url).await.unwrap();
+        let some = |text: &str| Some(text.to_owned());
+        let east = Filter { cluster: some("east"), ..Filter::default() };
+        for (filter, expected) in [
+            (Filter::default(), vec!["row 5", "row 4", "row 3", "row 2", "row 1"]),
+            (east.clone(), vec!["row 4", "row 3", "row 2", "row 1"]),
+            (Filter { cluster: some("north"), ..Filter::default() }, vec![]),
+            (Filter { namespace: some("shop"), ..east.clone() }, vec!["row 3", "row 2", "row 1"]),
+            (Filter { release: some("web"), ..east.clone() }, vec!["row 4", "row 2", "row 1"]),
+            (
+                Filter { release: some("web"), namespace: some("shop"), ..east.clone() },
+                vec!["row 2", "row 1"],
+            ),
+            (Filter { user: some("bob"), ..east.clone() }, vec!["row 2"]),
+            (Filter { verdict: some("Deny"), ..east.clone() }, vec!["row 4", "row 1"]),
+            (
+                Filter { since: Some(begin() + SignedDuration::from_secs(3)), ..east.clone() },
+                vec!["row 4", "row 3"],
+            ),
+            (Filter { user: some("' OR 1=1 --"), ..east.clone() }, vec![]),
+        ] {
+            assert_eq!(details(&store.page(&filter).await.unwrap()), expected, "{url}: {filter:?}");
+        }
+
+        let mut filter = Filter { limit: Some(2), ..Filter::default() };
+        let mut pages = Vec::new();
+        loop {
+            let page = store.page(&filter).await.unwrap();
+            pages.push(details(&page).join(","));
+            let Some(next) = page.next else { break };
+            filter.before = Some(next.parse().unwrap());
+        }
+        assert_eq!(pages, ["row 5,row 4", "row 3,row 2", "row 1"], "{url}");
+        store.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_comes_back_as_it_was_recorded() {
+    for url in both().await {
+        let written = Written::start(&url, "east", FOREVER);
+        let config = object("ConfigMap", "shop", "settings");
+        let shown = |value: &str| Some(Shown::of(&config, &"/data/a".parse().unwrap(), &json!(value)));
+        let fields = vec![Change {
+            path: "/data/a".to_owned(),
+            declared: shown("1"),
+            old: shown("1"),
+            new: shown("2"),
+        }];
+        let id = release("shop", "web");
+        let time = begin() + SignedDuration::from_micros(123_456);
+        let failed = Row::repair(time, (&id, 7), &config, Repaired::Failed, fields, "the server said \0no");
+        written.ledger.record(failed);
+        let alice = Actor { user: "alice".to_owned(), groups: vec!["people".to_owned(), "ops".to_owned()] };
+        let node = ObjectId { namespace: None, ..object("Node", "", "n1") };
+        let paths = ["/spec/unschedulable".to_owned()];
+        written.ledger.record(Row::allowance(time, None, &node, &alice, Permitted::Opened, &paths, "INC-1"));
+        written.close().await;
+
+        let rows = everything(&url).await;
+        let mut found = serde_json::to_value(&rows).unwrap();
+        for row in found.as_array_mut().unwrap() {
+            row.as_object_mut().unwrap().remove("id");
+        }
+        let expected = json!([
+            {
+                "time": "2026-11-20T00:00:00.123457Z", "kind": "allowance", "cluster": "east", "namespace": "",
+                "release": null, "revision": null,
+                "object": {"group": "", "kind": "Node", "namespace": null, "name": "n1"},
+                "operation": null, "user": "alice", "groups": ["people", "ops"], "verdict": "Opened", "reason": "",
+                "detail": "INC-1", "fields": [{"path": "/spec/unschedulable"}], "moreFields": 0, "uid": "",
+            },
+            {
+                "time": "2026-11-20T00:00:00.123456Z", "kind": "repair", "cluster": "east", "namespace": "shop",
+                "release": "web", "revision": 7,
+                "object": {"group": "", "kind": "ConfigMap", "namespace": "shop", "name": "settings"},
+                "operation": null, "user": "", "groups": [], "verdict": "Failed", "reason": "drift",
+                "detail": "the server said \u{fffd}no",
+                "fields": [{"path": "/data/a", "declared": "\"1\"", "old": "\"1\"", "new": "\"2\""}],
+                "moreFields": 0, "uid": "",
+            },
+        ]);
+        assert_eq!(found, expected, "{url}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_writer_of_a_ledger_seals_with_its_one_key() {
+    for url in both().await {
+        let secret = object("Secret", "shop", "db");
+        for value in ["aHVudGVyMg==", "aHVudGVyMg==", "b3RoZXI="] {
+            let written = Written::start(&url, "east", FOREVER);
+            let new = Some(Shown::of(&secret, &"/data/password".parse().unwrap(), &json!(value)));
+            let fields = vec![Change { path: "/data/password".to_owned(), declared: None, old: None, new }];
+            let id = release("shop", "db");
+            written.ledger.record(Row::repair(
+                Timestamp::now(),
+                (&id, 1),
+                &secret,
+                Repaired::Restored,
+                fields,
+                "",
+            ));
+            written.close().await;
+        }
+        let hashes: Vec<_> =
+            everything(&url).await.iter().map(|row| row.fields[0].new.clone().unwrap()).collect();
+        let [third, second, first] = &hashes[..] else { panic!("{hashes:?}") };
+        assert!(first.starts_with("(redacted "), "{first}");
+        assert_eq!(first, second, "{url}");
+        assert_ne!(first, third, "{url}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_every_replica_sees_is_kept_once() {
+    for url in both().await {
+        for _ in 0..2 {
+            let written = Written::start(&url, "east", FOREVER);
+            let seen =
+                Row { same: Some("uid 17 deployed".to_owned()), ..row(1, "shop", "web", "", "deployed") };
+            written.ledger.record(seen);
+            written.close().await;
+        }
+        assert_eq!(everything(&url).await.len(), 1, "{url}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_and_surplus_rows_go_while_others_are_written() {
+    for url in both().await {
+        let now = Timestamp::now();
+        let at = |age: i64, user: &str| Row {
+            time: now - SignedDuration::from_secs(age),
+            ..row(age, "shop", "web", user, "Deny")
+        };
+        let written = Written::start(&url, "east", FOREVER);
+        for age in 0..3000 {
+            written.ledger.record(at(100_000 - age, "old"));
+            written.ledger.record(at(50_000 - age, "surplus"));
+        }
+        for age in 0..100 {
+            written.ledger.record(at(1000 - age, "recent"));
+        }
+        written.close().await;
+        let other = Written::start(&url, "west", FOREVER);
+        other.ledger.record(at(200_000, "elsewhere"));
+        other.close().await;
+
+        let retention = Retention { age: Duration::from_secs(80_000), rows: 150 };
+        let trimmed = Written::start(&url, "east", retention);
+        let store = Store::read(&url).await.unwrap();
+        let count = async |user: &str| {
+            let filter = Filter { user: Some(user.to_owned()), limit: Some(1000), ..Filter::default() };
+            store.page(&filter).await.unwrap().items.len()
+        };
+        let ask = || async {
+            trimmed.ledger.record(at(0, "writer"));
+            let (old, surplus) = (count("old").await, count("surplus").await);
+            if old == 0 && surplus < 60 { Ok(()) } else { Err(format!("{old} old, {surplus} surplus")) }
+        };
+        eventually("what is old or too much is deleted", SOON, ask).await;
+        assert_eq!((count("recent").await, count("elsewhere").await), (100, 1), "{url}");
+        eventually("what is recorded meanwhile is written", SOON, || async { count("writer").await > 0 })
+            .await;
+        store.close().await;
+        trimmed.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_replicas_write_to_one_database_at_once() {
+    let url = postgres().await;
+    let replicas = [Written::start(&url, "east", FOREVER), Written::start(&url, "east", FOREVER)];
+    for number in 0..500 {
+        for (replica, user) in replicas.iter().zip(["one", "two"]) {
+            replica.ledger.record(row(number, "shop", "web", user, "Deny"));
+        }
+    }
+    for replica in replicas {
+        replica.close().await;
+    }
+    assert_eq!(everything(&url).await.len(), 1000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_but_its_owner_may_read_the_file() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let path = folder("ledger").join("ledger.db");
+    let url = LedgerUrl::Sqlite(path.clone());
+    let written = Written::start(&url, "east", FOREVER);
+    written.ledger.record(row(1, "shop", "web", "alice", "Deny"));
+    eventually("the row is written", SOON, || async { written.ledger.store().is_some() }).await;
+    for entry in std::fs::read_dir(path.parent().unwrap()).unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{}", entry.path().display());
+    }
+    written.close().await;
+}

@@ -1,0 +1,227 @@
+//! What the ledger of a real guard holds, who may read it, and how `kubemoor audit` shows it.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::{Caller, ControlPlane, Guard, Identity, Postgres, SOON, Shop, eventually, folder};
+
+const SETTINGS: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {level: info}
+";
+
+fn audit(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
+    command.arg("audit").args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn rows(output: &Output) -> Vec<Value> {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The code and the body of the guard's answer.
+async fn ask(guard: &Guard, token: Option<&str>, query: &str) -> (u16, Value) {
+    let request = reqwest::Client::new().get(guard.admin_url(&format!("/api/v1/ledger{query}")));
+    let request = match token {
+        Some(token) => request.bearer_auth(token),
+        None => request,
+    };
+    let answer = request.send().await.unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_tried_what_is_told_by_the_database_and_by_the_guard() {
+    let shop = Shop::install("audit", SETTINGS).await;
+    let settings = shop.core("configmaps/settings");
+    shop.is_guarded(&settings).await;
+    let patch = json!({"data": {"level": "debug"}});
+    shop.alice.merge(&settings, &patch).await.refused("shop").unwrap();
+
+    let database = format!("--ledger=sqlite:{}", shop.guard.ledger().display());
+    let filter = ["--namespace", &shop.namespace, "--release", "shop", "-o", "json"];
+    let denied = [&[database.as_str(), "--verdict", "Deny", "--user", "alice"], &filter[..]].concat();
+    let row = eventually("the denial is kept", SOON, || async { rows(&audit(&denied)).pop() }).await;
+    assert_eq!(
+        (&row["verdict"], &row["reason"], &row["operation"], &row["user"], &row["revision"]),
+        (&json!("Deny"), &json!("drift"), &json!("UPDATE"), &json!("alice"), &json!(1)),
+        "{row}"
+    );
+    assert_eq!(
+        row["fields"],
+        json!([{"path": "/data/level", "declared": "\"info\"", "old": "\"info\"", "new": "\"debug\""}])
+    );
+    assert_eq!(row["groups"][0], "people", "{row}");
+    assert_ne!(row["uid"], "");
+
+    // Helm's own records: what they came to say, and who wrote them.
+    let all = [&[database.as_str()], &filter[..]].concat();
+    eventually("the records of the release are kept", SOON, || async {
+        let rows = rows(&audit(&all));
+        let said = |kind: &str, verdict: &str, user: &str| {
+            rows.iter().any(|row| row["kind"] == kind && row["verdict"] == verdict && row["user"] == user)
+        };
+        said("record", "deployed", "") && said("verdict", "Allow", "deployer")
+    })
+    .await;
+
+    let kubeconfig = ControlPlane::get().kubeconfig(Identity::Alice);
+    let server = shop.guard.admin_url("");
+    let asked = ["--server", &server, "--kubeconfig", kubeconfig.to_str().unwrap(), "--verdict", "Deny"];
+    let told = rows(&audit(&[&asked, &filter[..]].concat()));
+    assert!(told.contains(&row), "{told:?}");
+
+    // What was deleted behind the webhook's back, and what the loop made of it.
+    let controller = Caller::new(ControlPlane::get(), Identity::NamespaceController).await;
+    controller.delete(&settings).await.done().unwrap();
+    let recreated = [&[database.as_str(), "--verdict", "Recreated"], &filter[..]].concat();
+    let row = eventually("the repair is kept", SOON, || async { rows(&audit(&recreated)).pop() }).await;
+    assert_eq!((&row["kind"], &row["object"]["name"]), (&json!("repair"), &json!("settings")), "{row}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_guard_tells_nobody_who_may_not_list_guarded_releases_there() {
+    let shop = Shop::install("audit-rights", SETTINGS).await;
+    let settings = shop.core("configmaps/settings");
+    shop.is_guarded(&settings).await;
+    shop.alice.merge(&settings, &json!({"data": {"level": "debug"}})).await.refused("shop").unwrap();
+    let here = format!("?namespace={}", shop.namespace);
+    let nowhere = "?namespace=there-is-no-such-namespace";
+    let plain = Identity::Autoscaler.token();
+    let guard = &shop.guard;
+
+    for token in [None, Some("made-up"), Some("")] {
+        assert_eq!(ask(guard, token, &here).await.0, 401, "{token:?}");
+    }
+    let forbidden = ask(guard, Some(plain), &here).await;
+    assert_eq!(forbidden.0, 403, "{forbidden:?}");
+    // The same answer, whether or not there is anything.
+    for query in [nowhere, "", &format!("{here}&release=shop"), &format!("{here}&release=none")] {
+        assert_eq!(ask(guard, Some(plain), query).await, forbidden, "{query}");
+    }
+
+    let admin = Caller::new(ControlPlane::get(), Identity::Admin).await;
+    let rbac = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{}", shop.namespace);
+    let role = json!({
+        "metadata": {"name": "reader"},
+        "rules": [{"apiGroups": ["kubemoor.dev"], "resources": ["guardedreleases"], "verbs": ["list"]}],
+    });
+    admin.post(&format!("{rbac}/roles"), &role).await.done().unwrap();
+    let binding = json!({
+        "metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": Identity::Autoscaler.user()}],
+    });
+    admin.post(&format!("{rbac}/rolebindings"), &binding).await.done().unwrap();
+    let page = eventually("the right counts", SOON, || async {
+        let (code, page) = ask(guard, Some(plain), &here).await;
+        (code == 200 && !page["items"].as_array().unwrap().is_empty()).then_some(page)
+    })
+    .await;
+    let foreign = |row: &&Value| row["namespace"] != shop.namespace.as_str();
+    assert!(!page["items"].as_array().unwrap().iter().any(|row| foreign(&row)), "{page}");
+    // There, and nowhere else.
+    assert_eq!(ask(guard, Some(plain), "").await, forbidden);
+    assert_eq!(ask(guard, Some(plain), nowhere).await, forbidden);
+
+    for query in ["?limit=0", "?limit=1001", "?since=yesterday", "?continue=x", "?nmespace=shop"] {
+        let (code, body) = ask(guard, Some(Identity::Admin.token()), query).await;
+        assert_eq!((code, &body["kind"]), (400, &json!("Status")), "{query}: {body}");
+    }
+    let (code, page) = ask(guard, Some(Identity::Admin.token()), "?limit=1").await;
+    assert_eq!((code, page["items"].as_array().unwrap().len()), (200, 1));
+    let (_, next) = ask(
+        guard,
+        Some(Identity::Admin.token()),
+        &format!("?limit=1&continue={}", page["continue"].as_str().unwrap()),
+    )
+    .await;
+    assert_ne!(page["items"][0]["id"], next["items"][0]["id"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_audit_cannot_do_is_one_sentence_and_exit_2() {
+    let folder = folder("audit");
+    let path = |name: &str| folder.join(name).display().to_string();
+    std::fs::write(path("text.db"), "this is no database, however long the text may be ".repeat(50)).unwrap();
+    std::fs::write(path("empty.db"), "").unwrap();
+    let server = Postgres::start().await;
+    let (empty, older, newer) = (server.database(), server.database(), server.database());
+    for (url, version) in [(&older, 0), (&newer, 9)] {
+        let name = url.rsplit_once('/').unwrap().1;
+        let make = format!(
+            "CREATE TABLE kubemoor_migrations (version BIGINT); INSERT INTO kubemoor_migrations VALUES ({version})"
+        );
+        server.psql(name, &make).unwrap();
+    }
+    let kubeconfig = ControlPlane::get().kubeconfig(Identity::Autoscaler);
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    let guard = Guard::shared().await;
+    let here = guard.admin_url("");
+    let check = |arguments: &[&str], says: &str| {
+        let output = audit(arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        assert!(error.contains(says), "{arguments:?}: {error}");
+        assert!(!error.contains("hunter2"), "{error}");
+        error.trim_end().lines().count()
+    };
+    for (arguments, says) in [
+        (vec!["--ledger", &format!("sqlite:{}", path("none.db"))], "there is no ledger at"),
+        (vec!["--ledger", &format!("sqlite:{}", path("empty.db"))], "version 0 of the tables"),
+        (vec!["--ledger", &format!("sqlite:{}", path("text.db"))], "not a database"),
+        (vec!["--ledger", &empty], "version 0 of the tables"),
+        (vec!["--ledger", &older], "version 0 of the tables"),
+        (vec!["--ledger", &newer], "use a program as new as the guard"),
+        (vec!["--ledger", "postgres://moor:hunter2@127.0.0.1:1/ledger"], "cannot be opened"),
+        (vec!["--server", "http://127.0.0.1:1", "--kubeconfig", kubeconfig], "port-forward"),
+        (vec!["--server", "http://guard.example", "--kubeconfig", kubeconfig], "in the clear"),
+        (vec!["--server", &here, "--kubeconfig", kubeconfig], "you may not read"),
+        (vec!["--server", &here, "--kubeconfig", "/nowhere/kubeconfig"], "/nowhere/kubeconfig"),
+    ] {
+        assert_eq!(check(&arguments, says), 1, "{arguments:?}");
+    }
+    // The parser adds a hint at --help below its sentence.
+    check(&["--since", "yesterday"], "24h or 90m");
+    check(&["--ledger", "mysql://db"], "sqlite:PATH or postgres://");
+    check(&["--follow", "--would-deny"], "--would-deny and --follow exclude each other");
+    check(&["--ledger", "sqlite:x", "--server", &here], "--ledger and --server exclude each other");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_goes_away_is_no_error() {
+    let guard = Guard::shared().await;
+    let script = format!(
+        "'{}' audit --ledger 'sqlite:{}' --follow | head -n 1",
+        env!("CARGO_BIN_EXE_kubemoor"),
+        guard.ledger().display()
+    );
+    let shop = Shop::install("audit-pipe", SETTINGS).await;
+    let settings = shop.core("configmaps/settings");
+    shop.is_guarded(&settings).await;
+    let mut pipe =
+        Command::new("bash").args(["-o", "pipefail", "-c", &script]).stderr(Stdio::piped()).spawn().unwrap();
+    // Something to write to the reader that is gone.
+    let level = std::sync::atomic::AtomicU32::new(0);
+    let status = eventually("the pipe ends by itself", SOON, || {
+        let level = level.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let ended = pipe.try_wait().unwrap();
+        let (alice, settings) = (&shop.alice, &settings);
+        async move {
+            let patch = json!({"data": {"level": format!("debug{level}")}});
+            alice.merge(settings, &patch).await.refused("shop").unwrap();
+            ended
+        }
+    })
+    .await;
+    let output = pipe.wait_with_output().unwrap();
+    assert!(
+        status.success() && output.stderr.is_empty(),
+        "{status} {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

@@ -1,0 +1,125 @@
+//! A guard whose ledger fails: it judges on, rows go to standard output, and the ledger recovers by itself.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{Guard, Postgres, Review, SOON, eventually, folder};
+
+const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {image: a}\n";
+
+/// A guard of one release in a directory, with this ledger.
+async fn guard(ledger: &str) -> Guard {
+    let store = folder("store");
+    fs::create_dir(store.join("shop")).unwrap();
+    fs::write(store.join("shop").join("web.yaml"), MANIFEST).unwrap();
+    let store = format!("--store=dir:{}", store.display());
+    let mut guard =
+        Guard::launch(&[&store, "--edits=Deny", &format!("--ledger={ledger}"), "--cluster-name=here"]);
+    guard.ready().await;
+    guard
+}
+
+/// Has an edit refused that carries this value.
+async fn refused(guard: &Guard, value: &str) {
+    let object = |image: &str| {
+        format!(
+            r#"{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {{"name": "settings", "namespace": "shop",
+            "annotations": {{"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"}},
+            "labels": {{"app.kubernetes.io/managed-by": "Helm"}}}}, "data": {{"image": "{image}"}}}}"#
+        )
+    };
+    let (old, new) = (object("a"), object(value));
+    let review = Review {
+        group: "",
+        kind: "ConfigMap",
+        resource: "configmaps",
+        namespace: "shop",
+        name: "settings",
+        old: &old,
+        new: &new,
+    };
+    let reply = guard.judge(review.text()).await;
+    assert!(reply.refusal().contains("/data/image"), "{reply:?}");
+}
+
+/// The new values in the rows that went to standard output.
+fn spilled(guard: &Guard) -> Vec<String> {
+    let lines = guard.log();
+    let rows = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    rows.filter_map(|row| Some(row.get("ledger")?["fields"][0]["new"].as_str()?.to_owned())).collect()
+}
+
+/// The new values in the rows of the database.
+fn kept(ledger: &str) -> Vec<String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
+    let output = command.args(["audit", "--ledger", ledger, "-o", "json"]).output().unwrap();
+    let rows = String::from_utf8_lossy(&output.stdout).into_owned();
+    let rows = rows.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    rows.filter_map(|row| {
+        assert_eq!(row["cluster"], "here");
+        Some(row["fields"][0]["new"].as_str()?.to_owned())
+    })
+    .collect()
+}
+
+fn quoted(values: &[&str]) -> Vec<String> {
+    values.iter().map(|value| format!("\"{value}\"")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_goes_away_and_comes_back_loses_no_row() {
+    let mut server = Postgres::start().await;
+    let ledger = server.database();
+    let mut guard = guard(&ledger).await;
+    refused(&guard, "before").await;
+    eventually("the row is kept", SOON, || async { kept(&ledger) == quoted(&["before"]) }).await;
+    server.kill();
+    refused(&guard, "meanwhile").await;
+    eventually("the row is on standard output", SOON, || async { spilled(&guard) == quoted(&["meanwhile"]) })
+        .await;
+    let metrics = guard.metrics().await;
+    assert!(metrics.contains("kubemoor_ledger_rows_total{outcome=\"unavailable\"} 1"), "{metrics}");
+    assert!(metrics.contains("kubemoor_ledger_up 0"), "{metrics}");
+    assert!(guard.log().contains("the ledger takes no rows"), "{}", guard.log());
+
+    server.start_again().await;
+    let number = std::sync::atomic::AtomicU32::new(0);
+    eventually("rows are kept again", SOON, || async {
+        let number = number.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        refused(&guard, &format!("after{number}")).await;
+        kept(&ledger).len() > 1
+    })
+    .await;
+    assert!(guard.metrics().await.contains("kubemoor_ledger_up 1"));
+    assert!(guard.terminate().success());
+    // Each row is in one place, none is in both, none is lost.
+    let mut all = [kept(&ledger), spilled(&guard)].concat();
+    all.sort();
+    let after = (0..number.into_inner()).map(|number| format!("\"after{number}\""));
+    let mut expected: Vec<_> = quoted(&["before", "meanwhile"]).into_iter().chain(after).collect();
+    expected.sort();
+    assert_eq!(all, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_that_cannot_be_made_does_not_stop_the_guard() {
+    let mut guard = guard("sqlite:/proc/nowhere/ledger.db").await;
+    refused(&guard, "b").await;
+    eventually("the row is on standard output", SOON, || async { spilled(&guard) == quoted(&["b"]) }).await;
+    assert!(guard.terminate().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_queued_is_written_before_the_end() {
+    let ledger = format!("sqlite:{}", folder("ledger").join("ledger.db").display());
+    let mut guard = guard(&ledger).await;
+    let values: Vec<_> = (0..50).map(|number| format!("v{number}")).collect();
+    for value in &values {
+        refused(&guard, value).await;
+    }
+    assert!(guard.terminate().success());
+    let expected: Vec<_> = values.iter().map(|value| format!("\"{value}\"")).collect();
+    assert_eq!(kept(&ledger), expected);
+}

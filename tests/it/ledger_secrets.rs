@@ -1,0 +1,122 @@
+//! No value of a Secret leaves the guard: not by its log, its ledger, its answers, its metrics or its commands.
+
+use std::path::Path;
+use std::process::Command;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+
+use crate::support::{Caller, ControlPlane, Identity, SOON, Shop, eventually};
+
+const DECLARED: &str = "planted-declared-5e8c";
+const EDITED: &str = "planted-edited-91ab";
+const PATCHED: &str = "planted-patched-c3d7";
+
+const SECRET: &str = "
+apiVersion: v1
+kind: Secret
+metadata: {name: db, annotations: {note: planted-declared-5e8c}}
+stringData: {password: planted-declared-5e8c}
+";
+
+/// The planted words in this output, plain or as base64.
+fn planted(output: &[u8]) -> Vec<String> {
+    let plain = [DECLARED, EDITED, PATCHED].map(str::to_owned);
+    let encoded = plain.clone().map(|word| STANDARD.encode(word));
+    let is_in = |word: &String| output.windows(word.len()).any(|window| window == word.as_bytes());
+    plain.into_iter().chain(encoded).filter(is_in).collect()
+}
+
+fn check(what: &str, output: &[u8]) {
+    assert!(!output.is_empty(), "{what} is empty");
+    let found = planted(output);
+    assert!(found.is_empty(), "{what} holds {found:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_output_of_the_guard_holds_a_value_of_a_secret() {
+    assert_eq!(planted(STANDARD.encode(EDITED).as_bytes()).len(), 1, "the search finds nothing");
+    let shop = Shop::install("secrets", SECRET).await;
+    let secret = shop.core("secrets/db");
+    shop.is_guarded(&secret).await;
+
+    let mut messages = Vec::new();
+    for edit in [
+        json!({"data": {"password": STANDARD.encode(EDITED)}}),
+        json!({"stringData": {"password": EDITED}}),
+        json!({"metadata": {"annotations": {"note": PATCHED}}}),
+        json!({"data": null, "stringData": {"other": PATCHED}}),
+    ] {
+        let answer = shop.alice.merge(&secret, &edit).await;
+        answer.refused("shop").unwrap();
+        messages.push(answer.body.to_string());
+    }
+    let patched = json!(STANDARD.encode(PATCHED));
+    let answer = shop.alice.patch(&secret, "replace", "/data/password", &patched).await;
+    answer.refused("shop").unwrap();
+    messages.push(answer.body.to_string());
+    check("the refusals", messages.concat().as_bytes());
+
+    // What the loop never saw alive it does not re-create.
+    let lists_secrets = |event: &serde_json::Value| {
+        event["verb"] == "list"
+            && event["user"]["username"] == Identity::Guard.user()
+            && event["requestURI"]
+                .as_str()
+                .is_some_and(|uri| uri.starts_with("/api/v1/secrets") && uri.contains("managed-by"))
+            && event["responseStatus"]["code"] == 200
+    };
+    eventually("the loop has listed Secrets", SOON, || async {
+        ControlPlane::get().audit_events().iter().any(lists_secrets)
+    })
+    .await;
+    // Back again, with the guard's own hands on the values.
+    let controller = Caller::new(ControlPlane::get(), Identity::NamespaceController).await;
+    controller.delete(&secret).await.done().unwrap();
+    eventually("the Secret is back", SOON, || async { shop.alice.get(&secret).await.done() }).await;
+
+    let ledger = format!("sqlite:{}", shop.guard.ledger().display());
+    let audit = |format: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
+        command.args(["audit", "--ledger", &ledger, "-n", &shop.namespace, "-o", format]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        output.stdout
+    };
+    eventually("all five refusals and the repair are kept", SOON, || async {
+        let rows = String::from_utf8(audit("json")).unwrap();
+        let count = |word: &str| rows.lines().filter(|row| row.contains(word)).count();
+        count("\"verdict\":\"Deny\"") >= 5 && count("\"verdict\":\"Recreated\"") == 1
+    })
+    .await;
+    // That the values differ shows all the same.
+    let rows = String::from_utf8(audit("json")).unwrap();
+    let row = rows.lines().find(|row| row.contains("\"/data/password\"")).unwrap();
+    let row: serde_json::Value = serde_json::from_str(row).unwrap();
+    let field = row["fields"].as_array().unwrap().iter().find(|it| it["path"] == "/data/password").unwrap();
+    assert!(field["old"].as_str().unwrap().starts_with("(redacted "), "{row}");
+    assert_eq!(field["declared"], field["old"], "{row}");
+    assert_ne!(field["new"], field["old"], "{row}");
+
+    for format in ["table", "json", "yaml"] {
+        check(&format!("audit -o {format}"), &audit(format));
+    }
+    check("the log", shop.guard.log().as_bytes());
+    check("the metrics", shop.guard.metrics().await.as_bytes());
+    let ledger: &Path = shop.guard.ledger();
+    for entry in std::fs::read_dir(ledger.parent().unwrap()).unwrap() {
+        let path = entry.unwrap().path();
+        let is_of_ledger =
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ledger.db"));
+        // The file of shared memory is empty of rows by its nature.
+        if is_of_ledger && std::fs::metadata(&path).unwrap().len() > 0 {
+            check(&path.display().to_string(), &std::fs::read(&path).unwrap());
+        }
+    }
+    let events = ControlPlane::get().kubectl(Identity::Admin, &["get", "events", "-A", "-o", "json"]);
+    check("the events", &events.stdout);
+    let audited = ControlPlane::get().audit_events().into_iter();
+    let annotations: String = audited.map(|event| event["annotations"].to_string()).collect();
+    check("the audit annotations", annotations.as_bytes());
+}

@@ -1,0 +1,87 @@
+//! `kubemoor policy test` and `kubemoor check --policies`, as a script calls
+//! them.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+fn kubemoor(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kubemoor")).args(arguments).output().unwrap()
+}
+
+fn library() -> &'static str {
+    concat!(env!("CARGO_MANIFEST_DIR"), "/policies")
+}
+
+/// A copy of one policy of the library and its test.
+fn copied(folder: &Path, edit: impl Fn(String) -> String) {
+    fs::create_dir(folder.join("tests")).unwrap();
+    for file in ["jenkins-weekend.yaml", "tests/jenkins-weekend.yaml"] {
+        let text = fs::read_to_string(Path::new(library()).join(file)).unwrap();
+        fs::write(folder.join(file), edit(text)).unwrap();
+    }
+}
+
+#[test]
+fn the_exit_code_tells_a_pass_from_a_failure_from_an_error() {
+    let check = |edit: &dyn Fn(String) -> String, code: i32, said: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        copied(folder.path(), edit);
+        let output = kubemoor(&["policy", "test", folder.path().to_str().unwrap()]);
+        let all = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{all}");
+        assert!(all.contains(said), "{all}");
+    };
+    check(&|text| text, 0, "7 cases, 7 passed, 0 failed");
+    check(&|text| text.replace("name: jenkins-admins", "name: others"), 1, "  FAIL  ");
+    check(&|text| text.replace("SAT", "30 2 *"), 2, "spec.allow[0].schedule.cron: InvalidSchedule");
+    check(&|text| text.replace("7 * * SAT", "7 30 2 *"), 2, "spec.allow[0].schedule.cron: NeverFires");
+    check(&|text| text.replace("America/New_York", "America/Gotham"), 2, "UnknownTimeZone");
+    check(&|text| text.replace("expect:", "expects:"), 2, "unknown field");
+}
+
+#[test]
+fn the_library_passes_and_tells_each_case() {
+    let output = kubemoor(&["policy", "test", library(), "-o", "json"]);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &answer["failed"]), (Some(0), &json!(0)), "{answer}");
+    let policies = fs::read_dir(library()).unwrap();
+    let policies =
+        policies.filter(|it| it.as_ref().unwrap().path().extension().is_some_and(|it| it == "yaml"));
+    assert!(answer["suites"].as_array().unwrap().len() >= policies.count());
+}
+
+#[test]
+fn check_judges_by_a_directory_of_policies() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let service = |address: &str| {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},
+               "spec": {"type": "LoadBalancer", "loadBalancerIP": address, "ports": [{"port": 80}]}})
+    };
+    fs::write(path("web.yaml"), service("192.0.2.1").to_string()).unwrap();
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "1", "operation": "UPDATE", "name": "web", "namespace": "shop",
+        "resource": {"group": "", "version": "v1", "resource": "services"},
+        "kind": {"group": "", "version": "v1", "kind": "Service"}, "userInfo": {"username": "alice"},
+        "object": service("192.0.2.2"), "oldObject": service("192.0.2.1")
+    }});
+    fs::write(path("review.json"), review.to_string()).unwrap();
+    let (release, review) =
+        (format!("--release={}", path("web.yaml")), format!("--review={}", path("review.json")));
+    let check = |flags: &[&str]| kubemoor(&[&["check", &release, &review], flags].concat());
+    assert_eq!(check(&[]).status.code(), Some(1));
+    assert_eq!(check(&["--policies", library()]).status.code(), Some(0));
+
+    fs::create_dir(path("flawed")).unwrap();
+    let flawed =
+        "apiVersion: kubemoor.dev/v1alpha1\nkind: DriftPolicy\nmetadata: {name: p}\nspec: {edits: Denied}\n";
+    fs::write(path("flawed/p.yaml"), flawed).unwrap();
+    let output = check(&["--policies", &path("flawed")]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("p.yaml: policy p: spec.edits: InvalidValue"), "{said}");
+    assert_eq!(check(&["--policies", &path("nowhere")]).status.code(), Some(2));
+}

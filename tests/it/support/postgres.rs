@@ -1,0 +1,110 @@
+//! A real PostgreSQL on loopback, which tests may stop and start again.
+
+use std::os::unix::fs::{MetadataExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::process::{Process, folder, free_port};
+use super::wait::eventually;
+
+/// Debian's `nobody`: PostgreSQL refuses to run as root.
+const NOBODY: u32 = 65534;
+
+/// A server with its data in a temporary folder. Dropping it ends it.
+pub(crate) struct Postgres {
+    process: Process,
+    programs: PathBuf,
+    port: u16,
+}
+
+impl Postgres {
+    /// Starts a server.
+    pub(crate) async fn start() -> Self {
+        let programs = programs();
+        let dir = folder("postgres");
+        let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+        if is_root {
+            chown(&dir, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let (data, port) = (dir.join("data"), free_port());
+        let output = unprivileged(is_root, &programs.join("initdb"))
+            .args(["--auth=trust", "--username=moor", "--no-sync", "--encoding=UTF8", "--locale=C"])
+            .arg("--pgdata")
+            .arg(&data)
+            .current_dir(&dir)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let command = unprivileged(is_root, &programs.join("postgres"));
+        let mut arguments: Vec<_> = command.get_args().map(|it| it.to_str().unwrap().to_owned()).collect();
+        arguments.extend(["-D".to_owned(), data.display().to_string(), "-p".to_owned(), port.to_string()]);
+        arguments.extend(["-h", "127.0.0.1", "-k", "", "-c", "fsync=off"].map(str::to_owned));
+        let mut process = Process::new("postgres", command.get_program().into(), arguments, &dir);
+        process.start();
+        let server = Self { process, programs, port };
+        server.answers().await;
+        server
+    }
+
+    /// Waits until it answers.
+    async fn answers(&self) {
+        let ask = || async { self.psql("postgres", "SELECT 1") };
+        eventually("PostgreSQL answers", Duration::from_secs(30), ask).await;
+    }
+
+    /// A new database; its URL.
+    pub(crate) fn database(&self) -> String {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("ledger{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        self.psql("postgres", &format!("CREATE DATABASE {name}")).unwrap();
+        format!("postgres://moor@127.0.0.1:{}/{name}", self.port)
+    }
+
+    /// What a statement gives, as text.
+    pub(crate) fn psql(&self, database: &str, statement: &str) -> Result<String, String> {
+        let output = Command::new(self.programs.join("psql"))
+            .args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "moor", "-d", database])
+            .args(["-XAtc", statement])
+            .output()
+            .unwrap();
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
+    }
+
+    /// Ends it at once.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Starts it again after [`Postgres::kill`].
+    pub(crate) async fn start_again(&mut self) {
+        self.process.start();
+        self.answers().await;
+    }
+}
+
+/// Where `tests/control-plane/provide` says that PostgreSQL is, else the newest one of the machine.
+fn programs() -> PathBuf {
+    if let Some(path) = std::env::var_os("KUBEMOOR_POSTGRES").filter(|path| !path.is_empty()) {
+        return path.into();
+    }
+    let installed = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let newest =
+        installed.map(|version| version.path().join("bin")).filter(|bin| bin.join("postgres").exists());
+    newest.max().expect("there is PostgreSQL: run `make provide`, or set KUBEMOOR_POSTGRES")
+}
+
+/// The program, run as somebody without rights.
+fn unprivileged(is_root: bool, program: &Path) -> Command {
+    if !is_root {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()]);
+    command.arg(program);
+    command
+}
