@@ -152,9 +152,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let (ledger, writer) = Ledger::new(ledger, LedgerMetrics::register(&mut registry))?;
     let state = Arc::new(State::default());
     let reports = Arc::clone(&state);
-    ReleaseFigures::register(&mut registry, release_metrics, move || {
-        reports.standings(jiff::Timestamp::now())
-    });
+    ReleaseFigures::register(&mut registry, release_metrics, move || reports.standings());
     let readiness = Readiness::new();
     // Before anybody can ask: no condition at all would count as ready.
     let records = readiness.condition("records");

@@ -5,6 +5,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -13,7 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use super::leading::Office;
 use crate::cluster::events::Events;
-use crate::cluster::guarded::GuardedReleases;
+use crate::cluster::guarded::{GuardedReleases, Remembered};
 use crate::cluster::identity;
 use crate::cluster::kinds::Kinds;
 use crate::cluster::lease::Leadership;
@@ -34,6 +35,9 @@ const WRITES: NonZeroU32 = match NonZeroU32::new(20) {
     Some(number) => number,
     None => NonZeroU32::MIN,
 };
+
+/// The pause between attempts to read what an earlier guard knew.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// What telling takes.
 pub(super) struct Telling {
@@ -101,8 +105,45 @@ impl Telling {
                 leadership,
                 metrics,
             };
-            parts.spawn(statuses.run(stop.clone()));
+            let stop = stop.clone();
+            parts.spawn(async move {
+                // Before any status is written over.
+                if remember(&statuses, &stop).await {
+                    statuses.run(stop).await;
+                }
+            });
         }
         Ok(())
+    }
+}
+
+/// Tells the loop what an earlier guard knew; whether that was done before `stop`.
+async fn remember(statuses: &Statuses, stop: &CancellationToken) -> bool {
+    let mut complained = false;
+    let telling = async {
+        loop {
+            match statuses.guarded.remembered().await {
+                Ok(remembered) => {
+                    for Remembered { release, revision, digest, seen } in remembered {
+                        let command = Command::Remember { release, revision, digest, seen_alive: seen };
+                        // Without a loop there is nobody to tell.
+                        drop(statuses.commands.send(command).await);
+                    }
+                    return;
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut complained, true) {
+                        tracing::warn!(
+                            "what an earlier guard knew of releases cannot be read, trying again: {error}"
+                        );
+                    }
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => false,
+        () = telling => true,
     }
 }

@@ -33,7 +33,7 @@ enum Part {
     Install(Install),
     /// The webhook configuration for guards that run without --register
     Webhook(Webhook),
-    /// The definitions of DriftPolicy and DriftAllowance
+    /// The definitions of DriftPolicy, DriftAllowance and GuardedRelease
     Crds,
 }
 

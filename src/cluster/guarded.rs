@@ -53,8 +53,6 @@ pub struct Remembered {
     pub digest: [u8; 32],
     /// What was seen alive with the release's annotations.
     pub seen: Vec<ObjectId>,
-    /// Whether a person had suspended it.
-    pub suspended: bool,
 }
 
 /// What a person sets in a GuardedRelease.
@@ -210,7 +208,6 @@ impl Remembered {
             revision: status.revision,
             digest: digest(&status.manifest_digest)?,
             seen: status.seen.iter().map(|object| object.id(&release.namespace)).collect(),
-            suspended: guarded.spec.suspend,
             release,
         })
     }

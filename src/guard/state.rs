@@ -148,18 +148,13 @@ impl State {
         self.reports.lock().get(release).cloned()
     }
 
-    /// How all releases stand at `now`, for metrics.
-    pub fn standings(&self, now: Timestamp) -> Vec<Standing> {
+    /// How all releases stand, for metrics.
+    pub fn standings(&self) -> Vec<Standing> {
         let reports = self.reports.lock();
         let standing = |report: &Arc<ReleaseReport>| Standing {
             release: report.release.clone(),
             reason: report.reason.as_str(),
             drifted: u64::try_from(report.drifted.len()).unwrap_or(u64::MAX),
-            oldest: report
-                .drifted
-                .iter()
-                .map(|drifted| now.duration_since(drifted.since).as_secs_f64())
-                .reduce(f64::max),
         };
         reports.values().map(standing).collect()
     }

@@ -130,7 +130,7 @@ impl Statuses {
                 () = absent => {
                     known.absent_at = None;
                     tracing::warn!(
-                        "there is no definition of GuardedRelease, so the cluster is not told how releases stand: `kubemoor manifests crds` prints it"
+                        "there is no definition of GuardedRelease, so the cluster is not told how releases stand: apply what kubemoor manifests crds prints"
                     );
                 }
                 () = due => if let Some((release, _)) = next {

@@ -1,4 +1,7 @@
 //! What is counted of leading, of what the loop says, and of how releases stand.
+//!
+//! Entry points: [`NoticeMetrics`], [`ReleaseFigures`]. Invariant: only
+//! [`ReleaseFigures`] names releases, and only where that is wanted.
 
 use std::fmt;
 
@@ -85,8 +88,6 @@ pub struct Standing {
     pub reason: &'static str,
     /// How many of its objects are not as declared.
     pub drifted: u64,
-    /// For how long the oldest of them has not been, in seconds.
-    pub oldest: Option<f64>,
 }
 
 /// How releases stand, asked when somebody looks, so that no gauge can go stale.
@@ -173,11 +174,10 @@ where
         let mut standings: Vec<_> = (self.standings)().into_iter().collect();
         standings.sort_by(|left, right| left.release.cmp(&right.release));
         let mut reasons = std::collections::BTreeMap::<_, u64>::new();
-        let (mut drifted, mut oldest) = (0_u64, 0_f64);
+        let mut drifted = 0_u64;
         for standing in &standings {
             *reasons.entry(standing.reason).or_default() += 1;
             drifted = drifted.saturating_add(standing.drifted);
-            oldest = oldest.max(standing.oldest.unwrap_or_default());
         }
         let kind = ConstGauge::new(0_u64).metric_type();
         let mut by_reason = encoder.encode_descriptor(
@@ -192,13 +192,6 @@ where
         let all =
             encoder.encode_descriptor("objects_drifted", "Objects that are not as declared", None, kind)?;
         ConstGauge::new(drifted).encode(all)?;
-        let age = encoder.encode_descriptor(
-            "oldest_drift_seconds",
-            "For how long the oldest drift has stood",
-            None,
-            kind,
-        )?;
-        ConstGauge::new(oldest).encode(age)?;
         if self.per_release {
             let mut each = encoder.encode_descriptor(
                 "release_objects_drifted",

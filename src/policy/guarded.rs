@@ -70,7 +70,7 @@ pub struct GuardedReleaseStatus {
     #[serde(default)]
     pub revision: u64,
     /// SHA-256 of that revision's manifest as it was first seen, in hexadecimal.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub manifest_digest: String,
     /// How many objects the revision declares.
     #[serde(default)]
@@ -79,10 +79,10 @@ pub struct GuardedReleaseStatus {
     #[serde(default)]
     pub drifted: u64,
     /// What becomes of edits that drift.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub edits: String,
     /// What becomes of drift.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub drift: String,
     /// The last spec.reconcileAt that was acted on.
     #[serde(default, skip_serializing_if = "Option::is_none")]

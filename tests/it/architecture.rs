@@ -15,7 +15,7 @@ const RANKS: [&[&str]; 10] = [
     &["policy"],
     &["verdict"],
     &["tls", "telemetry", "metrics"],
-    &["cluster", "ledger"],
+    &["cluster", "ledger", "notify"],
     &["webhook", "guard", "admin"],
     &["app"],
 ];

@@ -10,8 +10,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use kubemoor::cli::Cli;
 use kubemoor::metrics::{
-    AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, DriftFound, EmergencyMetrics, GuardMetrics,
-    LedgerMetrics, Look, RecordFault, RecordMetrics, Repair, Webhook, Written, registry,
+    AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, DriftFound, EmergencyMetrics, EventFate,
+    GuardMetrics, LedgerMetrics, Look, NoticeMetrics, NotificationFate, RecordFault, RecordMetrics,
+    ReleaseFigures, Repair, Standing, StatusWrite, Webhook, Written, registry,
 };
 use kubemoor::model::{DriftMode, EditsMode, ReleaseId};
 use kubemoor::policy::Policy;
@@ -158,7 +159,7 @@ fn a_command_that_the_program_does_not_take_would_be_found() {
     assert!(taken("kubemoor manifests install --edits Deny | kubectl apply -f -"));
     assert!(!taken("kubemoor manifests install --edit Deny | kubectl apply -f -"));
     assert!(!taken("kubemoor serve --drift Mend"));
-    assert!(!taken("kubectl get pods; kubemoor reconcile web"));
+    assert!(!taken("kubectl get pods; kubemoor heal web"));
 }
 
 #[test]
@@ -216,8 +217,7 @@ fn the_metrics_and_their_labels_are_those_of_the_program() {
             .unwrap_or_else(|| panic!("{name} has no type"))
             .extend(known.into_iter().map(str::to_owned));
     }
-    let operations = Document::named("docs/operations.md");
-    let documented = operations.table("## Metrics");
+    let documented = Document::named("docs/metrics.md").table("## All metrics");
     let mut told: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for row in &documented {
         // Behind each label stand its values, in brackets.
@@ -241,12 +241,17 @@ fn scrape() -> String {
     let admission = AdmissionMetrics::register(&mut registry);
     let records = RecordMetrics::register(&mut registry, || [("deployed", 1)]);
     let guard = GuardMetrics::register(&mut registry);
+    let notices = NoticeMetrics::register(&mut registry);
+    let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+    ReleaseFigures::register(&mut registry, true, move || {
+        [Standing { release: release.clone(), reason: "Drifted", drifted: 1 }]
+    });
     EmergencyMetrics::register(&mut registry).open(true);
     let ledger = LedgerMetrics::register(&mut registry);
     let components = sources(&root().join("src")).into_iter();
     let components = components.filter(|(path, _)| path.to_string_lossy().contains("src/metrics"));
     let components: String = components.map(|(_, text)| text).collect();
-    assert_eq!(components.matches("fn register").count(), 5, "a component's metrics are not looked at");
+    assert_eq!(components.matches("fn register").count(), 8, "a component's metrics are not looked at");
 
     drop(connections.opened());
     connections.ended(ConnectionEnd::Closed);
@@ -254,6 +259,11 @@ fn scrape() -> String {
     admission.malformed();
     records.undecodable(RecordFault::Syntax);
     records.looked(Look::Changed);
+    notices.leads(true);
+    notices.status(StatusWrite::Written);
+    notices.event(EventFate::Written);
+    notices.notification(NotificationFate::Delivered);
+    notices.missed(1);
     guard.found(DriftFound::Missing);
     guard.repaired(DriftFound::Missing, Repair::Repaired);
     guard.repaired_after(DriftFound::Missing, jiff::SignedDuration::from_millis(1));

@@ -7,13 +7,14 @@ use anyhow::Context;
 use kube::CustomResourceExt;
 use serde_json::Value;
 
+use crate::policy::guarded::GuardedRelease;
 use crate::policy::resource::{DriftAllowance, DriftPolicy};
 
 const HEAD: &str = "# What `kubemoor manifests crds` prints: write it anew, never by hand.\n";
 
 /// The definitions as YAML.
 pub(super) fn text() -> anyhow::Result<String> {
-    let definitions = [DriftAllowance::crd(), DriftPolicy::crd()];
+    let definitions = [DriftAllowance::crd(), DriftPolicy::crd(), GuardedRelease::crd()];
     let documents = definitions.iter().map(|definition| {
         let mut definition = serde_json::to_value(definition)?;
         if let Some(versions) = definition.pointer_mut("/spec/versions").and_then(Value::as_array_mut) {

@@ -115,6 +115,9 @@ fn rights_to_write_come_only_with_deny_and_repair() {
                 "driftallowances" => &["get", "list", "watch", "create", "delete"],
                 // Questions, which the API server answers and does not keep.
                 "tokenreviews" | "subjectaccessreviews" => &["create"],
+                "guardedreleases" => &["get", "list", "watch", "create", "delete"],
+                "guardedreleases/status" => &["update"],
+                "events" => &["create", "patch"],
                 _ => &["get", "list", "watch"],
             };
             assert!(verbs.iter().all(|verb| known.contains(&verb.as_str())), "{resource:?}: {verbs:?}");

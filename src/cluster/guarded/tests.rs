@@ -14,7 +14,7 @@ fn what_an_earlier_guard_knew_is_read() {
         "seen": [{"kind": "Service", "name": "web"}, {"kind": "Namespace", "clusterScoped": true, "name": "n"}],
     });
     let remembered = Remembered::of(&typed(guarded(status)).unwrap()).unwrap();
-    assert_eq!((remembered.revision, remembered.digest, remembered.suspended), (3, [7; 32], true));
+    assert_eq!((remembered.revision, remembered.digest), (3, [7; 32]));
     let names: Vec<_> = remembered.seen.iter().map(ToString::to_string).collect();
     assert_eq!(names, ["Service/web in namespace shop", "Namespace/n"]);
 }

@@ -77,9 +77,12 @@ impl Guard {
             "serve".to_owned(),
             format!("--listen=127.0.0.1:{webhook_port}"),
             format!("--admin-listen=127.0.0.1:{admin_port}"),
-            format!("--webhook-url=https://127.0.0.1:{webhook_port}"),
             format!("--tls-dir={}", tls_dir.display()),
         ];
+        // One of several behind a Service has no address of its own.
+        if !flags.iter().any(|flag| flag.starts_with("--service")) {
+            arguments.push(format!("--webhook-url=https://127.0.0.1:{webhook_port}"));
+        }
         if !flags.iter().any(|flag| flag.starts_with("--ledger=")) {
             arguments.push(format!("--ledger=sqlite:{}", dir.join("ledger.db").display()));
         }
@@ -166,6 +169,16 @@ impl Guard {
     /// Ends it at once (SIGKILL).
     pub(crate) fn kill(&mut self) {
         self.process.kill();
+    }
+
+    /// Stops it where it is (SIGSTOP): its connections stay open, and it does nothing.
+    pub(crate) fn pause(&self) {
+        self.process.pause();
+    }
+
+    /// Has it go on (SIGCONT) as if no time had passed.
+    pub(crate) fn resume(&self) {
+        self.process.resume();
     }
 
     /// Asks it to end (SIGTERM) and waits for that.

@@ -1,0 +1,347 @@
+//! GuardedReleases and events on a real API server: they come and go with releases, say what the loop knows, write
+//! nothing while nothing changes, and hand on what people set.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kubemoor::cluster::events::Events;
+use kubemoor::cluster::guarded::GuardedReleases;
+use kubemoor::cluster::kinds::Kinds;
+use kubemoor::cluster::lease::Leadership;
+use kubemoor::cluster::objects::Objects;
+use kubemoor::cluster::releases::Releases;
+use kubemoor::config::RecordDriver;
+use kubemoor::guard::announce::Announcer;
+use kubemoor::guard::orders::Command;
+use kubemoor::guard::state::{DriftKind, Drifted, Incident, Reason, ReleaseReport, State};
+use kubemoor::guard::status::Statuses;
+use kubemoor::metrics::{NoticeMetrics, RecordMetrics, registry};
+use kubemoor::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
+use kubemoor::notify::Notifiers;
+use kubemoor::policy::Policy;
+use kubemoor::policy::book::Book;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::support::{
+    Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, SOON, eventually, folder, moor,
+};
+
+const CONFIG_MAP: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {level: info}
+";
+
+fn path(namespace: &str, name: &str) -> String {
+    format!("/apis/kubemoor.dev/v1alpha1/namespaces/{namespace}/guardedreleases/{name}")
+}
+
+async fn installed(control_plane: &ControlPlane, prefix: &str) -> (String, Helm) {
+    let namespace = control_plane.namespace(prefix).await;
+    let chart = Chart::new(RELEASE).template("all.yaml", CONFIG_MAP);
+    let helm = Helm::start(control_plane, Identity::Deployer);
+    helm.install(&namespace, RELEASE, &chart, json!({})).await.unwrap();
+    (namespace, helm)
+}
+
+async fn is_there(admin: &Caller, path: &str, there: bool) {
+    eventually(&format!("{path}: {there}"), SOON, || async {
+        let answer = admin.get(path).await;
+        if (answer.code == 200) == there { Ok(()) } else { Err(answer.to_string()) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn they_come_and_go_with_their_releases_also_while_no_guard_runs() {
+    let control_plane = ControlPlane::start();
+    let admin = Caller::new(&control_plane, Identity::Admin).await;
+    let (early, helm) = installed(&control_plane, "early").await;
+    let mut guard = Guard::start(&control_plane, &[]).await;
+    eventually("the guard says that there is no definition", SOON, || async {
+        guard.log().contains("there is no definition of GuardedRelease")
+    })
+    .await;
+    let listed = moor(&control_plane, Identity::Admin, &["get", "releases", "-A", "-o", "json"]);
+    assert_eq!(listed.code, 0, "{listed:?}");
+    assert_eq!(listed.json()["releases"][0]["guarded"], false, "{listed:?}");
+
+    control_plane.define_policies();
+    is_there(&admin, &path(&early, RELEASE), true).await;
+    let (kept, _kept_helm) = installed(&control_plane, "kept").await;
+    is_there(&admin, &path(&kept, RELEASE), true).await;
+    // Deleted by hand it comes back.
+    let uid = admin.get(&path(&kept, RELEASE)).await.done().unwrap()["metadata"]["uid"].clone();
+    admin.delete(&path(&kept, RELEASE)).await.done().unwrap();
+    eventually("it is another one", SOON, || async {
+        let object = admin.get(&path(&kept, RELEASE)).await.done()?;
+        if object["metadata"]["uid"] == uid { Err("the old one".to_owned()) } else { Ok(()) }
+    })
+    .await;
+
+    guard.kill();
+    helm.uninstall(&early, RELEASE, json!({})).await.unwrap();
+    let (late, late_helm) = installed(&control_plane, "late").await;
+    guard.start_again().await;
+    is_there(&admin, &path(&early, RELEASE), false).await;
+    is_there(&admin, &path(&late, RELEASE), true).await;
+    late_helm.uninstall(&late, RELEASE, json!({})).await.unwrap();
+    is_there(&admin, &path(&late, RELEASE), false).await;
+    is_there(&admin, &path(&kept, RELEASE), true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_steers_a_release_and_is_told_where_there_is_none() {
+    let control_plane = ControlPlane::start();
+    let admin = Caller::new(&control_plane, Identity::Admin).await;
+    control_plane.define_policies();
+    let (namespace, _helm) = installed(&control_plane, "steered").await;
+    let _guard = Guard::start(&control_plane, &[]).await;
+    let object = path(&namespace, RELEASE);
+    is_there(&admin, &object, true).await;
+    let run = |command: &str| moor(&control_plane, Identity::Admin, &[command, RELEASE, "-n", &namespace]);
+    assert_eq!(run("suspend").code, 0);
+    assert_eq!(admin.get(&object).await.done().unwrap()["spec"]["suspend"], true);
+    assert_eq!(run("resume").code, 0);
+    assert_eq!(admin.get(&object).await.done().unwrap()["spec"]["suspend"], Value::Null);
+    assert_eq!(run("reconcile").code, 0);
+    assert!(admin.get(&object).await.done().unwrap()["spec"]["reconcileAt"].is_string());
+    moor(&control_plane, Identity::Admin, &["suspend", "nothing", "-n", &namespace])
+        .fails(&["there is no GuardedRelease nothing", "kubemoor get releases"]);
+    moor(&control_plane, Identity::Alice, &["get", "releases", "-n", &namespace, "-o", "yaml"]);
+    let table = moor(&control_plane, Identity::Admin, &["get", "releases", "-n", &namespace]);
+    assert!(table.out.lines().nth(1).unwrap().contains(RELEASE), "{table:?}");
+}
+
+/// The parts that tell, with a loop played by the test.
+struct Told {
+    control_plane: ControlPlane,
+    admin: Caller,
+    release: ReleaseId,
+    state: Arc<State>,
+    commands: mpsc::Receiver<Command>,
+    guarded: GuardedReleases,
+    stop: CancellationToken,
+    _helm: Helm,
+}
+
+impl Told {
+    async fn new() -> Self {
+        let control_plane = ControlPlane::start();
+        let admin = Caller::new(&control_plane, Identity::Admin).await;
+        control_plane.define_policies();
+        let (namespace, helm) = installed(&control_plane, "told").await;
+        control_plane.apply_deploy(&["namespace.yaml", "rbac.yaml"]).await;
+        let client = control_plane.client(Identity::Guard).await;
+        let stop = CancellationToken::new();
+        let kinds = Kinds::read(client.clone()).await.unwrap();
+        let following = Arc::clone(&kinds);
+        let ending = stop.clone();
+        tokio::spawn(async move { following.run(ending).await });
+        let mut registry = registry();
+        let releases = Releases::new(
+            client.clone(),
+            RecordDriver::Secret,
+            Vec::new(),
+            Arc::clone(&kinds),
+            Arc::default(),
+            RecordMetrics::register(&mut registry, || [("deployed", 1)]),
+        );
+        tokio::spawn(Arc::clone(&releases).run(stop.clone()));
+        releases.health().wait_for(|health| health.indexed).await.unwrap();
+        let metrics = NoticeMetrics::register(&mut registry);
+        let state = Arc::new(State::default());
+        let book =
+            Arc::new(Book::new(Policy::new(EditsMode::Deny, DriftMode::Repair, Duration::from_secs(3600))));
+        let leadership = Leadership::alone();
+        let (sender, commands) = mpsc::channel(16);
+        let writes = 50.try_into().unwrap();
+        let statuses = Statuses {
+            guarded: GuardedReleases::new(client.clone(), leadership.clone(), writes),
+            kinds: Arc::clone(&kinds),
+            releases: Arc::clone(&releases),
+            state: Arc::clone(&state),
+            book: Arc::clone(&book),
+            namespaces: Vec::new(),
+            commands: sender,
+            leadership: leadership.clone(),
+            metrics: metrics.clone(),
+        };
+        tokio::spawn(statuses.run(stop.clone()));
+        let announcer = Announcer {
+            state: Arc::clone(&state),
+            events: Some(Events::new(client.clone(), leadership.clone(), "test".to_owned())),
+            notifiers: Notifiers::start(Vec::new(), "urn:test", &metrics, &TaskTracker::new(), &stop)
+                .unwrap(),
+            book,
+            kinds,
+            releases,
+            objects: Objects::new(client.clone(), writes),
+            leadership: leadership.clone(),
+            metrics,
+        };
+        tokio::spawn(announcer.run(stop.clone()));
+        let release = ReleaseId { namespace, name: RELEASE.to_owned() };
+        is_there(&admin, &path(&release.namespace, RELEASE), true).await;
+        let guarded = GuardedReleases::new(client, leadership, writes);
+        Self { control_plane, admin, release, state, commands, guarded, stop, _helm: helm }
+    }
+
+    fn drifted(&self) -> Drifted {
+        Drifted {
+            object: ObjectId {
+                group: String::new(),
+                kind: "ConfigMap".to_owned(),
+                namespace: Some(self.release.namespace.clone()),
+                name: "settings".to_owned(),
+            },
+            kind: DriftKind::Changed,
+            findings: Vec::new(),
+            by: Some("kubectl-edit".to_owned()),
+            since: Timestamp::UNIX_EPOCH,
+            repaired: None,
+            kept: None,
+            contested_by: None,
+        }
+    }
+
+    fn report(&self, reason: Reason) -> ReleaseReport {
+        let drifted = if reason == Reason::InSync { Vec::new() } else { vec![self.drifted()] };
+        ReleaseReport {
+            release: self.release.clone(),
+            revision: 1,
+            digest: [7; 32],
+            declared: 1,
+            seen_alive: vec![self.drifted().object],
+            drifted,
+            reason,
+        }
+    }
+
+    async fn status(&self) -> Value {
+        let object = self.admin.get(&path(&self.release.namespace, RELEASE)).await.done().unwrap();
+        object["status"].clone()
+    }
+
+    async fn says(&self, ready: &str, reason: &str) -> Value {
+        eventually(&format!("Ready={ready} {reason}"), SOON, || async {
+            let status = self.status().await;
+            let condition = status["conditions"][0].clone();
+            if condition["status"] == ready && condition["reason"] == reason {
+                Ok(status)
+            } else {
+                Err(status.to_string())
+            }
+        })
+        .await
+    }
+
+    fn writes(&self) -> usize {
+        let is_write = |event: &Value| {
+            event["user"]["username"] == Identity::Guard.user()
+                && event["objectRef"]["subresource"] == "status"
+                && event["objectRef"]["resource"] == "guardedreleases"
+        };
+        self.control_plane.audit_events().iter().filter(|event| is_write(event)).count()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_says_what_the_loop_knows_and_is_written_only_when_that_changes() {
+    let mut told = Told::new().await;
+    told.state.publish(told.report(Reason::InSync));
+    let status = told.says("True", "InSync").await;
+    assert_eq!(
+        (&status["edits"], &status["drift"], &status["declared"]),
+        (&json!("Deny"), &json!("Repair"), &json!(1))
+    );
+    assert_eq!(status["observedGeneration"], 1);
+    // What kubectl remembers of the API is older than the definition.
+    let cache = format!("--cache-dir={}", folder("kubectl-cache").display());
+    let columns = told.control_plane.kubectl(Identity::Admin, &["get", "gr", "-A", &cache]);
+    let columns = String::from_utf8(columns.stdout).unwrap();
+    let head: Vec<_> = columns.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(
+        head,
+        ["NAMESPACE", "NAME", "READY", "REASON", "REVISION", "DRIFTED", "EDITS", "DRIFT", "AGE"]
+    );
+
+    told.state.publish(told.report(Reason::Drifted));
+    let status = told.says("False", "Drifted").await;
+    assert_eq!(status["drifts"][0]["by"], "kubectl-edit");
+    // The same again, and another release's noise: nothing is written.
+    let writes = told.writes();
+    for _ in 0..3 {
+        told.state.publish(told.report(Reason::Drifted));
+        let touch = json!({"metadata": {"annotations": {"touched": Timestamp::now().to_string()}}});
+        told.admin.merge(&path(&told.release.namespace, RELEASE), &touch).await.done().unwrap();
+    }
+
+    // What people set is handed on, each once.
+    let object = path(&told.release.namespace, RELEASE);
+    told.admin
+        .merge(&object, &json!({"spec": {"suspend": true, "reconcileAt": "now"}}))
+        .await
+        .done()
+        .unwrap();
+    assert_eq!(told.commands.recv().await.unwrap(), Command::Suspend(told.release.clone(), true));
+    assert_eq!(told.commands.recv().await.unwrap(), Command::Reconcile(told.release.clone()));
+    let status = told.says("Unknown", "Suspended").await;
+    assert_eq!(status["lastReconcileAt"], "now");
+    assert_eq!((told.writes(), &status["observedGeneration"]), (writes + 1, &json!(2)));
+    told.admin.merge(&object, &json!({"spec": {"suspend": null}})).await.done().unwrap();
+    assert_eq!(told.commands.recv().await.unwrap(), Command::Suspend(told.release.clone(), false));
+    told.says("False", "Drifted").await;
+    assert!(told.commands.try_recv().is_err(), "a wish is told twice");
+
+    // What a guard that starts anew reads.
+    let remembered = told.guarded.remembered().await.unwrap();
+    assert_eq!((remembered[0].revision, remembered[0].digest), (1, [7; 32]));
+    assert_eq!(remembered[0].seen, [told.drifted().object]);
+    told.stop.cancel();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_stands_on_the_object_and_on_its_release() {
+    let told = Told::new().await;
+    let incident = Incident { release: told.release.clone(), revision: 1, drifted: told.drifted() };
+    told.state.tell(incident.clone());
+    told.state.tell(incident.clone());
+    let repaired = Drifted { repaired: Some(Ok(())), ..told.drifted() };
+    told.state.tell(Incident { drifted: repaired, ..incident });
+    let list = format!("/apis/events.k8s.io/v1/namespaces/{}/events", told.release.namespace);
+    let events = eventually("all events are there", SOON, || async {
+        let events = told.admin.get(&list).await.done()?;
+        let ours: Vec<_> = events["items"].as_array().unwrap().iter().cloned().collect();
+        let ours: Vec<_> =
+            ours.into_iter().filter(|it| it["reportingController"] == "kubemoor.dev/guard").collect();
+        if ours.len() == 4 { Ok(ours) } else { Err(format!("{} events: {ours:?}", ours.len())) }
+    })
+    .await;
+    for event in &events {
+        assert!(event["regarding"]["uid"].is_string(), "{event}");
+        assert!(event["note"].as_str().unwrap().contains("by kubectl-edit"), "{event}");
+    }
+    let mut said: Vec<_> = events
+        .iter()
+        .map(|event| {
+            [&event["regarding"]["kind"], &event["type"], &event["reason"]].map(|it| it.as_str().unwrap())
+        })
+        .collect();
+    said.sort_unstable();
+    assert_eq!(
+        said,
+        [
+            ["ConfigMap", "Normal", "Repaired"],
+            ["ConfigMap", "Warning", "Drifted"],
+            ["GuardedRelease", "Normal", "Repaired"],
+            ["GuardedRelease", "Warning", "Drifted"],
+        ]
+    );
+    told.stop.cancel();
+}

@@ -1,0 +1,133 @@
+//! Several guards on one control plane: one acts, another takes over, and never two at a time.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, eventually};
+
+const FLAGS: [&str; 2] = ["--service=kubemoor-system/kubemoor", "--drift=Repair"];
+
+/// A hand-over after a crash is promised within this time.
+const HAND_OVER: Duration = Duration::from_secs(15);
+
+/// What the machine may add, which others use as well.
+const SLACK: Duration = Duration::from_secs(5);
+
+const CONFIG_MAP: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {level: info}
+";
+
+struct Scene {
+    control_plane: ControlPlane,
+    path: String,
+    admin: Caller,
+    leader: Guard,
+    follower: Guard,
+}
+
+async fn leads(guard: &Guard) -> bool {
+    guard.metrics().await.lines().any(|line| line == "kubemoor_leading 1")
+}
+
+async fn comes_to_lead(guard: &Guard, within: Duration) {
+    eventually("the guard leads", within, || async { leads(guard).await }).await;
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let control_plane = ControlPlane::start();
+        let namespace = control_plane.namespace("leaders").await;
+        let chart = Chart::new(RELEASE).template("all.yaml", CONFIG_MAP);
+        let helm = Helm::start(&control_plane, Identity::Deployer);
+        helm.install(&namespace, RELEASE, &chart, json!({})).await.unwrap();
+        let admin = Caller::new(&control_plane, Identity::Admin).await;
+        let leader = Guard::start(&control_plane, &FLAGS).await;
+        comes_to_lead(&leader, SLACK).await;
+        let follower = Guard::start(&control_plane, &FLAGS).await;
+        assert!(!leads(&follower).await, "two guards lead");
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps/settings");
+        Self { control_plane, path, admin, leader, follower }
+    }
+
+    /// Deletes the object and waits until it is back; gives how often guards created it.
+    async fn is_repaired(&self) -> usize {
+        let uid = self.admin.get(&self.path).await.done().unwrap()["metadata"]["uid"].clone();
+        self.admin.delete(&self.path).await.done().unwrap();
+        eventually("the object is back", HAND_OVER + SLACK, || async {
+            let object = self.admin.get(&self.path).await.done()?;
+            if object["metadata"]["uid"] == uid { Err("it is still the old one".to_owned()) } else { Ok(()) }
+        })
+        .await;
+        self.creations()
+    }
+
+    /// How often a guard wrote the object.
+    fn creations(&self) -> usize {
+        let is_creation = |event: &Value| {
+            event["user"]["username"] == Identity::Guard.user()
+                && event["objectRef"]["resource"] == "configmaps"
+                && event["objectRef"]["name"] == "settings"
+                && !event["requestURI"].as_str().unwrap().contains("dryRun")
+                && ["create", "patch"].contains(&event["verb"].as_str().unwrap())
+        };
+        self.control_plane.audit_events().iter().filter(|event| is_creation(event)).count()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_guard_takes_over_when_the_leader_is_killed() {
+    let mut scene = Scene::new().await;
+    assert_eq!(scene.is_repaired().await, 1, "both repaired");
+    scene.leader.kill();
+    let since = Instant::now();
+    comes_to_lead(&scene.follower, HAND_OVER + SLACK).await;
+    assert!(since.elapsed() < HAND_OVER, "it took {:?}", since.elapsed());
+    assert_eq!(scene.is_repaired().await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_while_nobody_leads_is_repaired_by_the_next_leader() {
+    let mut scene = Scene::new().await;
+    scene.leader.kill();
+    assert_eq!(scene.is_repaired().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_guard_takes_over_at_once_when_the_leader_is_told_to_stop() {
+    let mut scene = Scene::new().await;
+    let ending = std::thread::spawn(move || {
+        let status = scene.leader.terminate();
+        (scene, status)
+    });
+    let since = Instant::now();
+    let (scene, status) = ending.join().unwrap();
+    assert!(status.success());
+    comes_to_lead(&scene.follower, Duration::from_secs(3)).await;
+    assert!(since.elapsed() < Duration::from_secs(9), "it took {:?}", since.elapsed());
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/kubemoor-system/leases/kubemoor";
+    let transitions = scene.admin.get(lease).await.done().unwrap()["spec"]["leaseTransitions"].clone();
+    assert_eq!(transitions, 1);
+    assert_eq!(scene.is_repaired().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_was_stopped_and_goes_on_does_not_act() {
+    let scene = Scene::new().await;
+    scene.leader.pause();
+    comes_to_lead(&scene.follower, HAND_OVER + SLACK).await;
+    // The one that stands still has not seen this; both may want to repair it when it goes on.
+    scene.admin.delete(&scene.path).await.done().unwrap();
+    scene.leader.resume();
+    eventually("the object is back", SLACK * 2, || async {
+        scene.admin.get(&scene.path).await.done().map(drop)
+    })
+    .await;
+    eventually("the old leader knows", SLACK, || async { !leads(&scene.leader).await }).await;
+    assert!(leads(&scene.follower).await);
+    assert_eq!(scene.creations(), 1, "both repaired");
+    assert_eq!(scene.is_repaired().await, 2);
+}
