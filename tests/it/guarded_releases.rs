@@ -317,7 +317,7 @@ async fn an_event_stands_on_the_object_and_on_its_release() {
     let list = format!("/apis/events.k8s.io/v1/namespaces/{}/events", told.release.namespace);
     let events = eventually("all events are there", SOON, || async {
         let events = told.admin.get(&list).await.done()?;
-        let ours: Vec<_> = events["items"].as_array().unwrap().iter().cloned().collect();
+        let ours: Vec<_> = events["items"].as_array().unwrap().clone();
         let ours: Vec<_> =
             ours.into_iter().filter(|it| it["reportingController"] == "kubemoor.dev/guard").collect();
         if ours.len() == 4 { Ok(ours) } else { Err(format!("{} events: {ours:?}", ours.len())) }
