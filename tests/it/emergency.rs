@@ -66,7 +66,10 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
         .await;
     alice.delete(&settings).await.done().unwrap();
     eventually("the guard has seen the deletion", SOON, || async {
-        guard.metrics().await.contains("kubemoor_recreations_total{outcome=\"reported\"} 1")
+        let metrics = guard.metrics().await;
+        let mut repairs = metrics.lines().filter(|line| line.starts_with("kubemoor_repairs_total{"));
+        repairs
+            .any(|line| line.contains("\"missing\"") && line.contains("\"reported\"") && line.ends_with(" 1"))
     })
     .await;
     assert_eq!(alice.get(&settings).await.code, 404);

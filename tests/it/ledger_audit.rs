@@ -196,7 +196,7 @@ async fn what_audit_cannot_do_is_one_sentence_and_exit_2() {
 async fn a_reader_that_goes_away_is_no_error() {
     let guard = Guard::shared().await;
     let script = format!(
-        "'{}' audit --ledger 'sqlite:{}' --follow | head -n 1",
+        "'{}' audit --ledger 'sqlite:{}' --limit 1000000 --follow | head -n 1",
         env!("CARGO_BIN_EXE_kubemoor"),
         guard.ledger().display()
     );

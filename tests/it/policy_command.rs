@@ -39,7 +39,7 @@ fn the_exit_code_tells_a_pass_from_a_failure_from_an_error() {
     check(&|text| text.replace("SAT", "30 2 *"), 2, "spec.allow[0].schedule.cron: InvalidSchedule");
     check(&|text| text.replace("7 * * SAT", "7 30 2 *"), 2, "spec.allow[0].schedule.cron: NeverFires");
     check(&|text| text.replace("America/New_York", "America/Gotham"), 2, "UnknownTimeZone");
-    check(&|text| text.replace("expect:", "expects:"), 2, "unknown field");
+    check(&|text| text.replace("expect:", "expects:"), 2, "missing field `expect`");
 }
 
 #[test]
