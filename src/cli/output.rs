@@ -1,6 +1,6 @@
 //! How an answer is printed: for people or for programs.
 //!
-//! Entry points: [`Format`], [`Table`], [`Text`], [`print`]. Invariant:
+//! Entry points: [`Format`], [`Table`], [`Text`], [`print()`]. Invariant:
 //! colours reach a terminal only (and none where `NO_COLOR` is set); what the
 //! cluster holds can never write a control sequence to it; a reader that goes
 //! away is no error.

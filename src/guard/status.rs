@@ -2,7 +2,7 @@
 //! and what people say in them handed to the loop.
 //!
 //! Entry point: [`Statuses::run`]. Invariant: a status is written only when it
-//! says something else, each at most once in [`PAUSE`]; only the leader writes.
+//! says something else, each at most once in `PAUSE`; only the leader writes.
 //! A cluster without the definition is said once and costs nothing else. Must
 //! not judge or repair anything.
 

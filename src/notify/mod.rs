@@ -4,7 +4,7 @@
 //! Entry points: [`file::read`] for who is told, [`Notifiers::start`], then
 //! [`Notifiers::send`]. Invariant: a sender never waits: each receiver has a
 //! queue of its own, bounded, and what does not fit is dropped and counted. The
-//! same is told once within [`AGAIN`]. No value of a Secret and no header of a
+//! same is told once within `AGAIN`. No value of a Secret and no header of a
 //! notifier reaches a log. Must not know a cluster.
 
 mod cloudevent;

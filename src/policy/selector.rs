@@ -2,7 +2,7 @@
 //! expression (`tier in (web,api),!legacy`) and the structure (`matchLabels`,
 //! `matchExpressions`).
 //!
-//! Entry points: [`Selector::parse`], [`Selector::compile`],
+//! Entry points: [`Selector::parse`], `Selector::compile`,
 //! [`Selector::matches`]. Invariant: means what the same selector means to the
 //! API server; an empty one matches everything.
 
