@@ -1,10 +1,12 @@
 //! What a verdict costs: the CPU that the webhook's server takes per review,
-//! against a handler that only reads the body and says yes.
+//! against a handler that only reads the body and says yes, and under many
+//! policies against none.
 //!
-//! Both run behind the same server, each in a process of its own, so that its
-//! CPU is counted apart from the client's. The rounds alternate between them:
-//! what else the machine does falls on both, and the median of the rounds'
-//! ratios is the result.
+//! All run behind the same server, each in a process of its own, so that its
+//! CPU is counted apart from the client's. The rounds alternate between two of
+//! them: what else the machine does falls on both, and the median of the
+//! rounds' ratios is the result. What the ledger's writer takes behind the
+//! answers is counted apart.
 // A benchmark that cannot go on says why and ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::print_stdout)]
@@ -40,54 +42,57 @@ fn main() {
     }
     let folder = tempfile::tempdir().unwrap();
     load::write_store(folder.path());
-    let mut server = Served::start(folder.path());
-    let reviews = [
-        (load::undeclared(), 1.2),
-        (load::annotated(), 2.0),
-        (load::status_written(), 2.0),
-        (load::scaled_up(), 2.0),
-        (load::with_another_image(), 2.0),
-    ];
-    println!("CPU of the server per review, median of {ROUNDS} rounds of {REQUESTS} reviews:");
-    println!("{:<44} {:>8} {:>9} {:>9} {:>6}", "review", "bytes", "yes", "verdict", "ratio");
-    for (review, bar) in reviews {
-        measure(&mut server, &review, bar);
-    }
+    load::write_policies(folder.path());
+    let server = Served::start(folder.path());
+    println!("CPU of the server per review, median of {ROUNDS} rounds of {REQUESTS} reviews");
+    headline("against a handler that says yes", "yes", "verdict");
+    let pair = (server::NOD, server::JUDGE);
+    measure(&server, pair, &load::undeclared(), 1.2);
+    measure(&server, pair, &load::annotated(), 2.0);
+    measure(&server, pair, &load::status_written(), 2.0);
+    measure(&server, pair, &load::scaled_up(), 2.0);
+    measure(&server, pair, &load::with_another_image(), 2.0);
+    headline(&format!("{} policies against none", load::POLICIES), "none", "policies");
+    let pair = (server::JUDGE, server::GOVERNED);
+    measure(&server, pair, &load::undeclared(), 1.1);
+    measure(&server, pair, &load::annotated(), 1.5);
+    measure(&server, pair, &load::scaled_up(), 1.5);
+    measure(&server, pair, &load::with_another_image(), 1.5);
 }
 
-fn measure(server: &mut Served, review: &Review, bar: f64) {
-    let mut judging = Client::connect(server, server::JUDGE, &review.text);
-    let mut nodding = Client::connect(server, server::NOD, &review.text);
-    let (answer, yes) = (judging.ask(), nodding.ask());
-    assert!(yes.contains("\"allowed\":true"), "{yes}");
-    assert!(answer.contains(review.answer), "{} is answered with {answer}", review.name);
-    for _ in 0..WARM_UP {
-        judging.ask();
-        nodding.ask();
+fn headline(title: &str, base: &str, other: &str) {
+    println!("{title:<44} {:>8} {base:>9} {other:>9} {:>6} {:>9}", "bytes", "ratio", "ledger");
+}
+
+fn measure(server: &Served, (base, other): (&str, &str), review: &Review, bar: f64) {
+    let mut clients = [base, other].map(|role| (role, Client::connect(server, role, &review.text)));
+    for (role, client) in &mut clients {
+        let answer = client.ask();
+        let wanted = if *role == server::NOD { load::ALLOWED } else { review.answer };
+        assert!(answer.contains(wanted), "{} is answered with {answer}", review.name);
+        client.ask_times(WARM_UP);
     }
+    let [(base, asking_base), (other, asking_other)] = &mut clients;
     let mut rounds = Vec::new();
     for round in 0..ROUNDS {
         // Each goes first every other round.
-        let (yes, verdict) = if round % 2 == 0 {
-            let yes = server.cpu_of(server::NOD, || nodding.ask_times(REQUESTS));
-            (yes, server.cpu_of(server::JUDGE, || judging.ask_times(REQUESTS)))
+        rounds.push(if round % 2 == 0 {
+            let first = server.cpu_of(base, || asking_base.ask_times(REQUESTS));
+            (first, server.cpu_of(other, || asking_other.ask_times(REQUESTS)))
         } else {
-            let verdict = server.cpu_of(server::JUDGE, || judging.ask_times(REQUESTS));
-            (server.cpu_of(server::NOD, || nodding.ask_times(REQUESTS)), verdict)
-        };
-        rounds.push((yes, verdict));
+            let second = server.cpu_of(other, || asking_other.ask_times(REQUESTS));
+            (server.cpu_of(base, || asking_base.ask_times(REQUESTS)), second)
+        });
     }
     let per_request = |cpu: f64| cpu / REQUESTS as f64;
-    let yes = median(rounds.iter().map(|(yes, _)| per_request(*yes)));
-    let verdict = median(rounds.iter().map(|(_, verdict)| per_request(*verdict)));
-    let ratio = median(rounds.iter().map(|(yes, verdict)| verdict / yes));
+    let base = median(rounds.iter().map(|(base, _)| per_request(base.answering)));
+    let other = median(rounds.iter().map(|(_, other)| per_request(other.answering)));
+    let keeping = median(rounds.iter().map(|(_, other)| per_request(other.keeping)));
+    let ratio = median(rounds.iter().map(|(base, other)| other.answering / base.answering));
     println!(
-        "{:<44} {:>8} {:>6.1} us {:>6.1} us {:>6.2} (at most {bar}{})",
+        "{:<44} {:>8} {base:>6.1} us {other:>6.1} us {ratio:>6.2} {keeping:>6.1} us (at most {bar}{})",
         review.name,
         review.text.len(),
-        yes,
-        verdict,
-        ratio,
         if ratio > bar { ": missed" } else { "" }
     );
 }

@@ -13,11 +13,18 @@ pub(crate) struct Review {
     pub(crate) answer: &'static str,
 }
 
+/// The policies of the guard that has many.
+pub(crate) const POLICIES: usize = 200;
+
+/// Of each policy: half of them ignore, half allow.
+const RULES: usize = 10;
+
 const CONTAINERS: [&str; 3] = ["web", "worker", "proxy"];
 /// Of each container; 60 together.
 const VARIABLES: usize = 20;
 
-const ALLOWED: &str = "\"allowed\":true";
+/// A part of the answer that lets a review pass.
+pub(crate) const ALLOWED: &str = "\"allowed\":true";
 const DENIED: &str = "\"allowed\":false";
 
 /// Writes the release `shop/web` as a store's file.
@@ -26,6 +33,35 @@ pub(crate) fn write_store(folder: &Path) {
     fs::create_dir_all(&folder).unwrap();
     // JSON is YAML.
     fs::write(folder.join("web.yaml"), manifest().to_string()).unwrap();
+}
+
+/// Writes policies that are for the release `shop/web`, with rules that are for
+/// its Deployment and for nothing that the reviews change.
+pub(crate) fn write_policies(folder: &Path) {
+    let policy = |number: usize| {
+        let target = json!({"group": "apps", "kind": "(Deployment|StatefulSet)"});
+        let path = |rule: usize| match rule % 4 {
+            0 => format!("/metadata/annotations/example.org~1of-{number}-{rule}"),
+            1 => format!("/spec/template/metadata/annotations/example.org~1of-{number}-{rule}"),
+            2 => format!("/spec/template/spec/containers/[name=sidecar-{number}-{rule}]"),
+            _ => format!("/spec/template/spec/containers/*/resources/limits/example.org~1of-{number}-{rule}"),
+        };
+        let ignore = |rule| json!({"target": target, "paths": [path(rule)]});
+        let allow = |rule: usize| {
+            let subjects = json!([{"kind": "Group", "name": format!("team-{number}")}]);
+            json!({"name": format!("rule-{rule}"), "target": target, "paths": [path(rule)], "subjects": subjects})
+        };
+        let spec = json!({
+            "priority": number,
+            "releases": {"names": ["w*"], "namespaces": ["shop"]},
+            "ignore": (0..RULES / 2).map(ignore).collect::<Vec<_>>(),
+            "allow": (RULES / 2..RULES).map(allow).collect::<Vec<_>>(),
+        });
+        let name = format!("policy-{number}");
+        json!({"apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": name}, "spec": spec})
+    };
+    let documents: Vec<String> = (0..POLICIES).map(|number| policy(number).to_string()).collect();
+    fs::write(folder.join("policies.yaml"), documents.join("\n---\n")).unwrap();
 }
 
 /// The Deployment of another release, which nobody declares.

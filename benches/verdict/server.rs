@@ -1,11 +1,11 @@
-//! The two servers, each a child process of the benchmark, wired as the
+//! The servers, each a child process of the benchmark, wired as the
 //! program wires its webhook.
 
 use std::env;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ use kubemoor::helm::index::Index;
 use kubemoor::ledger::Ledger;
 use kubemoor::metrics::{self, AdmissionMetrics, ConnectionMetrics, LedgerMetrics};
 use kubemoor::model::{DriftMode, EditsMode};
-use kubemoor::policy::Policy;
-use kubemoor::policy::book::Book;
+use kubemoor::policy::book::{Book, Labels, Policies};
+use kubemoor::policy::{self, Policy};
 use kubemoor::tls::{Certificates, Source};
 use kubemoor::webhook::intake::{BodyLimits, Intake};
 use kubemoor::webhook::look::Truth;
@@ -32,21 +32,39 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use super::load::POLICIES;
+
 /// Has this program serve instead of measure; before the folder.
 pub(crate) const FLAG: &str = "--serve";
 
 /// The server that judges.
 pub(crate) const JUDGE: &str = "judge";
 
+/// The server that judges under many policies.
+pub(crate) const GOVERNED: &str = "governed";
+
 /// The server that reads the body and says yes.
 pub(crate) const NOD: &str = "nod";
 
+/// The threads that write the ledger, by how their names begin.
+const LEDGER_THREADS: [&str; 2] = ["ledger", "sqlx"];
+
 const YES: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"705ab4f5-6393-11e8-b7cc-42010a800002","allowed":true}}"#;
 
-/// Both servers. Dropping it ends them.
+/// The servers. Dropping it ends them.
 pub(crate) struct Served {
     judge: Server,
+    governed: Server,
     nod: Server,
+}
+
+/// CPU time in microseconds.
+#[derive(Clone, Copy)]
+pub(crate) struct Cpu {
+    /// Of the threads that answer.
+    pub(crate) answering: f64,
+    /// Of the threads that write the ledger, behind the answers.
+    pub(crate) keeping: f64,
 }
 
 struct Server {
@@ -56,9 +74,11 @@ struct Server {
 }
 
 impl Served {
-    /// Starts both; `folder` holds the releases under `store`.
+    /// Starts them; `folder` holds the releases under `store`, and policies
+    /// in `policies.yaml`.
     pub(crate) fn start(folder: &Path) -> Self {
-        Self { judge: Server::start(folder, JUDGE), nod: Server::start(folder, NOD) }
+        let [judge, governed, nod] = [JUDGE, GOVERNED, NOD].map(|role| Server::start(folder, role));
+        Self { judge, governed, nod }
     }
 
     pub(crate) fn address(&self, role: &str) -> SocketAddr {
@@ -69,16 +89,21 @@ impl Served {
         &self.server(role).ca
     }
 
-    /// The CPU in microseconds that a server takes while `work` runs.
-    pub(crate) fn cpu_of(&self, role: &str, work: impl FnOnce()) -> f64 {
+    /// The CPU that a server takes while `work` runs.
+    pub(crate) fn cpu_of(&self, role: &str, work: impl FnOnce()) -> Cpu {
         let server = self.server(role);
         let before = server.cpu();
         work();
-        server.cpu() - before
+        let after = server.cpu();
+        Cpu { answering: after.answering - before.answering, keeping: after.keeping - before.keeping }
     }
 
     fn server(&self, role: &str) -> &Server {
-        if role == JUDGE { &self.judge } else { &self.nod }
+        match role {
+            JUDGE => &self.judge,
+            GOVERNED => &self.governed,
+            _ => &self.nod,
+        }
     }
 }
 
@@ -95,15 +120,21 @@ impl Server {
         Self { child, address, ca }
     }
 
-    /// The CPU time of all threads in microseconds, by the scheduler's own
-    /// count in nanoseconds. The threads are the same before and after.
-    fn cpu(&self) -> f64 {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
-        let nanoseconds = tasks.map(|task| {
-            let text = fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();
-            text.split_whitespace().next().unwrap().parse::<f64>().unwrap()
-        });
-        nanoseconds.sum::<f64>() / 1000.0
+    /// The CPU time of all threads, by the scheduler's own count in
+    /// nanoseconds. The threads are the same before and after.
+    fn cpu(&self) -> Cpu {
+        let mut cpu = Cpu { answering: 0.0, keeping: 0.0 };
+        for task in fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap() {
+            let task = task.unwrap().path();
+            let text = fs::read_to_string(task.join("schedstat")).unwrap();
+            let name = fs::read_to_string(task.join("comm")).unwrap();
+            let microseconds = text.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1000.0;
+            match LEDGER_THREADS.iter().any(|ledger| name.starts_with(ledger)) {
+                true => cpu.keeping += microseconds,
+                false => cpu.answering += microseconds,
+            }
+        }
+        cpu
     }
 }
 
@@ -124,15 +155,15 @@ pub(crate) fn run(folder: &Path) {
         std::process::exit(0);
     });
     runtime.block_on(async {
-        if folder.ends_with(JUDGE) {
-            let validator = validator(&folder.with_file_name("store"));
+        if folder.ends_with(NOD) {
+            listen(folder, nod).await;
+        } else {
+            let validator = validator(folder);
             let answer = move |request: Request<Incoming>| {
                 let validator = validator.clone();
                 async move { validator.answer(request).await }
             };
             listen(folder, answer).await;
-        } else {
-            listen(folder, nod).await;
         }
     });
 }
@@ -158,32 +189,50 @@ where
     serve(listener, tls, answer, Limits::default(), connections, stop).await;
 }
 
-fn validator(store: &Path) -> Validator {
-    let directory = directory::load(store, &Catalog::with_core()).unwrap();
+fn validator(folder: &Path) -> Validator {
+    let directory = directory::load(&folder.with_file_name("store"), &Catalog::with_core()).unwrap();
     assert!(directory.unreadable.is_empty());
     let mut index = Index::default();
     directory.releases.into_iter().for_each(|assembled| index.set(assembled.release));
     assert!(index.objects() > 0);
-    let book = Arc::new(Book::new(Policy::new(EditsMode::Deny, DriftMode::Report, Duration::from_secs(600))));
     let setup = Setup {
         truth: Truth::Fixed(RwLock::new(index)),
-        book,
+        book: Arc::new(book(folder)),
         record_driver: RecordDriver::Secret,
         own_account: None,
         own_namespace: None,
         metrics: AdmissionMetrics::register(&mut metrics::registry()),
-        ledger: ledger(&store.with_file_name("ledger.db")),
+        ledger: ledger(folder.join("ledger.db")),
     };
     Validator::new(Intake::new(BodyLimits::default()), setup)
 }
 
-/// A ledger that is written to, as the program has one.
-fn ledger(file: &Path) -> Ledger {
+/// What holds in the role that `folder` is named for.
+fn book(folder: &Path) -> Book {
+    let defaults = Policy::new(EditsMode::Deny, DriftMode::Report, Duration::from_secs(600));
+    if folder.ends_with(JUDGE) {
+        return Book::new(defaults);
+    }
+    let text = fs::read_to_string(folder.with_file_name("policies.yaml")).unwrap();
+    let (accepted, flawed) = policy::read::read([("policies.yaml", text.as_str())]);
+    assert!(flawed.is_empty(), "{flawed:?}");
+    assert_eq!(accepted.len(), POLICIES);
+    Book::of_policies(Policies::new(defaults, &Labels::new(), accepted))
+}
+
+/// A ledger that is written to, as the program has one, but by threads of its
+/// own, so that their CPU is told apart.
+fn ledger(file: PathBuf) -> Ledger {
     let retention = Retention { age: Duration::MAX, rows: u64::MAX };
-    let settings = config::Ledger { url: LedgerUrl::Sqlite(file.to_owned()), cluster_name: None, retention };
+    let settings = config::Ledger { url: LedgerUrl::Sqlite(file), cluster_name: None, retention };
     let (ledger, writer) = Ledger::new(settings, LedgerMetrics::default()).unwrap();
     let (name, named) = oneshot::channel();
     name.send("bench".to_owned()).unwrap();
-    tokio::spawn(writer.run(named, CancellationToken::new()));
+    let keeping = move || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().thread_name("ledger").build().unwrap();
+        runtime.block_on(writer.run(named, CancellationToken::new()));
+    };
+    std::thread::Builder::new().name("ledger".to_owned()).spawn(keeping).unwrap();
     ledger
 }

@@ -68,6 +68,15 @@ impl<'a> Excerpt<'a> {
         self.whole.get(self.start..self.end).unwrap_or_default()
     }
 
+    /// The texts that the map at `path` has under these names; none where it
+    /// is no map, and for what is no text. Names are told apart as the API
+    /// server spells them, without escapes.
+    pub fn texts<const N: usize>(&self, path: &[&str], names: [&str; N]) -> [Option<String>; N] {
+        let outline = self.outline();
+        let map = path.iter().try_fold(self.part(&outline), |map, name| map.entry(name));
+        names.map(|name| serde_json::from_str(map?.entry(name)?.text()).ok())
+    }
+
     /// The outline of what this is a part of.
     pub(super) fn outline(&self) -> Arc<Outline> {
         self.outline.as_ref().map_or_else(|| Arc::new(Outline::of(self.whole)), Arc::clone)

@@ -5,8 +5,7 @@
 //! an equal path. Knows no schema: a key that an element leaves to its default
 //! does not match here.
 
-use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
 use serde_json::Value;
@@ -102,28 +101,50 @@ impl fmt::Display for Path {
 impl fmt::Display for Segment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Field(name) => {
-                let escaped = escape(name);
-                match escaped.strip_prefix('[') {
-                    Some(rest) => write!(f, "~2{rest}"),
-                    None => f.write_str(&escaped),
+            Self::Field(name) => match name.strip_prefix('[') {
+                Some(rest) => {
+                    f.write_str("~2")?;
+                    Escaping(f).write_str(rest)
                 }
-            }
+                None => Escaping(f).write_str(name),
+            },
             Self::Key(keys) => {
-                let text: Vec<String> =
-                    keys.iter().map(|(key, value)| format!("{}={}", spell_name(key), spell(value))).collect();
-                write!(f, "[{}]", escape(&text.join(",")))
+                f.write_str("[")?;
+                for (index, (key, value)) in keys.iter().enumerate() {
+                    if index > 0 {
+                        f.write_str(",")?;
+                    }
+                    spell_text(key, f)?;
+                    f.write_str("=")?;
+                    spell(value, f)?;
+                }
+                f.write_str("]")
             }
-            Self::Element(value) => write!(f, "[={}]", escape(&spell(value))),
+            Self::Element(value) => {
+                f.write_str("[=")?;
+                spell(value, f)?;
+                f.write_str("]")
+            }
         }
     }
 }
 
-fn escape(text: &str) -> Cow<'_, str> {
-    if text.contains(['~', '/']) {
-        Cow::Owned(text.replace('~', "~0").replace('/', "~1"))
-    } else {
-        Cow::Borrowed(text)
+/// Writes what it is given as RFC 6901 escapes it.
+struct Escaping<'f, 'b>(&'f mut fmt::Formatter<'b>);
+
+impl fmt::Write for Escaping<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.split_inclusive(['~', '/']).try_for_each(|piece| {
+            if let Some(piece) = piece.strip_suffix('~') {
+                self.0.write_str(piece)?;
+                self.0.write_str("~0")
+            } else if let Some(piece) = piece.strip_suffix('/') {
+                self.0.write_str(piece)?;
+                self.0.write_str("~1")
+            } else {
+                self.0.write_str(piece)
+            }
+        })
     }
 }
 
@@ -145,23 +166,31 @@ fn unescape(text: &str) -> Result<String, PathError> {
     Ok(plain)
 }
 
-/// A key's value as it stands between brackets.
-fn spell(value: &Value) -> String {
+/// Writes a key's value as it stands between brackets.
+fn spell(value: &Value, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match value {
-        Value::String(text) if is_bare(text) => text.clone(),
-        other => other.to_string(),
+        Value::String(text) => spell_text(text, f),
+        other => write!(Escaping(f), "{other}"),
     }
 }
 
-fn spell_name(name: &str) -> String {
-    if is_bare(name) { name.to_owned() } else { Value::from(name).to_string() }
+fn spell_text(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if is_bare(text) { Escaping(f).write_str(text) } else { write!(Escaping(f), "{}", Value::from(text)) }
 }
 
 /// Whether a text reads back as itself without quotes.
 fn is_bare(text: &str) -> bool {
-    !text.is_empty()
-        && !text.contains(['"', ',', '=', '[', ']', '{', '}'])
-        && serde_json::from_str::<Value>(text).is_err()
+    let plain = |byte| !matches!(byte, b'"' | b',' | b'=' | b'[' | b']' | b'{' | b'}');
+    !text.is_empty() && text.bytes().all(plain) && !is_json(text)
+}
+
+/// Whether a text without quotes and brackets is JSON: a number or a literal.
+fn is_json(text: &str) -> bool {
+    let text = text.trim_matches([' ', '\t', '\n', '\r']);
+    match text.as_bytes().first() {
+        Some(b'-' | b'0'..=b'9') => serde_json::from_str::<Value>(text).is_ok(),
+        _ => matches!(text, "true" | "false" | "null"),
+    }
 }
 
 impl FromStr for Path {

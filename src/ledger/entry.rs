@@ -96,7 +96,8 @@ impl Entry {
     /// key, values of Secrets show as nothing but masked.
     pub(super) fn seal(row: Row, id: i64, cluster: &str, key: Option<&SealingKey>) -> Self {
         let Row { kind, release, object, operation, actor, verdict, reason, detail, fields, uid, .. } = row;
-        let beyond = i64::try_from(row.more_fields).unwrap_or(i64::MAX);
+        let (fields, beyond) = fields.into_listed();
+        let beyond = i64::try_from(beyond).unwrap_or(i64::MAX);
         let own_namespace = release.as_ref().map(|(release, _)| release.namespace.clone());
         let (release, revision) = release.map(|(release, revision)| (release.name, revision)).unzip();
         let (fields, more_fields) = seal_fields(&fields, key);

@@ -3,11 +3,13 @@
 //! Entry points: the constructors of [`Row`]. Invariant: values in a row are
 //! [`Shown`], so that no plain value of a Secret can be in it. Pure.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use crate::helm::release::Release;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
-use crate::verdict::edit::{Finding, Verdict};
+use crate::verdict::edit::{Finding, Grounds, Verdict};
 use crate::verdict::shown::Shown;
 
 /// The most fields of a verdict that are kept; a queue of rows must not be a
@@ -74,13 +76,20 @@ pub struct Row {
     /// A sentence for a person; may be empty.
     pub detail: String,
     /// The declared fields that it hung on.
-    pub fields: Vec<Change>,
-    /// How many more there were than `fields` holds.
-    pub more_fields: usize,
+    pub fields: Changes,
     /// The uid of the admission request; may be empty.
     pub uid: String,
     /// Set where every guard of a cluster sees the same: what makes it the same.
     pub same: Option<String>,
+}
+
+/// The fields of a row.
+#[derive(Clone, Debug)]
+pub enum Changes {
+    /// Those of a verdict, which are put into words when the row is sealed.
+    Of(Arc<Grounds>),
+    /// These, and so many more that are not kept.
+    Listed(Vec<Change>, usize),
 }
 
 /// One field.
@@ -117,9 +126,7 @@ impl Row {
             verdict: verdict.outcome.as_str(),
             reason: verdict.reason.as_str(),
             detail: String::new(),
-            fields: grounds
-                .map_or_else(Vec::new, |it| it.fields.iter().take(FIELDS).map(Change::of).collect()),
-            more_fields: grounds.map_or(0, |it| it.fields.len().saturating_sub(FIELDS)),
+            fields: grounds.map_or_else(Changes::default, Changes::of),
             uid: uid.to_owned(),
             same: None,
         }
@@ -154,8 +161,7 @@ impl Row {
             verdict,
             reason: "",
             detail: invalid.map(|invalid| invalid.reason.clone()).unwrap_or_default(),
-            fields: Vec::new(),
-            more_fields: 0,
+            fields: Changes::default(),
             uid: String::new(),
             same: Some(format!("{} {} {verdict}", release.latest.uid, release.latest.resource_version)),
         }
@@ -188,8 +194,7 @@ impl Row {
             verdict,
             reason: "drift",
             detail: detail.to_owned(),
-            fields,
-            more_fields: 0,
+            fields: Changes::Listed(fields, 0),
             uid: String::new(),
             same: None,
         }
@@ -219,11 +224,34 @@ impl Row {
             },
             reason: "",
             detail: why.to_owned(),
-            fields: paths.iter().map(path).collect(),
-            more_fields: 0,
+            fields: Changes::Listed(paths.iter().map(path).collect(), 0),
             uid: String::new(),
             same: None,
         }
+    }
+}
+
+impl Changes {
+    /// The fields of a verdict. Of many only the first are kept.
+    fn of(grounds: &Arc<Grounds>) -> Self {
+        match grounds.fields.len().checked_sub(FIELDS) {
+            Some(more) => Self::Listed(grounds.fields.iter().take(FIELDS).map(Change::of).collect(), more),
+            None => Self::Of(Arc::clone(grounds)),
+        }
+    }
+
+    /// The fields in words, and how many more there were.
+    pub(super) fn into_listed(self) -> (Vec<Change>, usize) {
+        match self {
+            Self::Of(grounds) => (grounds.fields.iter().map(Change::of).collect(), 0),
+            Self::Listed(changes, more) => (changes, more),
+        }
+    }
+}
+
+impl Default for Changes {
+    fn default() -> Self {
+        Self::Listed(Vec::new(), 0)
     }
 }
 

@@ -18,6 +18,7 @@ pub mod guarded;
 mod kept;
 pub mod mask;
 pub mod pattern;
+mod reach;
 pub mod read;
 pub mod resource;
 pub mod schedule;
@@ -34,9 +35,11 @@ use self::compile::Compiled;
 use self::flaw::Flaw;
 use self::kept::Kept;
 use self::mask::Mask;
+use self::reach::Reach;
 use self::resource::Autoscalers;
 use self::standing::Standing;
 use self::subject::Subject;
+use crate::declaration::path::Path;
 use crate::helm::release::Declared;
 use crate::model::{DriftMode, EditsMode, ObjectId};
 
@@ -126,6 +129,8 @@ pub struct ObjectRules {
     /// What is wrong with the manifest's own annotations, which then allow
     /// nothing.
     pub flaws: Vec<Flaw>,
+    /// The patterns of `ignored`, then those of `standing`.
+    reach: Reach,
 }
 
 impl Policy {
@@ -171,7 +176,31 @@ impl Policy {
             Ok(standing) => rules.standing.extend(standing),
             Err(flaws) => rules.flaws = flaws,
         }
+        rules.index();
         rules
+    }
+}
+
+impl ObjectRules {
+    /// What has something to say of the field at `path`, or of what is below
+    /// it: of these rules as much as all of them.
+    pub fn about(&self, path: &Path) -> (Mask, Vec<&Arc<Standing>>) {
+        let (mut ignored, mut standing) = (Mask::default(), Vec::new());
+        for rule in self.reach.at(path) {
+            match self.ignored.0.get(rule) {
+                Some(pattern) => ignored.0.push(pattern.clone()),
+                None => standing.extend(self.standing.get(rule - self.ignored.0.len())),
+            }
+        }
+        (ignored, standing)
+    }
+
+    fn index(&mut self) {
+        let allowed = self.standing.iter().map(|standing| standing.grant.mask.0.as_slice());
+        let rules = self.ignored.0.iter().map(std::slice::from_ref).chain(allowed);
+        for (number, patterns) in rules.enumerate() {
+            patterns.iter().for_each(|pattern| self.reach.add(pattern, number));
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Invariant: plain values, without the wire format that brought them.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde_json::Value;
 
@@ -78,9 +80,9 @@ pub struct Verdict {
     pub outcome: Outcome,
     /// Why.
     pub reason: Reason,
-    /// What it hangs on; none where nothing drifts.
+    /// What it hangs on, shared with the ledger; none where nothing drifts.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    pub grounds: Option<Grounds>,
+    pub grounds: Option<Arc<Grounds>>,
     /// The arbiter may turn this: a refusal hangs on how a value is spelled, or
     /// meets an operation that is under way.
     #[serde(skip)]
@@ -234,7 +236,7 @@ impl Verdict {
             EditsMode::Warn => Outcome::Warn,
             EditsMode::Revert | EditsMode::Deny => Outcome::Deny,
         };
-        Self { outcome, reason, grounds, arguable: false }
+        Self { outcome, reason, grounds: grounds.map(Arc::new), arguable: false }
     }
 }
 

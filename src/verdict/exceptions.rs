@@ -21,6 +21,7 @@ use crate::model::{Actor, Autoscaler, ObjectId, ReleaseId};
 use crate::policy::allowance::Allowance;
 use crate::policy::mask::Mask;
 use crate::policy::resource::Autoscalers;
+use crate::policy::standing::Standing;
 use crate::policy::{ObjectRules, Policy};
 
 /// What is known of one object at the moment, beside its releases.
@@ -82,8 +83,10 @@ impl<'a> Exceptions<'a> {
 
     /// Why the object may be deleted, or missing; none if it may not.
     pub fn of_deletion(&self) -> Option<Reason> {
-        let granted = self.standing().any(|grant| grant.deletes);
-        (granted || self.grants.iter().any(|allowance| allowance.grant.deletes)).then_some(Reason::Allowed)
+        let granted = |standing: &Arc<Standing>| standing.grant.deletes && self.holds(standing);
+        (self.rules.standing.iter().any(granted)
+            || self.grants.iter().any(|allowance| allowance.grant.deletes))
+        .then_some(Reason::Allowed)
     }
 
     fn of(
@@ -93,26 +96,22 @@ impl<'a> Exceptions<'a> {
         old: Option<&Value>,
         new: Option<&Value>,
     ) -> Option<Reason> {
-        if covers([&self.rules.ignored].into_iter(), path, declared, old, new) {
+        let (ignored, standing) = self.rules.about(path);
+        if covers([&ignored].into_iter(), path, declared, old, new) {
             return Some(Reason::Ignored);
         }
         if self.is_scaled(path, new) {
             return Some(Reason::Autoscaled);
         }
         // What one rule leaves, another may cover.
-        covers(self.masks(), path, declared, old, new).then_some(Reason::Allowed)
+        let standing = standing.into_iter().filter(|standing| self.holds(standing));
+        let granted = self.grants.iter().map(|allowance| &allowance.grant);
+        let masks = standing.map(|standing| &standing.grant).chain(granted).map(|grant| &grant.mask);
+        covers([&ignored].into_iter().chain(masks), path, declared, old, new).then_some(Reason::Allowed)
     }
 
-    fn masks(&self) -> impl Iterator<Item = &Mask> {
-        let standing = self.standing().map(|grant| &grant.mask);
-        [&self.rules.ignored].into_iter().chain(standing).chain(self.grants.iter().map(|it| &it.grant.mask))
-    }
-
-    fn standing(&self) -> impl Iterator<Item = &crate::policy::grant::Grant> {
-        let holds = |standing: &&Arc<crate::policy::standing::Standing>| {
-            standing.open(self.now) && self.actor.is_none_or(|actor| standing.admits(actor))
-        };
-        self.rules.standing.iter().filter(holds).map(|standing| &standing.grant)
+    fn holds(&self, standing: &Standing) -> bool {
+        standing.open(self.now) && self.actor.is_none_or(|actor| standing.admits(actor))
     }
 
     /// Whether these are replicas that an autoscaler set, within its range.

@@ -163,19 +163,21 @@ fn change(edit: &Edit<'_>, claim: &Claim<'_>, evidence: Evidence<'_>, now: Times
         return Verdict::excused(policy, reason, grounds(standing.release, findings));
     }
     let all_in_doubt = findings.iter().all(|finding| finding.doubt);
-    let grounds = Some(grounds(standing.release, findings));
+    let grounds = grounds(standing.release, findings);
     if all_in_doubt && standing.pending && matches!(evidence, Evidence::Unavailable) {
         // A valid write of Helm's can fail a dry run, so a doubt that nobody
         // can settle must not stop it.
-        return Verdict { outcome: Outcome::Record, reason: Reason::Unsettled, grounds, arguable: false };
+        let (outcome, grounds) = (Outcome::Record, Some(Arc::new(grounds)));
+        return Verdict { outcome, reason: Reason::Unsettled, grounds, arguable: false };
     }
     if all_in_doubt && matches!(evidence, Evidence::Nowhere) {
         // Where nobody can settle a doubt it is said as one, never a refusal.
         let outcome = Verdict::by_mode(policy, Reason::Unsettled, None).outcome.min(Outcome::Warn);
+        let grounds = Some(Arc::new(grounds));
         return Verdict { outcome, reason: Reason::Unsettled, grounds, arguable: false };
     }
     let arguable = matches!(evidence, Evidence::None) && !edit.scale && (all_in_doubt || standing.pending);
-    let verdict = Verdict::by_mode(policy, Reason::Drift, grounds);
+    let verdict = Verdict::by_mode(policy, Reason::Drift, Some(grounds));
     // A Scale is nothing but its replicas, and of a new object nothing was.
     let outcome = match policy.edits {
         EditsMode::Revert if edit.operation == Operation::Update && !edit.scale => Outcome::Revert,

@@ -5,6 +5,8 @@
 //! Invariant: only what [`super::shown`] lets through is said. One paragraph, no
 //! control characters.
 
+use std::fmt::Write as _;
+
 use super::dependants::Dependant;
 use super::edit::{Finding, Grounds, Reason, Verdict};
 use super::records::Falsified;
@@ -15,10 +17,13 @@ use crate::model::{ObjectId, Operation};
 /// The fields that a sentence names; the rest are counted.
 const FIELDS: usize = 8;
 
+/// Room for most sentences.
+const ROOM: usize = 1024;
+
 /// What is wrong with an edit of a declared object, and what to do.
 pub fn sentence(object: &ObjectId, operation: Operation, verdict: &Verdict) -> String {
     let Some(grounds) = &verdict.grounds else { return verdict.reason.as_str().to_owned() };
-    let Grounds { release, revision, fields } = grounds;
+    let Grounds { release, revision, fields } = &**grounds;
     let helm =
         format!("Helm release {} in namespace {} (revision {revision})", release.name, release.namespace);
     if operation == Operation::Delete || verdict.reason == Reason::Deletion {
@@ -28,34 +33,47 @@ pub fn sentence(object: &ObjectId, operation: Operation, verdict: &Verdict) -> S
             release.name, release.namespace
         );
     }
-    let named: Vec<_> = fields.iter().take(FIELDS).map(field).collect();
-    let more = match fields.len().saturating_sub(FIELDS) {
-        0 => String::new(),
-        more => format!("; and {more} more"),
-    };
-    format!(
-        "{object} is declared by {helm}, and this edit would leave it otherwise: {}{more}. Change the chart's \
-         values and run `helm upgrade {} -n {}`.",
-        named.join("; "),
-        release.name,
-        release.namespace
-    )
+    let mut text = String::with_capacity(ROOM);
+    // Writing to a String cannot fail.
+    let _ = write!(text, "{object} is declared by {helm}, and this edit would leave it otherwise: ");
+    for (index, Finding { path, declared, old, new, .. }) in fields.iter().take(FIELDS).enumerate() {
+        let next = if index == 0 { "" } else { "; " };
+        let [declared, old, new] = [declared, old, new].map(or_absent);
+        let _ = write!(text, "{next}{path} (declared {declared}, was {old}, would be {new})");
+    }
+    match fields.len().saturating_sub(FIELDS) {
+        0 => {}
+        more => {
+            let _ = write!(text, "; and {more} more");
+        }
+    }
+    let _ = write!(
+        text,
+        ". Change the chart's values and run `helm upgrade {} -n {}`.",
+        release.name, release.namespace
+    );
+    // A map's keys are the editor's own words.
+    one_line(text)
 }
 
 /// What is said of an edit that passes without what drifts: whose the object
 /// is, then each field.
 pub fn set_back(object: &ObjectId, verdict: &Verdict, fields: &[SetBack]) -> Vec<String> {
     let Some(grounds) = &verdict.grounds else { return Vec::new() };
-    let Grounds { release, revision, .. } = grounds;
+    let Grounds { release, revision, .. } = &**grounds;
     let mut said = vec![format!(
         "{object} is declared by Helm release {} in namespace {} (revision {revision}): what this edit changes \
          of that is set back.",
         release.name, release.namespace
     )];
-    said.extend(fields.iter().map(|SetBack { path, wanted, now }| {
-        format!("{path} is {} (this edit: {}).", or_absent(now), or_absent(wanted))
-            .replace(char::is_control, " ")
-    }));
+    said.extend(
+        fields
+            .iter()
+            .map(|SetBack { path, wanted, now }| {
+                format!("{path} is {} (this edit: {}).", or_absent(now), or_absent(wanted))
+            })
+            .map(one_line),
+    );
     said
 }
 
@@ -103,32 +121,25 @@ pub fn of_dependants(object: &ObjectId, dependants: &[Dependant]) -> String {
 /// One field of a live object in words.
 pub fn live_field(finding: &Finding) -> String {
     let Finding { path, declared, new, .. } = finding;
-    let text = match (declared, new) {
+    one_line(match (declared, new) {
         (None, None) => path.to_string(),
-        _ => format!("{path} (declared {}, is {})", value(declared), value(new)),
-    };
-    text.replace(char::is_control, " ")
+        _ => format!("{path} (declared {}, is {})", or_absent(declared), or_absent(new)),
+    })
 }
 
-/// One field in words.
-fn field(finding: &Finding) -> String {
-    let Finding { path, declared, old, new, .. } = finding;
-    let text = format!(
-        "{path} (declared {}, was {}, would be {})",
-        or_absent(declared),
-        or_absent(old),
-        or_absent(new)
-    );
-    // A map's keys are the editor's own words.
-    text.replace(char::is_control, " ")
+fn or_absent(value: &Option<Shown>) -> &str {
+    value.as_ref().map_or("absent", Shown::as_str)
 }
 
-fn or_absent(value: &Option<Shown>) -> String {
-    value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string)
-}
-
-fn value(value: &Option<Shown>) -> String {
-    value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string)
+/// `text` without control characters.
+fn one_line(text: String) -> String {
+    // The first byte of each that is not ASCII is this one.
+    let may_control = |byte: u8| byte.is_ascii_control() || byte == 0xc2;
+    if text.bytes().fold(false, |found, byte| found | may_control(byte)) {
+        text.replace(char::is_control, " ")
+    } else {
+        text
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! value it holds a digest alone, which leaves it only under a key.
 
 use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Serialize, Serializer};
@@ -31,8 +32,8 @@ pub struct Shown(Content);
 
 #[derive(Clone, PartialEq, Eq)]
 enum Content {
-    /// The value's JSON, cut.
-    Text(String),
+    /// The value's JSON, cut. Shared by what is said and what is kept.
+    Text(Arc<str>),
     /// SHA-256 of a Secret's value and its place. A guessed password can be
     /// tried against it, so it never leaves this type as it is.
     Masked([u8; 32]),
@@ -49,18 +50,19 @@ impl Shown {
         if is_secret(object, path) {
             return Self(Content::Masked(digest(object, path, value)));
         }
-        let text = brief(value, 0);
-        Self(Content::Text(match text.char_indices().nth(LIMIT) {
-            None => text,
-            Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        }))
+        let mut text = brief(value, 0);
+        if let Some(end) = place_of(LIMIT, &text) {
+            text.truncate(end);
+            text.push('…');
+        }
+        Self(Content::Text(text.into()))
     }
 
     /// The same text, but a mask that tells values of one field apart: equal
     /// under one key exactly when the values are (`(redacted 5f0c…)`).
     pub fn sealed(&self, key: &SealingKey) -> String {
         let digest = match &self.0 {
-            Content::Text(text) => return text.clone(),
+            Content::Text(text) => return text.to_string(),
             Content::Masked(digest) => digest,
         };
         // HMAC takes keys of any length.
@@ -180,12 +182,19 @@ fn brief(value: &Value, depth: usize) -> String {
 }
 
 fn quoted(text: &str) -> String {
-    let start = match text.char_indices().nth(LIMIT + 1) {
-        Some((end, _)) => text.get(..end).unwrap_or_default(),
-        None => text,
-    };
+    let start = place_of(LIMIT + 1, text).and_then(|end| text.get(..end)).unwrap_or(text);
     // Text is always written.
     serde_json::to_string(start).unwrap_or_default()
+}
+
+/// Where the character of this number begins, if there is one.
+fn place_of(number: usize, text: &str) -> Option<usize> {
+    // Of fewer bytes there are no more characters.
+    let front = text.as_bytes().get(..number)?;
+    if front.is_ascii() {
+        return (text.len() > number).then_some(number);
+    }
+    text.char_indices().nth(number).map(|(place, _)| place)
 }
 
 #[cfg(test)]

@@ -198,8 +198,8 @@ impl<'a> Case<'a> {
     }
 
     /// The texts of the object before and after.
-    pub(super) fn texts(&self) -> (Option<&'a str>, Option<&'a str>) {
-        (self.old.as_ref().map(Excerpt::get), self.new.as_ref().map(Excerpt::get))
+    pub(super) fn texts(&self) -> (Option<&Excerpt<'a>>, Option<&Excerpt<'a>>) {
+        (self.old.as_ref(), self.new.as_ref())
     }
 
     /// The field manager that the request names; empty if it names none.

@@ -8,6 +8,7 @@
 
 use super::case::{Aspect, Case, Judgement};
 use super::review::{self, Answer};
+use crate::declaration::outline::Excerpt;
 use crate::helm::release::Release;
 use crate::policy::book::Book;
 use crate::verdict::edit::{Outcome, Verdict};
@@ -50,7 +51,7 @@ pub(super) fn refuse(verdict: &mut Verdict) {
 
 fn plan(case: &Case<'_>, judgement: &Judgement, book: &Book) -> Result<Plan, Irreversible> {
     let (old, new) = case.texts();
-    let read = |text: Option<&_>| text.and_then(|text| review::object(text).ok());
+    let read = |text: Option<&Excerpt<'_>>| text.and_then(|text| review::object(text.get()).ok());
     let (Some(old), Some(new)) = (read(old), read(new)) else { return Err(Irreversible::TooDeep) };
     let (Some(release), Some(grounds)) = (releasing(judgement), &judgement.verdict.grounds) else {
         return Err(Irreversible::Outdated);

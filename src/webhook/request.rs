@@ -4,10 +4,8 @@
 //! granted to whoever may create DriftAllowances there, and only those count.
 //! What the chart says of itself is no request, whoever writes it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -17,6 +15,7 @@ use super::validate::now;
 use crate::cluster::access;
 use crate::cluster::allowances::requests::{Wish, resource};
 use crate::cluster::call::CallError;
+use crate::declaration::outline::Excerpt;
 use crate::helm::index::Index;
 use crate::helm::release::{Declared, Release};
 use crate::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, ObjectId, ReleaseId};
@@ -53,17 +52,6 @@ struct Texts {
     allow: Option<String>,
     until: Option<String>,
     reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Annotated {
-    metadata: Metadata,
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    #[serde(default)]
-    annotations: Option<BTreeMap<String, Value>>,
 }
 
 /// What the annotations of a case ask for, and whether whoever made the edit
@@ -222,12 +210,11 @@ fn refusal(object: &ObjectId, release: &ReleaseId, reason: &str) -> String {
 }
 
 impl Texts {
-    fn of(object: Option<&str>) -> Self {
-        let Some(object) = object.filter(|object| object.contains(ALLOW)) else { return Self::default() };
-        let annotations = serde_json::from_str::<Annotated>(object).ok();
-        let annotations = annotations.and_then(|object| object.metadata.annotations).unwrap_or_default();
-        let text = |name: &str| annotations.get(name).and_then(Value::as_str).map(str::to_owned);
-        Self { allow: text(ALLOW), until: text(ALLOW_UNTIL), reason: text(ALLOW_REASON) }
+    fn of(object: Option<&Excerpt<'_>>) -> Self {
+        let Some(object) = object else { return Self::default() };
+        let [allow, until, reason] =
+            object.texts(&["metadata", "annotations"], [ALLOW, ALLOW_UNTIL, ALLOW_REASON]);
+        Self { allow, until, reason }
     }
 
     fn declared(declared: &Declared) -> Self {

@@ -5,6 +5,7 @@
 //! leaves before the records were looked at afresh. Knows HTTP and the order of
 //! looks; the rules are [`crate::verdict`]'s.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -112,17 +113,18 @@ impl Validator {
         let (response, verdict) = match subject {
             Err(reason) => (Answer::allow().respond(&head.uid), Verdict::allow(reason)),
             Ok(subject) => match &submission.body {
-                Received::Whole(bytes) => match self.judged(bytes, subject, stage, submission.deadline).await
-                {
-                    Ok(judged) => judged,
-                    Err(response) => {
-                        if response.status() == StatusCode::INTERNAL_SERVER_ERROR {
-                            let took = arrived.elapsed();
-                            self.setup.metrics.answered(webhook, Decision::Error, "unreached", took);
+                Received::Whole(bytes) => {
+                    match self.judged(bytes, head, subject, stage, submission.deadline).await {
+                        Ok(judged) => judged,
+                        Err(response) => {
+                            if response.status() == StatusCode::INTERNAL_SERVER_ERROR {
+                                let took = arrived.elapsed();
+                                self.setup.metrics.answered(webhook, Decision::Error, "unreached", took);
+                            }
+                            return response;
                         }
-                        return response;
                     }
-                },
+                }
                 // What cannot be set back is judged at the next stage.
                 Received::TooLarge(_) | Received::Busy(_) if stage == Stage::Mutate => {
                     (Answer::allow().respond(&head.uid), Verdict::allow(Reason::TooLarge))
@@ -172,11 +174,12 @@ impl Validator {
     async fn judged(
         &self,
         bytes: &Bytes,
+        head: Head<'_>,
         subject: Subject,
         stage: Stage,
         deadline: Instant,
     ) -> Result<(Response<review::Body>, Verdict), Response<review::Body>> {
-        let request = review::Request::parse(bytes).map_err(|error| {
+        let request = review::Request::behind(head, bytes).map_err(|error| {
             self.setup.metrics.malformed();
             review::malformed(&error)
         })?;
@@ -311,11 +314,15 @@ fn annotated(answer: Answer, verdict: &Verdict) -> Answer {
         .annotate(AuditKey::Decision, verdict.outcome.as_str())
         .annotate(AuditKey::Reason, verdict.reason.as_str());
     let Some(grounds) = &verdict.grounds else { return answer };
-    let fields: Vec<_> = grounds.fields.iter().map(|field| field.path.to_string()).collect();
+    let mut fields = String::new();
+    for (index, field) in grounds.fields.iter().enumerate() {
+        // Writing to a String cannot fail.
+        let _ = write!(fields, "{}{}", if index == 0 { "" } else { "," }, field.path);
+    }
     answer
         .annotate(AuditKey::Release, grounds.release.to_string())
         .annotate(AuditKey::Revision, grounds.revision.to_string())
-        .annotate(AuditKey::Fields, fields.join(","))
+        .annotate(AuditKey::Fields, fields)
 }
 
 fn unreached(uid: &str, error: &Unreached) -> Response<review::Body> {

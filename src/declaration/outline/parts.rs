@@ -71,6 +71,19 @@ impl<'t, 'o> Part<'t, 'o> {
         Some(entries)
     }
 
+    /// The value that a map has under a name which is spelled so; of a name
+    /// that stands twice the last.
+    pub fn entry(self, name: &str) -> Option<Self> {
+        let mut found = None;
+        self.each_entry(|entry| {
+            if entry.name == name {
+                found = Some(entry.value);
+            }
+            Some(())
+        })?;
+        found
+    }
+
     /// Visits the entries of a map, as long as `visit` gives something.
     pub fn each_entry(self, mut visit: impl FnMut(Entry<'t, 'o>) -> Option<()>) -> Option<()> {
         self.each(b'{', b'}', |cursor| visit(cursor.entry()?))

@@ -4,7 +4,7 @@ use super::*;
 
 fn texts(annotations: Value) -> Texts {
     let object = json!({"metadata": {"name": "web", "annotations": annotations}}).to_string();
-    Texts::of(Some(&object))
+    Texts::of(Some(&Excerpt::of(&object)))
 }
 
 #[test]

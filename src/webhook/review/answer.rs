@@ -28,6 +28,9 @@ const WARNINGS_CHARS: usize = 4096;
 /// What a last warning that counts the dropped ones may take.
 const REST_CHARS: usize = 40;
 
+/// Room for most bodies, in bytes.
+const ROOM: usize = 1024;
+
 /// A key of an audit annotation. The API server stores it behind the name of
 /// the webhook: `edits.kubemoor.dev/decision`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,7 +52,7 @@ pub enum AuditKey {
 pub struct Answer {
     denial: Option<String>,
     warnings: Vec<String>,
-    audit: Vec<(AuditKey, String)>,
+    audit: Vec<(AuditKey, Cow<'static, str>)>,
     patch: Option<Patch>,
 }
 
@@ -86,7 +89,7 @@ struct Status<'a> {
     message: &'a str,
 }
 
-struct Annotations<'a>(&'a [(AuditKey, String)]);
+struct Annotations<'a>(&'a [(AuditKey, Cow<'static, str>)]);
 
 #[derive(serde::Serialize)]
 struct Failure<'a> {
@@ -141,7 +144,7 @@ impl Answer {
     /// Adds an annotation to the API server's audit event; of one key the last
     /// counts.
     #[must_use]
-    pub fn annotate(mut self, key: AuditKey, value: impl Into<String>) -> Self {
+    pub fn annotate(mut self, key: AuditKey, value: impl Into<Cow<'static, str>>) -> Self {
         self.audit.retain(|(present, _)| *present != key);
         self.audit.push((key, value.into()));
         self
@@ -224,8 +227,9 @@ pub fn plain(status: StatusCode, error: &str) -> Response<Body> {
 }
 
 fn json(status: StatusCode, content: &impl serde::Serialize) -> Response<Body> {
-    let (status, body) = match serde_json::to_vec(content) {
-        Ok(body) => (status, body),
+    let mut body = Vec::with_capacity(ROOM);
+    let (status, body) = match serde_json::to_writer(&mut body, content) {
+        Ok(()) => (status, body),
         Err(error) => {
             tracing::error!(%error, "an answer could not be written as JSON");
             (StatusCode::INTERNAL_SERVER_ERROR, Vec::new())

@@ -140,27 +140,37 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(super) fn head(self) -> Result<Head<'a>, ReviewError> {
-        self.request().map(|request| request.head)
+    pub(super) fn request(mut self) -> Result<Request<'a>, ReviewError> {
+        let head = self.head()?;
+        Ok(self.complete(head))
     }
 
-    pub(super) fn request(self) -> Result<Request<'a>, ReviewError> {
+    /// The request whose head is known.
+    pub(super) fn behind(self, head: Head<'a>) -> Result<Request<'a>, ReviewError> {
+        self.check_envelope()?;
+        Ok(self.complete(head))
+    }
+
+    /// Takes the head out of the fields.
+    pub(super) fn head(&mut self) -> Result<Head<'a>, ReviewError> {
         self.check_envelope()?;
         let resource = self
             .resource
+            .take()
             .filter(|resource| !resource.resource.is_empty())
             .ok_or(ReviewError::Missing("request.resource"))?;
-        let operation = self.operation.ok_or(ReviewError::Missing("request.operation"))?;
+        let operation = self.operation.take().ok_or(ReviewError::Missing("request.operation"))?;
         let is_namespace = resource.group.is_empty() && resource.resource == "namespaces";
-        let head = Head {
-            uid: filled(self.uid).ok_or(ReviewError::Missing("request.uid"))?,
+        Ok(Head {
+            uid: filled(self.uid.take()).ok_or(ReviewError::Missing("request.uid"))?,
             kind: self
                 .object_kind
+                .take()
                 .filter(|kind| !kind.kind.is_empty())
                 .ok_or(ReviewError::Missing("request.kind"))?,
-            subresource: filled(self.subresource),
-            namespace: filled(self.namespace).filter(|_| !is_namespace),
-            name: filled(self.name),
+            subresource: filled(self.subresource.take()),
+            namespace: filled(self.namespace.take()).filter(|_| !is_namespace),
+            name: filled(self.name.take()),
             operation: match operation.0.as_ref() {
                 "CREATE" => Some(Operation::Create),
                 "UPDATE" => Some(Operation::Update),
@@ -168,7 +178,10 @@ impl<'a> Fields<'a> {
                 _ => None,
             },
             resource,
-        };
+        })
+    }
+
+    fn complete(self, head: Head<'a>) -> Request<'a> {
         let actor = match self.user {
             Some(user) => Actor {
                 user: user.username.map(|name| name.0.into_owned()).unwrap_or_default(),
@@ -176,14 +189,14 @@ impl<'a> Fields<'a> {
             },
             None => Actor::default(),
         };
-        Ok(Request {
+        Request {
             head,
             actor,
             object: self.object,
             old_object: self.old_object,
             dry_run: self.dry_run.unwrap_or(false),
             field_manager: self.options.and_then(|options| filled(options.field_manager)),
-        })
+        }
     }
 
     fn check_envelope(&self) -> Result<(), ReviewError> {

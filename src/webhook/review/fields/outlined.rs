@@ -1,7 +1,7 @@
 //! A review's fields by the outline of its text: the objects, which are most of
 //! it, are found without being read.
 //!
-//! Entry point: `Fields::outlined`. Invariant: of a body that [`Fields::read`]
+//! Entry points: `Fields::outlined`, `Fields::outlined_behind_head`. Invariant: of a body that [`Fields::read`]
 //! reads, this gives the same or nothing, whatever an editor put into the
 //! objects. What is no review gives nothing, and [`Fields::read`] says why.
 //! What nobody asks for is not checked.
@@ -14,8 +14,24 @@ use serde::de::value::{Error, StrDeserializer};
 use super::{Excerpt, Field, Fields, Met, Outer};
 use crate::declaration::outline::{Entry, Outline, Part};
 
+/// The first field that is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begin {
+    Head,
+    BehindHead,
+}
+
 impl<'a> Fields<'a> {
     pub(in super::super) fn outlined(body: &'a [u8]) -> Option<Self> {
+        Self::outlined_from(body, Begin::Head)
+    }
+
+    /// The same without the fields of the head.
+    pub(in super::super) fn outlined_behind_head(body: &'a [u8]) -> Option<Self> {
+        Self::outlined_from(body, Begin::BehindHead)
+    }
+
+    fn outlined_from(body: &'a [u8], begin: Begin) -> Option<Self> {
         let whole = std::str::from_utf8(body).ok()?;
         let outline = Arc::new(Outline::of(whole));
         let mut fields = Self::default();
@@ -27,7 +43,7 @@ impl<'a> Fields<'a> {
                 (Outer::Kind, value) if fields.kind.is_none() => fields.kind = read(value)?,
                 (Outer::Request, value) if !fields.has_request => {
                     fields.has_request = true;
-                    fields.outlined_request(value, &outline)?;
+                    fields.outlined_request(value, &outline, begin)?;
                 }
                 (Outer::Other, _) => {}
                 _ => return None,
@@ -36,7 +52,12 @@ impl<'a> Fields<'a> {
         Some(fields)
     }
 
-    fn outlined_request(&mut self, request: Part<'a, '_>, outline: &Arc<Outline>) -> Option<()> {
+    fn outlined_request(
+        &mut self,
+        request: Part<'a, '_>,
+        outline: &Arc<Outline>,
+        begin: Begin,
+    ) -> Option<()> {
         let mut met = Met::new();
         for entry in request.entries()? {
             let (field, value) = (name::<Field>(&entry)?, entry.value);
@@ -44,6 +65,7 @@ impl<'a> Fields<'a> {
                 return None;
             }
             match field {
+                field if begin == Begin::BehindHead && field < Field::UserInfo => {}
                 Field::Uid => self.uid = read(value)?,
                 Field::Kind => self.object_kind = read(value)?,
                 Field::Resource => self.resource = read(value)?,
