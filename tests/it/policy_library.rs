@@ -213,7 +213,7 @@ async fn a_canary_gets_the_services_traffic() {
 apiVersion: v1
 kind: Service
 metadata: {name: web}
-spec: {selector: {app: web}, ports: [{port: 80}]}
+spec: {selector: {app: web}, ports: [{port: 80, protocol: TCP}]}
 ";
     check(Case {
         file: "progressive-delivery.yaml",
@@ -294,7 +294,7 @@ async fn a_load_balancer_gives_a_service_its_addresses() {
 apiVersion: v1
 kind: Service
 metadata: {name: web}
-spec: {selector: {app: web}, ports: [{port: 80}], externalIPs: [203.0.113.1]}
+spec: {selector: {app: web}, ports: [{port: 80, protocol: TCP}], externalIPs: [203.0.113.1]}
 ";
     check(Case {
         file: "service-addresses.yaml",

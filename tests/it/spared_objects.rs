@@ -171,8 +171,11 @@ async fn replicas_are_the_autoscalers_and_stay_when_it_goes_until_a_person_asks(
     .await;
     shop.loop_has_passed().await;
     shop.is_still(&web, REPLICAS, &json!(4)).await;
-    let asked = shop.moor(&["reconcile", RELEASE]);
-    assert_eq!(asked.code, 0, "{asked:?}");
+    eventually("it is reconciled", SOON, || async {
+        let asked = shop.moor(&["reconcile", RELEASE]);
+        if asked.code == 0 { Ok(()) } else { Err(asked.error) }
+    })
+    .await;
     shop.becomes(&web, REPLICAS, &json!(2)).await;
 }
 
@@ -193,4 +196,23 @@ async fn an_autoscaler_that_no_chart_declares_scales_nothing_where_a_policy_says
     shop.policy("declared", json!({"autoscalers": "Declared"})).await;
     shop.becomes(&web, REPLICAS, &json!(2)).await;
     autoscaler.put(&scale, &to(&shop, 4)).await.refused(RELEASE).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_refused_is_told_that_the_charts_own_annotation_is_broken() {
+    const BROKEN: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, annotations: {kubemoor.dev/allow: data/level}}
+data: {level: info}
+";
+    let shop = Policed::install("broken", BROKEN).await;
+    let settings = shop.at("api/v1", "configmaps/settings");
+    shop.is_guarded(&settings).await;
+    let answer = shop.alice.merge(&settings, &json!({"data": {"level": "debug"}})).await;
+    let said = answer.to_string();
+    answer.refused(RELEASE).unwrap();
+    assert!(said.contains("own annotations allow nothing: kubemoor.dev/allow"), "{said}");
+    let explained = shop.moor(&["explain", "configmap/settings"]);
+    assert!(explained.out.contains("ALLOWS NOTHING"), "{explained:?}");
 }
