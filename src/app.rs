@@ -9,6 +9,7 @@
 mod cluster;
 mod emergency;
 mod leading;
+mod permitting;
 mod policing;
 mod registrar;
 mod telling;

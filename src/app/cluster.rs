@@ -17,7 +17,7 @@ use super::leading::Office;
 use super::policing::Policing;
 use super::registrar::Registrar;
 use super::telling::Telling;
-use super::{Judging, Naming, Run, transitions};
+use super::{Judging, Naming, Run, permitting, transitions};
 use crate::admin::Condition;
 use crate::cluster::arbiter::Arbiter;
 use crate::cluster::client::{self, Connection};
@@ -219,6 +219,12 @@ impl Work {
                 ledger: self.ledger.clone(),
             });
             parts.spawn(transitions::run(Arc::clone(&releases), self.ledger.clone(), self.stop.clone()));
+            parts.spawn(permitting::run(
+                Arc::clone(&policing.allowances),
+                Arc::clone(&releases),
+                self.ledger.clone(),
+                self.stop.clone(),
+            ));
             let (listed, is_listed) = watch::channel(false);
             parts.spawn(meet_once(is_listed, self.loop_listed.clone(), self.stop.clone()));
             let (commands, wishes) = mpsc::channel(COMMANDS);

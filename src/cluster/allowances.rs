@@ -104,10 +104,19 @@ impl Allowances {
         allowances.filter(|allowance| allowance.is_for(object, release)).cloned().collect()
     }
 
-    /// Tells of every object for which an allowance opens, changes or ends. The
-    /// object may exist in no release.
+    /// The open allowances that name an object, whatever declares it. Some may
+    /// have ended a moment ago.
+    pub fn named(&self, object: &ObjectId) -> Vec<Arc<Allowance>> {
+        self.known.read().by_object.get(object).cloned().unwrap_or_default()
+    }
+
+    /// Every object for which an allowance is open, then each one for which one
+    /// opens, changes or ends. The object may exist in no release.
     pub fn changes(&self) -> Changes<ObjectId> {
-        self.changed.subscribe([])
+        let changes = self.changed.subscribe([]);
+        // Subscribed first: what opens meanwhile is told twice, and not never.
+        self.known.read().by_object.keys().for_each(|object| changes.add(object.clone()));
+        changes
     }
 
     /// How far the first listing is.

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use crate::helm::release::Release;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
+use crate::policy::allowance::Allowance;
 use crate::verdict::edit::{Finding, Grounds, Verdict};
 use crate::verdict::shown::Shown;
 
@@ -200,33 +201,42 @@ impl Row {
         }
     }
 
-    /// An allowance for fields of `object` that `actor` opened, or that ends.
+    /// An allowance for `object` that opened, or that is over by `now`: it ran
+    /// out, was taken back, or was put in other words. By whoever asked for it.
     pub fn allowance(
-        time: Timestamp,
+        now: Timestamp,
         release: Option<(ReleaseId, u64)>,
         object: &ObjectId,
-        actor: &Actor,
+        allowance: &Allowance,
         permitted: Permitted,
-        paths: &[String],
-        why: &str,
     ) -> Self {
-        let path = |path: &String| Change { path: path.clone(), declared: None, old: None, new: None };
+        let Allowance { grant, until, reason, by, version: (uid, generation), created, .. } = allowance;
+        let ran_out = *until <= now;
+        let (time, verdict, how) = match permitted {
+            // Another generation came at some later time that nothing tells.
+            Permitted::Opened => (created.filter(|_| *generation <= 1).unwrap_or(now), "Opened", "until"),
+            Permitted::Closed if ran_out => (*until, "Closed", "ran out at"),
+            Permitted::Closed => (now, "Closed", "taken back or changed before"),
+        };
+        let mut words = vec![format!("{how} {until}")];
+        words.extend((!reason.is_empty()).then(|| reason.clone()));
+        let change = |path| Change { path, declared: None, old: None, new: None };
         Self {
             time,
             kind: Kind::Allowance,
             release,
             object: object.clone(),
             operation: None,
-            actor: actor.clone(),
-            verdict: match permitted {
-                Permitted::Opened => "Opened",
-                Permitted::Closed => "Closed",
-            },
+            actor: by.clone(),
+            verdict,
             reason: "",
-            detail: why.to_owned(),
-            fields: Changes::Listed(paths.iter().map(path).collect(), 0),
+            detail: words.join("; "),
+            fields: Changes::Listed(
+                grant.paths().take(FIELDS).map(change).collect(),
+                grant.paths().count().saturating_sub(FIELDS),
+            ),
             uid: String::new(),
-            same: None,
+            same: Some(format!("{uid} {generation} {verdict}")),
         }
     }
 }

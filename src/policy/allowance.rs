@@ -37,6 +37,11 @@ pub struct Allowance {
     pub reason: String,
     /// Who asked for it; nobody known where the user is empty.
     pub by: Actor,
+    /// The resource's uid and generation: what tells one allowance from
+    /// another, and from its earlier self. Empty before the API server has it.
+    pub version: (String, i64),
+    /// When the resource was created; none before it is.
+    pub created: Option<Timestamp>,
 }
 
 /// What annotations ask for.
@@ -86,6 +91,11 @@ impl Allowance {
             until,
             reason: reason.clone().unwrap_or_default(),
             by: Actor { user: by.user, groups: by.groups },
+            version: (
+                resource.metadata.uid.clone().unwrap_or_default(),
+                resource.metadata.generation.unwrap_or_default(),
+            ),
+            created,
         })
     }
 

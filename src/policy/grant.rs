@@ -35,6 +35,12 @@ impl Grant {
         }
         grant
     }
+
+    /// The texts of everything that may be changed.
+    pub fn paths(&self) -> impl Iterator<Item = String> {
+        let fields = self.mask.0.iter().map(ToString::to_string);
+        fields.chain(self.deletes.then(|| DELETE.to_owned()))
+    }
 }
 
 pub(super) fn pattern(text: &str, at: &str, flaws: &mut Flaws) -> Option<Pattern> {

@@ -13,6 +13,7 @@ use super::records::Falsified;
 use super::revert::SetBack;
 use super::shown::Shown;
 use crate::model::{ObjectId, Operation};
+use crate::policy::flaw::Flaw;
 
 /// The fields that a sentence names; the rest are counted.
 const FIELDS: usize = 8;
@@ -54,6 +55,14 @@ pub fn sentence(object: &ObjectId, operation: Operation, verdict: &Verdict) -> S
     );
     // A map's keys are the editor's own words.
     one_line(text)
+}
+
+/// What is wrong with a manifest's own annotations, which somebody who is
+/// refused may have relied on.
+pub fn of_annotations(flaws: &[Flaw]) -> String {
+    let told: Vec<_> = flaws.iter().map(ToString::to_string).collect();
+    format!(" The chart's own annotations allow nothing: {}.", told.join("; "))
+        .replace(char::is_control, " ")
 }
 
 /// What is said of an edit that passes without what drifts: whose the object

@@ -262,7 +262,8 @@ impl<'a> Case<'a> {
             return Judgement::of(verdict, message, rests_on, claims);
         }
         let verdict = judge(&edit, &claims, rules, evidence, now);
-        let message = message::sentence(&self.subject.object, self.operation, &verdict);
+        let mut message = message::sentence(&self.subject.object, self.operation, &verdict);
+        message.push_str(&self.annotated(&verdict, &claims, rules));
         // A release may have taken the object over a moment ago.
         let named = match new.as_ref().map(Owner::of) {
             Some(Owner::Release(release)) => Some(release),
@@ -272,6 +273,17 @@ impl<'a> Case<'a> {
         rests_on.dedup();
         let uid = old.as_ref().and_then(|old| old.get("metadata")?.get("uid")?.as_str()).unwrap_or_default();
         Judgement { uid: uid.to_owned(), ..Judgement::of(verdict, message, rests_on, claims) }
+    }
+
+    /// What is wrong with the annotations by which the manifest would allow the
+    /// edit; empty where nothing is.
+    fn annotated(&self, verdict: &Verdict, claims: &[Arc<Release>], rules: &Rules<'_>) -> String {
+        let object = &self.subject.object;
+        let refusing = verdict.grounds.as_ref().and_then(|it| claims.iter().find(|claim| claim.id == it.release));
+        let declared = refusing.and_then(|release| Some((release, release.declared(object)?)));
+        let rules = declared.map(|(release, declared)| rules.book.of(&release.id).rules(object, declared));
+        let flaws = rules.filter(|rules| !rules.flaws.is_empty());
+        flaws.map(|rules| message::of_annotations(&rules.flaws)).unwrap_or_default()
     }
 
     fn judge_record(&self, index: &parking_lot::RwLock<Index>, rules: &Rules<'_>) -> Judgement {

@@ -21,7 +21,6 @@ use crate::helm::release::{Declared, Release};
 use crate::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, ObjectId, ReleaseId};
 use crate::policy::allowance::{Allowance, Request};
 use crate::policy::flaw::Flaw;
-use crate::policy::grant::DELETE;
 use crate::policy::resource::DriftAllowance;
 use crate::verdict::edit::{Outcome, Reason, Verdict};
 
@@ -110,11 +109,10 @@ pub(super) async fn answer(case: &Case<'_>, looker: &Looker<'_>) -> Result<Asked
             format!("NoRight: {user} may not create driftallowances.kubemoor.dev in namespace {namespace}");
         return Ok(Asked::Refused(missing));
     }
-    let patterns = request.grant.mask.0.iter().map(ToString::to_string);
     let wish = Wish {
         object,
         namespace,
-        paths: patterns.chain(request.grant.deletes.then(|| DELETE.to_owned())).collect(),
+        paths: request.grant.paths().collect(),
         until,
         reason: after.reason.as_deref(),
         by: Some(&case.actor),

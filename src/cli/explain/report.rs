@@ -31,6 +31,9 @@ pub(super) struct Report {
     policy: Option<PolicyFacts>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     exceptions: Vec<String>,
+    /// What is wrong with the manifest's own annotations, which then allow nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    flaws: Vec<String>,
     fields: Vec<Field>,
     /// What to do.
     advice: Vec<String>,
@@ -74,8 +77,9 @@ pub(super) async fn of(
     let Some(release) = release else {
         let state = if live.is_some() { "not declared" } else { "absent, and not declared" };
         let advice = vec!["No release that you may read declares it: edits of it are not judged.".to_owned()];
-        let (fields, exceptions, unread) = (Vec::new(), Vec::new(), Vec::new());
-        return Ok(Report { object, state, release: None, policy: None, exceptions, fields, advice, unread });
+        let (fields, exceptions, flaws, unread) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (release, policy) = (None, None);
+        return Ok(Report { object, state, release, policy, exceptions, flaws, fields, advice, unread });
     };
     let circumstances = reader.circumstances(&release.id.namespace).await;
     let policy = reader.book.of(&release.id);
@@ -88,9 +92,10 @@ pub(super) async fn of(
         },
         (live, _) => live,
     };
-    let mut sparing: Vec<Sparing> = Vec::new();
+    let (mut sparing, mut flaws): (Vec<Sparing>, Vec<String>) = (Vec::new(), Vec::new());
     if let Some(declared) = &declared {
         let rules = policy.rules(&object, declared);
+        flaws.extend(rules.flaws.iter().map(ToString::to_string));
         if !rules.ignored.is_empty() {
             sparing.push(("ignored by policy".to_owned(), rules.ignored.clone()));
         }
@@ -155,6 +160,7 @@ pub(super) async fn of(
             drift: said(&policy.sources.drift, format!("{:?}", policy.drift)),
         }),
         exceptions: sparing.into_iter().map(|(name, _)| name).collect(),
+        flaws,
         fields,
         advice,
         unread: circumstances.unread.clone(),
@@ -229,6 +235,9 @@ impl Report {
         }
         for exception in &self.exceptions {
             rows.row(["EXCEPTION", exception]);
+        }
+        for flaw in &self.flaws {
+            rows.row(["ALLOWS NOTHING", flaw]);
         }
         let mut text = rows.text();
         for field in &self.fields {

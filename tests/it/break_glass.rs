@@ -1,0 +1,139 @@
+//! The middle of the night: the latest version is broken, Helm is far away, and `kubectl rollout undo` has to work for
+//! whoever may, and for nobody else. And records that a policy leaves to its operators.
+
+use serde_json::json;
+
+use crate::support::{Helm, Identity, Policed, RELEASE, SOON, eventually, shipped};
+
+const DEPLOYMENT: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: app, image: "registry.example/shop:{{ .Values.tag | default "1" }}"}]}
+"#;
+
+const IMAGE: &str = "/spec/template/spec/containers/0/image";
+
+/// A release whose second revision is broken; and where its Deployment is.
+async fn broken(prefix: &str) -> (Policed, String) {
+    let shop = Policed::install(prefix, DEPLOYMENT).await;
+    let web = shop.at("apis/apps/v1", "deployments/web");
+    let revision = "/metadata/annotations/deployment.kubernetes.io~1revision";
+    shop.becomes(&web, revision, &json!("1")).await;
+    shop.helm.upgrade(&shop.namespace, RELEASE, &shop.chart, json!({"values": {"tag": "2"}})).await.unwrap();
+    // Else there is nothing to go back to.
+    shop.becomes(&web, revision, &json!("2")).await;
+    shop.becomes(&web, IMAGE, &json!("registry.example/shop:2")).await;
+    shop.is_guarded(&web).await;
+    (shop, web)
+}
+
+fn undo(shop: &Policed, user: &str, group: &str) -> Result<(), String> {
+    shop.kubectl(user, group, &["rollout", "undo", "deployment/web"])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_is_undone_by_whom_a_policy_exempts_and_by_nobody_else() {
+    let (shop, web) = broken("exempt").await;
+    let refused = undo(&shop, "carol", "break-glass").unwrap_err();
+    assert!(refused.contains("denied the request") && refused.contains(IMAGE_KEYED), "{refused}");
+
+    let mut spec = shipped("break-glass.yaml");
+    // Else the loop would put the broken version back.
+    spec["drift"] = json!("Report");
+    shop.policy("break-glass", spec).await;
+    let refused = undo(&shop, "dave", "developers").unwrap_err();
+    assert!(refused.contains("denied the request"), "{refused}");
+    eventually("the rollout is undone", SOON, || async { undo(&shop, "carol", "break-glass") }).await;
+    shop.is_still(&web, IMAGE, &json!("registry.example/shop:1")).await;
+
+    let row = eventually("the ledger has it", SOON, || async {
+        shop.rows(&["--user", "carol", "--verdict", "Record"]).pop()
+    })
+    .await;
+    assert_eq!(
+        (&row["reason"], &row["operation"], &row["object"]["name"], &row["revision"]),
+        (&json!("exempt"), &json!("UPDATE"), &json!("web"), &json!(2)),
+        "{row}"
+    );
+    let denied = shop.rows(&["--user", "dave", "--verdict", "Deny"]);
+    // The API server asks again where it was not sure of the object's state.
+    assert!(!denied.is_empty());
+
+    // The chart brings what holds from now on, and meets no conflict.
+    let fixed = json!({"values": {"tag": "3"}, "force_conflicts": true});
+    shop.helm.upgrade(&shop.namespace, RELEASE, &shop.chart, fixed).await.unwrap();
+    shop.is_still(&web, IMAGE, &json!("registry.example/shop:3")).await;
+}
+
+const IMAGE_KEYED: &str = "containers/[name=app]/image";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_is_undone_under_an_allowance_for_everything_and_stays_so_until_its_end() {
+    let (shop, web) = broken("hour").await;
+    let refused = undo(&shop, "dave", "developers").unwrap_err();
+    assert!(refused.contains("denied the request"), "{refused}");
+
+    let allowed =
+        shop.moor(&["allow", "deployment/web", "--path", "*", "--for", "1h", "--reason", "INC-123"]);
+    assert_eq!(allowed.code, 0, "{allowed:?}");
+    eventually("the rollout is undone", SOON, || async { undo(&shop, "dave", "developers") }).await;
+    shop.loop_has_passed().await;
+    shop.is_still(&web, IMAGE, &json!("registry.example/shop:1")).await;
+
+    let revoked = shop.moor(&["revoke", "deployment/web"]);
+    assert_eq!(revoked.code, 0, "{revoked:?}");
+    shop.becomes(&web, IMAGE, &json!("registry.example/shop:2")).await;
+
+    // Who may do what, and when that was over, is in the ledger.
+    for verdict in ["Opened", "Closed"] {
+        let rows = eventually(&format!("the ledger says {verdict}"), SOON, || async {
+            let rows = shop.rows(&["--verdict", verdict]);
+            if rows.is_empty() { Err(format!("{:?}", shop.rows(&[]))) } else { Ok(rows) }
+        })
+        .await;
+        let [row] = rows.as_slice() else { panic!("{rows:?}") };
+        assert_eq!(
+            (&row["kind"], &row["object"]["name"], &row["release"], &row["revision"]),
+            (&json!("allowance"), &json!("web"), &json!(RELEASE), &json!(2)),
+            "{row}"
+        );
+        assert_eq!(row["fields"][0]["path"], "*", "{row}");
+        assert!(row["detail"].as_str().unwrap().contains("INC-123"), "{row}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_are_written_by_the_operators_that_a_policy_names() {
+    let shop = Policed::install("operators", DEPLOYMENT).await;
+    let operators = json!([{"kind": "User", "name": Identity::Deployer.user()}]);
+    shop.policy("operators", json!({"operators": operators})).await;
+    let bobs = Helm::start(Policed::control_plane(), Identity::Bob);
+    let values = |tag: &str| json!({"values": {"tag": tag}});
+    eventually("somebody else's upgrade is refused", SOON, || async {
+        match bobs.upgrade(&shop.namespace, RELEASE, &shop.chart, values("2")).await {
+            Err(error) if error.contains("a policy names the operators") => Ok(()),
+            answer => Err(format!("{answer:?}")),
+        }
+    })
+    .await;
+    let refused = bobs.rollback(&shop.namespace, RELEASE, json!({"version": 1})).await.unwrap_err();
+    assert!(refused.contains("a policy names the operators"), "{refused}");
+    // Helm goes on to delete although it could not write that it does.
+    let refused = bobs.uninstall(&shop.namespace, RELEASE, json!({})).await.unwrap_err();
+    assert!(refused.contains("denied the request"), "{refused}");
+    let web = shop.at("apis/apps/v1", "deployments/web");
+    assert_eq!(shop.alice.get(&web).await.done().unwrap()["metadata"]["deletionTimestamp"], json!(null));
+    shop.helm.upgrade(&shop.namespace, RELEASE, &shop.chart, values("3")).await.unwrap();
+    // And whoever is exempt.
+    shop.policy("exempt", json!({"exempt": [{"kind": "User", "name": Identity::Bob.user()}]})).await;
+    eventually("an exempt person's upgrade passes", SOON, || async {
+        bobs.upgrade(&shop.namespace, RELEASE, &shop.chart, values("4")).await
+    })
+    .await;
+}

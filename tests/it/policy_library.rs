@@ -1,0 +1,415 @@
+//! Every policy of `policies/` on a real object: the edit that its case is about is refused without it, passes with it,
+//! and is left alone by the loop, or undone where the case says so.
+
+use serde_json::{Value, json};
+
+use crate::support::{Caller, Identity, Policed, SOON, eventually, shipped};
+
+/// One case of the library.
+struct Case {
+    file: &'static str,
+    templates: &'static str,
+    /// As kubectl names the object.
+    object: &'static str,
+    /// Where it is: the API and the resource.
+    at: (&'static str, &'static str),
+    user: &'static str,
+    group: &'static str,
+    /// A JSON patch.
+    edit: Value,
+    /// What of the object becomes which value.
+    becomes: (&'static str, Value),
+    /// Whether the loop leaves it so. Whoever is exempt may edit, and what holds stays what the chart says.
+    stays: bool,
+}
+
+impl Default for Case {
+    fn default() -> Self {
+        Self {
+            file: "",
+            templates: "",
+            object: "",
+            at: ("", ""),
+            user: "carol",
+            group: "developers",
+            edit: Value::Null,
+            becomes: ("", Value::Null),
+            stays: true,
+        }
+    }
+}
+
+async fn check(case: Case) {
+    let Case { file, templates, object, at: (api, resource), user, group, edit, becomes, stays } = case;
+    let shop = Policed::install("library", templates).await;
+    cured(&shop, file, (object, &shop.at(api, resource)), (user, group), (&edit, becomes), stays).await;
+}
+
+/// Symptom, then cure, of one edit.
+async fn cured(
+    shop: &Policed,
+    file: &str,
+    (object, path): (&str, &str),
+    (user, group): (&str, &str),
+    (edit, (pointer, value)): (&Value, (&str, Value)),
+    stays: bool,
+) {
+    let edit = edit.to_string();
+    let patch = || shop.kubectl(user, group, &["patch", object, "--type=json", "-p", &edit]);
+    let before = shop.alice.get(path).await.done().unwrap().pointer(pointer).cloned();
+    shop.is_guarded(path).await;
+    let refused = patch().unwrap_err();
+    assert!(refused.contains("denied the request"), "{file}: {refused}");
+
+    let mut spec = shipped(file);
+    if let Some(schedule) = spec.pointer_mut("/allow/0/schedule") {
+        *schedule = json!({"cron": "* * * * *", "duration": "1h"});
+    }
+    shop.policy("library", spec).await;
+    eventually(&format!("{file} lets the edit pass"), SOON, || async { patch() }).await;
+    // Not everything passes.
+    shop.is_guarded(path).await;
+    shop.loop_has_passed().await;
+    if stays {
+        shop.is_still(path, pointer, &value).await;
+    } else {
+        shop.becomes(path, pointer, &before.unwrap_or_default()).await;
+    }
+}
+
+const CONFIG_MAP: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {level: info}
+";
+
+const DEPLOYMENT: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, annotations: {keel.sh/policy: minor, downscaler/uptime: always}}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web, istio.io/rev: old}}
+    spec: {containers: [{name: app, image: 'registry.example/shop:1'}]}
+";
+
+const WEB: (&str, &str) = ("apis/apps/v1", "deployments/web");
+
+fn replace(pointer: &str, value: Value) -> Value {
+    json!([{"op": "replace", "path": pointer, "value": value}])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_for_emergencies_edits_what_it_wants() {
+    check(Case {
+        file: "break-glass.yaml",
+        templates: CONFIG_MAP,
+        object: "configmap/settings",
+        at: ("api/v1", "configmaps/settings"),
+        group: "break-glass",
+        edit: replace("/data/level", json!("debug")),
+        becomes: ("/data/level", json!("debug")),
+        stays: false,
+        ..Case::default()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_brings_back_what_was() {
+    check(Case {
+        file: "restore-tools.yaml",
+        templates: CONFIG_MAP,
+        object: "configmap/settings",
+        at: ("api/v1", "configmaps/settings"),
+        user: "system:serviceaccount:velero:velero",
+        edit: replace("/data/level", json!("older")),
+        becomes: ("/data/level", json!("older")),
+        stays: false,
+        ..Case::default()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_solver_adds_its_path_to_an_ingress() {
+    const INGRESS: &str = "
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: web, annotations: {acme.cert-manager.io/http01-edit-in-place: 'true'}}
+spec:
+  rules:
+  - host: shop.example
+    http:
+      paths:
+      - {path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}
+";
+    let challenge = json!({
+        "path": "/.well-known/acme-challenge/x", "pathType": "Exact",
+        "backend": {"service": {"name": "solver", "port": {"number": 8089}}},
+    });
+    check(Case {
+        file: "certificate-solvers.yaml",
+        templates: INGRESS,
+        object: "ingress.networking.k8s.io/web",
+        at: ("apis/networking.k8s.io/v1", "ingresses/web"),
+        user: "system:serviceaccount:cert-manager:cert-manager",
+        edit: json!([{"op": "add", "path": "/spec/rules/0/http/paths/0", "value": challenge}]),
+        becomes: ("/spec/rules/0/http/paths/0/path", json!("/.well-known/acme-challenge/x")),
+        ..Case::default()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_updater_sets_the_image_of_a_workload_that_asks_for_it() {
+    let image = "/spec/template/spec/containers/0/image";
+    check(Case {
+        file: "image-updaters.yaml",
+        templates: DEPLOYMENT,
+        object: "deployment/web",
+        at: WEB,
+        user: "system:serviceaccount:keel:keel",
+        edit: replace(image, json!("registry.example/shop:1.1")),
+        becomes: (image, json!("registry.example/shop:1.1")),
+        ..Case::default()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jenkins_is_scaled_to_nothing_for_the_weekend() {
+    const JENKINS: &str = "
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: jenkins}
+spec:
+  replicas: 1
+  serviceName: jenkins
+  selector: {matchLabels: {app: jenkins}}
+  template:
+    metadata: {labels: {app: jenkins}}
+    spec: {containers: [{name: app, image: 'registry.example/jenkins:1'}]}
+";
+    check(Case {
+        file: "jenkins-weekend.yaml",
+        templates: JENKINS,
+        object: "statefulset/jenkins",
+        at: ("apis/apps/v1", "statefulsets/jenkins"),
+        group: "jenkins-admins",
+        edit: replace("/spec/replicas", json!(0)),
+        becomes: ("/spec/replicas", json!(0)),
+        ..Case::default()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_canary_gets_the_services_traffic() {
+    const SERVICE: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{port: 80, protocol: TCP}]}
+";
+    check(Case {
+        file: "progressive-delivery.yaml",
+        templates: SERVICE,
+        object: "service/web",
+        at: ("api/v1", "services/web"),
+        user: "system:serviceaccount:flagger-system:flagger",
+        edit: replace("/spec/selector/app", json!("web-primary")),
+        becomes: ("/spec/selector/app", json!("web-primary")),
+        ..Case::default()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_decides_how_wide_a_job_runs() {
+    const JOB: &str = "
+apiVersion: batch/v1
+kind: Job
+metadata: {name: import, labels: {kueue.x-k8s.io/queue-name: batch}}
+spec:
+  parallelism: 4
+  template:
+    spec: {restartPolicy: Never, containers: [{name: import, image: 'registry.example/import:1'}]}
+";
+    check(Case {
+        file: "queued-jobs.yaml",
+        templates: JOB,
+        object: "job/import",
+        at: ("apis/batch/v1", "jobs/import"),
+        user: "system:serviceaccount:kueue-system:kueue-controller-manager",
+        edit: replace("/spec/parallelism", json!(2)),
+        becomes: ("/spec/parallelism", json!(2)),
+        ..Case::default()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_renews_a_secret_that_says_so() {
+    const SECRET: &str = "
+apiVersion: v1
+kind: Secret
+metadata: {name: tls, annotations: {kubemoor.dev/rotated: 'true'}}
+stringData: {password: first}
+";
+    check(Case {
+        file: "rotated-secrets.yaml",
+        templates: SECRET,
+        object: "secret/tls",
+        at: ("api/v1", "secrets/tls"),
+        user: "system:serviceaccount:secrets:rotator",
+        edit: replace("/data/password", json!("c2Vjb25k")),
+        becomes: ("/data/password", json!("c2Vjb25k")),
+        ..Case::default()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scaler_that_is_no_autoscaler_scales_a_workload_that_asks_for_it() {
+    check(Case {
+        file: "scaled-by-others.yaml",
+        templates: DEPLOYMENT,
+        object: "deployment/web",
+        at: WEB,
+        user: "system:serviceaccount:kube-downscaler:kube-downscaler",
+        edit: replace("/spec/replicas", json!(0)),
+        becomes: ("/spec/replicas", json!(0)),
+        ..Case::default()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_balancer_gives_a_service_its_addresses() {
+    const SERVICE: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{port: 80, protocol: TCP}], externalIPs: [203.0.113.1]}
+";
+    check(Case {
+        file: "service-addresses.yaml",
+        templates: SERVICE,
+        object: "service/web",
+        at: ("api/v1", "services/web"),
+        user: "system:serviceaccount:kube-system:balancer",
+        edit: replace("/spec/externalIPs", json!(["203.0.113.7"])),
+        becomes: ("/spec/externalIPs", json!(["203.0.113.7"])),
+        ..Case::default()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workload_moves_to_another_revision_of_the_mesh() {
+    let label = "/spec/template/metadata/labels/istio.io~1rev";
+    check(Case {
+        file: "service-mesh-injection.yaml",
+        templates: DEPLOYMENT,
+        object: "deployment/web",
+        at: WEB,
+        group: "mesh-team",
+        edit: replace(label, json!("new")),
+        becomes: (label, json!("new")),
+        ..Case::default()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bound_claim_is_enlarged() {
+    const CLAIM: &str = "
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: 'elastic-{{ .Release.Namespace }}'}
+provisioner: storage.example
+allowVolumeExpansion: true
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec:
+  accessModes: [ReadWriteOnce]
+  storageClassName: 'elastic-{{ .Release.Namespace }}'
+  volumeName: 'none-{{ .Release.Namespace }}'
+  resources: {requests: {storage: 1Gi}}
+";
+    let shop = Policed::install("library", CLAIM).await;
+    let claim = shop.at("api/v1", "persistentvolumeclaims/data");
+    // There is nobody here who binds it.
+    let bound = json!({"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}});
+    shop.alice.merge(&format!("{claim}/status"), &bound).await.done().unwrap();
+    let storage = "/spec/resources/requests/storage";
+    let edit = replace(storage, json!("2Gi"));
+    let becomes = (storage, json!("2Gi"));
+    cured(
+        &shop,
+        "volume-claims.yaml",
+        ("pvc/data", &claim),
+        ("carol", "developers"),
+        (&edit, becomes),
+        true,
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operator_of_prometheus_writes_its_annotation() {
+    const RULE: &str = "
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata: {name: alerts, annotations: {prometheus-operator-validated: 'true'}}
+spec: {groups: []}
+";
+    let control_plane = Policed::control_plane();
+    Policed::guard().await;
+    let admin = Caller::new(control_plane, Identity::Admin).await;
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {
+            "name": "kubemoor-prometheus-rules",
+            "labels": {"kubemoor.dev/aggregate-to-guard": "true", "kubemoor.dev/aggregate-to-arbiter": "true"},
+        },
+        "rules": [{
+            "apiGroups": ["monitoring.coreos.com"], "resources": ["prometheusrules"],
+            "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+        }],
+    });
+    admin.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await.done().unwrap();
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "prometheusrules.monitoring.coreos.com"},
+        "spec": {
+            "group": "monitoring.coreos.com", "scope": "Namespaced",
+            "names": {"plural": "prometheusrules", "singular": "prometheusrule", "kind": "PrometheusRule", "listKind": "PrometheusRuleList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+        },
+    });
+    admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.done().unwrap();
+    eventually("the kind is served", SOON, || async {
+        admin.get("/apis/monitoring.coreos.com/v1/prometheusrules").await.done()
+    })
+    .await;
+    let annotation = "/metadata/annotations/prometheus-operator-validated";
+    check(Case {
+        file: "prometheus-operator-validation.yaml",
+        templates: RULE,
+        object: "prometheusrule/alerts",
+        at: ("apis/monitoring.coreos.com/v1", "prometheusrules/alerts"),
+        user: "system:serviceaccount:monitoring:prometheus-operator",
+        edit: replace(annotation, json!("false")),
+        becomes: (annotation, json!("false")),
+        ..Case::default()
+    })
+    .await;
+}

@@ -1,0 +1,218 @@
+//! What the loop leaves alone for a time, and takes up again the moment that this ends: what allowances let change,
+//! and what an autoscaler scales.
+
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::support::{Caller, Identity, Policed, RELEASE, SOON, eventually, shipped};
+
+const WORKLOADS: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: app, image: 'registry.example/shop:1'}]}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: jenkins}
+spec:
+  replicas: 1
+  serviceName: jenkins
+  selector: {matchLabels: {app: jenkins}}
+  template:
+    metadata: {labels: {app: jenkins}}
+    spec: {containers: [{name: app, image: 'registry.example/jenkins:1'}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {level: info}
+";
+
+const REPLICAS: &str = "/spec/replicas";
+
+/// How long what happens while something is open may take, and so how long it is open.
+const A_WHILE: i64 = 20;
+
+fn in_a_while() -> Timestamp {
+    Timestamp::from_second(Timestamp::now().as_second() + A_WHILE).unwrap()
+}
+
+fn scale(shop: &Policed, user: &str, group: &str, object: &str, replicas: u32) -> Result<(), String> {
+    shop.kubectl(user, group, &["scale", object, &format!("--replicas={replicas}")])
+}
+
+/// Scales as somebody who may now, shows that this stays, and that it ends with what let it pass.
+async fn scaled_until(
+    shop: &Policed,
+    path: &str,
+    (object, declared): (&str, u32),
+    group: &str,
+    end: Timestamp,
+) {
+    eventually("it may be scaled", SOON, || async { scale(shop, "carol", group, object, 0) }).await;
+    shop.loop_has_passed().await;
+    let live = shop.alice.get(path).await.done().unwrap();
+    assert!(Timestamp::now() < end, "all this took longer than the allowance lasts");
+    assert_eq!(live.pointer(REPLICAS), Some(&json!(0)), "{}", shop.log());
+    shop.becomes(path, REPLICAS, &json!(declared)).await;
+    let late = Timestamp::now().duration_since(end);
+    assert!(SignedDuration::ZERO < late && late < SignedDuration::from_secs(5), "{late}");
+    let refused = scale(shop, "carol", group, object, 0).unwrap_err();
+    assert!(refused.contains("denied the request"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_allowance_lets_change_is_repaired_the_moment_it_ends() {
+    let shop = Policed::install("window", WORKLOADS).await;
+    let web = shop.at("apis/apps/v1", "deployments/web");
+    shop.is_guarded(&web).await;
+    let end = in_a_while();
+    let until = end.to_string();
+    let allowed = shop.moor(&["allow", "deployment/web", "--path", REPLICAS, "--until", &until]);
+    assert_eq!(allowed.code, 0, "{allowed:?}");
+    scaled_until(&shop, &web, ("deployment/web", 2), "developers", end).await;
+    let closed = eventually("the ledger has its end", SOON, || async {
+        shop.rows(&["--verdict", "Closed"]).pop()
+    })
+    .await;
+    assert_eq!(closed["kind"], "allowance", "{closed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jenkins_comes_back_when_its_weekend_is_over() {
+    let shop = Policed::install("weekend", WORKLOADS).await;
+    let jenkins = shop.at("apis/apps/v1", "statefulsets/jenkins");
+    shop.is_guarded(&jenkins).await;
+    let refused = scale(&shop, "carol", "jenkins-admins", "statefulset/jenkins", 0).unwrap_err();
+    assert!(refused.contains("denied the request"), "{refused}");
+    // The weekend began this minute, and is short.
+    let end = in_a_while();
+    let now = Timestamp::now().to_zoned(TimeZone::get("America/New_York").unwrap());
+    let minute = now.timestamp().as_second() / 60 * 60;
+    let mut spec = shipped("jenkins-weekend.yaml");
+    spec["allow"][0]["schedule"] = json!({
+        "cron": format!("{} {} * * *", now.minute(), now.hour()),
+        "duration": format!("{}s", end.as_second() - minute),
+        "timeZone": "America/New_York",
+    });
+    shop.policy("weekend", spec).await;
+    let refused = scale(&shop, "dave", "developers", "statefulset/jenkins", 0).unwrap_err();
+    assert!(refused.contains("denied the request"), "{refused}");
+    scaled_until(&shop, &jenkins, ("statefulset/jenkins", 1), "jenkins-admins", end).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_may_be_deleted_stays_away_until_that_ends() {
+    let shop = Policed::install("delete", WORKLOADS).await;
+    let settings = shop.at("api/v1", "configmaps/settings");
+    shop.is_guarded(&settings).await;
+    shop.alice.delete(&settings).await.refused(RELEASE).unwrap();
+    let end = in_a_while();
+    let until = end.to_string();
+    let allowed = shop.moor(&["allow", "configmap/settings", "--path", "delete", "--until", &until]);
+    assert_eq!(allowed.code, 0, "{allowed:?}");
+    eventually("it may be deleted", SOON, || async { shop.alice.delete(&settings).await.done() }).await;
+    shop.loop_has_passed().await;
+    let gone = shop.alice.get(&settings).await.code;
+    assert!(Timestamp::now() < end, "all this took longer than the allowance lasts");
+    assert_eq!(gone, 404, "{}", shop.log());
+    shop.becomes(&settings, "/data/level", &json!("info")).await;
+    assert!(Timestamp::now() >= end);
+}
+
+/// The body of a scaling.
+fn to(shop: &Policed, replicas: u32) -> Value {
+    json!({
+        "apiVersion": "autoscaling/v1", "kind": "Scale",
+        "metadata": {"name": "web", "namespace": shop.namespace},
+        "spec": {"replicas": replicas},
+    })
+}
+
+/// Has a HorizontalPodAutoscaler for the Deployment, and where it is.
+async fn autoscaled(shop: &Policed) -> String {
+    let autoscalers = shop.at("apis/autoscaling/v1", "horizontalpodautoscalers");
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let autoscaler = json!({
+        "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"},
+        "spec": {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 5},
+    });
+    shop.alice.post(&autoscalers, &autoscaler).await.done().unwrap();
+    format!("{autoscalers}/web")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_are_the_autoscalers_and_stay_when_it_goes_until_a_person_asks() {
+    let shop = Policed::install("scaled", WORKLOADS).await;
+    let web = shop.at("apis/apps/v1", "deployments/web");
+    let scale = format!("{web}/scale");
+    shop.is_guarded(&web).await;
+    let autoscaler = Caller::new(Policed::control_plane(), Identity::Autoscaler).await;
+    let path = autoscaled(&shop).await;
+    eventually("the autoscaler may scale", SOON, || async {
+        autoscaler.put(&scale, &to(&shop, 4)).await.done()
+    })
+    .await;
+    shop.loop_has_passed().await;
+    shop.is_still(&web, REPLICAS, &json!(4)).await;
+    shop.alice.put(&scale, &to(&shop, 3)).await.refused(RELEASE).unwrap();
+
+    shop.alice.delete(&path).await.done().unwrap();
+    eventually("the autoscaler may scale no more", SOON, || async {
+        autoscaler.put(&format!("{scale}?dryRun=All"), &to(&shop, 5)).await.refused(RELEASE)
+    })
+    .await;
+    shop.loop_has_passed().await;
+    shop.is_still(&web, REPLICAS, &json!(4)).await;
+    eventually("it is reconciled", SOON, || async {
+        let asked = shop.moor(&["reconcile", RELEASE]);
+        if asked.code == 0 { Ok(()) } else { Err(asked.error) }
+    })
+    .await;
+    shop.becomes(&web, REPLICAS, &json!(2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_autoscaler_that_no_chart_declares_scales_nothing_where_a_policy_says_so() {
+    let shop = Policed::install("unscaled", WORKLOADS).await;
+    let web = shop.at("apis/apps/v1", "deployments/web");
+    let scale = format!("{web}/scale");
+    shop.is_guarded(&web).await;
+    let autoscaler = Caller::new(Policed::control_plane(), Identity::Autoscaler).await;
+    autoscaled(&shop).await;
+    eventually("the autoscaler may scale", SOON, || async {
+        autoscaler.put(&scale, &to(&shop, 4)).await.done()
+    })
+    .await;
+    shop.loop_has_passed().await;
+    shop.is_still(&web, REPLICAS, &json!(4)).await;
+    shop.policy("declared", json!({"autoscalers": "Declared"})).await;
+    shop.becomes(&web, REPLICAS, &json!(2)).await;
+    autoscaler.put(&scale, &to(&shop, 4)).await.refused(RELEASE).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_refused_is_told_that_the_charts_own_annotation_is_broken() {
+    const BROKEN: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, annotations: {kubemoor.dev/allow: data/level}}
+data: {level: info}
+";
+    let shop = Policed::install("broken", BROKEN).await;
+    let settings = shop.at("api/v1", "configmaps/settings");
+    shop.is_guarded(&settings).await;
+    let answer = shop.alice.merge(&settings, &json!({"data": {"level": "debug"}})).await;
+    let said = answer.to_string();
+    answer.refused(RELEASE).unwrap();
+    assert!(said.contains("own annotations allow nothing: kubemoor.dev/allow"), "{said}");
+    let explained = shop.moor(&["explain", "configmap/settings"]);
+    assert!(explained.out.contains("ALLOWS NOTHING"), "{explained:?}");
+}
