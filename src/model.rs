@@ -146,6 +146,19 @@ pub enum DriftMode {
     Repair,
 }
 
+impl Autoscaler {
+    /// What both may do together.
+    #[must_use]
+    pub fn widest(self, other: Self) -> Self {
+        Self {
+            minimum: self.minimum.min(other.minimum),
+            maximum: self.maximum.max(other.maximum),
+            by_keda: self.by_keda || other.by_keda,
+            declared: self.declared || other.declared,
+        }
+    }
+}
+
 impl Gvk {
     /// Splits `apiVersion` (`v1`, `apps/v1`) and takes `kind` along.
     pub fn from_api_version(api_version: &str, kind: &str) -> Self {

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("end").required(true))]
 pub(super) struct Args {
-    /// The object, such as deployment/web
+    /// The object, such as deployment/web, deploy/web or deployments.apps/web
     #[arg(value_name = "KIND/NAME")]
     object: ObjectArg,
 
@@ -57,7 +57,7 @@ pub(super) struct Args {
 /// The flags of `kubemoor revoke`.
 #[derive(Debug, clap::Args)]
 pub(super) struct RevokeArgs {
-    /// The object, such as deployment/web, or an allowance's name
+    /// The object, such as deployment/web, deploy/web or deployments.apps/web, or an allowance's name
     #[arg(value_name = "KIND/NAME|NAME")]
     what: String,
 
@@ -97,8 +97,7 @@ async fn allow(args: Args) -> anyhow::Result<String> {
     let connection = cluster.connect().await?;
     let namespace = namespace.or_default(&connection);
     let kinds = connect::kinds(&connection).await?;
-    let catalog = kinds.catalog();
-    let object = object.of(object.kind(&catalog)?, &namespace);
+    let object = object.resolve(&connection, &kinds, &namespace).await?;
     let user = identity::own_name(&connection).await;
     let user = user.map_err(|error| connect::failed(&connection, "ask who you are", error))?;
     let by = user.map(|user| Actor { user, groups: Vec::new() });
@@ -152,8 +151,7 @@ async fn revoked(args: RevokeArgs) -> anyhow::Result<String> {
 async fn of_object(connection: &Connection, what: &str, namespace: &str) -> anyhow::Result<Vec<String>> {
     let object: ObjectArg = what.parse().map_err(|error: &str| anyhow!(error))?;
     let kinds = connect::kinds(connection).await?;
-    let catalog = kinds.catalog();
-    let object = object.of(object.kind(&catalog)?, namespace);
+    let object = object.resolve(connection, &kinds, namespace).await?;
     let listed = requests::list(&connection.client, Some(namespace)).await;
     let listed = listed.map_err(|error| connect::failed(connection, "list the allowances", error))?;
     let is_for = |spec: &crate::policy::resource::AllowedObject| {

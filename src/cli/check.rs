@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use parking_lot::RwLock;
 use serde::Serialize;
 
+use super::labels::LabelArgs;
 use super::output::{self, OutputArgs, PLAIN, Table, Text};
 use super::{Outcome, policy_files, warn};
 use crate::cluster::directory;
@@ -20,7 +21,7 @@ use crate::config::RecordDriver;
 use crate::declaration::catalog::Catalog;
 use crate::helm::index::Index;
 use crate::helm::release::Release;
-use crate::model::{DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
+use crate::model::{Autoscaler, DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::allowance::Allowance;
 use crate::policy::book::{Book, Labels, Policies};
@@ -49,7 +50,17 @@ pub(super) struct Args {
     policies: Option<PathBuf>,
 
     #[command(flatten)]
+    cluster_labels: LabelArgs,
+
+    #[command(flatten)]
     output: OutputArgs,
+}
+
+/// What else a review is judged by.
+struct Given<'a> {
+    edits: EditsMode,
+    policies: Option<&'a Path>,
+    cluster: &'a Labels,
 }
 
 /// The label by which the API server names every namespace.
@@ -77,24 +88,22 @@ pub(super) struct Bench<'a> {
     pub(super) book: &'a Book,
     /// The allowances.
     pub(super) allowances: Vec<Arc<Allowance>>,
+    /// How far autoscalers may scale which workloads.
+    pub(super) autoscalers: &'a [(ObjectId, Autoscaler)],
     /// The time.
     pub(super) now: Timestamp,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let Args { release, review, edits, policies, output } = args;
-    let report = report(&release, &review, edits, policies.as_deref(), Timestamp::now())?;
+    let Args { release, review, edits, policies, cluster_labels, output } = args;
+    let cluster = cluster_labels.labels()?;
+    let given = Given { edits, policies: policies.as_deref(), cluster: &cluster };
+    let report = report(&release, &review, &given, Timestamp::now())?;
     output::print(output.output, &report, || report.table())?;
     Ok(if report.verdict.outcome.is_refusal() { Outcome::Found } else { Outcome::Clean })
 }
 
-fn report(
-    release: &Path,
-    review: &Path,
-    edits: EditsMode,
-    policies: Option<&Path>,
-    now: Timestamp,
-) -> anyhow::Result<Report> {
+fn report(release: &Path, review: &Path, given: &Given<'_>, now: Timestamp) -> anyhow::Result<Report> {
     let cannot_read = || format!("cannot read the review {}", review.display());
     let body = fs::read(review).with_context(cannot_read)?;
     let request = Request::parse(&body).with_context(cannot_read)?;
@@ -111,11 +120,11 @@ fn report(
             skipped.reason
         ));
     }
-    let defaults = Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT);
-    let accepted = policies.map(policy_files::folder).transpose()?.unwrap_or_default();
-    let policies = Policies::new(defaults, &Labels::new(), accepted);
+    let defaults = Policy::new(given.edits, DriftMode::Report, OPERATION_TIMEOUT);
+    let accepted = given.policies.map(policy_files::folder).transpose()?.unwrap_or_default();
+    let policies = Policies::new(defaults, given.cluster, accepted);
     let book = book(policies, &assembled.release.id.namespace, Labels::new());
-    Bench { release: assembled.release, book: &book, allowances: Vec::new(), now }
+    Bench { release: assembled.release, book: &book, allowances: Vec::new(), autoscalers: &[], now }
         .judge(&request)
         .with_context(cannot_read)
 }
@@ -135,7 +144,7 @@ impl Bench<'_> {
     /// # Errors
     /// The review asks nothing that can be judged.
     pub(super) fn judge(self, request: &Request<'_>) -> anyhow::Result<Report> {
-        let Self { release, book, allowances, now } = self;
+        let Self { release, book, allowances, autoscalers, now } = self;
         let operation =
             request.head.operation.context("its operation is none of CREATE, UPDATE and DELETE")?;
         let mut index = Index::default();
@@ -149,7 +158,9 @@ impl Bench<'_> {
         if case.subject.object.name.is_empty() {
             return Err(anyhow::anyhow!("it names no object"));
         }
-        let circumstances = Circumstances { allowances, autoscaler: None };
+        let scaling = autoscalers.iter().filter(|(workload, _)| *workload == case.subject.object);
+        let autoscaler = scaling.map(|(_, autoscaler)| *autoscaler).reduce(Autoscaler::widest);
+        let circumstances = Circumstances { allowances, autoscaler, departed: false };
         let index = RwLock::new(index);
         let mut judgement = case.judge(&index, &circumstances, &rules, Evidence::None, now);
         if judgement.verdict.arguable {

@@ -16,6 +16,7 @@ use jiff::Timestamp;
 
 use self::report::{ReleaseReport, Report};
 use super::connect::{self, ClusterArgs, NamespacesArgs, parse_release};
+use super::labels::LabelArgs;
 use super::output::{self, OutputArgs};
 use super::reading::{Reader, RecordArgs};
 use super::{Outcome, warn};
@@ -34,6 +35,9 @@ pub(super) struct Args {
     /// Settle what stays in doubt by dry runs; needs the right to patch
     #[arg(long, env = "KUBEMOOR_SETTLE")]
     settle: bool,
+
+    #[command(flatten)]
+    cluster_labels: LabelArgs,
 
     #[command(flatten)]
     output: OutputArgs,
@@ -66,10 +70,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 }
 
 async fn compare(args: Args) -> anyhow::Result<Report> {
-    let Args { release, settle, output: _, namespaces, records, cluster } = args;
+    let Args { release, settle, cluster_labels, output: _, namespaces, records, cluster } = args;
+    let labels = cluster_labels.labels()?;
     let connection = cluster.connect().await?;
     let namespace = namespaces.chosen(&connection);
-    let reader = Reader::new(connection, records).await?;
+    let reader = Reader::new(connection, records, &labels).await?;
     let now = Timestamp::now();
     if let Some(name) = release {
         let namespace = namespace.context("a release is named by its namespace: leave -A out")?;

@@ -17,11 +17,11 @@ use jiff::Timestamp;
 use self::pasted::Denial;
 use self::report::Report;
 use super::Outcome;
-use super::connect::{self, ClusterArgs, NamespaceArgs, failed};
+use super::connect::{self, ClusterArgs, NamespaceArgs};
+use super::labels::LabelArgs;
 use super::object::ObjectArg;
 use super::output::{self, OutputArgs};
 use super::reading::{Found, Reader, RecordArgs};
-use crate::cluster::by_short_name;
 use crate::helm::release::Release;
 use crate::model::{ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
 use crate::policy::pattern::Pattern;
@@ -39,6 +39,9 @@ pub(super) struct Args {
     /// The field, such as /spec/replicas; without it those that are not as declared
     #[arg(long, env = "KUBEMOOR_PATH", value_name = "PATH", value_parser = parse_path)]
     path: Option<String>,
+
+    #[command(flatten)]
+    cluster_labels: LabelArgs,
 
     #[command(flatten)]
     output: OutputArgs,
@@ -89,11 +92,14 @@ fn question(args: &Args) -> anyhow::Result<Question> {
 }
 
 async fn explain(args: Args, question: Question) -> anyhow::Result<Report> {
-    let Args { namespace, records, cluster, .. } = args;
+    let Args { namespace, records, cluster_labels, cluster, .. } = args;
+    let labels = cluster_labels.labels()?;
     let connection = cluster.connect().await?;
-    let reader = Reader::new(connection, records).await?;
+    let reader = Reader::new(connection, records, &labels).await?;
     let namespace = question.namespace.clone().unwrap_or_else(|| namespace.or_default(&reader.connection));
-    let object = resolve(&reader, &question.object, &namespace).await?;
+    let text = &question.object;
+    let named: ObjectArg = text.parse().map_err(|error: &str| anyhow!("{text:?}: {error}"))?;
+    let object = named.resolve(&reader.connection, &reader.kinds, &namespace).await?;
     let preferred = reader
         .kinds
         .catalog()
@@ -130,37 +136,6 @@ async fn declaring(reader: &Reader, releases: Vec<ReleaseId>, object: &ObjectId)
         }
     }
     None
-}
-
-/// The object that is named, its kind in any form that kubectl takes.
-async fn resolve(reader: &Reader, text: &str, namespace: &str) -> anyhow::Result<ObjectId> {
-    let named: ObjectArg = text.parse().map_err(|error: &str| anyhow!("{text:?}: {error}"))?;
-    let catalog = reader.kinds.catalog();
-    let unknown = match named.kind(&catalog) {
-        Ok(kind) => return Ok(named.of(kind, namespace)),
-        Err(error) => error,
-    };
-    let Some((kind, name)) = text.split_once('/') else { return Err(unknown) };
-    let (short, group) = kind.split_once('.').map_or((kind, None), |(short, group)| (short, Some(group)));
-    let found = by_short_name(&reader.connection.client, &short.to_lowercase()).await;
-    let found = found.map_err(|error| failed(&reader.connection, "list the API's kinds", error))?;
-    let found: Vec<_> = found.into_iter().filter(|(of, _)| group.is_none_or(|group| group == of)).collect();
-    match found.as_slice() {
-        [] => Err(unknown),
-        [(group, plural)] => {
-            let full = if group.is_empty() {
-                format!("{plural}/{name}")
-            } else {
-                format!("{plural}.{group}/{name}")
-            };
-            let named: ObjectArg = full.parse().map_err(|error: &str| anyhow!("{full:?}: {error}"))?;
-            Ok(named.of(named.kind(&catalog)?, namespace))
-        }
-        several => {
-            let names: Vec<_> = several.iter().map(|(group, plural)| format!("{plural}.{group}")).collect();
-            Err(anyhow!("{short} may be {}: write one of these before the name", names.join(" or ")))
-        }
-    }
 }
 
 fn parse_path(text: &str) -> Result<String, String> {

@@ -18,6 +18,7 @@ use super::{Outcome, warn};
 use crate::helm::record::ApplyMethod;
 use crate::helm::release::{Declared, Release};
 use crate::model::{ObjectId, ReleaseId};
+use crate::policy::book::Labels;
 use crate::verdict::ownership::{self, Conflict, Manager, Operation, Owners};
 
 /// Objects that are read at once.
@@ -100,7 +101,7 @@ async fn read(args: Args) -> anyhow::Result<Forecast> {
     let Args { release, output: _, namespace, records, cluster } = args;
     let connection = cluster.connect().await?;
     let id = ReleaseId { namespace: namespace.or_default(&connection), name: release };
-    let reader = &Reader::new(connection, records).await?;
+    let reader = &Reader::new(connection, records, &Labels::new()).await?;
     let release = reader.release(&id).await?;
     if let Some(invalid) = &release.invalid {
         let (record, reason) = (&invalid.secret, &invalid.reason);

@@ -16,6 +16,7 @@ mod emergency;
 mod explain;
 mod forecast;
 mod get;
+mod labels;
 mod manifests;
 mod object;
 mod output;

@@ -1,19 +1,25 @@
 //! Objects as people name them on the command line: `KIND/NAME`.
 //!
-//! Entry points: [`ObjectArg`], [`ObjectArg::kind`]. Invariant: what could mean
-//! two kinds is an error that says how to tell them apart, never a guess.
+//! Entry point: [`ObjectArg::resolve`]. Invariant: what could mean two kinds is an
+//! error that says how to tell them apart, never a guess. Short names (`deploy`)
+//! are looked up only where no kind is called so.
 
 use std::str::FromStr;
 
 use anyhow::anyhow;
 
+use super::connect::failed;
+use crate::cluster::by_short_name;
+use crate::cluster::client::Connection;
+use crate::cluster::kinds::Kinds;
 use crate::declaration::catalog::{Catalog, KindFacts};
 use crate::model::ObjectId;
 
 /// A group whose kinds are all served in others as well, and only there today.
 const LEGACY: &str = "extensions";
 
-/// `KIND/NAME` or `KIND.GROUP/NAME`, the kind in any case or as its plural.
+/// `KIND/NAME` or `KIND.GROUP/NAME`, the kind in any case, as its plural or by a
+/// short name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ObjectArg {
     kind: String,
@@ -39,11 +45,49 @@ impl FromStr for ObjectArg {
 }
 
 impl ObjectArg {
+    /// The object that is meant; `namespace` counts where its kind has any.
+    ///
+    /// # Errors
+    /// The kind is none of the cluster's, or may be several; or the API server
+    /// fails.
+    pub(super) async fn resolve(
+        &self,
+        connection: &Connection,
+        kinds: &Kinds,
+        namespace: &str,
+    ) -> anyhow::Result<ObjectId> {
+        let catalog = kinds.catalog();
+        let unknown = match self.kind(&catalog) {
+            Ok(kind) => return Ok(self.of(kind, namespace)),
+            Err(error) => error,
+        };
+        let found = by_short_name(&connection.client, &self.kind).await;
+        let found = found.map_err(|error| failed(connection, "list the API's kinds", error))?;
+        let is_meant = |group: &String| self.group.as_ref().is_none_or(|meant| meant == group);
+        let found: Vec<_> = found.into_iter().filter(|(group, _)| is_meant(group)).collect();
+        match found.as_slice() {
+            [] => Err(unknown),
+            [(group, plural)] => {
+                let full = Self { kind: plural.clone(), group: Some(group.clone()), name: self.name.clone() };
+                Ok(full.of(full.kind(&catalog)?, namespace))
+            }
+            several => {
+                let names: Vec<_> =
+                    several.iter().map(|(group, plural)| format!("{plural}.{group}")).collect();
+                Err(anyhow!(
+                    "{} may be {}: write one of these before the name",
+                    self.kind,
+                    names.join(" or ")
+                ))
+            }
+        }
+    }
+
     /// The kind that is meant.
     ///
     /// # Errors
     /// None is, or several are.
-    pub(super) fn kind<'c>(&self, catalog: &'c Catalog) -> anyhow::Result<&'c KindFacts> {
+    fn kind<'c>(&self, catalog: &'c Catalog) -> anyhow::Result<&'c KindFacts> {
         let is_named = |facts: &&KindFacts| {
             (facts.kind.to_lowercase() == self.kind || facts.plural == self.kind)
                 && self.group.as_ref().is_none_or(|group| *group == facts.group)
@@ -72,7 +116,7 @@ impl ObjectArg {
     }
 
     /// The object of this kind; `namespace` counts where the kind has any.
-    pub(super) fn of(&self, kind: &KindFacts, namespace: &str) -> ObjectId {
+    fn of(&self, kind: &KindFacts, namespace: &str) -> ObjectId {
         ObjectId {
             group: kind.group.clone(),
             kind: kind.kind.clone(),

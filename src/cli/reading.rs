@@ -9,12 +9,12 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::connect::{self, failed, unknown_release};
 use crate::cluster::arbiter::{Arbiter, Question};
+use crate::cluster::autoscalers::Scales;
 use crate::cluster::call::CallError;
 use crate::cluster::client::Connection;
 use crate::cluster::kinds::Kinds;
@@ -23,11 +23,11 @@ use crate::cluster::policies::once;
 use crate::cluster::releases::{LookError, Releases};
 use crate::config::RecordDriver;
 use crate::helm::release::Release;
-use crate::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
+use crate::model::{Autoscaler, DriftMode, EditsMode, ObjectId, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::allowance::Allowance;
 use crate::policy::book::{Book, Labels, Policies};
-use crate::verdict::live::Spared;
+use crate::verdict::exceptions::Circumstances;
 
 /// How long a pending record may stay untouched: the default of `serve`.
 pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -60,13 +60,13 @@ pub(super) struct Reader {
     pub(super) book: Book,
     /// What of the policies could not be read.
     unread: Vec<String>,
-    namespaces: Mutex<HashMap<String, Arc<Circumstances>>>,
+    namespaces: Mutex<HashMap<String, Arc<Surroundings>>>,
 }
 
 /// What decides in a namespace beside releases and policies.
-pub(super) struct Circumstances {
-    allowances: Vec<Allowance>,
-    autoscaled: Vec<(ObjectId, i32, i32)>,
+pub(super) struct Surroundings {
+    allowances: Vec<Arc<Allowance>>,
+    autoscalers: Vec<(ObjectId, Scales)>,
     /// What could not be read, and why.
     pub(super) unread: Vec<String>,
 }
@@ -84,8 +84,13 @@ pub(super) enum Found {
 }
 
 impl Reader {
-    /// Connects and learns which kinds the cluster serves.
-    pub(super) async fn new(connection: Connection, records: RecordArgs) -> anyhow::Result<Self> {
+    /// Learns which kinds the cluster serves and which policies are in force
+    /// where clusters have the labels `cluster`.
+    pub(super) async fn new(
+        connection: Connection,
+        records: RecordArgs,
+        cluster: &Labels,
+    ) -> anyhow::Result<Self> {
         let client = connection.client.clone();
         let kinds = connect::kinds(&connection).await?;
         let releases = Releases::once(client.clone(), records.record_driver, Arc::clone(&kinds));
@@ -97,7 +102,7 @@ impl Reader {
             Vec::new()
         });
         let defaults = Policy::new(EditsMode::Warn, DriftMode::Report, OPERATION_TIMEOUT);
-        let book = Book::of_policies(Policies::new(defaults, &Labels::new(), policies));
+        let book = Book::of_policies(Policies::new(defaults, cluster, policies));
         let namespaces = Mutex::default();
         Ok(Self { connection, kinds, releases, objects, arbiter, book, unread, namespaces })
     }
@@ -155,10 +160,10 @@ impl Reader {
 
     /// What else decides in a namespace; has the book know its labels. What
     /// cannot be read counts for nothing and is named in `unread`.
-    pub(super) async fn circumstances(&self, namespace: &str) -> Arc<Circumstances> {
+    pub(super) async fn surroundings(&self, namespace: &str) -> Arc<Surroundings> {
         let mut known = self.namespaces.lock().await;
-        if let Some(circumstances) = known.get(namespace) {
-            return Arc::clone(circumstances);
+        if let Some(surroundings) = known.get(namespace) {
+            return Arc::clone(surroundings);
         }
         let client = &self.connection.client;
         let mut unread = self.unread.clone();
@@ -171,55 +176,29 @@ impl Reader {
             note("allowances", error);
             Vec::new()
         });
-        let autoscaled = once::autoscaled(client, &self.kinds, namespace).await.unwrap_or_else(|error| {
+        let autoscalers = once::autoscaled(client, &self.kinds, namespace).await.unwrap_or_else(|error| {
             note("autoscalers", error);
             Vec::new()
         });
-        let circumstances = Arc::new(Circumstances { allowances, autoscaled, unread });
-        known.insert(namespace.to_owned(), Arc::clone(&circumstances));
-        circumstances
+        let allowances = allowances.into_iter().map(Arc::new).collect();
+        let surroundings = Arc::new(Surroundings { allowances, autoscalers, unread });
+        known.insert(namespace.to_owned(), Arc::clone(&surroundings));
+        surroundings
     }
 }
 
-impl Circumstances {
-    /// What of an object is not compared now.
-    pub(super) fn spared(
-        &self,
-        release: &Release,
-        object: &ObjectId,
-        policy: &Policy,
-        now: Timestamp,
-    ) -> Spared {
-        let mut spared = Spared::default();
-        let Some(declared) = release.declared(object) else { return spared };
-        let rules = policy.rules(object, declared);
-        let standing = rules.standing.iter().filter(|it| it.open(now)).map(|it| &it.grant);
-        let open = self.open(release, object, now).map(|allowance| &allowance.grant);
-        for grant in standing.chain(open) {
-            spared.grant.mask.0.extend_from_slice(&grant.mask.0);
-            spared.grant.deletes |= grant.deletes;
+impl Surroundings {
+    /// What is known of an object of `release`, as its policy decides by it.
+    /// That an autoscaler went only the guard remembers.
+    pub(super) fn of(&self, release: &Release, object: &ObjectId) -> Circumstances {
+        let declares = |object: &ObjectId| release.objects.contains_key(object);
+        let scaling = self.autoscalers.iter().filter(|(_, scales)| scales.target == *object);
+        Circumstances {
+            allowances: self.allowances.clone(),
+            autoscaler: scaling
+                .map(|(id, scales)| scales.autoscaler(id, declares))
+                .reduce(Autoscaler::widest),
+            departed: false,
         }
-        spared.grant.mask.0.extend_from_slice(&rules.ignored.0);
-        spared.replicas = self.replicas(object);
-        spared
-    }
-
-    /// The allowances that are open for an object.
-    pub(super) fn open<'c>(
-        &'c self,
-        release: &'c Release,
-        object: &'c ObjectId,
-        now: Timestamp,
-    ) -> impl Iterator<Item = &'c Allowance> {
-        let open = move |allowance: &&Allowance| allowance.open(now) && allowance.is_for(object, &release.id);
-        self.allowances.iter().filter(open)
-    }
-
-    /// The fewest and the most replicas to which autoscalers may scale a workload.
-    pub(super) fn replicas(&self, workload: &ObjectId) -> Option<(i32, i32)> {
-        let ranges = self.autoscaled.iter().filter(|(target, ..)| target == workload);
-        ranges
-            .map(|(_, minimum, maximum)| (*minimum, *maximum))
-            .reduce(|left, right| (left.0.min(right.0), left.1.max(right.1)))
     }
 }

@@ -3,7 +3,6 @@
 //! Entry point: [`run`]. Invariant: flags that contradict each other, or that
 //! would have no effect, are an error before anything starts.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use jiff::SignedDuration;
 use thiserror::Error;
 
 use super::Outcome;
+use super::labels::{LabelArgs, LabelError};
 use crate::app;
 use crate::config::{
     self, Cluster, Endpoint, LedgerUrl, LogFilter, RecordDriver, Registration, Retention, ServiceRef, Source,
@@ -81,9 +81,8 @@ pub(super) struct Args {
     #[arg(long, env = "KUBEMOOR_POLICIES", value_name = "DIR")]
     policies: Option<PathBuf>,
 
-    /// A label of this cluster, by which policies select clusters; may be repeated
-    #[arg(long, env = "KUBEMOOR_CLUSTER_LABEL", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_label)]
-    cluster_label: Vec<(String, String)>,
+    #[command(flatten)]
+    cluster_labels: LabelArgs,
 
     /// How long a Helm operation may be silent before its pending record counts as stuck
     #[arg(long, env = "KUBEMOOR_OPERATION_TIMEOUT", value_name = "DURATION", default_value = "1h", value_parser = parse_duration)]
@@ -145,8 +144,8 @@ pub(super) enum ConflictError {
     #[error("{0} needs {1}: add it, or leave {0} out")]
     Needs(&'static str, &'static str),
     /// A label with two values.
-    #[error("--cluster-label {0} is given with two values: leave one of them out")]
-    Label(String),
+    #[error(transparent)]
+    Label(#[from] LabelError),
     /// A namespace that cannot exist.
     #[error("--namespace {0:?} is no namespace's name: give lower-case letters, digits and dashes")]
     ReadNamespace(String),
@@ -175,7 +174,7 @@ impl Args {
             edits,
             drift,
             policies,
-            cluster_label,
+            cluster_labels,
             operation_timeout,
             record_driver,
             select_all,
@@ -213,12 +212,7 @@ impl Args {
         if let Some(name) = namespace.iter().find(|name| !config::is_dns_label(name)) {
             return Err(ConflictError::ReadNamespace(name.clone()));
         }
-        let mut cluster_labels = BTreeMap::new();
-        for (key, value) in cluster_label {
-            if cluster_labels.insert(key.clone(), value.clone()).is_some_and(|before| before != value) {
-                return Err(ConflictError::Label(key));
-            }
-        }
+        let cluster_labels = cluster_labels.labels()?;
 
         let own_service = service.clone();
         let own_namespace = service.as_ref().map(|service| service.namespace.clone());
@@ -288,21 +282,6 @@ fn parse_store(text: &str) -> Result<PathBuf, &'static str> {
     match text.strip_prefix("dir:") {
         Some(path) if !path.is_empty() => Ok(PathBuf::from(path)),
         _ => Err("a store is dir:PATH, such as dir:/var/lib/kubemoor"),
-    }
-}
-
-/// A label as everywhere in Kubernetes: `[PREFIX/]NAME=VALUE`.
-fn parse_label(text: &str) -> Result<(String, String), &'static str> {
-    let form = "a label is KEY=VALUE, such as env=prod";
-    let (key, value) = text.split_once('=').ok_or(form)?;
-    let known = |text: &str, more: &str| {
-        text.chars().all(|letter| letter.is_ascii_alphanumeric() || more.contains(letter))
-    };
-    let fits = !key.is_empty() && key.len() <= 317 && value.len() <= 63;
-    if fits && known(key, "-_./") && known(value, "-_.") {
-        Ok((key.to_owned(), value.to_owned()))
-    } else {
-        Err(form)
     }
 }
 

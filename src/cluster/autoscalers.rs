@@ -60,8 +60,9 @@ struct Known {
 
 /// What one autoscaler says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Scales {
-    target: ObjectId,
+pub struct Scales {
+    /// The workload that it scales.
+    pub target: ObjectId,
     minimum: i32,
     maximum: i32,
     /// The object that made it.
@@ -121,18 +122,8 @@ impl Autoscalers {
             .get(workload)?
             .iter()
             .filter_map(|id| Some((id, known.autoscalers.get(id)?)))
-            .map(|(id, scales)| Autoscaler {
-                minimum: scales.minimum,
-                maximum: scales.maximum,
-                by_keda: scales.maker.as_ref().is_some_and(|maker| maker.group == KEDA),
-                declared: declares(id) || scales.maker.as_ref().is_some_and(declares),
-            })
-            .reduce(|left, right| Autoscaler {
-                minimum: left.minimum.min(right.minimum),
-                maximum: left.maximum.max(right.maximum),
-                by_keda: left.by_keda || right.by_keda,
-                declared: left.declared || right.declared,
-            })
+            .map(|(id, scales)| scales.autoscaler(id, declares))
+            .reduce(Autoscaler::widest)
     }
 
     /// When the last autoscaler of a workload went, as far as this process saw
@@ -229,6 +220,19 @@ impl Autoscalers {
     }
 }
 
+impl Scales {
+    /// How far the autoscaler at `id` may scale, where `declares` tells which
+    /// objects releases declare.
+    pub fn autoscaler(&self, id: &ObjectId, declares: impl Fn(&ObjectId) -> bool) -> Autoscaler {
+        Autoscaler {
+            minimum: self.minimum,
+            maximum: self.maximum,
+            by_keda: self.maker.as_ref().is_some_and(|maker| maker.group == KEDA),
+            declared: declares(id) || self.maker.as_ref().is_some_and(declares),
+        }
+    }
+}
+
 impl Known {
     /// Takes an autoscaler out; the workload that it scaled.
     fn take(&mut self, id: &ObjectId) -> Option<ObjectId> {
@@ -253,14 +257,8 @@ impl Known {
     }
 }
 
-/// The workload that an autoscaler scales, with the fewest and the most
-/// replicas.
-pub(super) fn range(object: &Value) -> Option<(ObjectId, i32, i32)> {
-    let (_, Scales { target, minimum, maximum, .. }) = read(object)?;
-    Some((target, minimum, maximum))
-}
-
-fn read(object: &Value) -> Option<(ObjectId, Scales)> {
+/// An autoscaler's place and what it says; none if it is not well-formed.
+pub(super) fn read(object: &Value) -> Option<(ObjectId, Scales)> {
     let Object { metadata, spec } = Object::deserialize(object).ok()?;
     let place = |reference: Reference| ObjectId {
         group: Gvk::from_api_version(&reference.api_version, &reference.kind).group,

@@ -12,7 +12,6 @@ use jiff::Timestamp;
 use super::Shared;
 use super::blame::{Taken, taken, writer};
 use super::drifts::{Drift, Drifts, Life};
-use super::spared::Spared;
 use super::state::{DriftKind, SHOWN_FIELDS};
 use crate::cluster::objects::{Live, Manager, Sighting};
 use crate::declaration::equality::Agreement;
@@ -24,8 +23,9 @@ use crate::helm::state;
 use crate::model::{DriftMode, Gvk, ReleaseId};
 use crate::policy::Policy;
 use crate::verdict::claims::is_local;
-use crate::verdict::drift::{drift, findings};
+use crate::verdict::drift::{self, Subject, findings};
 use crate::verdict::edit::{Evidence, Finding};
+use crate::verdict::exceptions::{Circumstances, Exceptions};
 
 /// How an object stands.
 pub(super) enum Standing {
@@ -68,9 +68,10 @@ pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Option<Rel
     }
     let policy = shared.guard.book.of(&release.id);
     let now = Timestamp::now();
-    let spared = shared.spared(&release, object, declared, &policy, false);
-    shared.alarms.set(&release.id, object, spared.until);
-    let standing = weigh(&release, live, &policy, &spared, Evidence::None, now);
+    let circumstances = shared.circumstances(&release, object, false);
+    let exceptions = Exceptions::new((object, &release.id), declared, &policy, &circumstances, None, now);
+    shared.alarms.set(&release.id, object, exceptions.next_change());
+    let standing = weigh(&release, live, &policy, &circumstances, Evidence::None, now);
     let changed = record(&mut shared.drifts.lock(), &release, live, standing, now);
     if let (true, Some(touched)) = (changed, live.sighting.touched) {
         shared.guard.metrics.detected_after(now.duration_since(touched));
@@ -83,7 +84,7 @@ pub(super) fn weigh(
     release: &Release,
     live: &Live,
     policy: &Policy,
-    spared: &Spared,
+    circumstances: &Circumstances,
     evidence: Evidence<'_>,
     now: Timestamp,
 ) -> Standing {
@@ -97,22 +98,27 @@ pub(super) fn weigh(
     let off = |kind, changes| {
         if standing.pending { Standing::Underway } else { Standing::Drifts(kind, changes) }
     };
-    if standing.alternatives.iter().any(|declared| declared.opted_out) {
-        return Standing::AsDeclared;
-    }
-    if live.sighting.deleting {
-        return off(DriftKind::Terminating, Vec::new());
-    }
-    let Some(value) = &live.object else { return off(DriftKind::Unreadable, Vec::new()) };
-    match drift(&standing, value, &spared.mask, evidence) {
-        Some(drift) if !drift.is_none() => return off(DriftKind::Changed, drift.changes),
-        _ => {}
+    let Some(value) = &live.object else {
+        return match standing.alternatives.iter().any(|declared| declared.opted_out) {
+            true => Standing::AsDeclared,
+            false if live.sighting.deleting => off(DriftKind::Terminating, Vec::new()),
+            false => off(DriftKind::Unreadable, Vec::new()),
+        };
+    };
+    let subject = Subject { object, standing: &standing, policy, circumstances, now };
+    match drift::compare(&subject, Some(value), evidence) {
+        drift::Live::OptedOut => return Standing::AsDeclared,
+        drift::Live::BeingDeleted => return off(DriftKind::Terminating, Vec::new()),
+        drift::Live::AsBefore => return Standing::Underway,
+        drift::Live::Drifted(drift) => return off(DriftKind::Changed, drift.changes),
+        drift::Live::AsDeclared | drift::Live::Awaited | drift::Live::Allowed | drift::Live::Missing => {}
     }
     if policy.drift != DriftMode::Repair || release.state.status != Status::Deployed {
         return Standing::AsDeclared;
     }
-    let declared = release.declared(object);
-    match declared.and_then(|it| taken(live, it, release.state.apply_method, &spared.mask)) {
+    let Some(declared) = release.declared(object) else { return Standing::AsDeclared };
+    let spared = subject.exceptions(declared).mask(value);
+    match taken(live, declared, release.state.apply_method, &spared) {
         Some(taken) => Standing::Taken(taken),
         None => Standing::AsDeclared,
     }

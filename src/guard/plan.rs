@@ -6,7 +6,6 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::drifts::Life;
-use super::spared::Spared;
 use super::state::DriftKind;
 use crate::helm::record::Status;
 use crate::helm::release::{Appearance, Release};
@@ -57,7 +56,8 @@ pub(super) struct Case<'a> {
     /// The digest of the manifest that was first seen of the release's revision.
     pub(super) first_digest: Option<[u8; 32]>,
     pub(super) policy: &'a Policy,
-    pub(super) spared: &'a Spared,
+    /// An allowance lets it be deleted.
+    pub(super) may_be_gone: bool,
     /// A person asked for the repair.
     pub(super) asked: bool,
 }
@@ -76,7 +76,7 @@ pub(super) fn plan(case: &Case<'_>, now: Timestamp) -> Plan {
         return Plan::Wait;
     }
     match case.kind {
-        DriftKind::Missing if case.spared.absence => return Plan::Wait,
+        DriftKind::Missing if case.may_be_gone => return Plan::Wait,
         DriftKind::Terminating => return Plan::Report("it is being deleted"),
         DriftKind::Unreadable => return Plan::Report("it is nested deeper than what is judged"),
         DriftKind::Missing | DriftKind::Changed | DriftKind::Ownership => {}

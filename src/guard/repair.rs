@@ -24,7 +24,6 @@ use super::brake::{Brake, Pull};
 use super::drifts::{Drift, Life};
 use super::pass::RETRY;
 use super::plan::{Case, Plan, never, plan};
-use super::spared::Spared;
 use super::state::DriftKind;
 use crate::cluster::objects::Manager;
 use crate::helm::record::{ApplyMethod, Status};
@@ -33,6 +32,7 @@ use crate::metrics::Repair;
 use crate::model::{DriftMode, ObjectId, ReleaseId};
 use crate::policy::Policy;
 use crate::verdict::edit::Finding;
+use crate::verdict::exceptions::{Circumstances, Exceptions};
 
 /// When an object is looked at again whose release moved on meanwhile.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -83,7 +83,7 @@ struct Situation {
     release: Arc<Release>,
     declared: Arc<Declared>,
     policy: Arc<Policy>,
-    spared: Spared,
+    circumstances: Circumstances,
     life: Option<Life>,
     drift: Drift,
     plan: Plan,
@@ -94,7 +94,7 @@ pub(super) async fn attempt(task: &Task<'_>) -> Done {
     let Some(situation) = task.situation() else { return Done::Settled };
     let Task { shared, id, object, asked } = task;
     match situation.plan {
-        Plan::Wait => match situation.spared.until {
+        Plan::Wait => match situation.exceptions(object).next_change() {
             Some(until) => Done::Later(from_now(until)),
             None => Done::Settled,
         },
@@ -122,6 +122,14 @@ pub(super) async fn attempt(task: &Task<'_>) -> Done {
     }
 }
 
+impl Situation {
+    /// What of the object may differ now.
+    fn exceptions(&self, object: &ObjectId) -> Exceptions<'_> {
+        let Self { release, declared, policy, circumstances, .. } = self;
+        Exceptions::new((object, &release.id), declared, policy, circumstances, None, Timestamp::now())
+    }
+}
+
 impl Task<'_> {
     fn situation(&self) -> Option<Situation> {
         let drift = self.shared.drifts.lock().get_mut(self.id, self.object)?.clone();
@@ -133,7 +141,10 @@ impl Task<'_> {
         let declared = Arc::clone(release.declared(self.object)?);
         let policy = self.shared.guard.book.of(self.id);
         let now = Timestamp::now();
-        let spared = self.shared.spared(&release, self.object, &declared, &policy, self.asked);
+        let circumstances = self.shared.circumstances(&release, self.object, self.asked);
+        let named = (self.object, &release.id);
+        let exceptions = Exceptions::new(named, &declared, &policy, &circumstances, None, now);
+        let may_be_gone = exceptions.of_deletion().is_some();
         let (life, first_digest) = {
             let drifts = self.shared.drifts.lock();
             (drifts.life(self.object).cloned(), drifts.first_digest(self.id, release.state.revision))
@@ -145,11 +156,11 @@ impl Task<'_> {
             life: life.as_ref(),
             first_digest,
             policy: &policy,
-            spared: &spared,
+            may_be_gone,
             asked: self.asked,
         };
         let plan = plan(&case, now);
-        Some(Situation { release, declared, policy, spared, life, drift, plan })
+        Some(Situation { release, declared, policy, circumstances, life, drift, plan })
     }
 
     /// How long the object has to wait for its turn; none if it need not.

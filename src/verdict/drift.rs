@@ -1,52 +1,102 @@
-//! The verdict on a live object: what of it is not as declared.
+//! The verdict on a live object: how it stands to what its release declares.
 //!
-//! Entry point: [`drift`]. Invariant: the same comparison and the same
+//! Entry point: [`compare`]. Invariant: the same comparison and the same
 //! exceptions as for edits, without an editor: what [`super::judge`] would let
-//! anybody write is no drift. Must not say what is done about it.
+//! anybody write is no drift. What the manifest opts out and what is being
+//! deleted is none either. Must not say what is done about it.
 
+use std::sync::Arc;
+
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::edit::{Evidence, Finding};
+use super::exceptions::{Circumstances, Exceptions};
 use super::shown::Shown;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::helm::release::Declared;
-use crate::helm::state::Standing;
+use crate::helm::state::{Deletion, Standing};
 use crate::model::ObjectId;
-use crate::policy::mask::Mask;
+use crate::policy::Policy;
 
-/// How a live object stands against what its release declares.
+/// A declared object, and all that decides about it.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a, 'r> {
+    /// The object.
+    pub object: &'a ObjectId,
+    /// What its release says of it.
+    pub standing: &'a Standing<'r>,
+    /// The policy of that release.
+    pub policy: &'a Policy,
+    /// What else is known of the object.
+    pub circumstances: &'a Circumstances,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// How a live object stands to its declaration.
+#[derive(Clone, Debug)]
+pub enum Live<'r> {
+    /// The manifest opts it out.
+    OptedOut,
+    /// It is being deleted.
+    BeingDeleted,
+    /// It is absent, and a Helm operation under way or just failed accounts for
+    /// that.
+    Awaited,
+    /// It is absent, as an open allowance permits.
+    Allowed,
+    /// It is absent.
+    Missing,
+    /// Every declared field is as declared, or may be as it is.
+    AsDeclared,
+    /// It is as the manifest declares it that a Helm operation under way comes
+    /// from, and not yet as the one that it goes to.
+    AsBefore,
+    /// Some fields are not, or may not be, as declared.
+    Drifted(Drift<'r>),
+}
+
+/// What of a live object is not as declared.
 #[derive(Clone, Debug)]
 pub struct Drift<'r> {
     /// The declaration that it is held to: of several the one that it is
     /// nearest to.
-    pub declared: &'r Declared,
+    pub declared: &'r Arc<Declared>,
     /// The declared paths at which it is not, or may not be, as declared. In
     /// each, `new` is the live value; `old` is none.
     pub changes: Vec<FieldChange>,
 }
 
-/// Holds `live`, in the version of the manifest, against the declarations of
-/// `standing`; agreeing with one is enough. None if there are none.
+/// Holds `live`, the object in the version of the manifest (`None`: it is
+/// absent), against its declarations; agreeing with one is enough.
 ///
 /// What is in doubt is settled by `evidence`, which is about the first of the
-/// declarations; without any it stays among the changes. What `spared` covers
-/// is not compared: by an ignore rule, an open allowance or an autoscaler.
-pub fn drift<'r>(
-    standing: &Standing<'r>,
-    live: &Value,
-    spared: &Mask,
-    evidence: Evidence<'_>,
-) -> Option<Drift<'r>> {
+/// declarations; without any it stays among the changes.
+pub fn compare<'r>(subject: &Subject<'_, 'r>, live: Option<&Value>, evidence: Evidence<'_>) -> Live<'r> {
+    let standing = subject.standing;
+    let before = before(subject);
+    if standing.alternatives.iter().chain(&before).any(|declared| declared.opted_out) {
+        return Live::OptedOut;
+    }
+    let Some(live) = live else { return absent(subject) };
+    if live.pointer("/metadata/deletionTimestamp").is_some() {
+        return Live::BeingDeleted;
+    }
     let mut nearest: Option<Drift<'r>> = None;
-    for (index, declared) in standing.alternatives.iter().enumerate() {
+    let sides = standing.alternatives.iter().copied().map(|declared| (declared, Live::AsDeclared));
+    for (index, (declared, agrees)) in sides.chain(before.map(|it| (it, Live::AsBefore))).enumerate() {
         let evidence = if index == 0 { evidence } else { Evidence::None };
-        let drift = Drift { declared, changes: changes(declared, live, spared, evidence) };
+        let drift = Drift { declared, changes: changes(subject, declared, live, evidence) };
+        if drift.changes.is_empty() {
+            return agrees;
+        }
         if nearest.as_ref().is_none_or(|nearest| drift.weight() < nearest.weight()) {
             nearest = Some(drift);
         }
     }
-    nearest
+    nearest.map_or(Live::AsDeclared, Live::Drifted)
 }
 
 /// The changes as a person may see them.
@@ -64,15 +114,18 @@ pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<Finding> {
     changes.iter().map(finding).collect()
 }
 
-impl Drift<'_> {
-    /// Whether all is as declared.
-    pub fn is_none(&self) -> bool {
-        self.changes.is_empty()
+impl<'a> Subject<'a, '_> {
+    /// What may differ of the object as one of its manifests declares it.
+    pub fn exceptions(&self, declared: &'a Arc<Declared>) -> Exceptions<'a> {
+        let named = (self.object, &self.standing.release.id);
+        Exceptions::new(named, declared, self.policy, self.circumstances, None, self.now)
     }
+}
 
+impl Drift<'_> {
     /// Whether nothing is known to differ, and something may.
     pub fn is_doubt(&self) -> bool {
-        !self.is_none() && self.changes.iter().all(|change| change.agreement == Agreement::Doubt)
+        self.changes.iter().all(|change| change.agreement == Agreement::Doubt)
     }
 
     /// Whether only the arbiter can tell of something.
@@ -80,34 +133,47 @@ impl Drift<'_> {
         self.changes.iter().any(|change| change.agreement == Agreement::Doubt)
     }
 
+    /// How far an object is from a declaration: what is only in doubt weighs
+    /// least.
     fn weight(&self) -> (bool, usize) {
-        (!self.is_none() && !self.is_doubt(), self.changes.len())
+        (!self.is_doubt(), self.changes.len())
     }
 }
 
-fn changes(declared: &Declared, live: &Value, spared: &Mask, evidence: Evidence<'_>) -> Vec<FieldChange> {
-    if declared.opted_out {
-        return Vec::new();
+/// What an operation under way comes from, where that is not among what an edit
+/// may agree with.
+fn before<'r>(subject: &Subject<'_, 'r>) -> Option<&'r Arc<Declared>> {
+    let Standing { release, alternatives, pending, .. } = subject.standing;
+    let baseline = release.objects.get(subject.object)?.baseline.as_ref()?;
+    (*pending && !alternatives.iter().any(|known| Arc::ptr_eq(known, baseline))).then_some(baseline)
+}
+
+fn absent<'r>(subject: &Subject<'_, 'r>) -> Live<'r> {
+    let standing = subject.standing;
+    if standing.pending || matches!(standing.deletion, Deletion::CreatedSince(_)) {
+        return Live::Awaited;
     }
+    let mut declared = standing.alternatives.iter();
+    match declared.any(|declared| subject.exceptions(declared).of_deletion().is_some()) {
+        true => Live::Allowed,
+        false => Live::Missing,
+    }
+}
+
+fn changes(
+    subject: &Subject<'_, '_>,
+    declared: &Arc<Declared>,
+    live: &Value,
+    evidence: Evidence<'_>,
+) -> Vec<FieldChange> {
+    let exceptions = subject.exceptions(declared);
     let settled = |mut change: FieldChange| {
-        if is_spared(spared, &change) {
-            return None;
-        }
         if let (Agreement::Doubt, Evidence::Canonical(canonical)) = (change.agreement, evidence) {
             change.agreement = declared.fields.settle(&change, canonical);
         }
-        (change.agreement != Agreement::Agrees).then_some(change)
+        (change.agreement != Agreement::Agrees && exceptions.of_field(&change).is_none()).then_some(change)
     };
     declared.fields.drift(live).into_iter().filter_map(settled).collect()
-}
-
-/// Whether all that differs is left alone. Of a value that is compared as one,
-/// only a part may be.
-fn is_spared(spared: &Mask, change: &FieldChange) -> bool {
-    let FieldChange { path, declared, new, .. } = change;
-    spared.covers(path)
-        || (spared.reaches_below(path)
-            && spared.carry_at(path, new.as_ref(), declared.as_ref()).as_ref() == new.as_ref())
 }
 
 #[cfg(test)]

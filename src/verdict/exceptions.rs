@@ -1,11 +1,12 @@
 //! What may differ from the declaration: what an ignore rule, an open
 //! allowance or an autoscaler covers.
 //!
-//! Entry points: [`Exceptions::of_field`], [`Exceptions::of_deletion`].
-//! Invariant: the same answer for an edit and for a live object, but that an
-//! edit has an actor, whom an allowance or an autoscaler has to be for. Selects
-//! by what the manifest says and never by the live object, which the editor
-//! controls.
+//! Entry points: [`Exceptions::of_field`], [`Exceptions::of_deletion`];
+//! [`Exceptions::mask`] is the same for repairs, [`Exceptions::next_change`]
+//! says until when. Invariant: the same answer for an edit and for a live
+//! object, but that an edit has an actor, whom an allowance or an autoscaler has
+//! to be for. Selects by what the manifest says and never by the live object,
+//! which the editor controls.
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use crate::helm::release::Declared;
 use crate::model::{Actor, Autoscaler, ObjectId, ReleaseId};
 use crate::policy::allowance::Allowance;
 use crate::policy::mask::Mask;
+use crate::policy::pattern::Pattern;
 use crate::policy::resource::Autoscalers;
 use crate::policy::standing::Standing;
 use crate::policy::{ObjectRules, Policy};
@@ -31,6 +33,23 @@ pub struct Circumstances {
     pub allowances: Vec<Arc<Allowance>>,
     /// How far autoscalers may scale it, if any does.
     pub autoscaler: Option<Autoscaler>,
+    /// An autoscaler went that scaled it since its release was last written:
+    /// nobody meant its replicas to change with that, so a live object keeps
+    /// them.
+    pub departed: bool,
+}
+
+/// One of the things by which fields may differ.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'e> {
+    /// What policies ignore.
+    Ignored(&'e Mask),
+    /// A standing allowance that is open.
+    Standing(&'e Standing),
+    /// An allowance that is open.
+    Allowance(&'e Allowance),
+    /// An autoscaler, which moves the replicas at this path.
+    Autoscaler(Autoscaler, &'e Path),
 }
 
 /// What may differ of one object as one manifest declares it.
@@ -39,6 +58,7 @@ pub struct Exceptions<'a> {
     /// Grants that hold now, and for this actor.
     grants: Vec<&'a Allowance>,
     autoscaler: Option<Autoscaler>,
+    departed: bool,
     replicas: Option<&'a Path>,
     actor: Option<&'a Actor>,
     now: Timestamp,
@@ -64,6 +84,7 @@ impl<'a> Exceptions<'a> {
             rules: policy.rules(object, declared),
             grants: circumstances.allowances.iter().map(Arc::as_ref).filter(counts).collect(),
             autoscaler: circumstances.autoscaler.filter(any),
+            departed: circumstances.departed,
             replicas: declared.scale.as_ref(),
             actor,
             now,
@@ -89,6 +110,33 @@ impl<'a> Exceptions<'a> {
         .then_some(Reason::Allowed)
     }
 
+    /// All that there is, whether anything differs by it or not.
+    pub fn sources(&self) -> Vec<Source<'_>> {
+        let ignored = (!self.rules.ignored.is_empty()).then_some(Source::Ignored(&self.rules.ignored));
+        let standing = self.open().map(Source::Standing);
+        let allowances = self.grants.iter().copied().map(Source::Allowance);
+        let scaled = self.autoscaler.zip(self.replicas).map(|(it, path)| Source::Autoscaler(it, path));
+        ignored.into_iter().chain(standing).chain(allowances).chain(scaled).collect()
+    }
+
+    /// What of `live` is as it may be, so that a repair leaves it as it is.
+    pub fn mask(&self, live: &Value) -> Mask {
+        let mut mask = Mask(self.masks().flat_map(|mask| &mask.0).cloned().collect());
+        if let Some(path) = self.replicas
+            && self.is_scaled(path, path.get(live).first().copied())
+        {
+            mask.0.extend(Pattern::parse(&path.to_string()));
+        }
+        mask
+    }
+
+    /// When these answers may change by themselves: a window opens or closes, an
+    /// allowance ends. None if they never do.
+    pub fn next_change(&self) -> Option<Timestamp> {
+        let standing = self.rules.standing.iter().filter_map(|standing| standing.next_change(self.now));
+        standing.chain(self.grants.iter().map(|allowance| allowance.until)).min()
+    }
+
     fn of(
         &self,
         path: &Path,
@@ -110,6 +158,17 @@ impl<'a> Exceptions<'a> {
         covers([&ignored].into_iter().chain(masks), path, declared, old, new).then_some(Reason::Allowed)
     }
 
+    /// All that may differ now, for the actor.
+    fn masks(&self) -> impl Iterator<Item = &Mask> {
+        let standing = self.open().map(|standing| &standing.grant.mask);
+        [&self.rules.ignored].into_iter().chain(standing).chain(self.grants.iter().map(|it| &it.grant.mask))
+    }
+
+    /// The standing allowances that are open, and for the actor.
+    fn open(&self) -> impl Iterator<Item = &Standing> {
+        self.rules.standing.iter().filter(|standing| self.holds(standing)).map(Arc::as_ref)
+    }
+
     fn holds(&self, standing: &Standing) -> bool {
         standing.open(self.now) && self.actor.is_none_or(|actor| standing.admits(actor))
     }
@@ -117,6 +176,9 @@ impl<'a> Exceptions<'a> {
     /// Whether these are replicas that an autoscaler set, within its range.
     /// What a person sets is judged, whatever autoscalers there are.
     fn is_scaled(&self, path: &Path, new: Option<&Value>) -> bool {
+        if self.departed && self.actor.is_none() && self.replicas == Some(path) {
+            return true;
+        }
         let (Some(autoscaler), Some(count)) = (&self.autoscaler, new.and_then(Value::as_i64)) else {
             return false;
         };
@@ -151,3 +213,6 @@ fn covers<'m>(
     }
     reached && (to_declared.as_ref() == declared || (old.is_some() && to_old.as_ref() == old))
 }
+
+#[cfg(test)]
+mod tests;

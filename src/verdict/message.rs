@@ -61,8 +61,7 @@ pub fn sentence(object: &ObjectId, operation: Operation, verdict: &Verdict) -> S
 /// refused may have relied on.
 pub fn of_annotations(flaws: &[Flaw]) -> String {
     let told: Vec<_> = flaws.iter().map(ToString::to_string).collect();
-    format!(" The chart's own annotations allow nothing: {}.", told.join("; "))
-        .replace(char::is_control, " ")
+    format!(" The chart's own annotations allow nothing: {}.", told.join("; ")).replace(char::is_control, " ")
 }
 
 /// What is said of an edit that passes without what drifts: whose the object

@@ -18,7 +18,6 @@ pub mod edit;
 pub mod exceptions;
 pub mod identities;
 pub mod judge;
-pub mod live;
 pub mod message;
 pub mod ownership;
 pub mod patch;

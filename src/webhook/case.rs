@@ -279,7 +279,8 @@ impl<'a> Case<'a> {
     /// edit; empty where nothing is.
     fn annotated(&self, verdict: &Verdict, claims: &[Arc<Release>], rules: &Rules<'_>) -> String {
         let object = &self.subject.object;
-        let refusing = verdict.grounds.as_ref().and_then(|it| claims.iter().find(|claim| claim.id == it.release));
+        let refusing =
+            verdict.grounds.as_ref().and_then(|it| claims.iter().find(|claim| claim.id == it.release));
         let declared = refusing.and_then(|release| Some((release, release.declared(object)?)));
         let rules = declared.map(|(release, declared)| rules.book.of(&release.id).rules(object, declared));
         let flaws = rules.filter(|rules| !rules.flaws.is_empty());

@@ -104,7 +104,7 @@ impl Truth {
                 }
             }
         }
-        Circumstances { allowances, autoscaler: live.autoscalers.of(object, &index) }
+        Circumstances { allowances, autoscaler: live.autoscalers.of(object, &index), departed: false }
     }
 }
 

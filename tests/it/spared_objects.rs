@@ -78,10 +78,9 @@ async fn what_an_allowance_lets_change_is_repaired_the_moment_it_ends() {
     let allowed = shop.moor(&["allow", "deployment/web", "--path", REPLICAS, "--until", &until]);
     assert_eq!(allowed.code, 0, "{allowed:?}");
     scaled_until(&shop, &web, ("deployment/web", 2), "developers", end).await;
-    let closed = eventually("the ledger has its end", SOON, || async {
-        shop.rows(&["--verdict", "Closed"]).pop()
-    })
-    .await;
+    let closed =
+        eventually("the ledger has its end", SOON, || async { shop.rows(&["--verdict", "Closed"]).pop() })
+            .await;
     assert_eq!(closed["kind"], "allowance", "{closed}");
 }
 

@@ -66,6 +66,13 @@ fn update(edit: impl FnOnce(&mut Value)) -> Value {
     )
 }
 
+/// The report on the review of one file by the release of another, without
+/// policies.
+fn given(manifest: &Path, review: &Path, edits: EditsMode) -> anyhow::Result<Report> {
+    let given = Given { edits, policies: None, cluster: &Labels::new() };
+    report(manifest, review, &given, "2026-01-02T03:04:05Z".parse().unwrap())
+}
+
 /// The report on a request by a release of this text.
 fn judged(release: &str, request: &Value, edits: EditsMode) -> anyhow::Result<Report> {
     let folder = tempfile::tempdir().unwrap();
@@ -73,7 +80,7 @@ fn judged(release: &str, request: &Value, edits: EditsMode) -> anyhow::Result<Re
     fs::write(&manifest, release).unwrap();
     let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
     fs::write(&review, body.to_string()).unwrap();
-    report(&manifest, &review, edits, None, "2026-01-02T03:04:05Z".parse().unwrap())
+    given(&manifest, &review, edits)
 }
 
 fn verdict(request: &Value) -> String {
@@ -232,7 +239,7 @@ fn a_declared_field_too_deep_to_read_is_refused() {
             format!("{{\"apiVersion\":\"admission.k8s.io/v1\",\"kind\":\"AdmissionReview\",\"request\":{request}}}"),
         )
         .unwrap();
-        let report = report(&manifest, &review, EditsMode::Deny, None, Timestamp::UNIX_EPOCH).unwrap();
+        let report = given(&manifest, &review, EditsMode::Deny).unwrap();
         format!("{} {}", report.verdict.outcome.as_str(), report.verdict.reason.as_str())
     };
     assert_eq!(run("web"), "Deny too-deep");
@@ -251,15 +258,28 @@ fn what_cannot_be_judged_is_an_error_that_names_the_file() {
     let mut connect = update(|_| {});
     connect["operation"] = json!("CONNECT");
     check(MANIFEST, connect, "review.json: its operation is none of");
-    let missing = report(
-        Path::new("/nowhere/web.yaml"),
-        Path::new("/nowhere/review"),
-        EditsMode::Deny,
-        None,
-        Timestamp::UNIX_EPOCH,
-    );
+    let missing = given(Path::new("/nowhere/web.yaml"), Path::new("/nowhere/review"), EditsMode::Deny);
     assert!(
         format!("{:#}", missing.unwrap_err())
             .contains("cannot read the review /nowhere/review: No such file")
     );
+}
+
+#[test]
+fn policies_count_that_select_the_cluster_by_its_labels() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = "apiVersion: kubemoor.dev/v1alpha1\nkind: DriftPolicy\nmetadata: {name: p}\n\
+                  spec: {clusterSelector: {matchLabels: {env: prod}}, edits: Record}\n";
+    fs::write(folder.path().join("p.yaml"), policy).unwrap();
+    let (manifest, review) = (folder.path().join("web.txt"), folder.path().join("review.txt"));
+    fs::write(&manifest, MANIFEST).unwrap();
+    let request = update(|it| it["spec"]["replicas"] = json!(5));
+    let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
+    fs::write(&review, body.to_string()).unwrap();
+    for (env, expected) in [("prod", edit::Outcome::Record), ("dev", edit::Outcome::Deny)] {
+        let cluster = Labels::from([("env".to_owned(), env.to_owned())]);
+        let given = Given { edits: EditsMode::Deny, policies: Some(folder.path()), cluster: &cluster };
+        let report = report(&manifest, &review, &given, Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(report.verdict.outcome, expected, "{env}");
+    }
 }

@@ -8,14 +8,16 @@ use json_patch::Patch;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::super::reading::{Circumstances, Found, Reader};
+use super::super::reading::{Found, Reader, Surroundings};
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Segment;
-use crate::helm::release::{Declared, Release};
+use crate::helm::release::Release;
+use crate::helm::state;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::Policy;
-use crate::verdict::live::{self, Live};
+use crate::verdict::drift::{self, Drift, Live};
+use crate::verdict::edit::Evidence;
 use crate::verdict::shown::Shown;
 
 /// Objects of one release that are read at once.
@@ -126,9 +128,9 @@ pub(super) async fn compare(
     settle: bool,
     now: Timestamp,
 ) -> ReleaseReport {
-    let circumstances = reader.circumstances(&release.id.namespace).await;
+    let surroundings = reader.surroundings(&release.id.namespace).await;
     let policy = reader.book.of(&release.id);
-    let subject = Subject { reader, release, policy: &policy, circumstances: &circumstances, settle, now };
+    let subject = Subject { reader, release, policy: &policy, surroundings: &surroundings, settle, now };
     let mut reports: Vec<Option<ObjectReport>> = futures::stream::iter(release.objects.keys())
         .map(|object| subject.object(object))
         .buffer_unordered(OBJECTS_AT_ONCE)
@@ -144,7 +146,7 @@ pub(super) async fn compare(
         status: Some(release.state.status.to_string()),
         invalid: release.invalid.as_ref().map(|invalid| format!("{}: {}", invalid.secret, invalid.reason)),
         error: None,
-        not_considered: circumstances.unread.clone(),
+        not_considered: surroundings.unread.clone(),
         compared,
         objects,
     }
@@ -155,7 +157,7 @@ struct Subject<'a> {
     reader: &'a Reader,
     release: &'a Release,
     policy: &'a Policy,
-    circumstances: &'a Circumstances,
+    surroundings: &'a Surroundings,
     settle: bool,
     now: Timestamp,
 }
@@ -164,83 +166,73 @@ impl Subject<'_> {
     /// What is the matter with an object: `None` where it is not declared now,
     /// `Some(None)` where it is in sync.
     async fn object(&self, object: &ObjectId) -> Option<Option<ObjectReport>> {
-        let report = |state, reason, fields| {
+        let report = |state, reason| {
+            let fields = Vec::new();
             Some(Some(ObjectReport { object: object.clone(), state, reason, fields, patch: None }))
         };
-        // Without the object first: most that can be known without a call.
-        if let Live::NotDeclared = self.compare(object, None) {
-            return None;
-        }
+        let timeout = self.policy.operation_timeout;
+        let standing = state::standing(self.release, object, timeout, self.now)?;
         let version = self.release.declared(object).map(|declared| declared.version.clone())?;
+        let circumstances = self.surroundings.of(self.release, object);
+        let subject = drift::Subject {
+            object,
+            standing: &standing,
+            policy: self.policy,
+            circumstances: &circumstances,
+            now: self.now,
+        };
         let found = match self.reader.live(object, &version).await {
             Found::Object(live) => Some(live),
             Found::Absent => None,
             Found::NotServed => {
                 let reason =
                     format!("the API server serves no {} in the group {:?}", object.kind, object.group);
-                return report(State::NotServed, Some(reason), Vec::new());
+                return report(State::NotServed, Some(reason));
             }
-            Found::Unread(reason) => return report(State::Unread, Some(reason), Vec::new()),
+            Found::Unread(reason) => return report(State::Unread, Some(reason)),
         };
-        match self.compare(object, found.as_ref()) {
-            Live::NotDeclared => None,
-            Live::InSync => Some(None),
-            Live::OptedOut => report(State::OptedOut, None, Vec::new()),
-            Live::BeingDeleted => report(State::BeingDeleted, None, Vec::new()),
-            Live::Awaited => report(State::Awaited, None, Vec::new()),
-            Live::Allowed => report(State::Allowed, None, Vec::new()),
-            Live::Missing => report(State::Missing, None, Vec::new()),
-            Live::Drifted { declared, fields } => {
-                let (fields, reason) = self.settled(object, declared, fields, found.as_ref()).await;
-                if fields.is_empty() {
-                    return Some(None);
-                }
-                let certain = fields.iter().any(|field| field.agreement == Agreement::Differs);
-                let state = if certain { State::Drifted } else { State::InDoubt };
-                let patch = found.as_ref().and_then(|live| patch(object, declared, &fields, live));
-                let fields = fields.into_iter().map(|field| FieldReport::of(object, field)).collect();
+        let (stands, reason) = self.settled(&subject, found.as_ref()).await;
+        match stands {
+            Live::AsDeclared | Live::AsBefore => Some(None),
+            Live::OptedOut => report(State::OptedOut, None),
+            Live::BeingDeleted => report(State::BeingDeleted, None),
+            Live::Awaited => report(State::Awaited, None),
+            Live::Allowed => report(State::Allowed, None),
+            Live::Missing => report(State::Missing, None),
+            Live::Drifted(drift) => {
+                let state = if drift.is_doubt() { State::InDoubt } else { State::Drifted };
+                let patch = found.as_ref().and_then(|live| patch(&subject, &drift, live));
+                let fields = drift.changes.into_iter().map(|field| FieldReport::of(object, field)).collect();
                 Some(Some(ObjectReport { object: object.clone(), state, reason, fields, patch }))
             }
         }
     }
 
-    fn compare(&self, object: &ObjectId, live: Option<&Value>) -> Live<'_> {
-        let spared = self.circumstances.spared(self.release, object, self.policy, self.now);
-        live::compare(self.release, object, live, self.policy, &spared, self.now)
-    }
-
-    /// The fields without those that the API server would hold just so; and why
-    /// it could not be asked.
-    async fn settled(
+    /// How the object stands, with what the API server says of doubts where it
+    /// is to be asked; and why it could not be.
+    async fn settled<'r>(
         &self,
-        object: &ObjectId,
-        declared: &Declared,
-        fields: Vec<FieldChange>,
+        subject: &drift::Subject<'_, 'r>,
         live: Option<&Value>,
-    ) -> (Vec<FieldChange>, Option<String>) {
-        let in_doubt = fields.iter().any(|field| field.agreement == Agreement::Doubt);
-        let Some(live) = live.filter(|_| self.settle && in_doubt) else { return (fields, None) };
-        match self.reader.canonical(self.release, object, live).await {
-            Ok(canonical) => {
-                let settled = fields.into_iter().filter_map(|mut field| {
-                    if field.agreement == Agreement::Doubt {
-                        field.agreement = declared.fields.settle(&field, &canonical);
-                    }
-                    (field.agreement != Agreement::Agrees).then_some(field)
-                });
-                (settled.collect(), None)
-            }
-            Err(reason) => (fields, Some(reason)),
+    ) -> (Live<'r>, Option<String>) {
+        let stands = drift::compare(subject, live, Evidence::None);
+        let in_doubt = matches!(&stands, Live::Drifted(drift) if drift.has_doubt());
+        let Some(found) = live.filter(|_| self.settle && in_doubt) else { return (stands, None) };
+        match self.reader.canonical(self.release, subject.object, found).await {
+            Ok(canonical) => (drift::compare(subject, live, Evidence::Canonical(&canonical)), None),
+            Err(reason) => (stands, Some(reason)),
         }
     }
 }
 
 /// The JSON Patch that sets back what differs for certain.
-fn patch(object: &ObjectId, declared: &Declared, fields: &[FieldChange], live: &Value) -> Option<Patch> {
-    let is_secret = object.group.is_empty() && object.kind == "Secret";
-    let certain = fields.iter().filter(|field| field.agreement == Agreement::Differs);
+fn patch(subject: &drift::Subject<'_, '_>, drift: &Drift<'_>, live: &Value) -> Option<Patch> {
+    let ObjectId { group, kind, .. } = subject.object;
+    let is_secret = group.is_empty() && kind == "Secret";
+    let certain = drift.changes.iter().filter(|field| field.agreement == Agreement::Differs);
     let mut restored = live.clone();
-    certain.for_each(|field| declared.fields.restore(&field.path, live, &mut restored));
+    certain.for_each(|field| drift.declared.fields.restore(&field.path, live, &mut restored));
+    subject.exceptions(drift.declared).mask(live).carry(live, &mut restored);
     let patch = json_patch::diff(live, &restored);
     (!is_secret && !patch.0.is_empty()).then_some(patch)
 }

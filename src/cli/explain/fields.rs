@@ -1,6 +1,6 @@
 //! The declared fields of an object that are asked about.
 //!
-//! Entry point: [`of`]. Invariant: a Secret's values are not shown.
+//! Entry points: [`of`], [`named`]. Invariant: a Secret's values are not shown.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -9,9 +9,13 @@ use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
 use crate::helm::release::Declared;
-use crate::model::ObjectId;
+use crate::model::{Autoscaler, ObjectId};
+use crate::policy::allowance::Allowance;
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
+use crate::policy::standing::Origin;
+use crate::verdict::edit::Reason;
+use crate::verdict::exceptions::{Exceptions, Source};
 use crate::verdict::ownership::{Manager, Owners};
 use crate::verdict::shown::Shown;
 
@@ -45,8 +49,22 @@ pub(super) enum FieldState {
     Absent,
 }
 
-/// What spares fields: a name for people, and which.
-pub(super) type Sparing = (String, Mask);
+/// What spares fields, in words.
+pub(super) fn named(source: Source<'_>) -> String {
+    match source {
+        Source::Ignored(_) => "ignored by policy".to_owned(),
+        Source::Standing(standing) => match &standing.origin {
+            Origin::Policy { policy, name } => format!("allowed by policy {policy}, rule {name}"),
+            Origin::Manifest { .. } => "allowed by the manifest's own annotation".to_owned(),
+        },
+        Source::Allowance(Allowance { name, by, until, reason, .. }) => {
+            format!("allowance {name} of {} until {until} ({reason})", by.user)
+        }
+        Source::Autoscaler(Autoscaler { minimum, maximum, .. }, _) => {
+            format!("an autoscaler sets {minimum} to {maximum} replicas")
+        }
+    }
+}
 
 /// The declared fields that `patterns` name; without any, those that are not
 /// as declared.
@@ -55,7 +73,7 @@ pub(super) fn of(
     declared: &Declared,
     live: Option<&Value>,
     patterns: &[Pattern],
-    sparing: &[Sparing],
+    exceptions: &Exceptions<'_>,
 ) -> Vec<Field> {
     let changes = live.map(|live| declared.fields.drift(live)).unwrap_or_default();
     let owners = live.map(Owners::of).unwrap_or_default();
@@ -67,7 +85,7 @@ pub(super) fn of(
             Agreement::Agrees => FieldState::AsDeclared,
             Agreement::Differs => FieldState::Drifted,
         };
-        (change.path.clone(), state, change.declared.clone(), change.new.clone())
+        (change.path.clone(), state, change.declared.clone(), change.new.clone(), exceptions.of_field(change))
     };
     let mut found: Vec<_> =
         changes.iter().filter(|change| patterns.is_empty() || asked(&change.path)).map(of_change).collect();
@@ -78,21 +96,31 @@ pub(super) fn of(
             let told = changes.iter().any(|change| path.0.starts_with(&change.path.0));
             if asked(&path) && !told {
                 let now = live.and_then(|live| path.get(live).first().map(|value| (*value).clone()));
-                found.push((path, state, Some(value), now));
+                found.push((path, state, Some(value), now, None));
             }
         }
     }
     found
         .into_iter()
-        .map(|(path, state, declared, live)| {
+        .map(|(path, state, declared, live, excused)| {
             let shown = |value: Option<Value>| value.map(|value| Shown::of(object, &path, &value));
-            let covering = sparing.iter().filter(|(_, mask)| mask.covers(&path));
+            let changed = matches!(state, FieldState::Drifted | FieldState::InDoubt);
+            let covers = |mask: &Mask| mask.covers(&path) || (excused.is_some() && mask.reaches_below(&path));
+            let spares = |source: &Source<'_>| match source {
+                Source::Ignored(mask) => covers(mask),
+                Source::Standing(standing) => covers(&standing.grant.mask),
+                Source::Allowance(allowance) => covers(&allowance.grant.mask),
+                Source::Autoscaler(_, replicas) => {
+                    **replicas == path && (!changed || excused == Some(Reason::Autoscaled))
+                }
+            };
+            let sources = exceptions.sources().into_iter().filter(spares);
             Field {
                 state,
                 declared: shown(declared),
                 live: shown(live),
                 managers: owners.of_path(&path).into_iter().cloned().collect(),
-                spared_by: covering.map(|(name, _)| name.clone()).collect(),
+                spared_by: sources.map(named).collect(),
                 path: path.to_string(),
             }
         })

@@ -10,14 +10,13 @@ use serde_json::Value;
 
 use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Table, Text};
 use super::super::reading::{Found, Reader};
-use super::fields::{self, Field, FieldState, Sparing};
+use super::fields::{self, Field, FieldState};
 use crate::helm::release::Release;
 use crate::helm::state;
 use crate::model::{ObjectId, ReleaseId};
-use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
-use crate::policy::standing::Origin;
-use crate::verdict::live::{self, Live};
+use crate::verdict::drift::{self, Live};
+use crate::verdict::edit::Evidence;
 
 /// The answer.
 #[derive(Debug, Serialize)]
@@ -81,65 +80,39 @@ pub(super) async fn of(
         let (release, policy) = (None, None);
         return Ok(Report { object, state, release, policy, exceptions, flaws, fields, advice, unread });
     };
-    let circumstances = reader.circumstances(&release.id.namespace).await;
+    let surroundings = reader.surroundings(&release.id.namespace).await;
     let policy = reader.book.of(&release.id);
-    let declared = release.declared(&object).cloned();
+    let declared = release.declared(&object);
     // In the version in which it is declared.
-    let live = match (live, &declared) {
+    let live = match (live, declared) {
         (Some(_), Some(declared)) => match reader.live(&object, &declared.version).await {
             Found::Object(live) => Some(live),
             Found::Absent | Found::NotServed | Found::Unread(_) => None,
         },
         (live, _) => live,
     };
-    let (mut sparing, mut flaws): (Vec<Sparing>, Vec<String>) = (Vec::new(), Vec::new());
-    if let Some(declared) = &declared {
-        let rules = policy.rules(&object, declared);
-        flaws.extend(rules.flaws.iter().map(ToString::to_string));
-        if !rules.ignored.is_empty() {
-            sparing.push(("ignored by policy".to_owned(), rules.ignored.clone()));
+    let flaws = declared.map(|declared| policy.rules(&object, declared).flaws.clone()).unwrap_or_default();
+    let flaws = flaws.iter().map(ToString::to_string).collect();
+    let circumstances = surroundings.of(&release, &object);
+    let standing = state::standing(&release, &object, policy.operation_timeout, now);
+    let subject = standing.as_ref().map(|standing| drift::Subject {
+        object: &object,
+        standing,
+        policy: &policy,
+        circumstances: &circumstances,
+        now,
+    });
+    let (state, exceptions, fields) = match (&subject, declared) {
+        (Some(subject), Some(declared)) => {
+            let exceptions = subject.exceptions(declared);
+            (
+                stands(&drift::compare(subject, live.as_ref(), Evidence::None)),
+                exceptions.sources().into_iter().map(fields::named).collect(),
+                fields::of(&object, declared, live.as_ref(), &patterns, &exceptions),
+            )
         }
-        for standing in rules.standing.iter().filter(|standing| standing.open(now)) {
-            let name = match &standing.origin {
-                Origin::Policy { policy, name } => format!("allowed by policy {policy}, rule {name}"),
-                Origin::Manifest { .. } => "allowed by the manifest's own annotation".to_owned(),
-            };
-            sparing.push((name, standing.grant.mask.clone()));
-        }
-        for allowance in circumstances.open(&release, &object, now) {
-            let name = format!(
-                "allowance {} of {} until {} ({})",
-                allowance.name, allowance.by.user, allowance.until, allowance.reason
-            );
-            sparing.push((name, allowance.grant.mask.clone()));
-        }
-        if let (Some(scale), Some((minimum, maximum))) = (&declared.scale, circumstances.replicas(&object))
-            && let Ok(pattern) = Pattern::parse(&scale.to_string())
-        {
-            sparing
-                .push((format!("an autoscaler sets {minimum} to {maximum} replicas"), Mask(vec![pattern])));
-        }
-    }
-    let spared = circumstances.spared(&release, &object, &policy, now);
-    let state = match live::compare(&release, &object, live.as_ref(), &policy, &spared, now) {
-        Live::NotDeclared => "not declared by the state of the record",
-        Live::OptedOut => "opted out by its manifest",
-        Live::BeingDeleted => "being deleted",
-        Live::Awaited => "not there yet",
-        Live::Allowed => "absent, as an allowance permits",
-        Live::Missing => "missing",
-        Live::InSync => "as declared",
-        Live::Drifted { fields, .. } => {
-            let differs = |field: &crate::declaration::fields::FieldChange| {
-                field.agreement == crate::declaration::equality::Agreement::Differs
-            };
-            if fields.iter().any(differs) { "drifted" } else { "in doubt" }
-        }
+        _ => ("not declared by the state of the record", Vec::new(), Vec::new()),
     };
-    let fields = declared
-        .as_ref()
-        .map(|declared| fields::of(&object, declared, live.as_ref(), &patterns, &sparing))
-        .unwrap_or_default();
     let advice = advice(&object, &release.id, state, &fields, !patterns.is_empty());
     let said = |source: &crate::policy::Source, value: String| match source {
         crate::policy::Source::Default => None,
@@ -159,13 +132,28 @@ pub(super) async fn of(
             edits: said(&policy.sources.edits, format!("{:?}", policy.edits)),
             drift: said(&policy.sources.drift, format!("{:?}", policy.drift)),
         }),
-        exceptions: sparing.into_iter().map(|(name, _)| name).collect(),
+        exceptions,
         flaws,
         fields,
         advice,
-        unread: circumstances.unread.clone(),
+        unread: surroundings.unread.clone(),
         object,
     })
+}
+
+/// How a live object stands, in a word.
+fn stands(live: &Live<'_>) -> &'static str {
+    match live {
+        Live::OptedOut => "opted out by its manifest",
+        Live::BeingDeleted => "being deleted",
+        Live::Awaited => "not there yet",
+        Live::Allowed => "absent, as an allowance permits",
+        Live::Missing => "missing",
+        Live::AsDeclared => "as declared",
+        Live::AsBefore => "as declared before the operation under way",
+        Live::Drifted(drift) if drift.is_doubt() => "in doubt",
+        Live::Drifted(_) => "drifted",
+    }
 }
 
 fn means(release: &Release, timeout: std::time::Duration, now: Timestamp) -> &'static str {

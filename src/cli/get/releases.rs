@@ -15,6 +15,7 @@ use crate::cli::reading::{Reader, RecordArgs};
 use crate::cluster::guarded;
 use crate::helm::record::Status;
 use crate::model::ReleaseId;
+use crate::policy::book::Labels;
 use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus};
 
 /// The flags of `kubemoor get releases`.
@@ -63,7 +64,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let answer = connect::run(async move {
         let connection = cluster.connect().await?;
         let namespace = namespaces.chosen(&connection);
-        let reader = Reader::new(connection, records).await?;
+        let reader = Reader::new(connection, records, &Labels::new()).await?;
         let listed = guarded::list(&reader.connection.client, namespace.as_deref()).await;
         let listed = listed.map_err(|error| failed(&reader.connection, "list the GuardedReleases", error))?;
         let is_defined = listed.is_some();

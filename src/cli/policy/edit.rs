@@ -1,7 +1,7 @@
 //! A compact edit, made into the AdmissionReview that the API server would
 //! send.
 //!
-//! Entry point: [`Change::review`]. Invariant: the object before is the
+//! Entry points: [`Change::review`]; [`find`] names an object. Invariant: the object before is the
 //! manifest's with Helm's metadata, and what the case says of it besides.
 
 use anyhow::Context;
@@ -44,7 +44,7 @@ impl Change {
     pub(super) fn review(&self, actor: &Actor, documents: &[(ObjectId, Value)]) -> anyhow::Result<Value> {
         let name =
             self.object.as_deref().context("a case names an object, such as Deployment/web, or a review")?;
-        let (object, document) = self.find(name, documents)?;
+        let (object, document) = find(name, self.namespace.as_deref(), documents)?;
         let mut old = document.clone();
         if let Some(live) = &self.live {
             json_patch::merge(&mut old, live);
@@ -115,21 +115,25 @@ impl Change {
             (false, None) => "UPDATE",
         }
     }
+}
 
-    fn find<'d>(
-        &self,
-        name: &str,
-        documents: &'d [(ObjectId, Value)],
-    ) -> anyhow::Result<(&'d ObjectId, &'d Value)> {
-        let named = documents.iter().filter(|(object, _)| {
-            name.split_once('/') == Some((object.kind.as_str(), object.name.as_str()))
-                && (self.namespace.is_none() || self.namespace == object.namespace)
-        });
-        match named.collect::<Vec<_>>().as_slice() {
-            [(object, document)] => Ok((object, document)),
-            [] => Err(anyhow::anyhow!("the release declares no {name}")),
-            _ => Err(anyhow::anyhow!("the release declares {name} in several namespaces: name one")),
-        }
+/// The object of the release that `name` names, such as `Deployment/web`.
+///
+/// # Errors
+/// None is, or several are.
+pub(super) fn find<'d>(
+    name: &str,
+    namespace: Option<&str>,
+    documents: &'d [(ObjectId, Value)],
+) -> anyhow::Result<(&'d ObjectId, &'d Value)> {
+    let named = documents.iter().filter(|(object, _)| {
+        name.split_once('/') == Some((object.kind.as_str(), object.name.as_str()))
+            && (namespace.is_none() || namespace == object.namespace.as_deref())
+    });
+    match named.collect::<Vec<_>>().as_slice() {
+        [(object, document)] => Ok((object, document)),
+        [] => Err(anyhow::anyhow!("the release declares no {name}")),
+        _ => Err(anyhow::anyhow!("the release declares {name} in several namespaces: name one")),
     }
 }
 

@@ -13,13 +13,13 @@ use serde_json::Value;
 
 use super::super::check::{self, Bench, OPERATION_TIMEOUT, Report};
 use super::super::policy_files;
-use super::edit::Change;
+use super::edit::{self, Change};
 use crate::cluster::directory::{self, Content};
 use crate::declaration::catalog::Catalog;
 use crate::helm::manifest;
 use crate::helm::record::Record;
 use crate::helm::release::{self, Release};
-use crate::model::{Actor, DriftMode, EditsMode, ObjectId, ReleaseId};
+use crate::model::{Actor, Autoscaler, DriftMode, EditsMode, ObjectId, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::allowance::Allowance;
 use crate::policy::book::{Book, Labels, Policies};
@@ -71,6 +71,9 @@ pub(super) struct Spec {
     /// Allowances in the namespace of the release.
     #[serde(default)]
     allowances: Vec<DriftAllowanceSpec>,
+    /// Autoscalers of the release's workloads.
+    #[serde(default)]
+    autoscalers: Vec<AutoscalerSpec>,
     /// The cases.
     pub(super) cases: Vec<Case>,
 }
@@ -94,6 +97,28 @@ struct ReleaseSpec {
     manifest: Option<String>,
     /// A file with the same, or with an exported record.
     file: Option<PathBuf>,
+}
+
+/// How far an autoscaler may scale a workload.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct AutoscalerSpec {
+    /// The workload: `Deployment/web`.
+    object: String,
+    /// Its namespace, where several objects have this kind and name.
+    #[serde(default)]
+    namespace: Option<String>,
+    /// The fewest replicas.
+    #[serde(default = "one")]
+    min_replicas: i32,
+    /// The most replicas.
+    max_replicas: i32,
+    /// Whether KEDA made it.
+    #[serde(default)]
+    keda: bool,
+    /// Whether a release declares it, or what made it.
+    #[serde(default)]
+    declared: bool,
 }
 
 /// One edit and what must become of it.
@@ -138,6 +163,7 @@ pub(super) struct Ground {
     with: Book,
     without: Book,
     allowances: Vec<Arc<Allowance>>,
+    autoscalers: Vec<(ObjectId, Autoscaler)>,
     named: Vec<String>,
 }
 
@@ -178,7 +204,7 @@ impl Suite {
     /// # Errors
     /// A file cannot be read, or a policy is not accepted.
     pub(super) fn prepare(&self, path: &Path) -> anyhow::Result<Ground> {
-        let Spec { policies, defaults, cluster_labels, release, allowances, .. } = &self.spec;
+        let Spec { policies, defaults, cluster_labels, release, allowances, autoscalers, .. } = &self.spec;
         let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
         let accepted =
             policy_files::files(&policies.iter().map(|file| folder.join(file)).collect::<Vec<_>>())?;
@@ -203,7 +229,22 @@ impl Suite {
             })
         });
         let allowances = allowances.collect::<anyhow::Result<_>>()?;
-        Ok(Ground { folder, release: assembled.release, record, with, without, allowances, named })
+        let ground = Ground {
+            folder,
+            release: assembled.release,
+            record,
+            with,
+            without,
+            allowances,
+            autoscalers: Vec::new(),
+            named,
+        };
+        let documents = ground.documents();
+        let autoscalers = autoscalers
+            .iter()
+            .enumerate()
+            .map(|(index, spec)| spec.scaling(&documents).with_context(|| format!("autoscalers[{index}]")));
+        Ok(Ground { autoscalers: autoscalers.collect::<anyhow::Result<_>>()?, ..ground })
     }
 }
 
@@ -218,6 +259,31 @@ impl ReleaseSpec {
         };
         Ok(content.into_record(&id))
     }
+}
+
+impl AutoscalerSpec {
+    /// The workload among the release's objects, and how far it is scaled.
+    fn scaling(&self, documents: &[(ObjectId, Value)]) -> anyhow::Result<(ObjectId, Autoscaler)> {
+        let Self { object, namespace, min_replicas, max_replicas, keda, declared } = self;
+        if min_replicas > max_replicas {
+            return Err(anyhow::anyhow!(
+                "minReplicas {min_replicas} is more than maxReplicas {max_replicas}"
+            ));
+        }
+        let (workload, _) = edit::find(object, namespace.as_deref(), documents)?;
+        let autoscaler = Autoscaler {
+            minimum: *min_replicas,
+            maximum: *max_replicas,
+            by_keda: *keda,
+            declared: *declared,
+        };
+        Ok((workload.clone(), autoscaler))
+    }
+}
+
+/// What an autoscaler without `minReplicas` has.
+fn one() -> i32 {
+    1
 }
 
 impl Ground {
@@ -261,7 +327,8 @@ impl Case {
         let request = Request::parse(body.as_bytes()).context("the review cannot be read")?;
         let judge = |book, allowances| {
             let now = self.time.unwrap_or(now);
-            Bench { release: ground.release.clone(), book, allowances, now }.judge(&request)
+            let (release, autoscalers) = (ground.release.clone(), &ground.autoscalers);
+            Bench { release, book, allowances, autoscalers, now }.judge(&request)
         };
         let report = judge(&ground.with, ground.allowances.clone())?;
         if let Some(without) = &self.without {

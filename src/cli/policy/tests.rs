@@ -87,6 +87,48 @@ fn the_verdict_without_policies_is_part_of_a_case() {
 }
 
 #[test]
+fn autoscalers_move_replicas_within_their_range() {
+    let judged = |autoscalers: &str, case: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("tests")).unwrap();
+        fs::write(folder.path().join("modes.yaml"), POLICY).unwrap();
+        let head = HEAD.replace("  cases:", &format!("  autoscalers: [{autoscalers}]\n  cases:"));
+        let case = format!("  - {{name: it, object: Deployment/web, {case}}}\n");
+        fs::write(folder.path().join("tests/web.yaml"), format!("{head}{case}")).unwrap();
+        test(folder.path(), Timestamp::UNIX_EPOCH)
+    };
+    let check = |autoscalers: &str, case: &str| {
+        let tally = judged(autoscalers, case).unwrap();
+        assert_eq!((tally.passed, tally.failed), (1, 0), "{autoscalers}: {case}: {tally:?}");
+    };
+    let hpa = "user: 'system:serviceaccount:kube-system:horizontal-pod-autoscaler'";
+    let keda = "user: 'system:serviceaccount:keda:keda-operator'";
+    let to_six = "{object: Deployment/web, minReplicas: 3, maxReplicas: 6}";
+    check(to_six, &format!("{hpa}, scale: 6, expect: Allow, reason: autoscaled, without: Allow"));
+    check(to_six, &format!("{hpa}, scale: 7, expect: Record, reason: drift"));
+    check(to_six, "scale: 6, expect: Record, reason: drift");
+    check("", &format!("{hpa}, scale: 6, expect: Record, reason: drift"));
+    check("{object: Deployment/web, maxReplicas: 6}", &format!("{hpa}, scale: 1, expect: Allow"));
+    check(to_six, &format!("{keda}, scale: 0, expect: Record, reason: drift"));
+    check(&to_six.replace('}', ", keda: true}"), &format!("{keda}, scale: 0, expect: Allow"));
+    // Of several the widest range counts.
+    check(
+        &format!("{to_six}, {}", to_six.replace('6', "9")),
+        &format!("{hpa}, scale: 9, expect: Allow, reason: autoscaled"),
+    );
+    let fails = |autoscalers: &str, expected: &str| {
+        let error = format!("{:#}", judged(autoscalers, "scale: 3, expect: Allow").unwrap_err());
+        assert!(error.contains(expected), "{autoscalers}: {error}");
+    };
+    fails(
+        "{object: Deployment/api, maxReplicas: 6}",
+        "autoscalers[0]: the release declares no Deployment/api",
+    );
+    fails("{object: Deployment/web, minReplicas: 7, maxReplicas: 6}", "minReplicas 7 is more than");
+    fails("{object: Deployment/web}", "maxReplicas");
+}
+
+#[test]
 fn the_total_is_told() {
     let tally = tested(
         "  - {name: one, object: Deployment/web, scale: 3, expect: Allow}\n  - {name: two, object: Deployment/web, scale: 4, expect: Deny}\n",

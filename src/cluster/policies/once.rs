@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::sync::Arc;
 
-use super::super::autoscalers;
+use super::super::autoscalers::{self, Scales};
 use super::super::call::{self, CallError, PATIENCE};
 use super::super::custom::{GROUP, VERSION};
 use super::super::kinds::Kinds;
@@ -69,8 +69,7 @@ pub async fn labels(client: &kube::Client, namespace: &str) -> Result<Labels, Ca
     Ok(named.metadata.labels.unwrap_or_default())
 }
 
-/// The workloads of a namespace that autoscalers scale, each with the fewest
-/// and the most replicas.
+/// The autoscalers of a namespace, and what each scales.
 ///
 /// # Errors
 /// When the autoscalers cannot be read.
@@ -78,7 +77,7 @@ pub async fn autoscaled(
     client: &kube::Client,
     kinds: &Kinds,
     namespace: &str,
-) -> Result<Vec<(ObjectId, i32, i32)>, CallError> {
+) -> Result<Vec<(ObjectId, Scales)>, CallError> {
     let newest = Gvk {
         group: "autoscaling".to_owned(),
         version: "v2".to_owned(),
@@ -86,7 +85,7 @@ pub async fn autoscaled(
     };
     let Some(resource) = kinds.resource(&newest) else { return Ok(Vec::new()) };
     let listed: Vec<Value> = list(client, &resource, Some(namespace)).await?;
-    Ok(listed.iter().filter_map(autoscalers::range).collect())
+    Ok(listed.iter().filter_map(autoscalers::read).collect())
 }
 
 async fn list<T: DeserializeOwned>(

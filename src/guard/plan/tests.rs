@@ -18,7 +18,7 @@ struct Question {
     first_digest: Option<[u8; 32]>,
     drift: DriftMode,
     rights: RepairRights,
-    spared: Spared,
+    may_be_gone: bool,
     asked: bool,
     now: Timestamp,
 }
@@ -39,7 +39,7 @@ fn declaring(api_version: &str, kind: &str, metadata: &str) -> Question {
         first_digest: Some(release.state.digest),
         drift: DriftMode::Repair,
         rights: RepairRights::default(),
-        spared: Spared::default(),
+        may_be_gone: false,
         asked: false,
         now: MADE.parse().unwrap(),
         release,
@@ -73,7 +73,7 @@ fn check(case: Question, wanted: Plan) {
         life: case.seen.as_ref(),
         first_digest: case.first_digest,
         policy: &policy,
-        spared: &case.spared,
+        may_be_gone: case.may_be_gone,
         asked: case.asked,
     };
     assert_eq!(plan(&asked, case.now), wanted, "{}", case.object);
@@ -269,9 +269,8 @@ fn who_asks_overrides_modes_and_holds_and_no_safeguard() {
 
 #[test]
 fn what_may_be_deleted_for_a_time_is_not_missed() {
-    let spared = || Spared { absence: true, ..Spared::default() };
-    check(deployment(|case| case.spared = spared()), Plan::Wait);
-    check(Question { spared: spared(), kind: DriftKind::Changed, ..deployment(|_| {}) }, Plan::Repair);
+    check(deployment(|case| case.may_be_gone = true), Plan::Wait);
+    check(Question { may_be_gone: true, kind: DriftKind::Changed, ..deployment(|_| {}) }, Plan::Repair);
 }
 
 #[test]

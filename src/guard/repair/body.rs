@@ -47,11 +47,14 @@ pub(super) fn merged(
     changes: &[FieldChange],
     live: &Value,
     canonical: Option<&Value>,
+    masked: &Mask,
 ) -> Option<Value> {
     let mut restored = live.clone();
     for change in changes {
         fields.restore(&change.path, canonical.unwrap_or(&Value::Null), &mut restored);
     }
+    // Of a value that is restored as one, a part may be as it may be.
+    masked.carry(live, &mut restored);
     let mut patch = difference(live, &restored)?;
     set_version(&mut patch, live);
     Some(patch)

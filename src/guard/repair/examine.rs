@@ -60,8 +60,8 @@ impl Task<'_> {
 
     /// Weighs the object, and asks the arbiter where only it can tell.
     pub(super) async fn examine(&self, situation: &Situation, live: &Live) -> Examined {
-        let Situation { release, policy, spared, .. } = situation;
-        let weigh = |evidence| weigh(release, live, policy, spared, evidence, Timestamp::now());
+        let Situation { release, policy, circumstances, .. } = situation;
+        let weigh = |evidence| weigh(release, live, policy, circumstances, evidence, Timestamp::now());
         let standing = weigh(Evidence::None);
         let in_doubt = match &standing {
             Standing::Drifts(_, changes) => changes.iter().any(|it| it.agreement == Agreement::Doubt),
@@ -92,8 +92,8 @@ impl Task<'_> {
     pub(super) fn note(&self, situation: &Situation, live: &Live, standing: Standing, asked: bool) {
         let (release, now) = (&situation.release, Timestamp::now());
         let settled = matches!(standing, Standing::AsDeclared | Standing::Taken(_)) && asked;
-        let unaided =
-            settled.then(|| weigh(release, live, &situation.policy, &situation.spared, Evidence::None, now));
+        let unaided = settled
+            .then(|| weigh(release, live, &situation.policy, &situation.circumstances, Evidence::None, now));
         let mut drifts = self.shared.drifts.lock();
         if let Some(Standing::Drifts(_, changes)) = unaided {
             drifts.settle(self.object, doubts(release.state.revision, &changes));

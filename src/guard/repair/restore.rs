@@ -26,9 +26,8 @@ use crate::helm::record::{ApplyMethod, Status};
 use crate::helm::state;
 use crate::metrics::Repair;
 use crate::model::ObjectId;
-use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
-use crate::verdict::drift::drift;
+use crate::verdict::drift::{self, Subject};
 use crate::verdict::edit::Evidence;
 
 /// How often the guard starts over at once when somebody else writes meanwhile.
@@ -173,10 +172,17 @@ impl Task<'_> {
         let Self { shared, id, object, .. } = self;
         let evidence = answer.canonical().map_or(Evidence::None, Evidence::Canonical);
         let timeout = situation.policy.operation_timeout;
-        let standing = state::standing(&situation.release, object, timeout, Timestamp::now());
-        let mask = &situation.spared.mask;
-        let left = standing.and_then(|standing| drift(&standing, now, mask, evidence)).map(|it| it.changes);
-        let mut left = left.unwrap_or_default();
+        let at = Timestamp::now();
+        let standing = state::standing(&situation.release, object, timeout, at);
+        let stands = standing.map(|standing| {
+            let Situation { policy, circumstances, .. } = situation;
+            let subject = Subject { object, standing: &standing, policy, circumstances, now: at };
+            drift::compare(&subject, Some(now), evidence)
+        });
+        let mut left = match stands {
+            Some(drift::Live::Drifted(drift)) => drift.changes,
+            _ => Vec::new(),
+        };
         left.retain(|change| change.agreement == Agreement::Differs);
         let (known, open): (Vec<_>, Vec<_>) = left.into_iter().partition(|it| fixed.contains(&it.path));
         if !open.is_empty() {
@@ -220,6 +226,7 @@ impl Task<'_> {
         let release = &situation.release;
         let method = release.state.apply_method;
         let manager = self.manager(release, method);
+        let mut mask = situation.exceptions(object).mask(live);
         if method == ApplyMethod::ServerSide {
             let documents = shared.guard.releases.documents(id, release.state.revision, LOOK).await;
             let documents = documents.map_err(|error| Trouble::Other(error.to_string()))?;
@@ -227,14 +234,13 @@ impl Task<'_> {
                 return Err(Trouble::Moved);
             }
             let document = body::of(documents.objects, object, target).ok_or(Trouble::Moved)?;
-            let mut mask: Mask = situation.spared.mask.clone();
             mask.0.extend(fixed.iter().filter_map(|path| Pattern::parse(&path.to_string()).ok()));
             let body = body::applied(&document, live, &mask);
             return Ok(Some(shared.guard.objects.apply(target, &body, &manager, true).await?));
         }
         let open: Vec<FieldChange> =
             changes.iter().filter(|change| !fixed.contains(&change.path)).cloned().collect();
-        match body::merged(&situation.declared.fields, &open, live, answer.canonical()) {
+        match body::merged(&situation.declared.fields, &open, live, answer.canonical(), &mask) {
             Some(patch) => Ok(Some(shared.guard.objects.merge(target, &patch, &manager).await?)),
             None => Ok(None),
         }

@@ -7,7 +7,9 @@ use crate::helm::record::Status;
 use crate::helm::release::Release;
 use crate::helm::release::tests::{Given, assembled};
 use crate::helm::state;
-use crate::policy::pattern::Pattern;
+use crate::model::{Autoscaler, ReleaseId};
+use crate::policy::book::Labels;
+use crate::policy::samples::{policies, policy};
 
 const MANIFEST: &str = r#"
 apiVersion: apps/v1
@@ -20,6 +22,43 @@ spec:
       tolerations: [{operator: Exists}]
       containers: [{name: app, image: "app:1"}]
 "#;
+
+const IMAGE: &str = "/spec/template/spec/containers/0/image";
+const IMAGE_PATH: &str = "/spec/template/spec/containers/[name=app]/image";
+const TOLERATIONS: &str = "/spec/template/spec/tolerations";
+
+/// A live object held against a release; what a case does not say is as the
+/// deployed release left it, without policies.
+struct Case<'a> {
+    release: Release,
+    live: Option<Value>,
+    /// The spec of the policy.
+    policy: &'a str,
+    circumstances: Circumstances,
+    evidence: Evidence<'a>,
+}
+
+impl Default for Case<'_> {
+    fn default() -> Self {
+        Self {
+            release: deployed(MANIFEST),
+            live: Some(live(&[])),
+            policy: "{}",
+            circumstances: Circumstances::default(),
+            evidence: Evidence::None,
+        }
+    }
+}
+
+fn deployed(manifest: &str) -> Release {
+    assembled(Given { manifest, ..Given::default() }, None)
+}
+
+/// Revision 2 of `latest` over the deployed revision 1 of `before`.
+fn second(status: Status, latest: &str, before: &str) -> Release {
+    let latest = Given { manifest: latest, revision: 2, status, ..Given::default() };
+    assembled(latest, Some(Given { manifest: before, ..Given::default() }))
+}
 
 fn live(changes: &[(&str, Value)]) -> Value {
     let mut live = json!({
@@ -37,96 +76,189 @@ fn live(changes: &[(&str, Value)]) -> Value {
     live
 }
 
-/// The paths that drift, with whether each is a doubt.
-#[track_caller]
-fn check_of(
-    release: &Release,
-    live: &Value,
-    spared: &[&str],
-    evidence: Evidence<'_>,
-    expected: &[(&str, bool)],
-) {
-    let object = release.objects.keys().next().unwrap();
+/// The same with so many replicas.
+fn scaled(replicas: i64) -> Option<Value> {
+    Some(live(&[("/spec/replicas", json!(replicas))]))
+}
+
+/// How the object stands, in words; of a drift the paths, those in doubt with a
+/// question mark.
+fn stands(case: &Case<'_>) -> String {
+    let object = ObjectId {
+        group: "apps".to_owned(),
+        kind: "Deployment".to_owned(),
+        namespace: Some("shop".to_owned()),
+        name: "web".to_owned(),
+    };
     let now = "2026-05-01T12:05:00Z".parse().unwrap();
-    let standing = state::standing(release, object, Duration::from_secs(3600), now).unwrap();
-    let spared = Mask(spared.iter().map(|path| Pattern::parse(path).unwrap()).collect());
-    let drift = drift(&standing, live, &spared, evidence).unwrap();
-    let found = findings(object, &drift.changes);
-    let found: Vec<_> = found.iter().map(|it| (it.path.to_string(), it.doubt)).collect();
-    let expected: Vec<_> = expected.iter().map(|(path, doubt)| ((*path).to_owned(), *doubt)).collect();
-    assert_eq!(found, expected);
-    assert_eq!(drift.is_none(), expected.is_empty());
+    let id = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+    let policy = policies([policy("p", case.policy)]).of(&id, &Labels::new());
+    let hour = Duration::from_secs(3600);
+    let Some(standing) = state::standing(&case.release, &object, hour, now) else {
+        return "not declared".to_owned();
+    };
+    let subject = Subject {
+        object: &object,
+        standing: &standing,
+        policy: &policy,
+        circumstances: &case.circumstances,
+        now,
+    };
+    match compare(&subject, case.live.as_ref(), case.evidence) {
+        Live::OptedOut => "opted out".to_owned(),
+        Live::BeingDeleted => "being deleted".to_owned(),
+        Live::Awaited => "awaited".to_owned(),
+        Live::Allowed => "allowed".to_owned(),
+        Live::Missing => "missing".to_owned(),
+        Live::AsDeclared => "as declared".to_owned(),
+        Live::AsBefore => "as before".to_owned(),
+        Live::Drifted(drift) => {
+            let found = findings(&object, &drift.changes);
+            assert_eq!(drift.is_doubt(), found.iter().all(|it| it.doubt));
+            assert_eq!(drift.has_doubt(), found.iter().any(|it| it.doubt));
+            let shown = |it: &Finding| format!("{}{}", it.path, if it.doubt { "?" } else { "" });
+            found.iter().map(shown).collect::<Vec<_>>().join(" ")
+        }
+    }
 }
 
 #[track_caller]
-fn check(changes: &[(&str, Value)], spared: &[&str], expected: &[(&str, bool)]) {
-    let release = assembled(Given { manifest: MANIFEST, ..Given::default() }, None);
-    check_of(&release, &live(changes), spared, Evidence::None, expected);
+fn check(case: Case<'_>, expected: &str) {
+    assert_eq!(stands(&case), expected);
 }
 
-const IMAGE: &str = "/spec/template/spec/containers/0/image";
-const IMAGE_PATH: &str = "/spec/template/spec/containers/[name=app]/image";
+/// The deployed release with these changes, under this policy.
+fn changed<'a>(changes: &[(&str, Value)], policy: &'a str) -> Case<'a> {
+    Case { live: Some(live(changes)), policy, ..Case::default() }
+}
 
 #[test]
 fn only_declared_fields_drift_and_only_by_their_meaning() {
-    check(&[], &[], &[]);
-    check(&[("/spec/replicas", json!(3))], &[], &[("/spec/replicas", false)]);
-    check(&[(IMAGE, json!("app:2"))], &[], &[(IMAGE_PATH, false)]);
-    check(&[("/spec/template/spec/containers/0/imagePullPolicy", json!("Never"))], &[], &[]);
-    check(
-        &[("/metadata/labels/app.kubernetes.io~1managed-by", json!("me"))],
-        &[],
-        &[("/metadata/labels/app.kubernetes.io~1managed-by", false)],
-    );
+    check(Case::default(), "as declared");
+    check(Case { live: scaled(3), ..Case::default() }, "/spec/replicas");
+    check(changed(&[(IMAGE, json!("app:2"))], "{}"), IMAGE_PATH);
+    let pull = "/spec/template/spec/containers/0/imagePullPolicy";
+    check(changed(&[(pull, json!("Never"))], "{}"), "as declared");
+    let label = "/metadata/labels/app.kubernetes.io~1managed-by";
+    check(changed(&[(label, json!("me"))], "{}"), label);
+    check(Case { live: None, ..Case::default() }, "missing");
+    check(Case { release: deployed(""), ..Case::default() }, "not declared");
+    let uninstalled = Given { manifest: MANIFEST, status: Status::Uninstalled, ..Given::default() };
+    check(Case { release: assembled(uninstalled, None), ..Case::default() }, "not declared");
 }
 
 #[test]
-fn what_is_left_alone_is_not_compared() {
+fn what_a_policy_lets_be_is_no_drift() {
     let changes = [("/spec/replicas", json!(3)), (IMAGE, json!("app:2"))];
-    check(&changes, &["/spec/replicas"], &[(IMAGE_PATH, false)]);
-    check(&changes, &["/spec/template/spec/containers/[name=app]"], &[("/spec/replicas", false)]);
-    check(&changes, &["*"], &[]);
-    // A part of what is compared as one value.
-    let tolerations = [("/spec/template/spec/tolerations", json!([{"operator": "Equal"}]))];
-    check(&tolerations, &["/spec/template/spec/tolerations/*/operator"], &[]);
-    check(
-        &tolerations,
-        &["/spec/template/spec/tolerations/*/key"],
-        &[("/spec/template/spec/tolerations", false)],
-    );
+    check(changed(&changes, "ignore: [{paths: [/spec/replicas]}]"), IMAGE_PATH);
+    let element = "ignore: [{paths: ['/spec/template/spec/containers/[name=app]']}]";
+    check(changed(&changes, element), "/spec/replicas");
+    check(changed(&changes, "ignore: [{paths: ['*']}]"), "as declared");
+    check(changed(&changes, "allow: [{name: a, paths: ['*']}]"), "as declared");
+    // Whom an allowance is for counts for an edit; who made a change is not known.
+    let for_bob = "allow: [{name: a, paths: [/spec/replicas], subjects: [{kind: User, name: bob}]}]";
+    check(changed(&changes, for_bob), IMAGE_PATH);
+    let closed = "allow: [{name: a, paths: ['*'], \
+                  schedule: {cron: '0 3 * * *', duration: 1h, timeZone: Europe/Berlin}}]";
+    check(changed(&changes, closed), "/spec/replicas /spec/template/spec/containers/[name=app]/image");
+    let gone = "allow: [{name: a, paths: [delete]}]";
+    check(Case { live: None, policy: gone, ..Case::default() }, "allowed");
+    check(Case { live: None, policy: "allow: [{name: a, paths: ['*']}]", ..Case::default() }, "missing");
+}
+
+#[test]
+fn of_a_value_that_is_compared_as_one_a_part_may_differ() {
+    let operator = "ignore: [{paths: [/spec/template/spec/tolerations/*/operator]}]";
+    let key = "ignore: [{paths: [/spec/template/spec/tolerations/*/key]}]";
+    let live = [(TOLERATIONS, json!([{"operator": "Equal"}]))];
+    check(changed(&live, operator), "as declared");
+    check(changed(&live, key), TOLERATIONS);
+}
+
+#[test]
+fn replicas_within_an_autoscaler_s_range_are_no_drift_and_others_are() {
+    let scaler = |minimum, maximum, by_keda, declared| Circumstances {
+        autoscaler: Some(Autoscaler { minimum, maximum, by_keda, declared }),
+        ..Circumstances::default()
+    };
+    let of = |replicas, policy: &'static str, circumstances| Case {
+        live: scaled(replicas),
+        policy,
+        circumstances,
+        ..Case::default()
+    };
+    check(of(3, "{}", scaler(3, 6, false, false)), "as declared");
+    check(of(6, "{}", scaler(3, 6, false, false)), "as declared");
+    check(of(7, "{}", scaler(3, 6, false, false)), "/spec/replicas");
+    check(of(1, "{}", scaler(3, 6, false, false)), "/spec/replicas");
+    check(of(0, "{}", scaler(3, 6, true, false)), "as declared");
+    let only_declared = "autoscalers: Declared";
+    check(of(4, only_declared, scaler(3, 6, false, false)), "/spec/replicas");
+    check(of(4, only_declared, scaler(3, 6, false, true)), "as declared");
+    // What an autoscaler left behind stays, however many these are.
+    check(of(40, "{}", Circumstances { departed: true, ..Circumstances::default() }), "as declared");
+    let image = Case {
+        live: Some(live(&[("/spec/replicas", json!(4)), (IMAGE, json!("app:2"))])),
+        circumstances: scaler(3, 6, false, false),
+        ..Case::default()
+    };
+    check(image, IMAGE_PATH);
 }
 
 #[test]
 fn a_doubt_stays_one_until_the_arbiter_has_spoken() {
     // A zero that the API server keeps, because its absence means something else.
     let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 0}\n";
-    let release = assembled(Given { manifest, ..Given::default() }, None);
     let mut object = live(&[]);
     object["spec"] = json!({});
-    let doubt = [("/spec/replicas", true)];
-    check_of(&release, &object, &[], Evidence::None, &doubt);
-    check_of(&release, &object, &[], Evidence::Nowhere, &doubt);
-    check_of(&release, &object, &[], Evidence::Unavailable, &doubt);
-    check_of(&release, &object, &[], Evidence::Canonical(&object), &[]);
+    let with = |evidence, expected| {
+        let live = Some(object.clone());
+        check(Case { release: deployed(manifest), live, evidence, ..Case::default() }, expected);
+    };
+    for evidence in [Evidence::None, Evidence::Nowhere, Evidence::Unavailable] {
+        with(evidence, "/spec/replicas?");
+    }
+    with(Evidence::Canonical(&object), "as declared");
     let mut canonical = object.clone();
     canonical["spec"] = json!({"replicas": 0});
-    check_of(&release, &object, &[], Evidence::Canonical(&canonical), &[("/spec/replicas", false)]);
+    with(Evidence::Canonical(&canonical), "/spec/replicas");
 }
 
 #[test]
 fn of_a_failed_release_either_manifest_will_do() {
-    let before = MANIFEST.replace("app:1", "app:0");
-    let failed = Given { manifest: MANIFEST, revision: 2, status: Status::Failed, ..Given::default() };
-    let baseline = Given { manifest: &before, ..Given::default() };
-    let release = assembled(failed, Some(baseline));
-    check_of(&release, &live(&[]), &[], Evidence::None, &[]);
-    check_of(&release, &live(&[(IMAGE, json!("app:0"))]), &[], Evidence::None, &[]);
-    check_of(&release, &live(&[(IMAGE, json!("app:9"))]), &[], Evidence::None, &[(IMAGE_PATH, false)]);
+    let of = |live| Case {
+        release: second(Status::Failed, MANIFEST, &MANIFEST.replace("app:1", "app:0")),
+        live,
+        ..Case::default()
+    };
+    check(of(Some(live(&[]))), "as declared");
+    check(of(Some(live(&[(IMAGE, json!("app:0"))]))), "as declared");
+    check(of(Some(live(&[(IMAGE, json!("app:9"))]))), IMAGE_PATH);
+    check(of(None), "awaited");
 }
 
 #[test]
-fn what_the_manifest_opts_out_never_drifts() {
-    let manifest = MANIFEST.replace("name: web}", "name: web, annotations: {kubemoor.dev/guard: disabled}}");
-    let release = assembled(Given { manifest: &manifest, ..Given::default() }, None);
-    check_of(&release, &live(&[("/spec/replicas", json!(3))]), &[], Evidence::None, &[]);
+fn an_operation_under_way_accounts_for_what_it_comes_from_and_for_what_is_not_there_yet() {
+    let before = MANIFEST.replace("replicas: 2", "replicas: 1");
+    for status in [Status::PendingUpgrade, Status::PendingRollback] {
+        let of = |live| Case { release: second(status, MANIFEST, &before), live, ..Case::default() };
+        check(of(scaled(1)), "as before");
+        check(of(scaled(2)), "as declared");
+        check(of(scaled(3)), "/spec/replicas");
+        check(of(None), "awaited");
+    }
+    let over =
+        Case { release: second(Status::Deployed, MANIFEST, &before), live: scaled(1), ..Case::default() };
+    check(over, "/spec/replicas");
+}
+
+#[test]
+fn what_goes_and_what_the_manifest_opts_out_never_drifts() {
+    let mut going = live(&[("/spec/replicas", json!(3))]);
+    going["metadata"]["deletionTimestamp"] = json!("2026-05-01T12:00:00Z");
+    check(Case { live: Some(going), ..Case::default() }, "being deleted");
+    let opted_out = MANIFEST.replace("name: web}", "name: web, annotations: {kubemoor.dev/guard: disabled}}");
+    let of = |live| Case { release: deployed(&opted_out), live, ..Case::default() };
+    check(of(scaled(3)), "opted out");
+    check(of(None), "opted out");
 }

@@ -85,10 +85,8 @@ impl Policed {
             "metadata": {"name": format!("{}-{name}", self.namespace)}, "spec": spec,
         });
         let policies = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
-        eventually("the policy is made", SOON, || async {
-            self.admin.post(policies, &policy).await.done()
-        })
-        .await;
+        eventually("the policy is made", SOON, || async { self.admin.post(policies, &policy).await.done() })
+            .await;
         let path = format!("{policies}/{}-{name}", self.namespace);
         eventually("the policy is in force", SOON, || async {
             let status = self.admin.get(&path).await.done()?["status"].take();

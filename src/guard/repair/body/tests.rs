@@ -43,7 +43,7 @@ fn image(name: &str, image: &str) -> Value {
 fn check_merge(live: Value, expected: Option<Value>) {
     let (_, declared) = declared();
     let changes = declared.fields.drift(&live);
-    let patch = merged(&declared.fields, &changes, &live, None);
+    let patch = merged(&declared.fields, &changes, &live, None, &Mask::default());
     let expected = expected.map(|mut patch| {
         patch["metadata"] = json!({"resourceVersion": "7"});
         patch

@@ -30,13 +30,13 @@ fn allowance(namespace: &str, paths: &[&str]) -> Circumstances {
     }))
     .unwrap();
     let allowance = Allowance::compile(&resource).unwrap();
-    Circumstances { allowances: vec![Arc::new(allowance)], autoscaler: None }
+    Circumstances { allowances: vec![Arc::new(allowance)], ..Circumstances::default() }
 }
 
 fn autoscaler(minimum: i32, maximum: i32, by_keda: bool, declared: bool) -> Circumstances {
     Circumstances {
-        allowances: Vec::new(),
         autoscaler: Some(Autoscaler { minimum, maximum, by_keda, declared }),
+        ..Circumstances::default()
     }
 }
 
