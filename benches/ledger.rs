@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use kubemoor::config::{self, LedgerUrl, Retention};
 use kubemoor::ledger::Ledger;
 use kubemoor::ledger::query::Filter;
-use kubemoor::ledger::row::{Change, Kind, Row};
+use kubemoor::ledger::row::{Change, Changes, Kind, Row};
 use kubemoor::ledger::store::Store;
 use kubemoor::metrics::{self, LedgerMetrics};
 use kubemoor::model::{Actor, ObjectId, Operation, ReleaseId};
@@ -132,8 +132,7 @@ fn row(begin: Timestamp, number: u64) -> Row {
         verdict: if number.is_multiple_of(DENIALS) { "Deny" } else { "Warn" },
         reason: "drift",
         detail: String::new(),
-        fields: vec![change],
-        more_fields: 0,
+        fields: Changes::Listed(vec![change], 0),
         uid: format!("{number:08x}-0000-4000-8000-000000000000"),
         same: None,
         object,
