@@ -2,9 +2,9 @@
 //!
 //! Entry points: [`Mask::covers`] for verdicts, [`Mask::carry`] for repairs and
 //! reverts. Invariant: what the one leaves unjudged the other leaves untouched;
-//! nothing outside the mask is changed, but for a list in whose elements the
-//! mask names something and which cannot be told apart: such elements are
-//! carried whole. Must not know a schema.
+//! nothing outside the mask is changed. Elements of lists that cannot be told
+//! apart are taken by their places, and left alone where one came or went.
+//! Must not know a schema.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -149,14 +149,10 @@ fn carry_elements(step: &Step, rest: &[Step], from: &[Value], into: &mut Vec<Val
     }
     let own: Vec<&Value> = into.iter().filter(|item| selects(step, item)).collect();
     let Some(keys) = identity(&own, &source) else {
-        match (own.len(), source.as_slice()) {
-            (0, _) => {}
-            (1, [one]) => {
-                for item in into.iter_mut().filter(|item| selects(step, item)) {
-                    carry(rest, Some(one), item);
-                }
-            }
-            _ => replace(step, &source, into),
+        // Whoever makes elements alike must not have them carried whole.
+        if own.len() == source.len() {
+            let own = into.iter_mut().filter(|item| selects(step, item));
+            own.zip(source).for_each(|(item, source)| carry(rest, Some(source), item));
         }
         return;
     };

@@ -66,12 +66,12 @@ fn an_element_comes_and_goes_only_when_it_is_masked_itself() {
 }
 
 #[test]
-fn elements_that_nothing_tells_apart_are_carried_whole() {
+fn elements_that_nothing_tells_apart_are_taken_by_their_places() {
     check(
         &["/r/*/w"],
         json!({"r": [{"w": 5, "x": 5}, {"w": 6, "x": 6}]}),
         json!({"r": [{"w": 1, "x": 1}, {"w": 1, "x": 2}], "o": 1}),
-        json!({"r": [{"w": 5, "x": 5}, {"w": 6, "x": 6}], "o": 1}),
+        json!({"r": [{"w": 5, "x": 1}, {"w": 6, "x": 2}], "o": 1}),
     );
     check(
         &["/r/*/w"],
@@ -79,6 +79,14 @@ fn elements_that_nothing_tells_apart_are_carried_whole() {
         json!({"r": [{"w": 1, "x": 1}]}),
         json!({"r": [{"w": 5, "x": 1}]}),
     );
+}
+
+#[test]
+fn elements_that_nothing_tells_apart_stay_where_one_came_or_went() {
+    let one = json!({"r": [{"host": "a", "w": 1, "x": 1}]});
+    let two = json!({"r": [{"host": "a", "w": 2, "x": 2}, {"host": "a", "w": 3, "x": 3}]});
+    check(&["/r/*/w"], two.clone(), one.clone(), one.clone());
+    check(&["/r/*/w"], one, two.clone(), two);
 }
 
 #[test]

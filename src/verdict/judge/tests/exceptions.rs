@@ -81,6 +81,31 @@ fn of_what_is_changed_only_the_covered_part_passes() {
 }
 
 #[test]
+fn elements_that_are_made_alike_do_not_carry_along_what_no_rule_covers() {
+    let tolerations = "/spec/template/spec/tolerations";
+    let declared =
+        MANIFEST.replace("tolerations: []", "tolerations: [{key: a, operator: Exists, effect: NoSchedule}]");
+    assert_ne!(declared, MANIFEST);
+    let policy = "ignore: [{paths: ['/spec/template/spec/tolerations/*/effect']}]";
+    let with = |list: Value| Some(live(&[(tolerations, list)]));
+    let case = |new: Value| Case {
+        claims: vec![deployed(&declared)],
+        old: with(json!([{"key": "a", "operator": "Exists", "effect": "NoSchedule"}])),
+        new: with(new),
+        policy,
+        ..Case::default()
+    };
+    check(case(json!([{"key": "a", "operator": "Exists", "effect": "NoExecute"}])), "Allow ignored");
+    check(
+        case(json!([
+            {"key": "a", "operator": "Exists", "effect": "NoExecute"},
+            {"key": "a", "operator": "Equal", "value": "x", "effect": "NoExecute"},
+        ])),
+        &format!("Deny drift {tolerations}"),
+    );
+}
+
+#[test]
 fn an_open_allowance_is_recorded_and_a_closed_one_is_none() {
     let with = |circumstances| Case { circumstances, ..scaling("", 5) };
     check(with(allowance("shop", &["/spec/replicas"])), "Record allowed /spec/replicas");
