@@ -58,6 +58,16 @@ impl Drifts {
         self.lives.get(object)
     }
 
+    /// Those of a release's objects that were seen alive with its annotations,
+    /// whatever became of them; sorted.
+    pub(super) fn seen_alive(&self, release: &Release) -> Vec<ObjectId> {
+        let vouched =
+            |object: &&ObjectId| self.life(object).is_some_and(|it| it.vouched && it.release == release.id);
+        let mut seen: Vec<ObjectId> = release.objects.keys().filter(vouched).cloned().collect();
+        seen.sort();
+        seen
+    }
+
     /// An object lives like this.
     pub(super) fn lives(&mut self, object: ObjectId, life: Life) {
         if let Some(before) = self.lives.get(&object).filter(|before| before.release != life.release) {

@@ -200,6 +200,22 @@ fn what_an_earlier_process_saw_counts_as_seen() {
 }
 
 #[test]
+fn what_was_seen_alive_is_told_on_while_it_is_missing() {
+    let mut drifts = in_sync();
+    let release = deployed(1, &[("a", "1"), ("b", "1"), ("c", "1")]);
+    drifts.is_gone(&web(), &id("a"), now());
+    assert_eq!(drifts.seen_alive(&release), [id("a"), id("b")]);
+    let mut next = Drifts::default();
+    next.remember(&web(), (1, release.state.digest), drifts.seen_alive(&release));
+    assert_eq!(next.seen_alive(&release), [id("a"), id("b")]);
+    let dropping = deployed(2, &[("b", "1"), ("c", "1")]);
+    drifts.notice(&web(), Some(&dropping), |_| false, now());
+    assert_eq!(drifts.seen_alive(&dropping), [id("b")]);
+    drifts.lives(id("b"), Life { vouched: false, ..life("web") });
+    assert_eq!(drifts.seen_alive(&dropping), []);
+}
+
+#[test]
 fn a_record_that_changes_its_manifest_keeps_its_first_digest() {
     let mut drifts = Drifts::default();
     let notice = |drifts: &mut Drifts, release: &Arc<Release>| {
