@@ -24,7 +24,7 @@ use crate::policy::allowance::{Allowance, Request};
 use crate::policy::flaw::Flaw;
 use crate::policy::grant::DELETE;
 use crate::policy::resource::DriftAllowance;
-use crate::verdict::edit::{Outcome, Reason, Verdict};
+use crate::verdict::edit::{Reason, Verdict};
 
 /// What becomes of the annotations of an edit.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub(super) enum Asked {
     Refused(String),
     /// They ask for what may be given.
     Granted(Granted),
+    /// They ask for what could not be looked into.
+    Unknown(Unreached),
 }
 
 /// An allowance that may be made.
@@ -68,7 +70,12 @@ struct Metadata {
 
 /// What the annotations of a case ask for, and whether whoever made the edit
 /// may have it. Without a cluster nobody may.
-pub(super) async fn answer(case: &Case<'_>, looker: &Looker<'_>) -> Result<Asked, Unreached> {
+pub(super) async fn answer(case: &Case<'_>, looker: &Looker<'_>) -> Asked {
+    // What that means hangs on the mode.
+    looked_into(case, looker).await.unwrap_or_else(Asked::Unknown)
+}
+
+async fn looked_into(case: &Case<'_>, looker: &Looker<'_>) -> Result<Asked, Unreached> {
     if case.subject.aspect != Aspect::Object {
         return Ok(Asked::Nothing);
     }
@@ -79,7 +86,10 @@ pub(super) async fn answer(case: &Case<'_>, looker: &Looker<'_>) -> Result<Asked
         return Ok(Asked::Nothing);
     }
     let (object, index, live) = (&case.subject.object, looker.truth.index(), looker.live());
-    if is_charts_own(&after, object, index) {
+    let Some(allow) = &after.allow else {
+        return Ok(if before.allow.is_some() { Asked::Withdrawn } else { Asked::Nothing });
+    };
+    if is_charts_own(&before, &after, object, index) {
         return Ok(Asked::Nothing);
     }
     // Helm may be a moment ahead of what is known of its records.
@@ -90,13 +100,10 @@ pub(super) async fn answer(case: &Case<'_>, looker: &Looker<'_>) -> Result<Asked
             let fresh = live.releases.fresh(release, looker.left()).await;
             fresh.map_err(|error| Unreached::Look(Box::new(error)))?;
         }
-        if is_charts_own(&after, object, index) {
+        if is_charts_own(&before, &after, object, index) {
             return Ok(Asked::Nothing);
         }
     }
-    let Some(allow) = &after.allow else {
-        return Ok(if before.allow.is_some() { Asked::Withdrawn } else { Asked::Nothing });
-    };
     let Some(release) = index.read().claims(object).first().map(|claim| claim.id.clone()) else {
         return Ok(Asked::Nothing);
     };
@@ -142,48 +149,64 @@ pub(super) async fn answer(case: &Case<'_>, looker: &Looker<'_>) -> Result<Asked
 
 /// Makes what is asked for where the edit passes; refuses the edit where it may
 /// not be made and the mode is strict. Gives what the editor is to be told.
+///
+/// # Errors
+/// What is asked for could not be looked into, and the edit would be refused.
 pub(super) async fn settle(
     asked: Asked,
     case: &Case<'_>,
     judgement: &mut Judgement,
     looker: &Looker<'_>,
-) -> Vec<String> {
+) -> Result<Vec<String>, Unreached> {
     let object = &case.subject.object;
-    if matches!(judgement.verdict.outcome, Outcome::Deny | Outcome::Revert) {
-        return Vec::new();
+    if judgement.verdict.outcome.is_refusal() {
+        return asked.known().map(|_| Vec::new());
     }
-    let refused = match (asked, looker.live()) {
-        (Asked::Nothing, _) => return Vec::new(),
-        (Asked::Withdrawn, live) => {
-            let goes_on = |release: &Arc<Release>| {
-                live.is_some_and(|live| !live.allowances.of(object, &release.id).is_empty())
-            };
-            return judgement.claims.iter().any(goes_on).then(|| withdrawn(object)).into_iter().collect();
-        }
-        (Asked::Refused(reason), _) => reason,
-        (Asked::Granted(granted), _) if case.dry_run => return vec![granted.told(true)],
-        (Asked::Granted(_), None) => return Vec::new(),
-        (Asked::Granted(granted), Some(live)) => {
-            match live.allowances.make(&granted.resource, looker.left()).await {
-                Ok(_) => return vec![granted.told(false)],
-                Err(error) => format!("NotMade: {error}"),
-            }
-        }
-    };
     let policy = governing(looker.rules.book, &judgement.claims);
     let is_exempt = policy.exempt.iter().any(|subject| subject.is(&case.actor));
     let passes_anyway =
         matches!(judgement.verdict.reason, Reason::BeingDeleted | Reason::Identity | Reason::OptedOut);
     let verdict = Verdict::by_mode(&policy, Reason::Request, None);
+    let is_strict = verdict.outcome.is_refusal() && !is_exempt && !passes_anyway;
+    let refused = match (asked, looker.live()) {
+        (Asked::Nothing, _) => return Ok(Vec::new()),
+        (Asked::Withdrawn, live) => {
+            let goes_on = |release: &Arc<Release>| {
+                live.is_some_and(|live| !live.allowances.of(object, &release.id).is_empty())
+            };
+            return Ok(judgement.claims.iter().any(goes_on).then(|| withdrawn(object)).into_iter().collect());
+        }
+        (Asked::Refused(reason), _) => reason,
+        (Asked::Unknown(error), _) if is_strict => return Err(error),
+        (Asked::Unknown(error), _) => error.to_string(),
+        (Asked::Granted(granted), _) if case.dry_run => return Ok(vec![granted.told(true)]),
+        (Asked::Granted(_), None) => return Ok(Vec::new()),
+        (Asked::Granted(granted), Some(live)) => {
+            let within = looker.left();
+            let making = timeout(within, live.allowances.make(&granted.resource, within)).await;
+            match making.unwrap_or_else(|_| Err(CallError::Late { within }.into())) {
+                Ok(_) => return Ok(vec![granted.told(false)]),
+                Err(error) => format!("NotMade: {error}"),
+            }
+        }
+    };
     match judgement.claims.first() {
-        Some(release)
-            if matches!(verdict.outcome, Outcome::Deny | Outcome::Revert) && !is_exempt && !passes_anyway =>
-        {
+        Some(release) if is_strict => {
             judgement.message = refusal(object, &release.id, &refused);
             judgement.verdict = verdict;
-            Vec::new()
+            Ok(Vec::new())
         }
-        _ => vec![in_vain(&refused)],
+        _ => Ok(vec![in_vain(&refused)]),
+    }
+}
+
+impl Asked {
+    /// This, unless it could not be looked into.
+    pub(super) fn known(self) -> Result<Self, Unreached> {
+        match self {
+            Self::Unknown(error) => Err(error),
+            known => Ok(known),
+        }
     }
 }
 
@@ -237,17 +260,29 @@ impl Texts {
         };
         Self { allow: text(ALLOW), until: text(ALLOW_UNTIL), reason: text(ALLOW_REASON) }
     }
+
+    /// Whether each of these that is not as before is as declared.
+    fn follows(&self, before: &Self, declared: &Self) -> bool {
+        let follows =
+            |text: fn(&Self) -> &Option<String>| text(self) == text(before) || text(self) == text(declared);
+        follows(|it| &it.allow) && follows(|it| &it.until) && follows(|it| &it.reason)
+    }
 }
 
-/// Whether the annotations are what a manifest of the object says.
-fn is_charts_own(texts: &Texts, object: &ObjectId, index: &parking_lot::RwLock<Index>) -> bool {
+/// Whether all that changes of the annotations becomes what a manifest of the
+/// object says: what a person has added besides stays there when Helm writes.
+fn is_charts_own(
+    before: &Texts,
+    after: &Texts,
+    object: &ObjectId,
+    index: &parking_lot::RwLock<Index>,
+) -> bool {
     let says = |release: &Arc<Release>| {
         let declarations = release.objects.get(object);
         let declared = declarations.into_iter().flat_map(|it| it.latest.iter().chain(&it.baseline));
-        declared.map(|declared| Texts::declared(declared)).any(|declared| declared == *texts)
+        declared.map(|declared| Texts::declared(declared)).any(|declared| after.follows(before, &declared))
     };
-    let without_any = *texts == Texts::default();
-    !without_any && index.read().claims(object).iter().any(says)
+    index.read().claims(object).iter().any(says)
 }
 
 fn told(flaws: &[Flaw]) -> String {

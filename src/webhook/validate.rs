@@ -194,10 +194,7 @@ impl Validator {
         }
         let rules = Rules { book: &self.setup.book, own_account: self.setup.own_account.as_deref() };
         let looker = Looker { truth: &self.setup.truth, rules: &rules, deadline };
-        let asked = match self.asked(&case, &looker).await {
-            Ok(asked) => asked,
-            Err(error) => return Err(unreached(&request.head.uid, &error)),
-        };
+        let asked = self.asked(&case, &looker).await;
         if let Asked::Granted(granted) = &asked {
             case.granted = Some(Arc::clone(&granted.allowance));
         }
@@ -215,6 +212,9 @@ impl Validator {
         };
         let answer = match stage {
             Stage::Mutate if mutate::concerns(&case, &judgement, version) => {
+                if let Err(error) = asked.known() {
+                    return Err(unreached(&request.head.uid, &error));
+                }
                 mutate::answer(&case, &mut judgement, rules.book)
             }
             Stage::Mutate => {
@@ -222,7 +222,10 @@ impl Validator {
                 Answer::allow()
             }
             Stage::Validate => {
-                let warnings = request::settle(asked, &case, &mut judgement, &looker).await;
+                let warnings = match request::settle(asked, &case, &mut judgement, &looker).await {
+                    Ok(warnings) => warnings,
+                    Err(error) => return Err(unreached(&request.head.uid, &error)),
+                };
                 mutate::refuse(&mut judgement.verdict);
                 let answer = says(&judgement.verdict, &judgement.message);
                 warnings.into_iter().fold(answer, Answer::warn)
@@ -234,9 +237,9 @@ impl Validator {
     }
 
     /// What the edit asks for by annotations. Kubemoor itself asks for nothing.
-    async fn asked(&self, case: &Case<'_>, looker: &Looker<'_>) -> Result<Asked, Unreached> {
+    async fn asked(&self, case: &Case<'_>, looker: &Looker<'_>) -> Asked {
         match self.setup.own_account.as_deref() {
-            Some(own) if own == case.actor.user => Ok(Asked::Nothing),
+            Some(own) if own == case.actor.user => Asked::Nothing,
             _ => request::answer(case, looker).await,
         }
     }

@@ -219,6 +219,9 @@ async fn what_comes_past_the_guard_counts_for_nothing_and_what_the_chart_says_is
     let gone =
         json!({"metadata": {"annotations": {"kubemoor.dev/allow": null, "kubemoor.dev/allow-until": null}}});
     scene.alice.merge(&settings, &gone).await.done().unwrap();
+    // What a person left there stays when Helm writes the others, and makes no request of them.
+    let left = json!({"metadata": {"annotations": {"kubemoor.dev/allow-until": "2020-01-01T00:00:00Z"}}});
+    scene.alice.merge(&settings, &left).await.done().unwrap();
     let annotations =
         json!({"kubemoor.dev/allow": "/data/image", "kubemoor.dev/allow-reason": "in the chart"});
     let options = json!({"values": {"annotations": annotations}});

@@ -1,6 +1,18 @@
-use serde_json::json;
+use std::time::Duration;
 
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::super::case::Subject;
+use super::super::look::Truth;
+use super::super::review;
 use super::*;
+use crate::config::RecordDriver;
+use crate::helm::release::tests::{Given, assembled};
+use crate::model::{DriftMode, EditsMode};
+use crate::policy::Policy;
+use crate::policy::book::Book;
+use crate::verdict::edit::Rules;
 
 fn texts(annotations: Value) -> Texts {
     let object = json!({"metadata": {"name": "web", "annotations": annotations}}).to_string();
@@ -39,4 +51,70 @@ fn what_is_said_fits_into_a_warning() {
          `kubemoor revoke deployment/web -n shop` ends them"
     );
     assert!(withdrawn(&object).len() < 256);
+}
+
+#[test]
+fn what_helm_writes_beside_a_persons_annotations_is_the_charts_own() {
+    let of = |allow: &str, until: &str, reason: &str| {
+        let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Texts { allow: text(allow), until: text(until), reason: text(reason) }
+    };
+    let chart = of("/a", "", "c");
+    for (before, after, follows) in [
+        (of("", "", ""), of("/a", "", "c"), true),
+        (of("", "past", ""), of("/a", "past", "c"), true),
+        (of("/b", "past", "mine"), of("/a", "past", "c"), true),
+        (of("/a", "t", "c"), of("/a", "", "c"), true),
+        (of("/a", "", "c"), of("/a", "t", "c"), false),
+        (of("/a", "", "c"), of("/b", "", "c"), false),
+        (of("", "", ""), of("/a", "t", "c"), false),
+        (of("", "", ""), of("*", "", ""), false),
+    ] {
+        assert_eq!(after.follows(&before, &chart), follows, "{before:?} {after:?}");
+    }
+}
+
+/// What comes of a request that could not be looked into, of an edit that
+/// passes otherwise.
+async fn unknown(mode: EditsMode) -> Result<Vec<String>, Unreached> {
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "r", "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+            "resource": {"group": "", "version": "v1", "resource": "configmaps"},
+            "name": "settings", "namespace": "shop", "operation": "UPDATE", "userInfo": {"username": "alice"},
+            "object": {"metadata": {"name": "settings"}}, "oldObject": {"metadata": {"name": "settings"}},
+        },
+    })
+    .to_string();
+    let request = review::Request::parse(review.as_bytes()).unwrap();
+    let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {k: v}\n";
+    let release = Arc::new(assembled(Given { manifest, ..Given::default() }, None));
+    let index = Index::default();
+    let subject = Subject::of(&request.head, &index, RecordDriver::Secret).unwrap();
+    let case = Case::of(subject, &request, RecordDriver::Secret);
+    let book = Book::new(Policy::new(mode, DriftMode::Report, Duration::from_secs(60)));
+    let truth = Truth::Fixed(parking_lot::RwLock::new(index));
+    let rules = Rules { book: &book, own_account: None };
+    let looker = Looker { truth: &truth, rules: &rules, deadline: Instant::now() + Duration::from_secs(1) };
+    let mut judgement = Judgement {
+        verdict: Verdict::allow(Reason::Unchanged),
+        message: String::new(),
+        rests_on: Vec::new(),
+        claims: vec![release],
+        uid: String::new(),
+    };
+    let error = Unreached::Ask(Box::new(CallError::Late { within: Duration::from_secs(1) }));
+    settle(Asked::Unknown(error), &case, &mut judgement, &looker).await
+}
+
+#[tokio::test]
+async fn what_cannot_be_looked_into_fails_no_edit_that_would_not_be_refused() {
+    for mode in [EditsMode::Allow, EditsMode::Record, EditsMode::Warn] {
+        let said = unknown(mode).await.unwrap();
+        assert!(said.len() == 1 && said[0].contains("counts for nothing here"), "{mode:?}: {said:?}");
+    }
+    for mode in [EditsMode::Revert, EditsMode::Deny] {
+        assert!(matches!(unknown(mode).await, Err(Unreached::Ask(_))), "{mode:?}");
+    }
 }
