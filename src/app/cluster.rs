@@ -4,6 +4,7 @@
 //! Invariant: what needs the index starts once it is whole. An API server that
 //! does not answer at the start is said and waited for.
 
+use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use super::emergency::obey;
 use super::leading::Office;
 use super::policing::Policing;
 use super::registrar::Registrar;
-use super::telling::Telling;
+use super::telling::{self, Telling};
 use super::{Judging, Naming, Run, permitting, transitions};
 use crate::admin::Condition;
 use crate::cluster::arbiter::Arbiter;
@@ -227,6 +228,11 @@ impl Work {
             ));
             let (listed, is_listed) = watch::channel(false);
             parts.spawn(meet_once(is_listed, self.loop_listed.clone(), self.stop.clone()));
+            // Nor is anything repaired that a person has suspended.
+            let suspended = tokio::select! {
+                () = self.stop.cancelled() => HashSet::new(),
+                suspended = telling::suspended(&client) => suspended,
+            };
             let (commands, wishes) = mpsc::channel(COMMANDS);
             let leading =
                 if cluster.read_only { Leadership::alone().watch() } else { office.leadership.watch() };
@@ -238,6 +244,7 @@ impl Work {
                 state: Arc::clone(&self.state),
                 book: Arc::clone(book),
                 commands,
+                suspended: suspended.clone(),
                 notifiers: self.notifiers.clone(),
                 metrics: self.notices.clone(),
             };
@@ -259,7 +266,7 @@ impl Work {
                 listed,
                 state: Arc::clone(&self.state),
             };
-            parts.spawn(guard.run(Orders { leading, commands: wishes }, self.stop.clone()));
+            parts.spawn(guard.run(Orders { leading, commands: wishes, suspended }, self.stop.clone()));
             if let Some(registration) = &cluster.registration {
                 let registrar = Registrar {
                     registration: registration.clone(),

@@ -3,6 +3,7 @@
 //! Entry point: [`Telling::start`]. Invariant: each is a task of its own, and
 //! none can hold up the loop.
 
+use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +14,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::leading::Office;
+use crate::cluster::call::CallError;
 use crate::cluster::events::Events;
-use crate::cluster::guarded::{GuardedReleases, Remembered};
+use crate::cluster::guarded::{self, GuardedReleases, Remembered};
 use crate::cluster::identity;
 use crate::cluster::kinds::Kinds;
 use crate::cluster::lease::Leadership;
@@ -26,6 +28,7 @@ use crate::guard::orders::Command;
 use crate::guard::state::State;
 use crate::guard::status::Statuses;
 use crate::metrics::NoticeMetrics;
+use crate::model::ReleaseId;
 use crate::notify::Notifiers;
 use crate::notify::file::Notifier;
 use crate::policy::book::Book;
@@ -48,6 +51,7 @@ pub(super) struct Telling {
     pub(super) state: Arc<State>,
     pub(super) book: Arc<Book>,
     pub(super) commands: mpsc::Sender<Command>,
+    pub(super) suspended: HashSet<ReleaseId>,
     pub(super) notifiers: Vec<Notifier>,
     pub(super) metrics: NoticeMetrics,
 }
@@ -61,7 +65,8 @@ impl Telling {
         parts: &mut JoinSet<()>,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
-        let Self { client, kinds, releases, objects, state, book, commands, notifiers, metrics } = self;
+        let Self { client, kinds, releases, objects, state, book, commands, suspended, notifiers, metrics } =
+            self;
         let deliveries = TaskTracker::new();
         let source = match identity::cluster_uid(&client).await {
             Ok(Some(uid)) => format!("urn:kubemoor:{uid}"),
@@ -102,6 +107,7 @@ impl Telling {
                 book,
                 namespaces: cluster.namespaces.clone(),
                 commands,
+                suspended,
                 leadership,
                 metrics,
             };
@@ -145,5 +151,20 @@ async fn remember(statuses: &Statuses, stop: &CancellationToken) -> bool {
     tokio::select! {
         () = stop.cancelled() => false,
         () = telling => true,
+    }
+}
+
+/// The releases that people have suspended, as soon as the API server says so.
+/// Who may not look knows of none.
+pub(super) async fn suspended(client: &kube::Client) -> HashSet<ReleaseId> {
+    loop {
+        match guarded::suspended(client).await {
+            Ok(suspended) => return suspended,
+            Err(CallError::Refused { code: 401 | 403, .. }) => return HashSet::new(),
+            Err(error) => {
+                tracing::debug!("which releases are suspended cannot be read, trying again: {error}");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
     }
 }

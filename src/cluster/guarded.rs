@@ -1,11 +1,12 @@
 //! The GuardedReleases of a cluster: watched, made, removed, and their statuses
 //! written; also what people set in them.
 //!
-//! Entry points: [`GuardedReleases`] for the guard, [`list`] and [`set`] for
-//! commands. Invariant: only a leader writes statuses, at a bounded rate; where
+//! Entry points: [`GuardedReleases`] and [`suspended`] for the guard, [`list`]
+//! and [`set`] for commands. Invariant: only a leader writes statuses, at a bounded rate; where
 //! the definition is absent there are none, and that is no error. Decides
 //! nothing about what is written.
 
+use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -238,6 +239,15 @@ pub async fn list(
             None => return Ok(Some(found)),
         }
     }
+}
+
+/// The releases that people have suspended; none where the definition is absent.
+///
+/// # Errors
+/// When the API server gives no usable answer.
+pub async fn suspended(client: &kube::Client) -> Result<HashSet<ReleaseId>, CallError> {
+    let listed = list(client, None).await?.unwrap_or_default();
+    Ok(listed.iter().filter(|it| it.spec.suspend).filter_map(GuardedRelease::release).collect())
 }
 
 /// Sets something in the GuardedRelease of a release.

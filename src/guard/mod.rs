@@ -126,7 +126,7 @@ struct Shared {
 impl Guard {
     /// Runs until `stop`; then finishes the writes under way.
     pub async fn run(self, orders: Orders, stop: CancellationToken) {
-        let Orders { leading, mut commands } = orders;
+        let Orders { leading, mut commands, suspended } = orders;
         let changes = self.releases.changes();
         let (allowed, scaled) = (self.allowances.changes(), self.autoscalers.changes());
         let mut policies = self.in_force.changes();
@@ -137,7 +137,7 @@ impl Guard {
             alarms: Alarms::default(),
             watches: Watches::default(),
             leading,
-            suspended: Mutex::default(),
+            suspended: Mutex::new(suspended),
             asked: Mutex::default(),
             busy: Mutex::default(),
             due: Mutex::default(),

@@ -3,6 +3,8 @@
 //! Entry point: [`Orders`]. Invariant: a value that is handed over once. Must
 //! not decide anything.
 
+use std::collections::HashSet;
+
 use tokio::sync::{mpsc, watch};
 
 use crate::model::{ObjectId, ReleaseId};
@@ -19,6 +21,9 @@ pub struct Orders {
     pub leading: watch::Receiver<bool>,
     /// What people and other parts want.
     pub commands: mpsc::Receiver<Command>,
+    /// The releases that are left alone from the start, until a command says
+    /// otherwise.
+    pub suspended: HashSet<ReleaseId>,
 }
 
 /// One wish.
@@ -58,6 +63,6 @@ impl Orders {
     pub fn new(leading: bool) -> (Self, watch::Sender<bool>, mpsc::Sender<Command>) {
         let (lead, leading) = watch::channel(leading);
         let (command, commands) = mpsc::channel(WAITING);
-        (Self { leading, commands }, lead, command)
+        (Self { leading, commands, suspended: HashSet::new() }, lead, command)
     }
 }

@@ -58,6 +58,8 @@ pub struct Statuses {
     pub namespaces: Vec<String>,
     /// Where the loop takes commands.
     pub commands: mpsc::Sender<Command>,
+    /// The releases that the loop leaves alone from the start.
+    pub suspended: HashSet<ReleaseId>,
     /// Whether this replica writes.
     pub leadership: Leadership,
     /// Where writes are counted.
@@ -95,7 +97,7 @@ impl Statuses {
     }
 
     async fn keep(&self) {
-        let mut known = Known::default();
+        let mut known = Known { suspended: self.suspended.clone(), ..Known::default() };
         let mut watch = self.guarded.watch(&self.kinds);
         let (reports, records) = (self.state.changes(), self.releases.changes());
         let mut leading = self.leadership.watch();
@@ -161,8 +163,8 @@ impl Statuses {
             }
             Event::Synced => {
                 let listing = known.listing.take().unwrap_or_default();
-                let gone: Vec<_> =
-                    known.live.keys().filter(|release| !listing.contains(*release)).cloned().collect();
+                let held = known.live.keys().chain(&known.suspended);
+                let gone: HashSet<_> = held.filter(|release| !listing.contains(*release)).cloned().collect();
                 for release in gone {
                     known.live.remove(&release);
                     self.resume(known, &release).await;

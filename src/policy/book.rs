@@ -181,7 +181,7 @@ impl Book {
     }
 
     /// Has a namespace carry these labels from now on; `None` when it is gone.
-    /// Says whether that changes anything.
+    /// Says whether an answer that was given may be another one by that.
     pub fn set_namespace(&self, name: &str, labels: Option<Labels>) -> bool {
         let mut current = self.current.write();
         let before = match labels {
@@ -193,8 +193,10 @@ impl Book {
             },
         };
         drop(before);
+        let many = current.resolved.len();
         current.resolved.retain(|release, _| release.namespace != name);
-        true
+        // With more releases than are remembered, any may have been asked for.
+        many >= REMEMBERED || current.resolved.len() < many
     }
 
     /// The namespaces whose labels are known.

@@ -52,6 +52,7 @@ impl Task<'_> {
                 Round::Again => {}
             }
         }
+        self.ask_again();
         Done::Later(AGAIN)
     }
 
@@ -109,6 +110,7 @@ impl Task<'_> {
         let rolls = changes.iter().any(|change| touches_template(object, &change.path));
         if rolls && let Some(other) = self.rolls_out(&situation).await {
             self.keep(Some(&format!("{other} of its release is still being rolled out")));
+            self.ask_again();
             return done(Done::Later(RETRY));
         }
         self.write(&situation, &target, &live, changes, &answer).await
@@ -300,6 +302,13 @@ impl Task<'_> {
             self.shared.repairer.rollouts.lock().remove(self.id);
         }
         rolls.then_some(other)
+    }
+
+    /// What a person asked for is still to be done when its turn comes.
+    fn ask_again(&self) {
+        if self.asked {
+            self.shared.asked.lock().insert(self.id.clone());
+        }
     }
 
     fn learn_fixed(&self, situation: &Situation, paths: &[Path]) {

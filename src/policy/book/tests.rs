@@ -139,6 +139,20 @@ fn a_book_knows_the_labels_of_namespaces_and_remembers() {
 }
 
 #[test]
+fn a_namespace_of_which_nobody_has_asked_changes_no_answer() {
+    let labels = |tier: &str| Some(Labels::from([("tier".to_owned(), tier.to_owned())]));
+    let book = Book::of_policies(policies([policy("p", "{edits: Deny}")]));
+    book.of(&release("web"));
+    assert!(!book.set_namespace("ci-1", labels("dev")));
+    assert!(!book.set_namespace("ci-1", labels("prod")));
+    assert!(!book.set_namespace("ci-1", None));
+    assert!(book.set_namespace("shop", labels("dev")));
+    let without = Book::of_policies(policies([]));
+    without.of(&release("web"));
+    assert!(!without.set_namespace("shop", labels("dev")));
+}
+
+#[test]
 fn new_policies_hold_for_releases_that_were_asked_for_before() {
     let book = Book::of_policies(policies([policy("p", "{edits: Deny}")]));
     assert_eq!(book.of(&release("web")).edits, EditsMode::Deny);
