@@ -351,15 +351,8 @@ spec:
     let storage = "/spec/resources/requests/storage";
     let edit = replace(storage, json!("2Gi"));
     let becomes = (storage, json!("2Gi"));
-    cured(
-        &shop,
-        "volume-claims.yaml",
-        ("pvc/data", &claim),
-        ("carol", "developers"),
-        (&edit, becomes),
-        true,
-    )
-    .await;
+    cured(&shop, "volume-claims.yaml", ("pvc/data", &claim), ("carol", "developers"), (&edit, becomes), true)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -78,10 +78,9 @@ async fn what_an_allowance_lets_change_is_repaired_the_moment_it_ends() {
     let allowed = shop.moor(&["allow", "deployment/web", "--path", REPLICAS, "--until", &until]);
     assert_eq!(allowed.code, 0, "{allowed:?}");
     scaled_until(&shop, &web, ("deployment/web", 2), "developers", end).await;
-    let closed = eventually("the ledger has its end", SOON, || async {
-        shop.rows(&["--verdict", "Closed"]).pop()
-    })
-    .await;
+    let closed =
+        eventually("the ledger has its end", SOON, || async { shop.rows(&["--verdict", "Closed"]).pop() })
+            .await;
     assert_eq!(closed["kind"], "allowance", "{closed}");
 }
 
@@ -173,7 +172,11 @@ async fn replicas_are_the_autoscalers_and_stay_when_it_goes_until_a_person_asks(
     shop.is_still(&web, REPLICAS, &json!(4)).await;
     eventually("it is reconciled", SOON, || async {
         let asked = shop.moor(&["reconcile", RELEASE]);
-        if asked.code == 0 { Ok(()) } else { Err(asked.error) }
+        if asked.code == 0 {
+            Ok(())
+        } else {
+            Err(format!("{}\n{}", asked.error, shop.said("GuardedRelease")))
+        }
     })
     .await;
     shop.becomes(&web, REPLICAS, &json!(2)).await;

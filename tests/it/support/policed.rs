@@ -85,10 +85,8 @@ impl Policed {
             "metadata": {"name": format!("{}-{name}", self.namespace)}, "spec": spec,
         });
         let policies = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
-        eventually("the policy is made", SOON, || async {
-            self.admin.post(policies, &policy).await.done()
-        })
-        .await;
+        eventually("the policy is made", SOON, || async { self.admin.post(policies, &policy).await.done() })
+            .await;
         let path = format!("{policies}/{}-{name}", self.namespace);
         eventually("the policy is in force", SOON, || async {
             let status = self.admin.get(&path).await.done()?["status"].take();
@@ -176,8 +174,13 @@ impl Policed {
 
     /// What the guard said of this release.
     pub(crate) fn log(&self) -> String {
+        self.said(&self.namespace)
+    }
+
+    /// What the guard said with these words.
+    pub(crate) fn said(&self, words: &str) -> String {
         let log = self.guard.log();
-        log.lines().filter(|line| line.contains(&self.namespace)).collect::<Vec<_>>().join("\n")
+        log.lines().filter(|line| line.contains(words)).collect::<Vec<_>>().join("\n")
     }
 }
 
