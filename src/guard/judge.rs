@@ -68,7 +68,7 @@ pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Option<Rel
     }
     let policy = shared.guard.book.of(&release.id);
     let now = Timestamp::now();
-    let spared = shared.spared(&release, object, declared, &policy, false);
+    let spared = shared.spared(&release, object, declared, &policy);
     shared.alarms.set(&release.id, object, spared.until);
     let standing = weigh(&release, live, &policy, &spared, Evidence::None, now);
     let changed = record(&mut shared.drifts.lock(), &release, live, standing, now);

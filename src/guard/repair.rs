@@ -133,7 +133,7 @@ impl Task<'_> {
         let declared = Arc::clone(release.declared(self.object)?);
         let policy = self.shared.guard.book.of(self.id);
         let now = Timestamp::now();
-        let spared = self.shared.spared(&release, self.object, &declared, &policy, self.asked);
+        let spared = self.shared.spared(&release, self.object, &declared, &policy);
         let (life, first_digest) = {
             let drifts = self.shared.drifts.lock();
             (drifts.life(self.object).cloned(), drifts.first_digest(self.id, release.state.revision))

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::Shared;
 use crate::helm::release::{Declared, Release};
-use crate::model::ObjectId;
+use crate::model::{ObjectId, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::allowance::Allowance;
 use crate::policy::mask::Mask;
@@ -66,15 +66,14 @@ impl Spared {
 
 impl Shared {
     /// What is left alone of an object of `release` now. When an autoscaler
-    /// goes, replicas stay as they are until the next revision, or until a
-    /// person `asked`: a guard must not scale production down.
+    /// goes, replicas stay as they are until the next revision, or until
+    /// [`Shared::take_back_replicas`]: a guard must not scale production down.
     pub(super) fn spared(
         &self,
         release: &Release,
         object: &ObjectId,
         declared: &Arc<Declared>,
         policy: &Policy,
-        asked: bool,
     ) -> Spared {
         let allowances = self.guard.allowances.of(object, &release.id);
         let autoscaler = {
@@ -83,8 +82,16 @@ impl Shared {
         };
         let scales = autoscaler.is_some_and(|it| policy.autoscalers == Autoscalers::Any || it.declared);
         let departed = self.guard.autoscalers.departed(object);
-        let left = !asked && departed.is_some_and(|at| at > release.state.created);
+        let left = departed.is_some_and(|at| at > release.state.created);
         Spared::of(policy, object, declared, &allowances, scales || left, Timestamp::now())
+    }
+
+    /// Has replicas that autoscalers left behind count as drift, because a
+    /// person asked for the release as it is declared. Whoever judges next, be
+    /// it for a repair or before one, must see it: hence no matter of one pass.
+    pub(super) fn take_back_replicas(&self, release: &ReleaseId) {
+        let Some(release) = self.release(release) else { return };
+        release.objects.keys().for_each(|object| self.guard.autoscalers.forget_departed(object));
     }
 }
 
