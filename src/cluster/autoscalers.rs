@@ -132,6 +132,12 @@ impl Autoscalers {
         self.known.read().departed.get(workload).copied()
     }
 
+    /// Forgets that a workload had an autoscaler: what it left behind stays no
+    /// longer.
+    pub fn forget_departed(&self, workload: &ObjectId) {
+        self.known.write().departed.remove(workload);
+    }
+
     /// Tells of every workload whose autoscalers come, change or go.
     pub fn changes(&self) -> Changes<ObjectId> {
         self.changed.subscribe([])

@@ -217,6 +217,7 @@ impl Shared {
             }
             Command::Reconcile(release) => {
                 repair::ease(self, &release);
+                self.take_back_replicas(&release);
                 self.asked.lock().insert(release.clone());
                 self.suspect_all(&release);
                 self.attend(release);

@@ -58,8 +58,11 @@ pub fn sentence(object: &ObjectId, operation: Operation, verdict: &Verdict) -> S
 }
 
 /// What is wrong with a manifest's own annotations, which somebody who is
-/// refused may have relied on.
+/// refused may have relied on; empty where nothing is.
 pub fn of_annotations(flaws: &[Flaw]) -> String {
+    if flaws.is_empty() {
+        return String::new();
+    }
     let told: Vec<_> = flaws.iter().map(ToString::to_string).collect();
     format!(" The chart's own annotations allow nothing: {}.", told.join("; ")).replace(char::is_control, " ")
 }

@@ -279,12 +279,10 @@ impl<'a> Case<'a> {
     /// edit; empty where nothing is.
     fn annotated(&self, verdict: &Verdict, claims: &[Arc<Release>], rules: &Rules<'_>) -> String {
         let object = &self.subject.object;
-        let refusing =
-            verdict.grounds.as_ref().and_then(|it| claims.iter().find(|claim| claim.id == it.release));
-        let declared = refusing.and_then(|release| Some((release, release.declared(object)?)));
-        let rules = declared.map(|(release, declared)| rules.book.of(&release.id).rules(object, declared));
-        let flaws = rules.filter(|rules| !rules.flaws.is_empty());
-        flaws.map(|rules| message::of_annotations(&rules.flaws)).unwrap_or_default()
+        let Some(grounds) = &verdict.grounds else { return String::new() };
+        let declared = claims.iter().find(|it| it.id == grounds.release).and_then(|it| it.declared(object));
+        let rules = declared.map(|declared| rules.book.of(&grounds.release).rules(object, declared));
+        rules.map(|rules| message::of_annotations(&rules.flaws)).unwrap_or_default()
     }
 
     fn judge_record(&self, index: &parking_lot::RwLock<Index>, rules: &Rules<'_>) -> Judgement {

@@ -124,9 +124,8 @@ async fn records_are_written_by_the_operators_that_a_policy_names() {
     .await;
     let refused = bobs.rollback(&shop.namespace, RELEASE, json!({"version": 1})).await.unwrap_err();
     assert!(refused.contains("a policy names the operators"), "{refused}");
-    // Helm goes on to delete although it could not write that it does.
-    let refused = bobs.uninstall(&shop.namespace, RELEASE, json!({})).await.unwrap_err();
-    assert!(refused.contains("denied the request"), "{refused}");
+    // Helm goes on to delete although it could not write that it does, and does not say why that fails.
+    bobs.uninstall(&shop.namespace, RELEASE, json!({})).await.unwrap_err();
     let web = shop.at("apis/apps/v1", "deployments/web");
     assert_eq!(shop.alice.get(&web).await.done().unwrap()["metadata"]["deletionTimestamp"], json!(null));
     shop.helm.upgrade(&shop.namespace, RELEASE, &shop.chart, values("3")).await.unwrap();

@@ -148,7 +148,7 @@ async fn autoscaled(shop: &Policed) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_are_the_autoscalers_and_stay_when_it_goes_until_a_person_asks() {
+async fn replicas_are_the_autoscalers_and_stay_when_it_goes() {
     let shop = Policed::install("scaled", WORKLOADS).await;
     let web = shop.at("apis/apps/v1", "deployments/web");
     let scale = format!("{web}/scale");
@@ -170,12 +170,6 @@ async fn replicas_are_the_autoscalers_and_stay_when_it_goes_until_a_person_asks(
     .await;
     shop.loop_has_passed().await;
     shop.is_still(&web, REPLICAS, &json!(4)).await;
-    eventually("it is reconciled", SOON, || async {
-        let asked = shop.moor(&["reconcile", RELEASE]);
-        if asked.code == 0 { Ok(()) } else { Err(asked.error) }
-    })
-    .await;
-    shop.becomes(&web, REPLICAS, &json!(2)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -174,8 +174,13 @@ impl Policed {
 
     /// What the guard said of this release.
     pub(crate) fn log(&self) -> String {
+        self.said(&self.namespace)
+    }
+
+    /// What the guard said with these words.
+    pub(crate) fn said(&self, words: &str) -> String {
         let log = self.guard.log();
-        log.lines().filter(|line| line.contains(&self.namespace)).collect::<Vec<_>>().join("\n")
+        log.lines().filter(|line| line.contains(words)).collect::<Vec<_>>().join("\n")
     }
 }
 
