@@ -87,7 +87,7 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
         .await;
     alice.delete(&settings).await.done().unwrap();
     eventually("the guard has seen the deletion", SOON, || async {
-        guard.metrics().await.contains("kubemoor_recreations_total{outcome=\"reported\"} 1")
+        guard.metrics().await.contains("kubemoor_repairs_total{kind=\"missing\",outcome=\"reported\"} 1")
     })
     .await;
     assert_eq!(alice.get(&settings).await.code, 404);
