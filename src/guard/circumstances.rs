@@ -5,14 +5,14 @@
 
 use super::Shared;
 use crate::helm::release::Release;
-use crate::model::ObjectId;
+use crate::model::{ObjectId, ReleaseId};
 use crate::verdict::exceptions::Circumstances;
 
 impl Shared {
     /// What is known of an object of `release` now. When an autoscaler goes,
-    /// replicas stay as they are until the next revision, or until a person
-    /// `asked`: a guard must not scale production down.
-    pub(super) fn circumstances(&self, release: &Release, object: &ObjectId, asked: bool) -> Circumstances {
+    /// replicas stay as they are until the next revision, or until
+    /// [`Shared::take_back_replicas`]: a guard must not scale production down.
+    pub(super) fn circumstances(&self, release: &Release, object: &ObjectId) -> Circumstances {
         let autoscaler = {
             let index = self.guard.releases.index().read();
             self.guard.autoscalers.of(object, &index)
@@ -21,7 +21,15 @@ impl Shared {
         Circumstances {
             allowances: self.guard.allowances.of(object, &release.id),
             autoscaler,
-            departed: !asked && departed.is_some_and(|at| at > release.state.created),
+            departed: departed.is_some_and(|at| at > release.state.created),
         }
+    }
+
+    /// Has replicas that autoscalers left behind count as drift, because a
+    /// person asked for the release as it is declared. Whoever judges next, be
+    /// it for a repair or before one, must see it: hence no matter of one pass.
+    pub(super) fn take_back_replicas(&self, release: &ReleaseId) {
+        let Some(release) = self.release(release) else { return };
+        release.objects.keys().for_each(|object| self.guard.autoscalers.forget_departed(object));
     }
 }

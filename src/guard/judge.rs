@@ -68,7 +68,7 @@ pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Option<Rel
     }
     let policy = shared.guard.book.of(&release.id);
     let now = Timestamp::now();
-    let circumstances = shared.circumstances(&release, object, false);
+    let circumstances = shared.circumstances(&release, object);
     let exceptions = Exceptions::new((object, &release.id), declared, &policy, &circumstances, None, now);
     shared.alarms.set(&release.id, object, exceptions.next_change());
     let standing = weigh(&release, live, &policy, &circumstances, Evidence::None, now);

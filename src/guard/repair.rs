@@ -141,7 +141,7 @@ impl Task<'_> {
         let declared = Arc::clone(release.declared(self.object)?);
         let policy = self.shared.guard.book.of(self.id);
         let now = Timestamp::now();
-        let circumstances = self.shared.circumstances(&release, self.object, self.asked);
+        let circumstances = self.shared.circumstances(&release, self.object);
         let named = (self.object, &release.id);
         let exceptions = Exceptions::new(named, &declared, &policy, &circumstances, None, now);
         let may_be_gone = exceptions.of_deletion().is_some();

@@ -262,6 +262,14 @@ async fn an_allowance_is_made_listed_and_ended_by_command_and_ends_by_itself() {
     command(&["revoke", "configmap/settings"]).fails(&["there is no allowance", "get allowances"]);
     command(&["revoke", "nobody"]).fails(&["nobody"]);
 
+    // However kubectl would take the kind.
+    for kind in ["cm", "configmaps", "ConfigMap"] {
+        let object = format!("{kind}/settings");
+        let made = command(&["allow", &object, "--path", "/data/color", "--for", "1h"]);
+        assert!(made.code == 0 && made.out.contains("of ConfigMap/settings"), "{made:?}");
+        assert_eq!(command(&["revoke", &object]).code, 0);
+    }
+
     // The deletion is a word of its own.
     let delete = ["allow", "configmap/settings", "--for", "1h", "--path", "*"];
     assert_eq!(command(&delete).code, 0);

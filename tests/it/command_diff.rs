@@ -149,6 +149,58 @@ async fn what_an_autoscaler_does_within_its_range_is_no_drift() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_policies_let_be_is_no_drift_where_they_select_the_cluster_and_the_autoscaler() {
+    let namespace = install("diff-policies", TEMPLATES).await;
+    let admin = Caller::new(unguarded(), Identity::Admin).await;
+    unguarded().define_policies();
+    let policy = json!({
+        "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": namespace},
+        "spec": {
+            "releases": {"namespaces": [namespace]},
+            "clusterSelector": {"matchLabels": {"env": "prod"}},
+            "ignore": [{"paths": ["/data/mode"]}],
+            "autoscalers": "Declared",
+        },
+    });
+    eventually("the kind is served", std::time::Duration::from_secs(10), || async {
+        admin.post("/apis/kubemoor.dev/v1alpha1/driftpolicies", &policy).await.done()
+    })
+    .await;
+    let alice = Caller::new(unguarded(), Identity::Alice).await;
+    let settings = format!("/api/v1/namespaces/{namespace}/configmaps/settings");
+    alice.merge(&settings, &json!({"data": {"mode": "slow"}})).await.done().unwrap();
+    let explain = |label: &str| {
+        let explain = ["explain", "cm/settings", "-n", &namespace, "-o", "json", "--cluster-label", label];
+        moor(unguarded(), Identity::Alice, &explain).json()
+    };
+    for (label, code, state) in [("env=prod", 0, "as declared"), ("env=dev", 1, "drifted")] {
+        let ran = diff(&namespace, &["--cluster-label", label]);
+        assert_eq!(ran.code, code, "{label}: {ran:?}");
+        assert_eq!(explain(label)["state"], json!(state), "{label}");
+    }
+    assert_eq!(explain("env=prod")["fields"][0]["sparedBy"], json!(["ignored by policy"]));
+    let twice = ["--cluster-label", "env=prod,env=dev"];
+    diff(&namespace, &twice).fails(&["--cluster-label env", "two values"]);
+
+    // An autoscaler that no release declares moves nothing by that policy.
+    let scaler = json!({
+        "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 1, "maxReplicas": 4,
+        },
+    });
+    let scalers = format!("/apis/autoscaling/v1/namespaces/{namespace}/horizontalpodautoscalers");
+    alice.post(&scalers, &scaler).await.done().unwrap();
+    let web = format!("/apis/apps/v1/namespaces/{namespace}/deployments/web");
+    alice.merge(&web, &json!({"spec": {"replicas": 4}})).await.done().unwrap();
+    let prod = diff(&namespace, &["--cluster-label", "env=prod"]);
+    assert!(prod.code == 1 && prod.out.contains("/spec/replicas"), "{prod:?}");
+    let dev = diff(&namespace, &["--cluster-label", "env=dev"]);
+    assert!(dev.code == 1 && !dev.out.contains("/spec/replicas"), "{dev:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_compared_is_one_sentence_and_exit_2() {
     let namespace = install("diff-bad", TEMPLATES).await;
     let control_plane = unguarded();

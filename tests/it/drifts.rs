@@ -240,6 +240,32 @@ async fn what_cannot_be_changed_in_place_is_reported_and_the_rest_put_right() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn replicas_are_an_autoscaler_s_within_its_range_and_helm_s_outside() {
+    let scene = scene("ranged", DEPLOYMENT, true).await;
+    let web = scene.web();
+    let scaler = json!({
+        "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 1, "maxReplicas": 4,
+        },
+    });
+    let scalers = format!("/apis/autoscaling/v1/namespaces/{}/horizontalpodautoscalers", scene.namespace);
+    scene.alice.post(&scalers, &scaler).await.done().unwrap();
+    let container = "/spec/template/spec/containers/0";
+    let with = |image: &str| json!([{"name": "app", "image": image}]);
+    // One repair, by which time the autoscaler has reached the guard.
+    scene.edit(&web, json!({"spec": {"template": {"spec": {"containers": with("evil")}}}})).await;
+    scene.becomes(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
+    let both = json!({"spec": {"replicas": 4, "template": {"spec": {"containers": with("worse")}}}});
+    scene.edit(&web, both).await;
+    let object = scene.becomes(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
+    assert_eq!(object["spec"]["replicas"], 4, "a repair took the replicas along:\n{}", scene.log());
+    scene.edit(&web, json!({"spec": {"replicas": 9}})).await;
+    scene.becomes(&web, "/spec/replicas", json!(2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn somebody_who_changes_it_back_each_time_is_named_and_never_fought_hot() {
     let scene = scene("rival", CONFIG_MAP, true).await;
     let settings = scene.settings();

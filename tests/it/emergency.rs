@@ -59,6 +59,27 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     assert!(guard.metrics().await.contains("kubemoor_emergency 1"));
     assert!(guard.log().contains("the emergency switch is off"), "{}", guard.log());
 
+    // What was only reported while everything was open is repaired as soon as it is not.
+    eventually("the guard reports the edit", SOON, || async {
+        let log = guard.log();
+        let said =
+            |line: &str| line.contains("ConfigMap/settings") && line.contains("drift is only reported");
+        log.lines().any(said).then_some(()).ok_or(log)
+    })
+    .await;
+    assert_eq!(alice.get(&settings).await.done().unwrap()["data"]["mode"], "slow");
+    assert_eq!(emergency("on").code, 0);
+    eventually("the edit is repaired", SOON, || async {
+        let live = alice.get(&settings).await.done()?;
+        if live["data"]["mode"] == "fast" { Ok(()) } else { Err(live.to_string()) }
+    })
+    .await;
+    assert_eq!(emergency("off").code, 0);
+    eventually("the guard is off again", SOON, || async {
+        says(&guard).await.starts_with("[!]emergency: off")
+    })
+    .await;
+
     // A restart changes nothing, and nothing is repaired.
     assert!(guard.terminate().success());
     guard.start_again().await;

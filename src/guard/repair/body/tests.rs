@@ -86,6 +86,20 @@ fn a_body_to_apply_leaves_what_is_masked_as_it_lives() {
 }
 
 #[test]
+fn a_merge_patch_restores_a_value_that_is_compared_as_one_without_its_masked_part() {
+    let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n\
+                    spec: {template: {spec: {tolerations: [{key: a, operator: Exists, effect: NoExecute}]}}}\n";
+    let release = assembled(Given { manifest, ..Given::default() }, None);
+    let fields = &release.objects.values().next().unwrap().latest.as_ref().unwrap().fields;
+    let mut live = live(json!(2), json!([]));
+    let tolerations = |operator: &str, effect: &str| json!({"template": {"spec": {"tolerations": [{"key": "a", "operator": operator, "effect": effect}]}}});
+    live["spec"] = tolerations("Equal", "NoSchedule");
+    let mask = Mask(vec![Pattern::parse("/spec/template/spec/tolerations/*/effect").unwrap()]);
+    let patch = merged(fields, &fields.drift(&live), &live, None, &mask).unwrap();
+    assert_eq!(patch["spec"], tolerations("Exists", "NoSchedule"));
+}
+
+#[test]
 fn refused_fields_are_found_by_the_names_of_the_refusal() {
     let cause = |field: &str, message: &str| Cause {
         reason: "FieldValueForbidden".to_owned(),
