@@ -63,9 +63,9 @@ fn of(shared: &Shared, release: &Release) -> ReleaseReport {
     let mut drifts_of: Vec<(ObjectId, Drift)> = drifts.of(id);
     drifts_of.sort_by(|(a, _), (b, _)| a.cmp(b));
     let declared = release.objects.values().filter(|declarations| declarations.latest.is_some()).count();
-    let vouched = |object: &&ObjectId| {
-        drifts.life(object).is_some_and(|life| life.vouched && life.alive && life.release == *id)
-    };
+    // Also what is missing: whoever starts next has to know that it was there.
+    let vouched =
+        |object: &&ObjectId| drifts.life(object).is_some_and(|life| life.vouched && life.release == *id);
     let mut seen_alive: Vec<ObjectId> = release.objects.keys().filter(vouched).cloned().collect();
     seen_alive.sort();
     let digest = drifts.first_digest(id, revision).unwrap_or(release.state.digest);

@@ -60,7 +60,9 @@ impl Task<'_> {
         let Self { shared, id, object, .. } = self;
         let done = |done| Round::Done(done);
         let Some(before) = self.situation() else { return done(Done::Settled) };
-        let Some(target) = shared.target(&before.release, object) else { return done(Done::Later(RETRY)) };
+        let Some(target) = shared.target(&before.release, object) else {
+            return done(self.is_unserved(&before));
+        };
         let live = match shared.guard.objects.read(&target).await {
             Ok(Some(live)) => live,
             Ok(None) => {
