@@ -260,6 +260,7 @@ impl Work {
                 autoscalers: Arc::clone(&policing.autoscalers),
                 in_force: Arc::clone(&self.in_force),
                 namespaces: cluster.namespaces.clone(),
+                read_only: cluster.read_only,
                 book: Arc::clone(book),
                 metrics: guard_metrics.clone(),
                 ledger: self.ledger.clone(),

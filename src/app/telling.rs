@@ -112,9 +112,11 @@ impl Telling {
                 metrics,
             };
             let stop = stop.clone();
+            // Before the loop has judged anything.
+            let first = statuses.guarded.remembered().await;
             parts.spawn(async move {
                 // Before any status is written over.
-                if remember(&statuses, &stop).await {
+                if remember(&statuses, first, &stop).await {
                     statuses.run(stop).await;
                 }
             });
@@ -124,11 +126,15 @@ impl Telling {
 }
 
 /// Tells the loop what an earlier guard knew; whether that was done before `stop`.
-async fn remember(statuses: &Statuses, stop: &CancellationToken) -> bool {
-    let mut complained = false;
+async fn remember(
+    statuses: &Statuses,
+    first: Result<Vec<Remembered>, CallError>,
+    stop: &CancellationToken,
+) -> bool {
+    let (mut complained, mut read) = (false, first);
     let telling = async {
         loop {
-            match statuses.guarded.remembered().await {
+            match read {
                 Ok(remembered) => {
                     for Remembered { release, revision, digest, seen } in remembered {
                         let command = Command::Remember { release, revision, digest, seen_alive: seen };
@@ -144,6 +150,7 @@ async fn remember(statuses: &Statuses, stop: &CancellationToken) -> bool {
                         );
                     }
                     tokio::time::sleep(RETRY).await;
+                    read = statuses.guarded.remembered().await;
                 }
             }
         }

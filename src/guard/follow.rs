@@ -9,6 +9,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::watch as channel;
 use tokio_util::sync::CancellationToken;
@@ -16,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Shared, watch};
 use crate::cluster::Resource;
 use crate::helm::index::DeclaredResource;
+use crate::helm::record::Status;
 use crate::model::{Gvk, ObjectId};
 
 /// A kind in a version, in one namespace or in all.
@@ -89,6 +91,7 @@ impl Shared {
             keep
         });
         self.await_listings(scopes.len());
+        self.suspect_unserved();
         for (scope, resource) in scopes {
             if let Entry::Vacant(vacant) = open.entry(scope) {
                 let (scope, stop) = (vacant.key().clone(), self.stop.child_token());
@@ -97,6 +100,29 @@ impl Shared {
                 self.tasks.spawn(async move { watch::run(shared, scope, resource, stop).await });
             }
         }
+    }
+
+    /// What releases in force declare of kinds that nobody serves, and no watch
+    /// shows, has to be looked at.
+    fn suspect_unserved(self: &Arc<Self>) {
+        let index = self.guard.releases.index().read();
+        let mut concerned = HashSet::new();
+        let mut drifts = self.drifts.lock();
+        for release in index.releases().filter(|release| release.state.status == Status::Deployed) {
+            for (object, declarations) in release.objects.iter() {
+                let unknown = declarations.latest.iter().find(|declared| declared.plural.is_none());
+                let Some(declared) = unknown else { continue };
+                if self.guard.kinds.target(object, &declared.version).is_none()
+                    && drifts.get_mut(&release.id, object).is_none()
+                {
+                    drifts.suspect(&release.id, object.clone(), Timestamp::now());
+                    concerned.insert(release.id.clone());
+                }
+            }
+        }
+        drop(drifts);
+        drop(index);
+        concerned.into_iter().for_each(|release| self.attend(release));
     }
 
     /// A watch has its first listing, or cannot have one.

@@ -14,6 +14,7 @@
 
 mod alarms;
 pub mod announce;
+mod asked;
 mod backoff;
 mod blame;
 mod brake;
@@ -47,6 +48,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::alarms::Alarms;
+use self::asked::Asked;
 use self::drifts::Drifts;
 use self::follow::Watches;
 use self::orders::{Command, Orders};
@@ -89,6 +91,8 @@ pub struct Guard {
     pub in_force: Arc<InForce>,
     /// The namespaces whose releases are guarded; empty for all.
     pub namespaces: Vec<String>,
+    /// Whether nothing may be written: what could be repaired is reported.
+    pub read_only: bool,
     /// The policies in force.
     pub book: Arc<Book>,
     /// Where the loop counts.
@@ -112,8 +116,7 @@ struct Shared {
     watches: Watches,
     leading: channel::Receiver<bool>,
     suspended: Mutex<HashSet<ReleaseId>>,
-    /// Releases whose repair a person has asked for.
-    asked: Mutex<HashSet<ReleaseId>>,
+    asked: Mutex<Asked>,
     /// Releases at which somebody works, and whether to look again after.
     busy: Mutex<HashMap<ReleaseId, bool>>,
     /// When releases are looked at again by themselves.
@@ -155,7 +158,10 @@ impl Guard {
                 }
             };
             tokio::select! {
+                biased;
                 () = stop.cancelled() => break,
+                // Before anything else: what is remembered decides what is repaired.
+                Some(command) = commands.recv() => shared.obey(command),
                 release = changes.next() => {
                     shared.notice(&release);
                     shared.attend(release);
@@ -168,7 +174,6 @@ impl Guard {
                 object = allowed.next() => shared.judge_again(vec![object]),
                 object = scaled.next() => shared.judge_again(vec![object]),
                 Ok(()) = policies.changed() => shared.judge_all(),
-                Some(command) = commands.recv() => shared.obey(command),
                 Ok(()) = lead.changed() => {
                     if *lead.borrow_and_update() {
                         shared.attend_all();
@@ -216,11 +221,14 @@ impl Shared {
                 self.attend(release);
             }
             Command::Reconcile(release) => {
-                repair::ease(self, &release);
+                let eased = repair::ease(self, &release);
                 self.take_back_replicas(&release);
-                self.asked.lock().insert(release.clone());
+                self.asked.lock().all_of(release.clone());
                 self.suspect_all(&release);
                 self.attend(release);
+                if eased {
+                    self.attend_all();
+                }
             }
             Command::Remember { release, revision, digest, seen_alive } => {
                 self.drifts.lock().remember(&release, (revision, digest), seen_alive);

@@ -5,6 +5,7 @@
 //! Entry point: [`pass`]. Invariant: while an operation is under way nothing is
 //! read or written; a replica that does not lead reads and never writes.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -22,8 +23,8 @@ use crate::model::{DriftMode, ObjectId, ReleaseId};
 /// How long a failed attempt waits for the next.
 pub(super) const RETRY: Duration = Duration::from_secs(5);
 
-/// How long the guard waits for a kind that nobody serves.
-const UNSERVED: Duration = Duration::from_secs(60);
+/// How long the guard waits for a kind that nobody serves: it may be on its way.
+pub(super) const UNSERVED: Duration = Duration::from_secs(15);
 
 /// Looks at all that concerns `id` and says it. Gives the time after which to
 /// look again, if any.
@@ -38,7 +39,9 @@ async fn work(shared: &Shared, id: &ReleaseId) -> Option<Duration> {
     if release.state.status.is_pending() || release.state.status == Status::Uninstalling {
         return until_locked(shared, &release);
     }
-    let asked = shared.asked.lock().remove(id);
+    let wish = shared.asked.lock().take(id);
+    let asked = |object: &ObjectId| wish.as_ref().is_some_and(|wish| wish.means(object));
+    let mut unfinished = HashSet::new();
     let mut again: Option<Duration> = None;
     let mut later = |done: Done| {
         if let Done::Later(delay) = done {
@@ -50,15 +53,27 @@ async fn work(shared: &Shared, id: &ReleaseId) -> Option<Duration> {
         if shared.stop.is_cancelled() {
             return None;
         }
-        later(look(shared, &release, &object, suspect).await);
+        let done = look(shared, &release, &object, suspect).await;
+        if matches!(done, Done::Later(_)) && asked(&object) {
+            unfinished.insert(object);
+        }
+        later(done);
     }
     let drifts = shared.drifts.lock().of(id);
     for (object, _) in in_order(drifts) {
         if shared.stop.is_cancelled() || !shared.leads() {
             return None;
         }
-        later(attempt(&Task { shared, id, object: &object, asked }).await);
+        let asked = asked(&object);
+        let done = attempt(&Task { shared, id, object: &object, asked }).await;
+        // What has failed was done once, as it was asked for.
+        let failed = shared.drifts.lock().get_mut(id, &object).is_some_and(|it| it.repaired.is_some());
+        if asked && !failed && matches!(done, Done::Later(_)) {
+            unfinished.insert(object);
+        }
+        later(done);
     }
+    shared.asked.lock().leave(id, unfinished);
     again
 }
 
@@ -69,6 +84,13 @@ async fn look(shared: &Shared, release: &Release, object: &ObjectId, suspect: Su
         return Done::Settled;
     };
     let Some(target) = shared.guard.kinds.target(object, &declared.version) else {
+        // Nothing exists of a kind that stays away.
+        if Timestamp::now().duration_since(suspect.since)
+            >= SignedDuration::try_from(UNSERVED).unwrap_or_default()
+        {
+            is_gone(shared, release, object, suspect.since);
+            return Done::Settled;
+        }
         return Done::Later(UNSERVED);
     };
     match shared.guard.objects.read(&target).await {

@@ -22,7 +22,7 @@ use super::Shared;
 use super::backoff::Backoff;
 use super::brake::{Brake, Pull};
 use super::drifts::{Drift, Life};
-use super::pass::RETRY;
+use super::pass::{RETRY, UNSERVED};
 use super::plan::{Case, Plan, never, plan};
 use super::state::DriftKind;
 use crate::cluster::objects::Manager;
@@ -103,6 +103,9 @@ pub(super) async fn attempt(task: &Task<'_>) -> Done {
             Done::Later(Duration::try_from(left).unwrap_or(RETRY))
         }
         Plan::Report(reason) => task.report(&situation, reason).await,
+        Plan::Repair if shared.guard.read_only => {
+            task.report(&situation, "the guard was told to write nothing").await
+        }
         Plan::Repair if shared.suspended.lock().contains(*id) && !asked => {
             task.keep(Some("repairs of its release are suspended"));
             Done::Settled
@@ -199,6 +202,12 @@ impl Task<'_> {
             "{} is changed back each time it is repaired, by {by}: the guard waits longer and longer",
             self.object
         );
+    }
+
+    /// Nobody serves the object's kind, so nothing can be written.
+    fn is_unserved(&self, situation: &Situation) -> Done {
+        self.say(&situation.release, "the cluster does not serve its kind");
+        Done::Later(UNSERVED)
     }
 
     /// Counts a drift once.
@@ -349,12 +358,14 @@ fn braked(shared: &Shared) -> Pull {
 }
 
 /// A person asks for repairs of `release`: the brake goes off if that is most
-/// of what drifts.
-pub(super) fn ease(shared: &Shared, release: &ReleaseId) {
+/// of what drifts. Gives whether it does.
+pub(super) fn ease(shared: &Shared, release: &ReleaseId) -> bool {
     let (drifting, declared) = drifting(shared, Some(release));
-    if shared.repairer.brake.lock().ease(drifting, declared) {
+    let eased = shared.repairer.brake.lock().ease(drifting, declared);
+    if eased {
         tracing::info!("repairs go on");
     }
+    eased
 }
 
 /// How many objects drift that could be repaired, but for those of one release,

@@ -169,6 +169,7 @@ impl Told {
             book: Arc::clone(&book),
             namespaces: Vec::new(),
             commands: sender,
+            suspended: std::collections::HashSet::new(),
             leadership: leadership.clone(),
             metrics: metrics.clone(),
         };

@@ -25,7 +25,9 @@ impl Task<'_> {
     /// Brings the object back.
     pub(super) async fn recreate(&self, situation: &Situation) -> Done {
         let Self { shared, id, object, .. } = self;
-        let Some(target) = shared.target(&situation.release, object) else { return Done::Later(RETRY) };
+        let Some(target) = shared.target(&situation.release, object) else {
+            return self.is_unserved(situation);
+        };
         match shared.guard.objects.read(&target).await {
             Ok(Some(live)) => {
                 observe(shared, &live, &target.resource.version);

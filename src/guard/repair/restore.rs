@@ -52,7 +52,6 @@ impl Task<'_> {
                 Round::Again => {}
             }
         }
-        self.ask_again();
         Done::Later(AGAIN)
     }
 
@@ -60,7 +59,9 @@ impl Task<'_> {
         let Self { shared, id, object, .. } = self;
         let done = |done| Round::Done(done);
         let Some(before) = self.situation() else { return done(Done::Settled) };
-        let Some(target) = shared.target(&before.release, object) else { return done(Done::Later(RETRY)) };
+        let Some(target) = shared.target(&before.release, object) else {
+            return done(self.is_unserved(&before));
+        };
         let live = match shared.guard.objects.read(&target).await {
             Ok(Some(live)) => live,
             Ok(None) => {
@@ -110,8 +111,7 @@ impl Task<'_> {
         let rolls = changes.iter().any(|change| touches_template(object, &change.path));
         if rolls && let Some(other) = self.rolls_out(&situation).await {
             self.keep(Some(&format!("{other} of its release is still being rolled out")));
-            self.ask_again();
-            return done(Done::Later(RETRY));
+                return done(Done::Later(RETRY));
         }
         self.write(&situation, &target, &live, changes, &answer).await
     }
@@ -302,13 +302,6 @@ impl Task<'_> {
             self.shared.repairer.rollouts.lock().remove(self.id);
         }
         rolls.then_some(other)
-    }
-
-    /// What a person asked for is still to be done when its turn comes.
-    fn ask_again(&self) {
-        if self.asked {
-            self.shared.asked.lock().insert(self.id.clone());
-        }
     }
 
     fn learn_fixed(&self, situation: &Situation, paths: &[Path]) {

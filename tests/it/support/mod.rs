@@ -41,4 +41,4 @@ pub(crate) use review::{Review, reply};
 pub(crate) use shop::{RELEASE, SOON, Shop, guarded};
 pub(crate) use victim::{Victim, labelled, refusal};
 pub(crate) use wait::eventually;
-pub(crate) use widgets::define_widgets;
+pub(crate) use widgets::{add_widgets, define_widgets};

@@ -9,11 +9,16 @@ use super::identity::Identity;
 use super::shop::SOON;
 use super::wait::eventually;
 
-/// Defines the kind `Widget` in `group` and returns its definition. It has lists of every type, and the subresources
-/// `status` and `scale`.
+/// Defines the kind `Widget` in `group` for the shared guard and returns its definition. It has lists of every type,
+/// and the subresources `status` and `scale`.
 pub(crate) async fn define_widgets(control_plane: &ControlPlane, group: &str) -> Value {
     // The roles that this one adds to come with the guard.
     let _guard = Guard::shared().await;
+    add_widgets(control_plane, group).await
+}
+
+/// The same for a guard of a test's own.
+pub(crate) async fn add_widgets(control_plane: &ControlPlane, group: &str) -> Value {
     let admin = Caller::new(control_plane, Identity::Admin).await;
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",

@@ -1,0 +1,195 @@
+//! The loop while the API server is away, overloaded or forgetful, and while kinds, namespaces and rules go and come.
+
+use serde_json::json;
+
+use crate::loop_scene::{Scene, TWO, said};
+use crate::support::{
+    Caller, ControlPlane, Guard, Identity, LaggingWatch, RELEASE, SOON, add_widgets, eventually, record_name,
+};
+
+const REPAIRED: &str = "was changed and is as declared again";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_drifted_before_the_api_server_went_is_repaired_once_when_it_is_back() {
+    let mut scene = Scene::install("away", TWO).await;
+    let guard = scene.guard().await;
+    scene.stands("InSync").await;
+    let settings = scene.config_map("settings");
+    guard.pause();
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    scene.control_plane.kill_apiserver();
+    guard.resume();
+    said(&guard, "cannot be watched").await;
+    scene.control_plane.start_apiserver();
+    scene.becomes(&settings, "/data/level", json!("info")).await;
+    scene.stands("InSync").await;
+    assert_eq!(guard.log().matches(REPAIRED).count(), 1, "{}", guard.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_asks_for_patience_gets_it_and_nothing_is_lost() {
+    let scene = Scene::install("throttled", TWO).await;
+    let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
+    let guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &["--drift", "Repair"]).await;
+    scene.stands("InSync").await;
+    let settings = scene.config_map("settings");
+    proxy.throttle(true);
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    eventually("some requests are turned away", SOON, || async { proxy.turned_away() >= 2 }).await;
+    assert_eq!(scene.writes("configmaps"), 0);
+    proxy.throttle(false);
+    scene.becomes(&settings, "/data/level", json!("info")).await;
+    scene.stands("InSync").await;
+    assert_eq!(guard.log().matches(REPAIRED).count(), 1, "{}", guard.log());
+    assert!(proxy.turned_away() < 50, "{} requests at a server that asks for patience", proxy.turned_away());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happened_behind_an_expired_watch_is_found_by_listing_anew() {
+    let scene = Scene::install("expired", TWO).await;
+    let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
+    let guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &["--drift", "Repair"]).await;
+    scene.stands("InSync").await;
+    let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
+    proxy.hold();
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    scene.alice.delete(&extra).await.done().unwrap();
+    proxy.expire();
+    proxy.release();
+    scene.becomes(&settings, "/data/level", json!("info")).await;
+    scene.becomes(&extra, "/data/color", json!("blue")).await;
+    assert_eq!(guard.log().matches(REPAIRED).count(), 1, "{}", guard.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_that_goes_takes_its_objects_along_and_the_status_says_so() {
+    let control_plane = ControlPlane::start();
+    control_plane.define_policies();
+    let group = "going.example.com";
+    let definition = add_widgets(&control_plane, group).await;
+    let widget =
+        format!("apiVersion: {group}/v1\nkind: Widget\nmetadata: {{name: main}}\nspec: {{replicas: 2}}\n");
+    let scene = Scene::install_on(control_plane, "undefined", &widget).await;
+    let mut guard = scene.guard().await;
+    scene.remembers(1).await;
+    let admin = Caller::new(&scene.control_plane, Identity::Admin).await;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    admin.delete(&format!("{definitions}/widgets.{group}")).await.done().unwrap();
+    let status = scene.stands("Drifted").await;
+    assert_eq!(status["drifts"][0]["type"], "missing", "{status}");
+    // The next guard, to which nobody serves the kind, says it as well.
+    guard.kill();
+    guard.start_again().await;
+    said(&guard, "the cluster does not serve its kind").await;
+    scene.stands("Drifted").await;
+    assert!(scene.writes("widgets") < 10, "{} attempts", scene.writes("widgets"));
+
+    eventually("the definition is gone", SOON, || async {
+        admin.post(definitions, &definition).await.done()
+    })
+    .await;
+    let path = format!("/apis/{group}/v1/namespaces/{}/widgets/main", scene.namespace);
+    scene.becomes(&path, "/spec/replicas", json!(2)).await;
+    scene.stands("InSync").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_comes_back_into_a_namespace_that_goes() {
+    let scene = Scene::install("ending", TWO).await;
+    let guard = scene.guard().await;
+    scene.stands("InSync").await;
+    let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
+    // It holds the namespace up.
+    scene.edit(&settings, json!({"metadata": {"finalizers": ["example.com/wait"]}})).await;
+    let namespace = format!("/api/v1/namespaces/{}", scene.namespace);
+    scene.alice.delete(&namespace).await.done().unwrap();
+    let gone = |path: String| {
+        let alice = &scene.alice;
+        async move {
+            let answer = alice.get(&path).await;
+            if answer.code == 404 { Ok(()) } else { Err(answer.to_string()) }
+        }
+    };
+    eventually("the other object is gone", SOON, || gone(extra.clone())).await;
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "mine");
+    scene.edit(&settings, json!({"metadata": {"finalizers": null}})).await;
+    eventually("the namespace is gone", SOON, || gone(namespace.clone())).await;
+    let log = guard.log();
+    assert!(!log.contains("could not be repaired") && !log.contains(REPAIRED), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_that_the_api_server_takes_no_more_is_said_with_its_reason() {
+    let scene = Scene::install("refused", TWO).await;
+    let guard = scene.guard().await;
+    scene.stands("InSync").await;
+    let settings = scene.config_map("settings");
+    guard.pause();
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    // A rule that came after the release: nobody answers, so everything is refused.
+    let rule = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "rule"},
+        "webhooks": [{
+            "name": "rule.example.com",
+            "clientConfig": {"url": "https://127.0.0.1:1/rule"},
+            "rules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"],
+                "operations": ["CREATE", "UPDATE"],
+            }],
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }],
+    });
+    let rules = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    scene.alice.post(rules, &rule).await.done().unwrap();
+    let probe = json!({"metadata": {"labels": {"probe": "x"}}});
+    eventually("the rule is in force", SOON, || async {
+        let extra = scene.config_map("extra");
+        scene.alice.merge(&format!("{extra}?dryRun=All"), &probe).await.code == 500
+    })
+    .await;
+    guard.resume();
+    said(&guard, "could not be repaired: ").await;
+    let status =
+        scene.status("why", |status| status["drifts"].to_string().contains("rule.example.com")).await;
+    assert_eq!(status["conditions"][0]["reason"], "Drifted", "{status}");
+    scene.alice.delete(&format!("{rules}/rule")).await.done().unwrap();
+    scene.becomes(&settings, "/data/level", json!("info")).await;
+    scene.stands("InSync").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_is_restored_holds_its_release_until_a_person_says_otherwise() {
+    let scene = Scene::install("restored", TWO).await;
+    let _guard = scene.guard().await;
+    scene.remembers(2).await;
+    let record = format!("/api/v1/namespaces/{}/secrets/{}", scene.namespace, record_name(RELEASE, 1));
+    let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
+    let mut backup = Vec::new();
+    for path in [&record, &settings, &extra] {
+        let mut object = scene.alice.get(path).await.done().unwrap();
+        for field in ["uid", "resourceVersion", "creationTimestamp"] {
+            object["metadata"].as_object_mut().unwrap().remove(field);
+        }
+        backup.push(object);
+    }
+    scene.helm.uninstall(&scene.namespace, RELEASE, json!({})).await.unwrap();
+    // The record first, then an object as it was at another time.
+    backup[1]["data"]["level"] = json!("older");
+    for (path, object) in [&record, &settings, &extra].into_iter().zip(&backup) {
+        let collection = path.rsplit_once('/').unwrap().0;
+        scene.alice.post(collection, object).await.done().unwrap();
+    }
+    scene
+        .status("the hold", |status| {
+            status["drifts"].to_string().contains("was not made by Helm before the guard's eyes")
+        })
+        .await;
+    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "older");
+    scene.moor("reconcile");
+    scene.becomes(&settings, "/data/level", json!("info")).await;
+}

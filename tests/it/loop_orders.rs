@@ -1,0 +1,187 @@
+//! What people, policies and earlier guards tell the loop.
+
+use k8s_openapi::api::core::v1::Secret;
+use serde_json::{Value, json};
+
+use crate::loop_scene::{Scene, TWO, said};
+use crate::support::{ControlPlane, Guard, RELEASE, SOON, eventually, opened, record_name, sealed};
+
+const NEVER_SEEN: &str = "the guard never saw it alive";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_went_missing_while_no_guard_ran_comes_back_unless_its_manifest_changed() {
+    let scene = Scene::install("memory", TWO).await;
+    let mut guard = scene.guard().await;
+    scene.remembers(2).await;
+    guard.kill();
+    let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
+    scene.alice.delete(&settings).await.done().unwrap();
+    guard.start_again().await;
+    scene.becomes(&settings, "/data/level", json!("info")).await;
+    assert!(!guard.log().contains(NEVER_SEEN), "{}", guard.log());
+    scene.stands("InSync").await;
+    scene.remembers(2).await;
+
+    // Somebody writes into the record what he wants to be created.
+    guard.kill();
+    let name = record_name(RELEASE, 1);
+    let path = format!("/api/v1/namespaces/{}/secrets/{name}", scene.namespace);
+    let mut record: Secret = serde_json::from_value(scene.alice.get(&path).await.done().unwrap()).unwrap();
+    let mut content = opened(&record);
+    let manifest = content["manifest"].as_str().unwrap().replace("color: blue", "color: black");
+    assert_ne!(content["manifest"], manifest);
+    content["manifest"] = Value::from(manifest);
+    record.data.as_mut().unwrap().get_mut("release").unwrap().0 = sealed(&content);
+    scene.alice.put(&path, &serde_json::to_value(&record).unwrap()).await.done().unwrap();
+    scene.alice.delete(&extra).await.done().unwrap();
+    guard.start_again().await;
+    said(&guard, "the manifest of its release's revision has changed").await;
+    scene.stands("Drifted").await;
+    assert_eq!(scene.alice.get(&extra).await.code, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_definition_what_went_missing_while_no_guard_ran_is_only_reported() {
+    let scene = Scene::install_on(ControlPlane::start(), "forgotten", TWO).await;
+    let mut guard = scene.guard().await;
+    guard.kill();
+    let settings = scene.config_map("settings");
+    scene.alice.delete(&settings).await.done().unwrap();
+    guard.start_again().await;
+    said(&guard, NEVER_SEEN).await;
+    assert_eq!(scene.alice.get(&settings).await.code, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_only_reported_is_repaired_once_when_a_person_says_so() {
+    let scene = Scene::install("reported", TWO).await;
+    scene.control_plane.apply_deploy(&["enforce/arbiter.yaml", "enforce/repair.yaml"]).await;
+    let mut guard = Guard::start(&scene.control_plane, &["--drift", "Report"]).await;
+    let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
+    scene.remembers(2).await;
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    scene.alice.delete(&extra).await.done().unwrap();
+    let status = scene.status("two drifts", |status| status["drifted"] == 2).await;
+    assert!(status["conditions"][0]["message"].as_str().unwrap().contains("kubemoor reconcile"), "{status}");
+    // What is missing is not forgotten by the next guard, nor by the one after it.
+    for _ in 0..2 {
+        guard.kill();
+        guard.start_again().await;
+        scene.status("two drifts", |status| status["drifted"] == 2).await;
+        scene.remembers(2).await;
+    }
+    assert_eq!(scene.writes("configmaps"), 0);
+
+    scene.moor("reconcile");
+    scene.becomes(&settings, "/data/level", json!("info")).await;
+    scene.becomes(&extra, "/data/color", json!("blue")).await;
+    scene.stands("InSync").await;
+    // Once means once.
+    let writes = scene.writes("configmaps");
+    scene.edit(&settings, json!({"data": {"level": "again"}})).await;
+    scene.stands("Drifted").await;
+    assert_eq!(scene.writes("configmaps"), writes);
+    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_suspended_release_is_left_alone_until_it_is_resumed_also_by_the_next_guard() {
+    let scene = Scene::install("suspended", TWO).await;
+    let mut guard = scene.guard().await;
+    scene.stands("InSync").await;
+    scene.moor("suspend");
+    scene.stands("Suspended").await;
+    let settings = scene.config_map("settings");
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    let drifts = |status: &Value| status["drifted"] == 1 && status["conditions"][0]["reason"] == "Suspended";
+    scene.status("a drift that stays", drifts).await;
+    assert_eq!(scene.writes("configmaps"), 0);
+    guard.kill();
+    guard.start_again().await;
+    scene.edit(&settings, json!({"data": {"level": "mine too"}})).await;
+    scene
+        .status("the other drift", |status| {
+            drifts(status) && status["drifts"].to_string().contains("mine too")
+        })
+        .await;
+    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "mine too");
+    scene.moor("resume");
+    scene.becomes(&settings, "/data/level", json!("info")).await;
+    scene.stands("InSync").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repairs_stop_while_much_drifts_at_once_and_go_on_when_a_person_says_so() {
+    let many = "
+{{- range $i := until 30 }}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: many-{{ $i }}}
+data: {a: b}
+{{- end }}
+";
+    let scene = Scene::install("braked", many).await;
+    let guard = scene.guard().await;
+    scene.remembers(30).await;
+    // So that it meets all of it at once.
+    guard.pause();
+    let all = format!(
+        "/api/v1/namespaces/{}/configmaps?labelSelector=app.kubernetes.io%2Fmanaged-by%3DHelm",
+        scene.namespace
+    );
+    scene.alice.delete(&all).await.done().unwrap();
+    guard.resume();
+    scene.stands("Braked").await;
+    said(&guard, "30 of 30 declared objects drift at once: repairs stop until a person asks for one").await;
+    assert_eq!(scene.writes("configmaps"), 0);
+    scene.moor("reconcile");
+    scene.stands("InSync").await;
+    let back = scene.alice.get(&all).await.done().unwrap();
+    assert_eq!(back["items"].as_array().unwrap().len(), 30);
+    assert!(guard.log().contains("repairs go on"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_role_is_repaired_where_a_policy_and_the_rights_say_so() {
+    let role = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: "{{ .Release.Namespace }}-reader"}
+rules:
+- {apiGroups: [""], resources: [nodes], verbs: [get, delete]}
+"#;
+    let scene = Scene::install("granting", role).await;
+    scene.control_plane.apply_deploy(&["namespace.yaml", "enforce/privileged.yaml"]).await;
+    let guard = scene.guard().await;
+    scene.remembers(1).await;
+    let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{}-reader", scene.namespace);
+    let everything = json!({"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]});
+    scene.edit(&path, everything).await;
+    said(&guard, "objects that grant rights, intercept requests or define kinds are not repaired").await;
+    scene.policy(json!({"drift": "Repair", "repair": {"rbac": true, "clusterScoped": true}})).await;
+    let object = scene.becomes(&path, "/rules/0/verbs", json!(["get", "delete"])).await;
+    scene.alice.delete(&path).await.done().unwrap();
+    let back = scene.becomes(&path, "/rules/0/resources", json!(["nodes"])).await;
+    assert_ne!(back["metadata"]["uid"], object["metadata"]["uid"]);
+    scene.stands("InSync").await;
+    assert!(!guard.log().contains("could not be repaired"), "{}", guard.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_that_writes_nothing_reports_what_a_policy_would_have_repaired() {
+    let scene = Scene::install("reading", TWO).await;
+    scene.policy(json!({"drift": "Repair"})).await;
+    let guard = Guard::start(&scene.control_plane, &["--read-only"]).await;
+    let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    scene.alice.delete(&extra).await.done().unwrap();
+    eventually("both are reported", SOON, || async {
+        let log = guard.log();
+        let reported = log.matches("the guard was told to write nothing").count();
+        if reported == 2 { Ok(()) } else { Err(log) }
+    })
+    .await;
+    assert!(!guard.log().contains("could not be repaired"), "{}", guard.log());
+    assert_eq!(scene.writes("configmaps"), 0);
+}
