@@ -56,7 +56,6 @@ pub(crate) async fn measure() {
         guard.cpu_time().as_secs_f64()
     );
     print_requests("requests until then", &of_the_guard(&control_plane, before));
-    sleep(SETTLING).await;
 
     let before = control_plane.audit_events().len();
     let written = metric(&guard.metrics().await, STATUSES);
@@ -107,8 +106,15 @@ async fn all_in_sync(guard: &Guard) -> Result<(), String> {
     at_least(&guard.metrics().await, "kubemoor_releases_guarded{reason=\"InSync\"}")
 }
 
+/// Waits until each release has its GuardedRelease and nothing more is written to them.
 async fn all_written(guard: &Guard) -> Result<(), String> {
-    at_least(&guard.metrics().await, STATUSES)
+    at_least(&guard.metrics().await, STATUSES)?;
+    let written = metric(&guard.metrics().await, STATUSES);
+    sleep(SETTLING).await;
+    match metric(&guard.metrics().await, STATUSES) - written {
+        0 => Ok(()),
+        more => Err(format!("{more} more were written")),
+    }
 }
 
 fn at_least(metrics: &str, series: &str) -> Result<(), String> {
