@@ -109,9 +109,10 @@ impl Task<'_> {
             return done(Done::Settled);
         }
         let rolls = changes.iter().any(|change| touches_template(object, &change.path));
-        if rolls && let Some(other) = self.rolls_out(&situation).await {
+        if rolls && let Some((other, since)) = self.rolls_out(&situation).await {
             self.keep(Some(&format!("{other} of its release is still being rolled out")));
-                return done(Done::Later(RETRY));
+            // Most are done at once; one that takes long is asked after less and less.
+            return done(Done::Later(since.elapsed().clamp(AGAIN, RETRY)));
         }
         self.write(&situation, &target, &live, changes, &answer).await
     }
@@ -286,8 +287,8 @@ impl Task<'_> {
         matches!(self.shared.guard.objects.sight(&target).await, Ok(Some(sighting)) if sighting.deleting)
     }
 
-    /// Another workload of the release that still makes its new pods.
-    async fn rolls_out(&self, situation: &Situation) -> Option<ObjectId> {
+    /// Another workload of the release that still makes its new pods, and since when.
+    async fn rolls_out(&self, situation: &Situation) -> Option<(ObjectId, Instant)> {
         let known = self.shared.repairer.rollouts.lock().get(self.id).cloned();
         let (other, since) = known.filter(|(other, _)| other != self.object)?;
         let target = self.shared.target(&situation.release, &other);
@@ -301,7 +302,7 @@ impl Task<'_> {
         if !rolls {
             self.shared.repairer.rollouts.lock().remove(self.id);
         }
-        rolls.then_some(other)
+        rolls.then_some((other, since))
     }
 
     fn learn_fixed(&self, situation: &Situation, paths: &[Path]) {

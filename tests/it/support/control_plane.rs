@@ -102,6 +102,12 @@ impl ControlPlane {
         log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
+    /// The CPU that the API server has used so far.
+    #[allow(dead_code, reason = "the measures ask for it")]
+    pub(crate) fn apiserver_cpu_time(&self) -> Duration {
+        self.apiserver.cpu_time()
+    }
+
     /// Ends the API server at once; clients see refused connections.
     pub(crate) fn kill_apiserver(&mut self) {
         self.apiserver.kill();

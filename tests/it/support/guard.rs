@@ -160,6 +160,18 @@ impl Guard {
         self.memory("VmHWM:")
     }
 
+    /// What of its resident memory is the program's own file and libraries, in bytes.
+    #[allow(dead_code, reason = "the measures ask for it")]
+    pub(crate) fn file_memory(&self) -> u64 {
+        self.memory("RssFile:")
+    }
+
+    /// The CPU that it has used so far.
+    #[allow(dead_code, reason = "the measures ask for it")]
+    pub(crate) fn cpu_time(&self) -> Duration {
+        self.process.cpu_time()
+    }
+
     fn memory(&self, field: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
