@@ -101,12 +101,6 @@ impl Policies {
         &self.ranked
     }
 
-    /// Whether records in one namespace may speak for releases in another.
-    pub fn may_store(&self, records: &str, releases: &str) -> bool {
-        let mut pairs = self.ranked.iter().flat_map(|policy| &policy.storage);
-        records == releases || pairs.any(|pair| pair.records == records && pair.releases == releases)
-    }
-
     /// Whether anything may ever be reverted: only then the webhook that does
     /// is registered.
     pub fn reverts(&self) -> bool {

@@ -13,7 +13,7 @@ use super::grant::{self, Grant};
 use super::mask::Mask;
 use super::resource::{
     AllowRule, Autoscalers, DriftPolicy, DriftPolicySpec, IgnoreRule, LabelSelector, MAX_PATHS, MAX_RULES,
-    RepairSpec, StoragePair,
+    RepairSpec,
 };
 use super::schedule::Schedule;
 use super::selector::Selector;
@@ -43,8 +43,6 @@ pub struct Compiled {
     pub operators: Vec<Subject>,
     /// Which notifiers are told.
     pub notify: Vec<String>,
-    /// Which namespaces may hold records of which others.
-    pub storage: Vec<StoragePair>,
     pub(super) ignore: Vec<(Target, Mask)>,
     pub(super) allow: Vec<(Target, Arc<Standing>)>,
     names: Globs,
@@ -71,7 +69,6 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
         exempt,
         operators,
         notify,
-        storage,
     } = &policy.spec;
     let mut flaws = Flaws::default();
     let flaws_of = &mut flaws;
@@ -85,7 +82,6 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
         ("spec.exempt", exempt.len()),
         ("spec.operators", operators.len()),
         ("spec.notify", notify.len()),
-        ("spec.storage", storage.len()),
     ];
     if lists.into_iter().filter(|(field, count)| !flaws_of.within(field, *count, MAX_RULES)).count() > 0 {
         return flaws.or(()).and(Err(Vec::new()));
@@ -104,7 +100,6 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
         exempt: subject::compile(exempt, "spec.exempt", flaws_of),
         operators: subject::compile(operators, "spec.operators", flaws_of),
         notify: notify.clone(),
-        storage: storage.clone(),
         ignore: ignored(ignore, &mut regexes, flaws_of),
         allow: allowed(&name, allow, &mut regexes, flaws_of),
         names: Globs::compile(&releases.names, "spec.releases.names", flaws_of),

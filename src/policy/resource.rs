@@ -105,11 +105,6 @@ pub struct DriftPolicySpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_RULES), inner(length(min = 1, max = 63)))]
     pub notify: Vec<String>,
-    /// Which namespaces may hold the records of releases in others, as Flux
-    /// does with storageNamespace.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = MAX_RULES))]
-    pub storage: Vec<StoragePair>,
 }
 
 /// Which releases; every part that is given must hold.
@@ -301,18 +296,6 @@ pub enum SubjectKind {
     User,
     Group,
     ServiceAccount,
-}
-
-/// Records in one namespace that speak for releases in another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct StoragePair {
-    /// The namespace that holds the records.
-    #[schemars(length(min = 1, max = 63))]
-    pub records: String,
-    /// The namespace that the releases are in.
-    #[schemars(length(min = 1, max = 63))]
-    pub releases: String,
 }
 
 /// What the guard says of a policy.

@@ -163,13 +163,6 @@ fn new_policies_hold_for_releases_that_were_asked_for_before() {
 }
 
 #[test]
-fn records_are_stored_elsewhere_only_for_named_pairs() {
-    let policies = policies([policy("p", "{storage: [{records: flux-system, releases: shop}]}")]);
-    assert!(policies.may_store("flux-system", "shop") && policies.may_store("shop", "shop"));
-    assert!(!policies.may_store("shop", "flux-system") && !policies.may_store("flux-system", "other"));
-}
-
-#[test]
 fn reverts_are_needed_only_where_a_policy_says_so() {
     assert!(policies([policy("p", "{edits: Revert}")]).reverts());
     assert!(!policies([policy("p", "{edits: Deny}"), policy("q", "{}")]).reverts());

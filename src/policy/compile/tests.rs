@@ -81,7 +81,6 @@ allow:
 exempt: [{kind: Group, name: break-glass}]
 operators: [{kind: ServiceAccount, namespace: ci, name: deployer}]
 notify: [oncall]
-storage: [{records: flux-system, releases: shop}]
 "#,
     )
     .unwrap();
