@@ -17,7 +17,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use self::show::Show;
 use self::source::Source;
-use super::connect::ClusterArgs;
+use super::connect::{self, ClusterArgs};
+use super::output::Format;
 use super::serve::ConflictError;
 use super::{Outcome, warn};
 use crate::config::LedgerUrl;
@@ -85,13 +86,6 @@ pub(super) struct Args {
     output: Format,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
-    Table,
-    Json,
-    Yaml,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Since {
     Ago(Duration),
@@ -99,11 +93,7 @@ enum Since {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the asynchronous runtime")?;
-    match runtime.block_on(audit(args)) {
+    match connect::run(audit(args)) {
         // A reader that went away (`| head`) is no error.
         Err(error) if error.downcast_ref::<io::Error>().is_some_and(is_broken_pipe) => Ok(Outcome::Clean),
         done => done.map(|()| Outcome::Clean),
