@@ -42,6 +42,7 @@ mod ledger_audit;
 mod ledger_outages;
 mod ledger_secrets;
 mod loop_faults;
+mod loop_kinds;
 mod loop_orders;
 mod loop_scene;
 mod policies_watched;
