@@ -6,7 +6,7 @@
 //! What was seen alive is remembered until its release drops it. Must not
 //! decide what is repaired.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -264,8 +264,11 @@ impl Drifts {
     }
 
     /// How many objects drift, or went by the word of a watch, of those that
-    /// `counts` says.
-    pub(super) fn count(&self, counts: impl Fn(&ReleaseId, &ObjectId, &Life) -> bool) -> usize {
+    /// `counts` says; by the namespace of their release.
+    pub(super) fn count(
+        &self,
+        counts: impl Fn(&ReleaseId, &ObjectId, &Life) -> bool,
+    ) -> BTreeMap<String, usize> {
         let drifting = self.drifting.iter().flat_map(|(release, all)| {
             let known = all.iter().filter(|(_, drift)| drift.is_certain());
             known.map(move |(object, _)| (release, object))
@@ -280,7 +283,14 @@ impl Drifts {
         let counted = |(release, object): &(&ReleaseId, &ObjectId)| {
             self.lives.get(*object).is_some_and(|life| counts(release, object, life))
         };
-        drifting.chain(suspected).filter(counted).count()
+        let mut by_namespace = BTreeMap::new();
+        for (release, _) in drifting.chain(suspected).filter(counted) {
+            match by_namespace.get_mut(&release.namespace) {
+                Some(count) => *count += 1,
+                None => drop(by_namespace.insert(release.namespace.clone(), 1)),
+            }
+        }
+        by_namespace
     }
 
     /// Since when the oldest drift lasts.

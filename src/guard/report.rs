@@ -86,7 +86,7 @@ fn reason(shared: &Shared, release: &Release, drifts: &[(ObjectId, Drift)]) -> R
         Reason::Suspended
     } else if certain().next().is_none() {
         Reason::InSync
-    } else if shared.repairer.brake.lock().is_on() {
+    } else if shared.repairer.brake.lock().is_on(&release.id.namespace) {
         Reason::Braked
     } else if certain().any(|(_, drift)| drift.contested) {
         Reason::Contested

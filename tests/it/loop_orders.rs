@@ -133,7 +133,7 @@ data: {a: b}
     scene.alice.delete(&all).await.done().unwrap();
     guard.resume();
     scene.stands("Braked").await;
-    said(&guard, "30 of 30 declared objects drift at once: repairs stop until a person asks for one").await;
+    said(&guard, "of 30 declared objects drift at once, all of releases in namespace").await;
     assert_eq!(scene.writes("configmaps"), 0);
     scene.moor("reconcile");
     scene.stands("InSync").await;

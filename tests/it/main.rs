@@ -41,6 +41,7 @@ mod ledger;
 mod ledger_audit;
 mod ledger_outages;
 mod ledger_secrets;
+mod loop_brakes;
 mod loop_faults;
 mod loop_kinds;
 mod loop_orders;

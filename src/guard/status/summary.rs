@@ -115,9 +115,7 @@ fn message(reason: Reason, report: &ReleaseReport, mode: DriftMode) -> String {
             }
         }
         Reason::Braked => {
-            format!(
-                "{count}; so much drifts at once in the cluster that repairs have stopped until `kubemoor reconcile`"
-            )
+            format!("{count}; so much drifts at once that repairs have stopped until `kubemoor reconcile`")
         }
         Reason::ReleaseFailed => format!(
             "Helm's last operation failed at revision {revision}; nothing is repaired until the next; {count}"
