@@ -50,6 +50,8 @@ pub struct Remembered {
     pub release: ReleaseId,
     /// The revision that it was held to.
     pub revision: u64,
+    /// The uid of that revision's record; none where it was not said.
+    pub record: Option<String>,
     /// SHA-256 of that revision's manifest as it was first seen.
     pub digest: [u8; 32],
     /// What was seen alive with the release's annotations.
@@ -207,6 +209,7 @@ impl Remembered {
         let (release, status) = (guarded.release()?, guarded.status.as_ref()?);
         Some(Self {
             revision: status.revision,
+            record: status.record_uid.clone(),
             digest: digest(&status.manifest_digest)?,
             seen: status.seen.iter().map(|object| object.id(&release.namespace)).collect(),
             release,

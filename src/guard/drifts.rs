@@ -12,6 +12,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 pub(super) use super::drift::Drift;
+pub(super) use super::first::First;
 use super::first::FirstSeen;
 use super::state::DriftKind;
 use crate::cluster::objects::Manager;
@@ -211,15 +212,10 @@ impl Drifts {
         }
     }
 
-    /// What an earlier process knew of a release: the digest of the manifest
-    /// that was first seen of a revision, and the objects that were seen alive.
-    pub(super) fn remember(
-        &mut self,
-        release: &ReleaseId,
-        (revision, digest): (u64, [u8; 32]),
-        seen: Vec<ObjectId>,
-    ) {
-        self.first.remember(release, revision, digest);
+    /// What an earlier process knew of a release: the manifest that was first
+    /// seen of a revision, and the objects that were seen alive.
+    pub(super) fn remember(&mut self, release: &ReleaseId, first: First, seen: Vec<ObjectId>) {
+        self.first.remember(release, first);
         for object in seen {
             let life = self.lives.entry(object).or_insert_with(|| Life {
                 release: release.clone(),
@@ -233,9 +229,9 @@ impl Drifts {
         }
     }
 
-    /// The digest of the manifest that was seen first of a release's revision.
-    pub(super) fn first_digest(&self, id: &ReleaseId, revision: u64) -> Option<[u8; 32]> {
-        self.first.digest(id, revision)
+    /// The manifest that was seen first of a release's revision.
+    pub(super) fn first(&self, id: &ReleaseId, revision: u64) -> Option<&First> {
+        self.first.of(id, revision)
     }
 
     /// Every release for which there is something to do.

@@ -152,7 +152,8 @@ impl Task<'_> {
         let may_be_gone = exceptions.of_deletion().is_some();
         let (life, first_digest) = {
             let drifts = self.shared.drifts.lock();
-            (drifts.life(self.object).cloned(), drifts.first_digest(self.id, release.state.revision))
+            let first = drifts.first(self.id, release.state.revision);
+            (drifts.life(self.object).cloned(), first.map(|first| first.digest))
         };
         let case = Case {
             release: &release,

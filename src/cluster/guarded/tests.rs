@@ -10,11 +10,12 @@ fn guarded(status: Value) -> Value {
 #[test]
 fn what_an_earlier_guard_knew_is_read() {
     let status = json!({
-        "revision": 3, "manifestDigest": "07".repeat(32),
+        "revision": 3, "recordUid": "u3", "manifestDigest": "07".repeat(32),
         "seen": [{"kind": "Service", "name": "web"}, {"kind": "Namespace", "clusterScoped": true, "name": "n"}],
     });
     let remembered = Remembered::of(&typed(guarded(status)).unwrap()).unwrap();
     assert_eq!((remembered.revision, remembered.digest), (3, [7; 32]));
+    assert_eq!(remembered.record.as_deref(), Some("u3"));
     let names: Vec<_> = remembered.seen.iter().map(ToString::to_string).collect();
     assert_eq!(names, ["Service/web in namespace shop", "Namespace/n"]);
 }

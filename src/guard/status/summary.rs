@@ -64,6 +64,7 @@ pub(super) fn summary(
         observed_generation: generation,
         conditions: vec![condition("Ready", ready, &message), condition("Stalled", is_stalled, &message)],
         revision: report.revision,
+        record_uid: report.record.clone(),
         manifest_digest: report.digest.iter().map(|byte| format!("{byte:02x}")).collect(),
         declared: number(report.declared),
         drifted: number(report.drifted.len()),
