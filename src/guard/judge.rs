@@ -70,6 +70,11 @@ pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Option<Rel
     if shared.guard.kinds.resource(&gvk).is_some_and(|resource| resource.version != version) {
         return is_new.then(|| release.id.clone());
     }
+    // Others of the release may have waited for this one's new pods.
+    let goes_on = live
+        .object
+        .as_ref()
+        .is_some_and(|value| shared.repairer.rollouts.lock().see(&release.id, object, value));
     let policy = shared.guard.book.of(&release.id);
     let now = Timestamp::now();
     let circumstances = shared.circumstances(&release, object);
@@ -80,7 +85,7 @@ pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Option<Rel
     if let (true, Some(touched)) = (changed, live.sighting.touched) {
         shared.guard.metrics.detected_after(now.duration_since(touched));
     }
-    (changed || is_new).then(|| release.id.clone())
+    (changed || is_new || goes_on).then(|| release.id.clone())
 }
 
 /// How an object stands against what `release` declares of it.

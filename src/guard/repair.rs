@@ -26,6 +26,7 @@ use super::brake::{Brake, Pull};
 use super::drifts::{Drift, Life};
 use super::pass::{RETRY, UNSERVED};
 use super::plan::{Case, Plan, plan};
+use super::rollout::Rollouts;
 use super::state::DriftKind;
 use crate::cluster::objects::Manager;
 use crate::helm::record::ApplyMethod;
@@ -54,8 +55,7 @@ const HELM: &str = "helm";
 pub(super) struct Repairer {
     pub(super) brake: Mutex<Brake>,
     backoff: Mutex<Backoff>,
-    /// The workload that each release rolls out for the guard, and since when.
-    rollouts: Mutex<HashMap<ReleaseId, (ObjectId, Instant)>>,
+    pub(super) rollouts: Mutex<Rollouts>,
     /// The fields of an object that cannot be changed in place, for a revision.
     fixed: Mutex<HashMap<ObjectId, (u64, Vec<String>)>>,
     /// What was given back once: the object, from whom, in which revision.
