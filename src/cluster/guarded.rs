@@ -276,8 +276,10 @@ pub async fn set(
     call::send(client, request, BODY_CAP, within).await.map(drop)
 }
 
-/// An object, also if its status is not one of this version.
+/// An object, also if its status is not one of this version. Without who wrote
+/// which field, which is most of it and of no use here: these are kept.
 fn typed(mut object: Value) -> Option<Box<GuardedRelease>> {
+    object.pointer_mut("/metadata")?.as_object_mut()?.remove("managedFields");
     if let Ok(whole) = GuardedRelease::deserialize(&object) {
         return Some(Box::new(whole));
     }

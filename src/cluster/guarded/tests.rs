@@ -35,3 +35,12 @@ fn a_status_that_nobody_here_wrote_is_no_memory_and_no_error() {
     }
     assert!(typed(json!({"metadata": []})).is_none());
 }
+
+#[test]
+fn who_wrote_which_field_is_not_kept() {
+    let mut object = guarded(json!({"revision": 3}));
+    object["metadata"]["managedFields"] = json!([{"manager": "kubemoor", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:status": {}}}]);
+    let whole = typed(object).unwrap();
+    assert_eq!(whole.metadata.managed_fields, None);
+    assert_eq!(whole.status.map(|status| status.revision), Some(3));
+}
