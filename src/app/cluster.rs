@@ -170,12 +170,13 @@ impl Work {
             self.emergency_metrics.clone(),
             self.stop.clone(),
         ));
+        let mut office = Office::open(&client, cluster);
         let mut policing = Policing::start(
             &client,
             &kinds,
             &releases,
             &self.in_force,
-            (&cluster.namespaces, !cluster.read_only),
+            (&cluster.namespaces, (!cluster.read_only).then_some(&office.leadership)),
             &mut parts,
             &self.stop,
         );
@@ -195,7 +196,7 @@ impl Work {
             () = self.stop.cancelled() => {}
             known = switch_known.wait_for(Option::is_some) => drop(known),
         }
-        let office = Office::seek(&client, cluster);
+        office.seek();
         let objects = Objects::new(client.clone(), WRITES).led(office.leadership.clone());
         if !self.stop.is_cancelled() {
             let arbiter = (!cluster.read_only)

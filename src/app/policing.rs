@@ -15,6 +15,7 @@ use crate::admin::Condition;
 use crate::cluster::allowances::Allowances;
 use crate::cluster::autoscalers::Autoscalers;
 use crate::cluster::kinds::Kinds;
+use crate::cluster::lease::Leadership;
 use crate::cluster::namespaces::Namespaces;
 use crate::cluster::policies::InForce;
 use crate::cluster::policies::watch::PolicyWatch;
@@ -30,15 +31,15 @@ pub(super) struct Policing {
 
 impl Policing {
     /// Starts to follow them, as tasks of `parts`. Allowances and
-    /// autoscalers only in the namespaces `watched`, if any is named. With `writes`
-    /// statuses are kept, allowances made, and those that ended long ago cleared
-    /// away.
+    /// autoscalers only in the namespaces `watched`, if any is named. While this
+    /// replica leads, statuses are kept, and allowances that ended long ago cleared
+    /// away; without `leadership` nothing is written.
     pub(super) fn start(
         client: &kube::Client,
         kinds: &Arc<Kinds>,
         releases: &Arc<Releases>,
         in_force: &Arc<InForce>,
-        (watched, writes): (&[String], bool),
+        (watched, leadership): (&[String], Option<&Leadership>),
         parts: &mut JoinSet<()>,
         stop: &CancellationToken,
     ) -> Self {
@@ -47,10 +48,11 @@ impl Policing {
             Arc::clone(kinds),
             Arc::clone(releases),
             Arc::clone(in_force),
-            writes,
+            leadership.cloned().unwrap_or_else(Leadership::never),
         );
         let namespaces = Namespaces::new(client.clone(), Arc::clone(in_force));
-        let allowances = Allowances::new(client.clone(), Arc::clone(kinds), watched.to_vec(), writes);
+        let allowances =
+            Allowances::new(client.clone(), Arc::clone(kinds), watched.to_vec(), leadership.cloned());
         let autoscalers = Autoscalers::new(client.clone(), Arc::clone(kinds), watched.to_vec());
         let listings =
             vec![policies.progress(), namespaces.progress(), allowances.progress(), autoscalers.progress()];

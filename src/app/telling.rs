@@ -136,8 +136,9 @@ async fn remember(
         loop {
             match read {
                 Ok(remembered) => {
-                    for Remembered { release, revision, digest, seen } in remembered {
-                        let command = Command::Remember { release, revision, digest, seen_alive: seen };
+                    for Remembered { release, revision, record, digest, seen } in remembered {
+                        let seen_alive = seen;
+                        let command = Command::Remember { release, revision, record, digest, seen_alive };
                         // Without a loop there is nobody to tell.
                         drop(statuses.commands.send(command).await);
                     }

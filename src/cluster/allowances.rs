@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use self::requests::{Kept, MADE_BY};
 use super::custom::CustomWatch;
 use super::kinds::Kinds;
+use super::lease::Leadership;
 use super::progress::{Listings, Progress, scopes};
 use super::queue::{Announcer, Changes};
 use super::watch::Event;
@@ -36,7 +37,8 @@ const MOST: usize = 10_000;
 /// How long one that Kubemoor made is left for people to look at once it ended.
 const KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// After a failed clearing, the pause until the next.
+/// After a clearing that failed, or that was another replica's, the pause until
+/// the next.
 const CLEARING_AGAIN: SignedDuration = SignedDuration::from_hours(1);
 
 /// The longest sleep: the wall clock may be set while the timer runs.
@@ -48,8 +50,8 @@ pub struct Allowances {
     kinds: Arc<Kinds>,
     /// Where they are followed; everywhere, where none is named.
     namespaces: Vec<String>,
-    /// Whether any are made, and ended ones cleared away.
-    writes: bool,
+    /// Whether ended ones are cleared away; without, none is made either.
+    leadership: Option<Leadership>,
     known: RwLock<Known>,
     changed: Announcer<ObjectId>,
     /// Something may be due sooner than before.
@@ -81,15 +83,21 @@ struct Life {
 
 impl Allowances {
     /// The allowances of the cluster behind `client`, known once
-    /// [`Allowances::run`] has listed them. With `writes` those that Kubemoor
-    /// made are deleted a week after their end; without, none is made.
-    pub fn new(client: kube::Client, kinds: Arc<Kinds>, namespaces: Vec<String>, writes: bool) -> Arc<Self> {
+    /// [`Allowances::run`] has listed them. The replica that leads deletes those
+    /// that Kubemoor made a week after their end; without `leadership` nothing is
+    /// written, and none is made.
+    pub fn new(
+        client: kube::Client,
+        kinds: Arc<Kinds>,
+        namespaces: Vec<String>,
+        leadership: Option<Leadership>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             client,
             kinds,
             listings: Listings::of(&namespaces),
             namespaces,
-            writes,
+            leadership,
             known: RwLock::default(),
             changed: Announcer::default(),
             rescheduled: Notify::new(),
@@ -133,7 +141,7 @@ impl Allowances {
         resource: &DriftAllowance,
         within: Duration,
     ) -> Result<Kept, requests::MakeError> {
-        if !self.writes {
+        if self.leadership.is_none() {
             return Err(requests::MakeError::ReadOnly);
         }
         let kept = requests::make(&self.client, resource, within).await?;
@@ -221,7 +229,7 @@ impl Allowances {
                 "a DriftAllowance allows nothing: {flaws}"
             );
         }
-        let ours = self.writes
+        let ours = self.leadership.is_some()
             && object.pointer("/metadata/labels").and_then(|it| it.get(MADE_BY.0)?.as_str())
                 == Some(MADE_BY.1);
         let until = compiled.as_ref().map(|allowance| allowance.until).ok();
@@ -246,6 +254,10 @@ impl Allowances {
     }
 
     async fn clear(&self, key: &Key, life: Life) {
+        if !self.leadership.as_ref().is_some_and(Leadership::holds) {
+            // Whoever leads clears it away; this replica may by then.
+            return self.put_off(key);
+        }
         match requests::delete(&self.client, &key.0, &key.1, Some(&life.uid)).await {
             Ok(_) => self.forget(key),
             Err(error) => {
@@ -253,10 +265,14 @@ impl Allowances {
                     allowance.namespace = key.0, allowance.name = key.1, %error,
                     "a DriftAllowance that ended long ago cannot be deleted"
                 );
-                if let Ok(again) = Timestamp::now().checked_add(CLEARING_AGAIN) {
-                    self.known.write().due.insert((again, key.clone()));
-                }
+                self.put_off(key);
             }
+        }
+    }
+
+    fn put_off(&self, key: &Key) {
+        if let Ok(again) = Timestamp::now().checked_add(CLEARING_AGAIN) {
+            self.known.write().due.insert((again, key.clone()));
         }
     }
 }

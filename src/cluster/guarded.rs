@@ -50,6 +50,8 @@ pub struct Remembered {
     pub release: ReleaseId,
     /// The revision that it was held to.
     pub revision: u64,
+    /// The uid of that revision's record; none where it was not said.
+    pub record: Option<String>,
     /// SHA-256 of that revision's manifest as it was first seen.
     pub digest: [u8; 32],
     /// What was seen alive with the release's annotations.
@@ -207,6 +209,7 @@ impl Remembered {
         let (release, status) = (guarded.release()?, guarded.status.as_ref()?);
         Some(Self {
             revision: status.revision,
+            record: status.record_uid.clone(),
             digest: digest(&status.manifest_digest)?,
             seen: status.seen.iter().map(|object| object.id(&release.namespace)).collect(),
             release,
@@ -273,8 +276,10 @@ pub async fn set(
     call::send(client, request, BODY_CAP, within).await.map(drop)
 }
 
-/// An object, also if its status is not one of this version.
+/// An object, also if its status is not one of this version. Without who wrote
+/// which field, which is most of it and of no use here: these are kept.
 fn typed(mut object: Value) -> Option<Box<GuardedRelease>> {
+    object.pointer_mut("/metadata")?.as_object_mut()?.remove("managedFields");
     if let Ok(whole) = GuardedRelease::deserialize(&object) {
         return Some(Box::new(whole));
     }

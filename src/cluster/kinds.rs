@@ -7,36 +7,28 @@
 //! CustomResourceDefinition changes. Invariant: the catalog only grows; what
 //! cannot be read now is tried again, while the built-in types serve.
 
+mod attempts;
+mod follow;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Mutex, Notify};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::attempts::Discovery;
 use super::call::CallError;
 use super::discovery::discover;
 use super::objects::Target;
 use super::queue::{Announcer, Changes};
 use super::resource::Resource;
 use super::schemas::{self, Custom, Documents, TypesError};
-use super::watch::{Event, MetadataWatch};
 use crate::declaration::catalog::{Catalog, KindFacts};
 use crate::declaration::embedded;
 use crate::model::{Gvk, ObjectId};
-
-/// How long changes of CustomResourceDefinitions are gathered: a new one
-/// changes several times before it is served.
-const SETTLING: Duration = Duration::from_secs(1);
-
-/// Discovery is not repeated sooner than this for the sake of unknown kinds.
-const REDISCOVERY: Duration = Duration::from_secs(10);
-
-/// The longest pause between attempts to learn of a kind.
-const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
 /// The kinds of one cluster.
 pub struct Kinds {
@@ -63,10 +55,13 @@ pub(super) struct Snapshot {
     /// Kinds of which the API server has told all that it knows, with the
     /// generation in which it did.
     settled: HashMap<Gvk, u64>,
+    /// Kinds that releases declared before anybody served them, with the
+    /// generation in which it was learned where they live.
+    found: HashMap<Gvk, u64>,
 }
 
 struct Reading {
-    discovered: Instant,
+    discovery: Discovery,
     documents: Option<Documents>,
     /// By name, the generation whose types are in the catalog.
     customs: HashMap<String, i64>,
@@ -85,8 +80,14 @@ impl Kinds {
     pub async fn read(client: kube::Client) -> Result<Arc<Self>, CallError> {
         let mut catalog = Catalog::with_core();
         add(&mut catalog, discover(&client).await?);
-        let snapshot = Snapshot { generation: 0, catalog: Arc::new(catalog), settled: HashMap::new() };
-        let reading = Reading { discovered: Instant::now(), documents: None, customs: HashMap::new() };
+        let snapshot = Snapshot {
+            generation: 0,
+            catalog: Arc::new(catalog),
+            settled: HashMap::new(),
+            found: HashMap::new(),
+        };
+        let reading =
+            Reading { discovery: Discovery::made(Instant::now()), documents: None, customs: HashMap::new() };
         Ok(Arc::new(Self {
             client,
             current: ArcSwap::from_pointee(snapshot),
@@ -135,7 +136,8 @@ impl Kinds {
         self.current.load_full()
     }
 
-    /// Tells of every kind whose types become known or change from now on.
+    /// Tells of every kind whose place or types become known or change from
+    /// now on.
     pub(super) fn changes(&self) -> Changes<Gvk> {
         self.learned.subscribe([])
     }
@@ -190,10 +192,9 @@ impl Kinds {
         wanted: HashSet<Gvk>,
     ) -> Result<(), TypesError> {
         let is_known = |catalog: &Catalog, gvk: &Gvk| catalog.facts(&gvk.group, &gvk.kind).is_some();
-        if !wanted.iter().all(|gvk| is_known(&draft.catalog, gvk))
-            && reading.discovered.elapsed() > REDISCOVERY
+        if !wanted.iter().all(|gvk| is_known(&draft.catalog, gvk)) && reading.discovery.is_due(Instant::now())
         {
-            reading.discovered = Instant::now();
+            reading.discovery = Discovery::made(Instant::now());
             reading.documents = None;
             add(&mut draft.catalog, discover(&self.client).await?);
         }
@@ -230,101 +231,24 @@ impl Kinds {
     fn publish(&self, draft: Draft) {
         let before = self.snapshot();
         let generation = before.generation + 1;
+        let Draft { catalog, learned } = draft;
         let mut settled = before.settled.clone();
-        settled.extend(draft.learned.iter().map(|gvk| (gvk.clone(), generation)));
-        self.current.store(Arc::new(Snapshot { generation, catalog: Arc::new(draft.catalog), settled }));
-        for gvk in draft.learned {
-            self.owed.lock().remove(&gvk);
-            self.learned.announce(&gvk);
-        }
-    }
-
-    async fn follow(&self) {
-        let definitions = Resource::new(
-            "apiextensions.k8s.io",
-            "v1",
-            "CustomResourceDefinition",
-            "customresourcedefinitions",
-        );
-        let mut watch = MetadataWatch::new(self.client.clone(), &definitions, None, None);
-        let mut seen: HashMap<String, String> = HashMap::new();
-        let mut changed: HashSet<String> = HashSet::new();
-        let mut settled_at: Option<Instant> = None;
-        let mut pause = SETTLING;
-        let mut retry_at: Option<Instant> = None;
-        loop {
-            tokio::select! {
-                event = watch.next() => match event {
-                    Event::Listed(meta) | Event::Applied(meta) => {
-                        let known = seen.insert(meta.name.clone(), meta.resource_version.clone());
-                        if known.as_ref() != Some(&meta.resource_version) {
-                            changed.insert(meta.name);
-                            settled_at.get_or_insert_with(|| Instant::now() + SETTLING);
-                        }
-                    }
-                    Event::Deleted(meta) => drop(seen.remove(&meta.name)),
-                    Event::Broken(error) => {
-                        tracing::warn!(%error, "CustomResourceDefinitions cannot be watched");
-                    }
-                    Event::Relisting | Event::Synced | Event::Watching => {}
-                },
-                () = until(settled_at), if settled_at.is_some() => {
-                    settled_at = None;
-                    changed.iter().for_each(|name| self.defined.announce(name));
-                    self.refresh(std::mem::take(&mut changed)).await;
-                }
-                () = self.owing.notified() => {
-                    pause = SETTLING;
-                    retry_at.get_or_insert_with(|| Instant::now() + pause);
-                }
-                () = until(retry_at), if retry_at.is_some() => {
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                    retry_at = self.retry().await.then(|| Instant::now() + pause);
-                }
-            }
-        }
-    }
-
-    /// Takes in changes of CustomResourceDefinitions, as far as releases
-    /// declare their kinds.
-    async fn refresh(&self, names: HashSet<String>) {
-        let mut reading = self.reading.lock().await;
-        let snapshot = self.snapshot();
-        let owed = self.owed.lock().clone();
-        let mut draft = Draft::of(&snapshot);
-        for name in names {
-            let Some((plural, group)) = name.split_once('.') else { continue };
-            if !reading.customs.contains_key(&name) && !owed.iter().any(|gvk| gvk.group == group) {
-                continue;
-            }
-            match schemas::crd(&self.client, plural, group).await {
-                Ok(Some(custom)) if reading.customs.get(&name) != Some(&custom.generation) => {
-                    let (kind, generation) = (custom.facts.kind.clone(), custom.generation);
-                    draft.add_custom(custom);
-                    let of_kind = |gvk: &&Gvk| gvk.group == group && gvk.kind == kind;
-                    let declared = snapshot.settled.keys().chain(&owed).filter(of_kind).cloned();
-                    draft.learned.extend(declared);
-                    reading.customs.insert(name, generation);
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::warn!(definition = %name, %error, "a CustomResourceDefinition cannot be read");
-                }
-            }
-        }
-        if !draft.learned.is_empty() {
-            self.publish(draft);
-        }
-    }
-
-    /// Tries again to learn what is owed. Whether anything still is.
-    async fn retry(&self) -> bool {
-        let owed = self.owed.lock().clone();
-        if owed.is_empty() {
-            return false;
-        }
-        self.learn(owed).await;
-        !self.owed.lock().is_empty()
+        settled.extend(learned.iter().map(|gvk| (gvk.clone(), generation)));
+        let mut owed = self.owed.lock();
+        owed.retain(|gvk| !learned.contains(gvk));
+        // Their objects can be looked at, though their types cannot be read yet.
+        let is_known = |catalog: &Catalog, gvk: &Gvk| catalog.facts(&gvk.group, &gvk.kind).is_some();
+        let found: Vec<Gvk> = owed
+            .iter()
+            .filter(|gvk| is_known(&catalog, gvk) && !is_known(&before.catalog, gvk))
+            .cloned()
+            .collect();
+        drop(owed);
+        let mut all_found = before.found.clone();
+        all_found.extend(found.iter().map(|gvk| (gvk.clone(), generation)));
+        let catalog = Arc::new(catalog);
+        self.current.store(Arc::new(Snapshot { generation, catalog, settled, found: all_found }));
+        learned.iter().chain(&found).for_each(|gvk| self.learned.announce(gvk));
     }
 }
 
@@ -334,9 +258,12 @@ impl Snapshot {
         self.settled.contains_key(gvk)
     }
 
-    /// Whether the types of a kind became known, or changed, after `generation`.
+    /// Whether the place or the types of a kind became known, or changed, after
+    /// `generation`.
     pub(super) fn is_newer(&self, gvk: &Gvk, generation: u64) -> bool {
-        self.settled.get(gvk).is_some_and(|settled| *settled > generation)
+        [&self.settled, &self.found]
+            .into_iter()
+            .any(|known| known.get(gvk).is_some_and(|at| *at > generation))
     }
 }
 
@@ -365,10 +292,4 @@ fn add(catalog: &mut Catalog, kinds: Vec<KindFacts>) {
 fn served<'f>(facts: &'f KindFacts, version: &str) -> Option<&'f str> {
     let exact = facts.versions.iter().find(|served| *served == version);
     exact.or_else(|| facts.versions.first()).map(String::as_str)
-}
-
-async fn until(instant: Option<Instant>) {
-    if let Some(instant) = instant {
-        sleep_until(instant).await;
-    }
 }

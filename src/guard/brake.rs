@@ -1,10 +1,12 @@
-//! Stops repairs while so much drifts at once that somebody is at work on the
-//! whole cluster, or the guard is wrong.
+//! Stops repairs while so much drifts at once that somebody is at work on more
+//! than one object, or the guard is wrong: those of one namespace's releases if
+//! it is by itself what is too much, else all.
 //!
 //! Entry point: [`Brake`]. Invariant: once on, it stays on until a person asks
 //! for a repair while less drifts. What drifts for a moment, such as while news
 //! of an uninstallation are on their way, does not set it. Pure state.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -15,15 +17,31 @@ const MOST: usize = 10;
 /// The share of all declared objects, as a divisor: a tenth.
 const SHARE: usize = 10;
 
-/// For how long so much has to drift. Nothing is repaired meanwhile.
+/// For how long so much has to drift. Nothing of it is repaired meanwhile.
 const LASTING: Duration = Duration::from_secs(3);
 
-/// Whether repairs are stopped.
+/// For whom repairs are stopped.
 #[derive(Debug, Default)]
 pub(super) struct Brake {
-    on: bool,
-    /// Since when too much drifts.
-    since: Option<Instant>,
+    everywhere: bool,
+    namespaces: BTreeSet<String>,
+    slipping: Option<Slipping>,
+}
+
+/// Too much drifts.
+#[derive(Clone, Copy, Debug)]
+struct Slipping {
+    since: Instant,
+    last: Instant,
+}
+
+/// Objects that drift and could be repaired.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Drifting {
+    /// How many, by the namespace of their release.
+    pub(super) by_namespace: BTreeMap<String, usize>,
+    /// How many objects all releases declare.
+    pub(super) declared: usize,
 }
 
 /// What the brake says.
@@ -34,69 +52,100 @@ pub(super) enum Pull {
     /// Look again soon: it may be for a moment only.
     Slipping,
     /// Repairs stop now.
-    Sets,
+    Sets(Reach),
     /// Repairs are stopped.
     On,
 }
 
+/// Whose repairs stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Those of the namespace's releases.
+    Namespace,
+    /// All.
+    Cluster,
+}
+
 impl Brake {
-    /// `drifting` of `declared` objects drift, and could be repaired.
-    pub(super) fn pull(&mut self, drifting: usize, declared: usize, now: Instant) -> Pull {
-        if self.on {
+    /// Asked before a repair of a release of `namespace`.
+    pub(super) fn pull(&mut self, namespace: &str, drifting: &Drifting, now: Instant) -> Pull {
+        if self.is_on(namespace) {
             return Pull::On;
         }
-        if !is_too_much(drifting, declared) {
-            self.since = None;
+        let (total, largest) = self.unbraked(drifting);
+        if !drifting.is_too_much(total) {
+            self.slipping = None;
             return Pull::Free;
         }
-        let since = *self.since.get_or_insert(now);
+        let reach = match largest {
+            Some((_, most)) if drifting.is_too_much(most) && !drifting.is_too_much(total - most) => {
+                Reach::Namespace
+            }
+            _ => Reach::Cluster,
+        };
+        if reach == Reach::Namespace && largest.is_some_and(|(other, _)| other != namespace) {
+            return Pull::Free;
+        }
+        // While too much drifts, the brake is pulled every second.
+        let before = self.slipping.filter(|before| now.duration_since(before.last) < LASTING);
+        let since = before.map_or(now, |before| before.since);
         if now.duration_since(since) < LASTING {
+            self.slipping = Some(Slipping { since, last: now });
             return Pull::Slipping;
         }
-        self.on = true;
-        Pull::Sets
-    }
-
-    /// A person asks for repairs, and besides what he asks for `drifting` of
-    /// `declared` objects drift. Gives whether the brake goes off by that.
-    pub(super) fn ease(&mut self, drifting: usize, declared: usize) -> bool {
-        let off = self.on && !is_too_much(drifting, declared);
-        if off {
-            *self = Self::default();
+        self.slipping = None;
+        match reach {
+            Reach::Namespace => drop(self.namespaces.insert(namespace.to_owned())),
+            Reach::Cluster => self.everywhere = true,
         }
-        off
+        Pull::Sets(reach)
     }
 
-    /// Whether repairs are stopped.
-    pub(super) fn is_on(&self) -> bool {
-        self.on
+    /// A person asks for repairs in `namespace`, and besides what he asks for
+    /// this is `drifting`. Gives whether the brake goes off by that.
+    pub(super) fn ease(&mut self, namespace: &str, drifting: &Drifting) -> bool {
+        let there = drifting.of(namespace);
+        let off = !drifting.is_too_much(there) && self.namespaces.remove(namespace);
+        let all_off = self.everywhere && !drifting.is_too_much(self.unbraked(drifting).0);
+        if all_off {
+            self.everywhere = false;
+        }
+        if off || all_off {
+            self.slipping = None;
+        }
+        off || all_off
+    }
+
+    /// Whether repairs of a namespace's releases are stopped.
+    pub(super) fn is_on(&self, namespace: &str) -> bool {
+        self.everywhere || self.namespaces.contains(namespace)
+    }
+
+    /// How much drifts where the brake is not on for the namespace alone, and
+    /// where most of it does. What one namespace is stopped for already says
+    /// nothing of the others.
+    fn unbraked<'d>(&self, drifting: &'d Drifting) -> (usize, Option<(&'d str, usize)>) {
+        let counts = || drifting.by_namespace.iter().filter(|(name, _)| !self.namespaces.contains(*name));
+        let largest = counts().max_by_key(|(_, count)| **count);
+        (counts().map(|(_, count)| count).sum(), largest.map(|(name, count)| (name.as_str(), *count)))
     }
 }
 
-fn is_too_much(drifting: usize, declared: usize) -> bool {
-    drifting > MOST && drifting.saturating_mul(SHARE) > declared
+impl Drifting {
+    /// How many in all.
+    pub(super) fn total(&self) -> usize {
+        self.by_namespace.values().sum()
+    }
+
+    /// How many of one namespace's releases.
+    pub(super) fn of(&self, namespace: &str) -> usize {
+        self.by_namespace.get(namespace).copied().unwrap_or_default()
+    }
+
+    fn is_too_much(&self, count: usize) -> bool {
+        count > MOST && count.saturating_mul(SHARE) > self.declared
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn it_sets_when_too_much_drifts_for_long_and_eases_when_a_person_says_so() {
-        let mut brake = Brake::default();
-        let start = Instant::now();
-        for (drifting, declared) in [(10, 20), (11, 110), (1000, 10_000)] {
-            assert_eq!(brake.pull(drifting, declared, start), Pull::Free, "{drifting} of {declared}");
-        }
-        assert_eq!(brake.pull(11, 109, start), Pull::Slipping);
-        assert_eq!(brake.pull(10, 109, start + LASTING / 2), Pull::Free);
-        assert_eq!(brake.pull(11, 109, start + LASTING), Pull::Slipping);
-        assert_eq!(brake.pull(12, 109, start + LASTING * 2), Pull::Sets);
-        // Less drift alone is no person's word.
-        assert_eq!(brake.pull(0, 109, start + LASTING * 3), Pull::On);
-        assert!(!brake.ease(11, 109) && brake.is_on());
-        assert!(brake.ease(10, 109) && !brake.is_on());
-        assert!(!brake.ease(0, 109));
-        assert_eq!(brake.pull(11, 109, start + LASTING * 9), Pull::Slipping);
-    }
-}
+mod tests;

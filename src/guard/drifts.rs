@@ -6,12 +6,13 @@
 //! What was seen alive is remembered until its release drops it. Must not
 //! decide what is repaired.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 pub(super) use super::drift::Drift;
+pub(super) use super::first::First;
 use super::first::FirstSeen;
 use super::state::DriftKind;
 use crate::cluster::objects::Manager;
@@ -211,15 +212,10 @@ impl Drifts {
         }
     }
 
-    /// What an earlier process knew of a release: the digest of the manifest
-    /// that was first seen of a revision, and the objects that were seen alive.
-    pub(super) fn remember(
-        &mut self,
-        release: &ReleaseId,
-        (revision, digest): (u64, [u8; 32]),
-        seen: Vec<ObjectId>,
-    ) {
-        self.first.remember(release, revision, digest);
+    /// What an earlier process knew of a release: the manifest that was first
+    /// seen of a revision, and the objects that were seen alive.
+    pub(super) fn remember(&mut self, release: &ReleaseId, first: First, seen: Vec<ObjectId>) {
+        self.first.remember(release, first);
         for object in seen {
             let life = self.lives.entry(object).or_insert_with(|| Life {
                 release: release.clone(),
@@ -233,9 +229,9 @@ impl Drifts {
         }
     }
 
-    /// The digest of the manifest that was seen first of a release's revision.
-    pub(super) fn first_digest(&self, id: &ReleaseId, revision: u64) -> Option<[u8; 32]> {
-        self.first.digest(id, revision)
+    /// The manifest that was seen first of a release's revision.
+    pub(super) fn first(&self, id: &ReleaseId, revision: u64) -> Option<&First> {
+        self.first.of(id, revision)
     }
 
     /// Every release for which there is something to do.
@@ -264,8 +260,11 @@ impl Drifts {
     }
 
     /// How many objects drift, or went by the word of a watch, of those that
-    /// `counts` says.
-    pub(super) fn count(&self, counts: impl Fn(&ReleaseId, &ObjectId, &Life) -> bool) -> usize {
+    /// `counts` says; by the namespace of their release.
+    pub(super) fn count(
+        &self,
+        counts: impl Fn(&ReleaseId, &ObjectId, &Life) -> bool,
+    ) -> BTreeMap<String, usize> {
         let drifting = self.drifting.iter().flat_map(|(release, all)| {
             let known = all.iter().filter(|(_, drift)| drift.is_certain());
             known.map(move |(object, _)| (release, object))
@@ -280,7 +279,14 @@ impl Drifts {
         let counted = |(release, object): &(&ReleaseId, &ObjectId)| {
             self.lives.get(*object).is_some_and(|life| counts(release, object, life))
         };
-        drifting.chain(suspected).filter(counted).count()
+        let mut by_namespace = BTreeMap::new();
+        for (release, _) in drifting.chain(suspected).filter(counted) {
+            match by_namespace.get_mut(&release.namespace) {
+                Some(count) => *count += 1,
+                None => drop(by_namespace.insert(release.namespace.clone(), 1)),
+            }
+        }
+        by_namespace
     }
 
     /// Since when the oldest drift lasts.

@@ -15,17 +15,30 @@ pub(super) struct FirstSeen(HashMap<ReleaseId, First>);
 
 /// The first manifest that was seen of one record. A record that was deleted
 /// and made anew is another one, whatever revision it has.
-struct First {
-    /// None for what an earlier process saw.
-    uid: Option<String>,
-    revision: u64,
-    digest: [u8; 32],
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct First {
+    /// The record's uid; none where an earlier process did not say.
+    pub(super) uid: Option<String>,
+    pub(super) revision: u64,
+    /// SHA-256 of the manifest.
+    pub(super) digest: [u8; 32],
+}
+
+impl First {
+    /// Whether this was another record of the revision, with another manifest,
+    /// than the one that a release has now: it was installed anew since.
+    pub(super) fn is_outlived_by(&self, release: &Release) -> bool {
+        release.invalid.is_none()
+            && release.latest.revision == self.revision
+            && release.state.digest != self.digest
+            && self.uid.as_ref().is_some_and(|uid| *uid != release.latest.uid)
+    }
 }
 
 impl FirstSeen {
-    /// The digest for a release's revision.
-    pub(super) fn digest(&self, id: &ReleaseId, revision: u64) -> Option<[u8; 32]> {
-        self.0.get(id).filter(|first| first.revision == revision).map(|first| first.digest)
+    /// What was seen first of a release's revision.
+    pub(super) fn of(&self, id: &ReleaseId, revision: u64) -> Option<&First> {
+        self.0.get(id).filter(|first| first.revision == revision)
     }
 
     /// A release whose record counts.
@@ -43,13 +56,13 @@ impl FirstSeen {
     }
 
     /// What an earlier process saw first of a revision. It saw it before this one did.
-    pub(super) fn remember(&mut self, release: &ReleaseId, revision: u64, digest: [u8; 32]) {
+    pub(super) fn remember(&mut self, release: &ReleaseId, earlier: First) {
         let uid = match self.0.get(release) {
-            Some(first) if first.revision != revision => return,
+            Some(first) if first.revision != earlier.revision => return,
             Some(first) => first.uid.clone(),
-            None => None,
+            None => earlier.uid.clone(),
         };
-        self.0.insert(release.clone(), First { uid, revision, digest });
+        self.0.insert(release.clone(), First { uid, ..earlier });
     }
 
     /// A release is gone.

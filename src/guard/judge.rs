@@ -48,24 +48,33 @@ pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Option<Rel
     if object.name.is_empty() {
         return None;
     }
-    let release = {
+    let (release, is_new) = {
         let index = shared.guard.releases.index().read();
         let mut drifts = shared.drifts.lock();
-        let Some(life) = life(&index, &live.sighting, drifts.life(object)) else {
+        let before = drifts.life(object);
+        let Some(life) = life(&index, &live.sighting, before) else {
             drifts.forget(object);
             return None;
         };
+        // That it was seen alive is told on. Of the first listing all is told at its end.
+        let is_known = before.is_some_and(|before| before.vouched && before.release == life.release);
+        let is_new = life.vouched && !is_known && *shared.guard.listed.borrow();
         let release = index.release(&life.release).cloned();
         drifts.lives(object.clone(), life);
-        release?
+        (release?, is_new)
     };
     let declared = release.declared(object)?;
     let gvk =
         Gvk { group: object.group.clone(), version: declared.version.to_string(), kind: object.kind.clone() };
     // Of the watches of two versions of a kind, the one of the manifest's.
     if shared.guard.kinds.resource(&gvk).is_some_and(|resource| resource.version != version) {
-        return None;
+        return is_new.then(|| release.id.clone());
     }
+    // Others of the release may have waited for this one's new pods.
+    let goes_on = live
+        .object
+        .as_ref()
+        .is_some_and(|value| shared.repairer.rollouts.lock().see(&release.id, object, value));
     let policy = shared.guard.book.of(&release.id);
     let now = Timestamp::now();
     let circumstances = shared.circumstances(&release, object);
@@ -76,7 +85,7 @@ pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Option<Rel
     if let (true, Some(touched)) = (changed, live.sighting.touched) {
         shared.guard.metrics.detected_after(now.duration_since(touched));
     }
-    changed.then(|| release.id.clone())
+    (changed || is_new || goes_on).then(|| release.id.clone())
 }
 
 /// How an object stands against what `release` declares of it.

@@ -49,7 +49,7 @@ use tokio_util::task::TaskTracker;
 
 use self::alarms::Alarms;
 use self::asked::Asked;
-use self::drifts::Drifts;
+use self::drifts::{Drifts, First};
 use self::follow::Watches;
 use self::orders::{Command, Orders};
 use self::repair::Repairer;
@@ -230,8 +230,11 @@ impl Shared {
                     self.attend_all();
                 }
             }
-            Command::Remember { release, revision, digest, seen_alive } => {
-                self.drifts.lock().remember(&release, (revision, digest), seen_alive);
+            Command::Remember { release, revision, record, digest, seen_alive } => {
+                let first = First { uid: record, revision, digest };
+                if self.release(&release).is_none_or(|release| !first.is_outlived_by(&release)) {
+                    self.drifts.lock().remember(&release, first, seen_alive);
+                }
                 self.attend(release);
             }
             Command::Judge(objects) => self.judge_again(objects),

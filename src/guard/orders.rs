@@ -44,6 +44,10 @@ pub enum Command {
         release: ReleaseId,
         /// The revision.
         revision: u64,
+        /// The uid of its record, as far as that was known. If the release has
+        /// another record of that revision by now, with another manifest, it was
+        /// installed anew, and nothing of this counts.
+        record: Option<String>,
         /// SHA-256 of its manifest.
         digest: [u8; 32],
         /// The objects.

@@ -87,9 +87,6 @@ pub(super) fn plan(case: &Case<'_>, now: Timestamp) -> Plan {
     if let Some(reason) = never(release, object, case.kind, policy.repair) {
         return Plan::Report(reason);
     }
-    if life.is_none_or(|life| !life.vouched || life.release != release.id) {
-        return Plan::Report("the guard never saw it alive with its release's annotations");
-    }
     if case.first_digest != Some(release.state.digest) {
         return Plan::Report("the manifest of its release's revision has changed");
     }
@@ -98,6 +95,10 @@ pub(super) fn plan(case: &Case<'_>, now: Timestamp) -> Plan {
         if age < HOLD {
             return Plan::Hold(HOLD - age);
         }
+    }
+    // After the hold: what a restore has not brought yet is still to be seen.
+    if life.is_none_or(|life| !life.vouched || life.release != release.id) {
+        return Plan::Report("the guard never saw it alive with its release's annotations");
     }
     Plan::Repair
 }

@@ -6,6 +6,7 @@
 //! Helm's own manager and way of writing, or the next upgrade meets a conflict.
 
 mod body;
+mod braking;
 mod examine;
 mod recreate;
 mod restore;
@@ -18,18 +19,20 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+pub(super) use self::braking::ease;
 use super::Shared;
 use super::backoff::Backoff;
 use super::brake::{Brake, Pull};
 use super::drifts::{Drift, Life};
 use super::pass::{RETRY, UNSERVED};
-use super::plan::{Case, Plan, never, plan};
+use super::plan::{Case, Plan, plan};
+use super::rollout::Rollouts;
 use super::state::DriftKind;
 use crate::cluster::objects::Manager;
-use crate::helm::record::{ApplyMethod, Status};
+use crate::helm::record::ApplyMethod;
 use crate::helm::release::{Declared, Release};
 use crate::metrics::Repair;
-use crate::model::{DriftMode, ObjectId, ReleaseId};
+use crate::model::{ObjectId, ReleaseId};
 use crate::policy::Policy;
 use crate::verdict::edit::Finding;
 use crate::verdict::exceptions::{Circumstances, Exceptions};
@@ -52,8 +55,7 @@ const HELM: &str = "helm";
 pub(super) struct Repairer {
     pub(super) brake: Mutex<Brake>,
     backoff: Mutex<Backoff>,
-    /// The workload that each release rolls out for the guard, and since when.
-    rollouts: Mutex<HashMap<ReleaseId, (ObjectId, Instant)>>,
+    pub(super) rollouts: Mutex<Rollouts>,
     /// The fields of an object that cannot be changed in place, for a revision.
     fixed: Mutex<HashMap<ObjectId, (u64, Vec<String>)>>,
     /// What was given back once: the object, from whom, in which revision.
@@ -150,7 +152,8 @@ impl Task<'_> {
         let may_be_gone = exceptions.of_deletion().is_some();
         let (life, first_digest) = {
             let drifts = self.shared.drifts.lock();
-            (drifts.life(self.object).cloned(), drifts.first_digest(self.id, release.state.revision))
+            let first = drifts.first(self.id, release.state.revision);
+            (drifts.life(self.object).cloned(), first.map(|first| first.digest))
         };
         let case = Case {
             release: &release,
@@ -168,10 +171,10 @@ impl Task<'_> {
 
     /// How long the object has to wait for its turn; none if it need not.
     fn waits(&self) -> Option<Duration> {
-        match braked(self.shared) {
+        match braking::braked(self.shared, self.id) {
             Pull::Free => {}
             Pull::Slipping => return Some(SLIPPING),
-            Pull::Sets | Pull::On => {
+            Pull::Sets(_) | Pull::On => {
                 self.keep(Some("so much drifts at once that repairs have stopped"));
                 return Some(RETRY * 12);
             }
@@ -343,45 +346,4 @@ fn fields(findings: &[Finding]) -> String {
 
 fn from_now(time: Timestamp) -> Duration {
     time.duration_since(Timestamp::now()).try_into().unwrap_or(AGAIN)
-}
-
-/// Whether so much drifts at once that repairs stop.
-fn braked(shared: &Shared) -> Pull {
-    let (drifting, declared) = drifting(shared, None);
-    let pull = shared.repairer.brake.lock().pull(drifting, declared, Instant::now());
-    if pull == Pull::Sets {
-        tracing::error!(
-            "{drifting} of {declared} declared objects drift at once: repairs stop until a person asks for one"
-        );
-    }
-    pull
-}
-
-/// A person asks for repairs of `release`: the brake goes off if that is most
-/// of what drifts. Gives whether it does.
-pub(super) fn ease(shared: &Shared, release: &ReleaseId) -> bool {
-    let (drifting, declared) = drifting(shared, Some(release));
-    let eased = shared.repairer.brake.lock().ease(drifting, declared);
-    if eased {
-        tracing::info!("repairs go on");
-    }
-    eased
-}
-
-/// How many objects drift that could be repaired, but for those of one release,
-/// and how many are declared.
-fn drifting(shared: &Shared, but: Option<&ReleaseId>) -> (usize, usize) {
-    let index = shared.guard.releases.index().read();
-    let counts = |id: &ReleaseId, object: &ObjectId, life: &Life| {
-        let Some(release) = index.release(id).filter(|_| but != Some(id)) else { return false };
-        let policy = shared.guard.book.of(id);
-        let kind = if life.alive { DriftKind::Changed } else { DriftKind::Missing };
-        // What an operation of Helm's takes away, or never comes back, does not count.
-        release.state.status == Status::Deployed
-            && policy.drift == DriftMode::Repair
-            && release.declared(object).is_some_and(|declared| !declared.opted_out)
-            && never(release, object, kind, policy.repair).is_none()
-    };
-    let drifting = shared.drifts.lock().count(counts);
-    (drifting, index.objects())
 }

@@ -64,11 +64,13 @@ fn of(shared: &Shared, release: &Release) -> ReleaseReport {
     drifts_of.sort_by(|(a, _), (b, _)| a.cmp(b));
     let declared = release.objects.values().filter(|declarations| declarations.latest.is_some()).count();
     let seen_alive = drifts.seen_alive(release);
-    let digest = drifts.first_digest(id, revision).unwrap_or(release.state.digest);
+    let first = drifts.first(id, revision).cloned();
     drop(drifts);
+    let digest = first.as_ref().map_or(release.state.digest, |first| first.digest);
+    let record = first.and_then(|first| first.uid);
     let reason = reason(shared, release, &drifts_of);
     let drifted: Vec<Drifted> = drifts_of.iter().map(|(object, drift)| drift.shown(object)).collect();
-    ReleaseReport { release: id.clone(), revision, digest, declared, seen_alive, drifted, reason }
+    ReleaseReport { release: id.clone(), revision, record, digest, declared, seen_alive, drifted, reason }
 }
 
 fn reason(shared: &Shared, release: &Release, drifts: &[(ObjectId, Drift)]) -> Reason {
@@ -86,7 +88,7 @@ fn reason(shared: &Shared, release: &Release, drifts: &[(ObjectId, Drift)]) -> R
         Reason::Suspended
     } else if certain().next().is_none() {
         Reason::InSync
-    } else if shared.repairer.brake.lock().is_on() {
+    } else if shared.repairer.brake.lock().is_on(&release.id.namespace) {
         Reason::Braked
     } else if certain().any(|(_, drift)| drift.contested) {
         Reason::Contested

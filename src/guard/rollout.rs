@@ -1,12 +1,68 @@
-//! Whether a workload has rolled out what its pod template says.
+//! Whether a workload has rolled out what its pod template says, and which one
+//! of each release does so for the guard.
 //!
-//! Entry points: [`touches_template`], [`is_rolled_out`]. Invariant: total on
-//! any JSON; a workload that no controller looks at has nothing to roll out.
+//! Entry points: [`touches_template`], [`is_rolled_out`], [`Rollouts`].
+//! Invariant: total on any JSON; a workload that no controller looks at, or that
+//! is to have no pods and has none, has nothing to roll out. Whether new pods get
+//! ready is not asked: a release whose pods never do is repaired all the same.
+
+use std::collections::HashMap;
+use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::declaration::path::{Path, Segment};
-use crate::model::ObjectId;
+use crate::model::{ObjectId, ReleaseId};
+
+/// How long a roll-out may keep others of its release waiting.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// The workload that each release rolls out for the guard.
+#[derive(Debug, Default)]
+pub(super) struct Rollouts(HashMap<ReleaseId, Rollout>);
+
+/// A workload whose pod template was put right.
+#[derive(Clone, Debug)]
+pub(super) struct Rollout {
+    pub(super) object: ObjectId,
+    pub(super) since: Instant,
+    /// Its `metadata.generation` by then.
+    generation: i64,
+}
+
+impl Rollouts {
+    /// The pod template of a workload was put right, which is now this.
+    pub(super) fn begin(&mut self, release: &ReleaseId, object: &ObjectId, written: &Value, now: Instant) {
+        if !is_rolled_out(written) {
+            let rollout = Rollout { object: object.clone(), since: now, generation: generation(written) };
+            self.0.insert(release.clone(), rollout);
+        }
+    }
+
+    /// Another workload of the release than `object` that may not be rolled out yet.
+    pub(super) fn of_another(&self, release: &ReleaseId, object: &ObjectId, now: Instant) -> Option<Rollout> {
+        let rollout = self.0.get(release).filter(|rollout| rollout.object != *object)?;
+        (now.duration_since(rollout.since) < LONGEST).then(|| rollout.clone())
+    }
+
+    /// A workload is seen like this, perhaps as it was a moment ago. Gives
+    /// whether its release goes on by that.
+    pub(super) fn see(&mut self, release: &ReleaseId, object: &ObjectId, live: &Value) -> bool {
+        let ends = self.0.get(release).is_some_and(|rollout| {
+            rollout.object == *object && generation(live) >= rollout.generation && is_rolled_out(live)
+        });
+        if ends {
+            self.0.remove(release);
+        }
+        ends
+    }
+
+    /// The release goes on.
+    pub(super) fn end(&mut self, release: &ReleaseId) {
+        self.0.remove(release);
+    }
+}
 
 /// Whether a change at `path` makes new pods.
 pub(super) fn touches_template(object: &ObjectId, path: &Path) -> bool {
@@ -19,65 +75,42 @@ pub(super) fn touches_template(object: &ObjectId, path: &Path) -> bool {
         && matches!(names.as_slice(), [Segment::Field(spec), Segment::Field(template)] if spec == "spec" && template == "template")
 }
 
-/// Whether the pods of a workload are what its template says.
+/// Whether a workload has as many pods of its template as it is to have, ready or
+/// not, or nobody works on that: it is left to people, or Kubernetes has given up.
 pub(super) fn is_rolled_out(object: &Value) -> bool {
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
     let Some(observed) = number("/status/observedGeneration") else { return true };
-    if number("/metadata/generation").is_some_and(|generation| observed < generation) {
+    let scheduled = number("/status/desiredNumberScheduled");
+    let (wanted, updated) = match scheduled {
+        Some(wanted) => (wanted, number("/status/updatedNumberScheduled")),
+        None => (number("/spec/replicas").unwrap_or(1), number("/status/updatedReplicas")),
+    };
+    let is_idle = scheduled.is_none() && wanted == 0 && number("/status/replicas").unwrap_or(0) == 0;
+    let by_hand = object.pointer("/spec/updateStrategy/type").is_some_and(|it| it == "OnDelete")
+        || object.pointer("/spec/paused").is_some_and(|it| it == true);
+    if is_idle || by_hand {
+        return true;
+    }
+    if observed < generation(object) {
         return false;
     }
-    let (wanted, updated, ready) = if let Some(wanted) = number("/status/desiredNumberScheduled") {
-        (wanted, number("/status/updatedNumberScheduled"), number("/status/numberReady"))
-    } else {
-        let wanted = number("/spec/replicas").unwrap_or(1);
-        (wanted, number("/status/updatedReplicas"), number("/status/readyReplicas"))
-    };
-    updated.unwrap_or(0) >= wanted && ready.unwrap_or(0) >= wanted
+    // Those of a StatefulSet below its partition keep their old template.
+    let kept = number("/spec/updateStrategy/rollingUpdate/partition").unwrap_or(0);
+    updated.unwrap_or(0) >= wanted.saturating_sub(kept) || has_failed(object)
+}
+
+/// Whether a Deployment's roll-out has made no progress for as long as it may.
+fn has_failed(object: &Value) -> bool {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|condition| {
+        let is = |field: &str, wanted: &str| condition.get(field).and_then(Value::as_str) == Some(wanted);
+        is("type", "Progressing") && is("reason", "ProgressDeadlineExceeded")
+    })
+}
+
+fn generation(object: &Value) -> i64 {
+    object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default()
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[track_caller]
-    fn check(object: Value, expected: bool) {
-        assert_eq!(is_rolled_out(&object), expected, "{object}");
-    }
-
-    #[test]
-    fn a_workload_is_rolled_out_when_all_its_pods_are_new_and_ready() {
-        check(json!({}), true);
-        check(json!({"metadata": {"generation": 3}, "spec": {"replicas": 2}}), true);
-        let deployment = |observed: i64, updated: i64, ready: i64| {
-            json!({"metadata": {"generation": 3}, "spec": {"replicas": 2},
-                "status": {"observedGeneration": observed, "updatedReplicas": updated, "readyReplicas": ready}})
-        };
-        check(deployment(2, 2, 2), false);
-        check(deployment(3, 1, 2), false);
-        check(deployment(3, 2, 1), false);
-        check(deployment(3, 2, 2), true);
-        check(json!({"spec": {"replicas": 0}, "status": {"observedGeneration": 1}}), true);
-        check(
-            json!({"status": {"observedGeneration": 1, "desiredNumberScheduled": 2, "updatedNumberScheduled": 1, "numberReady": 2}}),
-            false,
-        );
-    }
-
-    #[test]
-    fn only_the_templates_of_workloads_make_new_pods() {
-        let id = |group: &str, kind: &str| ObjectId {
-            group: group.to_owned(),
-            kind: kind.to_owned(),
-            namespace: None,
-            name: "web".to_owned(),
-        };
-        let touches = |object: &ObjectId, path: &str| touches_template(object, &path.parse().unwrap());
-        let deployment = id("apps", "Deployment");
-        assert!(touches(&deployment, "/spec/template/spec/containers/[name=app]/image"));
-        assert!(touches(&deployment, "/spec/template"));
-        assert!(!touches(&deployment, "/spec/replicas") && !touches(&deployment, "/spec"));
-        assert!(!touches(&id("batch", "CronJob"), "/spec/template/spec"));
-    }
-}
+mod tests;

@@ -36,6 +36,8 @@ pub struct ReleaseReport {
     pub release: ReleaseId,
     /// The revision that it is held to.
     pub revision: u64,
+    /// The uid of that revision's record, as far as it is known.
+    pub record: Option<String>,
     /// SHA-256 of that revision's manifest as it was first seen.
     pub digest: [u8; 32],
     /// How many objects the revision declares.

@@ -69,6 +69,10 @@ pub struct GuardedReleaseStatus {
     /// The revision that the release is held to.
     #[serde(default)]
     pub revision: u64,
+    /// The uid of that revision's record. One that was deleted and made anew
+    /// has another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record_uid: Option<String>,
     /// SHA-256 of that revision's manifest as it was first seen, in hexadecimal.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub manifest_digest: String,

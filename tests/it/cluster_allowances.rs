@@ -9,6 +9,7 @@ use kubemoor::cluster::allowances::Allowances;
 use kubemoor::cluster::allowances::requests::{Kept, MakeError, Wish, resource};
 use kubemoor::cluster::client::connect;
 use kubemoor::cluster::kinds::Kinds;
+use kubemoor::cluster::lease::Leadership;
 use kubemoor::cluster::progress::Progress;
 use kubemoor::model::{Actor, ObjectId, ReleaseId};
 use serde_json::{Value, json};
@@ -44,7 +45,12 @@ async fn an_end_is_told_when_it_comes_and_old_ones_are_cleared_away() {
     let stop = CancellationToken::new();
     let (following, stopping) = (Arc::clone(&kinds), stop.clone());
     let kinds_task = tokio::spawn(async move { following.run(stopping).await });
-    let allowances = Allowances::new(client.clone(), Arc::clone(&kinds), vec![namespace.clone()], true);
+    let allowances = Allowances::new(
+        client.clone(),
+        Arc::clone(&kinds),
+        vec![namespace.clone()],
+        Some(Leadership::alone()),
+    );
     let changes = allowances.changes();
     let (following, stopping) = (Arc::clone(&allowances), stop.clone());
     let task = tokio::spawn(async move { following.run(stopping).await });
@@ -110,7 +116,7 @@ async fn an_end_is_told_when_it_comes_and_old_ones_are_cleared_away() {
     assert_eq!(admin.get(&format!("{path}/theirs-old")).await.code, 200);
 
     // A guard that writes nothing makes none.
-    let silent = Allowances::new(client, kinds, Vec::new(), false);
+    let silent = Allowances::new(client, kinds, Vec::new(), None);
     assert_eq!(silent.make(&wish(3600), SOON).await.unwrap_err(), MakeError::ReadOnly);
     stop.cancel();
     task.await.unwrap();

@@ -216,6 +216,7 @@ impl Told {
         ReleaseReport {
             release: self.release.clone(),
             revision: 1,
+            record: Some("u7".to_owned()),
             digest: [7; 32],
             declared: 1,
             seen_alive: vec![self.drifted().object],

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, eventually};
+use crate::support::{Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, Review, eventually};
 
 const FLAGS: [&str; 2] = ["--service=kubemoor-system/kubemoor", "--drift=Repair"];
 
@@ -13,6 +13,8 @@ const HAND_OVER: Duration = Duration::from_secs(15);
 
 /// What the machine may add, which others use as well.
 const SLACK: Duration = Duration::from_secs(5);
+
+const POLICY: &str = "/apis/kubemoor.dev/v1alpha1/driftpolicies/all";
 
 const CONFIG_MAP: &str = "
 apiVersion: v1
@@ -39,7 +41,10 @@ async fn comes_to_lead(guard: &Guard, within: Duration) {
 
 impl Scene {
     async fn new() -> Self {
-        let control_plane = ControlPlane::start();
+        Self::on(ControlPlane::start()).await
+    }
+
+    async fn on(control_plane: ControlPlane) -> Self {
         let namespace = control_plane.namespace("leaders").await;
         let chart = Chart::new(RELEASE).template("all.yaml", CONFIG_MAP);
         let helm = Helm::start(&control_plane, Identity::Deployer);
@@ -67,14 +72,49 @@ impl Scene {
 
     /// How often a guard wrote the object.
     fn creations(&self) -> usize {
-        let is_creation = |event: &Value| {
+        let is_settings = |event: &Value| event["objectRef"]["name"] == "settings";
+        self.asked("configmaps", &["create", "patch"], is_settings)
+    }
+
+    /// How often a guard asked for this, and not as a dry run.
+    fn asked(&self, resource: &str, verbs: &[&str], meant: impl Fn(&Value) -> bool) -> usize {
+        let is_meant = |event: &Value| {
             event["user"]["username"] == Identity::Guard.user()
-                && event["objectRef"]["resource"] == "configmaps"
-                && event["objectRef"]["name"] == "settings"
+                && event["objectRef"]["resource"] == resource
                 && !event["requestURI"].as_str().unwrap().contains("dryRun")
-                && ["create", "patch"].contains(&event["verb"].as_str().unwrap())
+                && verbs.contains(&event["verb"].as_str().unwrap())
+                && meant(event)
         };
-        self.control_plane.audit_events().iter().filter(|event| is_creation(event)).count()
+        self.control_plane.audit_events().iter().filter(|event| is_meant(event)).count()
+    }
+
+    /// Waits until the status of a policy speaks of this generation.
+    async fn is_accepted(&self, generation: usize) {
+        eventually("the policy is accepted", HAND_OVER + SLACK, || async {
+            let policy = self.admin.get(POLICY).await.done()?;
+            let condition = &policy["status"]["conditions"][0];
+            let accepted =
+                condition["status"] == "True" && condition["observedGeneration"] == json!(generation);
+            if accepted { Ok(()) } else { Err(policy.to_string()) }
+        })
+        .await;
+    }
+
+    /// What a guard says of an edit of the object.
+    async fn passes(&self, guard: &Guard) -> bool {
+        let object = self.admin.get(&self.path).await.done().unwrap();
+        let mut edited = object.clone();
+        edited["data"]["level"] = json!("mine");
+        let review = Review {
+            group: "",
+            kind: "ConfigMap",
+            resource: "configmaps",
+            namespace: object["metadata"]["namespace"].as_str().unwrap(),
+            name: "settings",
+            old: &object.to_string(),
+            new: &edited.to_string(),
+        };
+        guard.judge_behind(review.text()).await.passes()
     }
 }
 
@@ -130,4 +170,69 @@ async fn a_leader_that_was_stopped_and_goes_on_does_not_act() {
     assert!(leads(&scene.follower).await);
     assert_eq!(scene.creations(), 1, "both repaired");
     assert_eq!(scene.is_repaired().await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_leader_alone_writes_the_statuses_of_policies_and_every_guard_judges_by_them() {
+    let control_plane = ControlPlane::start();
+    control_plane.define_policies();
+    let mut scene = Scene::on(control_plane).await;
+    let policies = POLICY.trim_end_matches("/all");
+    let policy = json!({
+        "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": "all"},
+        "spec": {"edits": "Warn", "priority": 1},
+    });
+    eventually("the policy is taken", SLACK, || async { scene.admin.post(policies, &policy).await.done() })
+        .await;
+    scene.is_accepted(1).await;
+    for generation in 2..=4 {
+        let edits = if generation % 2 == 0 { "Deny" } else { "Warn" };
+        let spec = json!({"spec": {"edits": edits, "priority": generation}});
+        scene.admin.merge(POLICY, &spec).await.done().unwrap();
+        for guard in [&scene.leader, &scene.follower] {
+            eventually("each guard judges by it", SLACK, || async {
+                scene.passes(guard).await == (edits == "Warn")
+            })
+            .await;
+        }
+        scene.is_accepted(generation).await;
+    }
+    let statuses = |scene: &Scene| {
+        scene.asked("driftpolicies", &["patch", "update"], |event| {
+            event["objectRef"]["subresource"] == "status"
+        })
+    };
+    assert_eq!(statuses(&scene), 4, "both wrote");
+
+    scene.leader.kill();
+    scene.admin.merge(POLICY, &json!({"spec": {"priority": 5}})).await.done().unwrap();
+    scene.is_accepted(5).await;
+    assert_eq!(statuses(&scene), 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_leader_alone_clears_allowances_away() {
+    let control_plane = ControlPlane::start();
+    control_plane.define_policies();
+    let scene = Scene::on(control_plane).await;
+    let namespace = scene.path.split('/').nth(4).unwrap();
+    let allowances = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{namespace}/driftallowances");
+    for n in 0..4 {
+        let allowance = json!({
+            "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftAllowance",
+            "metadata": {"name": format!("old-{n}"), "labels": {"app.kubernetes.io/managed-by": "kubemoor"}},
+            "spec": {"object": {"kind": "ConfigMap", "name": "settings"}, "paths": ["/data/level"],
+                     "until": "2026-01-01T00:00:00Z"},
+        });
+        eventually("the allowance is taken", SLACK, || async {
+            scene.admin.post(&allowances, &allowance).await.done()
+        })
+        .await;
+    }
+    eventually("all are cleared away", SLACK * 2, || async {
+        let left = scene.admin.get(&allowances).await.done()?;
+        if left["items"] == json!([]) { Ok(()) } else { Err(left.to_string()) }
+    })
+    .await;
+    assert_eq!(scene.asked("driftallowances", &["delete"], |_| true), 4, "both deleted");
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 
 use crate::loop_scene::{Scene, TWO, said};
-use crate::support::{ControlPlane, Guard, RELEASE, SOON, eventually, opened, record_name, sealed};
+use crate::support::{Chart, ControlPlane, Guard, RELEASE, SOON, eventually, opened, record_name, sealed};
 
 const NEVER_SEEN: &str = "the guard never saw it alive";
 
@@ -37,6 +37,28 @@ async fn what_went_missing_while_no_guard_ran_comes_back_unless_its_manifest_cha
     guard.start_again().await;
     said(&guard, "the manifest of its release's revision has changed").await;
     scene.stands("Drifted").await;
+    assert_eq!(scene.alice.get(&extra).await.code, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_was_installed_anew_while_no_guard_ran_is_repaired_by_its_new_manifest() {
+    let scene = Scene::install("anew", TWO).await;
+    let mut guard = scene.guard().await;
+    scene.remembers(2).await;
+    guard.kill();
+    scene.helm.uninstall(&scene.namespace, RELEASE, json!({})).await.unwrap();
+    let anew = TWO.replace("level: info", "level: debug");
+    let chart = Chart::new(RELEASE).template("all.yaml", &anew);
+    scene.helm.install(&scene.namespace, RELEASE, &chart, json!({})).await.unwrap();
+    let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    scene.alice.delete(&extra).await.done().unwrap();
+    guard.start_again().await;
+    scene.becomes(&settings, "/data/level", json!("debug")).await;
+    // What was known of the one before does not count for this one.
+    said(&guard, NEVER_SEEN).await;
+    scene.remembers(1).await;
+    assert!(!guard.log().contains("the manifest of its release's revision has changed"), "{}", guard.log());
     assert_eq!(scene.alice.get(&extra).await.code, 404);
 }
 
@@ -133,7 +155,7 @@ data: {a: b}
     scene.alice.delete(&all).await.done().unwrap();
     guard.resume();
     scene.stands("Braked").await;
-    said(&guard, "30 of 30 declared objects drift at once: repairs stop until a person asks for one").await;
+    said(&guard, "of 30 declared objects drift at once, all of releases in namespace").await;
     assert_eq!(scene.writes("configmaps"), 0);
     scene.moor("reconcile");
     scene.stands("InSync").await;

@@ -10,11 +10,12 @@ fn guarded(status: Value) -> Value {
 #[test]
 fn what_an_earlier_guard_knew_is_read() {
     let status = json!({
-        "revision": 3, "manifestDigest": "07".repeat(32),
+        "revision": 3, "recordUid": "u3", "manifestDigest": "07".repeat(32),
         "seen": [{"kind": "Service", "name": "web"}, {"kind": "Namespace", "clusterScoped": true, "name": "n"}],
     });
     let remembered = Remembered::of(&typed(guarded(status)).unwrap()).unwrap();
     assert_eq!((remembered.revision, remembered.digest), (3, [7; 32]));
+    assert_eq!(remembered.record.as_deref(), Some("u3"));
     let names: Vec<_> = remembered.seen.iter().map(ToString::to_string).collect();
     assert_eq!(names, ["Service/web in namespace shop", "Namespace/n"]);
 }
@@ -33,4 +34,13 @@ fn a_status_that_nobody_here_wrote_is_no_memory_and_no_error() {
         assert_eq!(Remembered::of(&object), None, "{status}");
     }
     assert!(typed(json!({"metadata": []})).is_none());
+}
+
+#[test]
+fn who_wrote_which_field_is_not_kept() {
+    let mut object = guarded(json!({"revision": 3}));
+    object["metadata"]["managedFields"] = json!([{"manager": "kubemoor", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:status": {}}}]);
+    let whole = typed(object).unwrap();
+    assert_eq!(whole.metadata.managed_fields, None);
+    assert_eq!(whole.status.map(|status| status.revision), Some(3));
 }

@@ -3,7 +3,7 @@
 //! Entry point: [`PolicyWatch::run`]. Invariant: a policy that does not compile
 //! keeps what was accepted of it, also over a restart of the watch; one that is
 //! deleted ends. A status is written only when it says something else than
-//! before, so that any number of guards may write it.
+//! before, and only by the leader; what is in force changes in every replica.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use super::{Accepted, InForce};
 use crate::cluster::call::{self, BODY_CAP, CallError, PATIENCE};
 use crate::cluster::custom::{CustomWatch, GROUP, VERSION};
 use crate::cluster::kinds::Kinds;
+use crate::cluster::lease::Leadership;
 use crate::cluster::progress::Progress;
 use crate::cluster::releases::Releases;
 use crate::cluster::resource::{Resource, segment};
@@ -46,7 +47,7 @@ pub struct PolicyWatch {
     releases: Arc<Releases>,
     in_force: Arc<InForce>,
     /// Whether statuses are written.
-    writes: bool,
+    leadership: Leadership,
     progress: tokio::sync::watch::Sender<Progress>,
     known: BTreeMap<String, Known>,
     complained: bool,
@@ -64,14 +65,14 @@ struct Known {
 }
 
 impl PolicyWatch {
-    /// The DriftPolicies of the cluster behind `client`, for `in_force`. With
-    /// `writes` their statuses are kept.
+    /// The DriftPolicies of the cluster behind `client`, for `in_force`. While
+    /// this replica leads their statuses are kept.
     pub fn new(
         client: kube::Client,
         kinds: Arc<Kinds>,
         releases: Arc<Releases>,
         in_force: Arc<InForce>,
-        writes: bool,
+        leadership: Leadership,
     ) -> Self {
         let progress = tokio::sync::watch::Sender::new(Progress::Listing);
         Self {
@@ -79,7 +80,7 @@ impl PolicyWatch {
             kinds,
             releases,
             in_force,
-            writes,
+            leadership,
             progress,
             known: BTreeMap::new(),
             complained: false,
@@ -104,6 +105,7 @@ impl PolicyWatch {
             CustomWatch::new(self.client.clone(), &self.kinds, ("DriftPolicy", "driftpolicies"), None);
         let mut in_force = self.in_force.changes();
         let releases = self.releases.changes();
+        let mut leading = self.leadership.watch();
         let mut listed: Option<BTreeSet<String>> = None;
         let mut assess_at: Option<Instant> = None;
         loop {
@@ -136,6 +138,8 @@ impl PolicyWatch {
                     }
                 },
                 changed = in_force.changed() => if changed.is_err() { return },
+                // What the one before did not come to.
+                changed = leading.changed() => if changed.is_err() { return },
                 _ = releases.next() => due = Some(SETTLING),
                 () = until(assess_at), if assess_at.is_some() => {
                     assess_at = None;
@@ -146,7 +150,7 @@ impl PolicyWatch {
             if listed.is_none() {
                 self.publish();
             }
-            if let Some(due) = due.filter(|_| self.writes && !self.known.is_empty()) {
+            if let Some(due) = due.filter(|_| self.leadership.holds() && !self.known.is_empty()) {
                 assess_at.get_or_insert_with(|| Instant::now() + due.max(SETTLING));
             }
         }
@@ -211,6 +215,9 @@ impl PolicyWatch {
             else {
                 continue;
             };
+            if !self.leadership.holds() {
+                return result;
+            }
             match write(&self.client, name, known, conditions).await {
                 // Somebody was faster, which the watch tells of.
                 Ok(()) | Err(CallError::Refused { code: 404 | 409, .. }) => {}

@@ -60,6 +60,15 @@ fn in_sync() -> Drifts {
     drifts
 }
 
+/// What a process knew that did not say of which record.
+fn earlier(revision: u64, digest: [u8; 32]) -> First {
+    First { uid: None, revision, digest }
+}
+
+fn first_digest(drifts: &Drifts, revision: u64) -> Option<[u8; 32]> {
+    drifts.first(&web(), revision).map(|first| first.digest)
+}
+
 fn suspects(drifts: &Drifts) -> Vec<String> {
     let mut names: Vec<_> = drifts.suspects(&web()).into_iter().map(|(object, _)| object.name).collect();
     names.sort();
@@ -173,17 +182,17 @@ fn an_object_that_another_release_takes_over_drifts_for_the_old_one_no_more() {
 #[test]
 fn only_what_drifts_for_certain_or_went_counts_for_the_brake() {
     let mut drifts = in_sync();
-    let count = |drifts: &Drifts| drifts.count(|_, _, _| true);
+    let count = |drifts: &Drifts| drifts.count(|_, _, _| true).values().sum::<usize>();
     drifts.suspect(&web(), id("b"), now());
     assert_eq!(count(&drifts), 0, "that somebody has to look means nothing");
     drifts.went(&id("a"), now());
-    assert_eq!(count(&drifts), 1);
+    assert_eq!(drifts.count(|_, _, _| true), BTreeMap::from([("shop".to_owned(), 1)]));
     drifts.is_gone(&web(), &id("a"), now());
     assert_eq!(count(&drifts), 1);
     let doubt = Drift { doubt: true, ..Drift::new(DriftKind::Changed, now()) };
     drifts.drifts(&web(), &id("b"), doubt);
     assert_eq!(count(&drifts), 1);
-    assert_eq!(drifts.count(|_, object, _| *object == id("b")), 0);
+    assert!(drifts.count(|_, object, _| *object == id("b")).is_empty());
     drifts.is_gone(&web(), &id("c"), now());
     assert_eq!(count(&drifts), 1, "what was never seen alive does not count");
 }
@@ -191,12 +200,12 @@ fn only_what_drifts_for_certain_or_went_counts_for_the_brake() {
 #[test]
 fn what_an_earlier_process_saw_counts_as_seen() {
     let mut drifts = Drifts::default();
-    drifts.remember(&web(), (1, [7; 32]), vec![id("a")]);
+    drifts.remember(&web(), earlier(1, [7; 32]), vec![id("a")]);
     assert!(drifts.life(&id("a")).is_some_and(|life| life.vouched && !life.alive));
     drifts.notice(&web(), Some(&deployed(1, &[("a", "1")])), |_| false, now());
-    assert_eq!(drifts.first_digest(&web(), 1), Some([7; 32]), "what was seen first stays first");
-    drifts.remember(&web(), (2, [8; 32]), Vec::new());
-    assert_eq!(drifts.first_digest(&web(), 1), Some([7; 32]));
+    assert_eq!(first_digest(&drifts, 1), Some([7; 32]), "what was seen first stays first");
+    drifts.remember(&web(), earlier(2, [8; 32]), Vec::new());
+    assert_eq!(first_digest(&drifts, 1), Some([7; 32]));
 }
 
 #[test]
@@ -206,7 +215,7 @@ fn what_was_seen_alive_is_told_on_while_it_is_missing() {
     drifts.is_gone(&web(), &id("a"), now());
     assert_eq!(drifts.seen_alive(&release), [id("a"), id("b")]);
     let mut next = Drifts::default();
-    next.remember(&web(), (1, release.state.digest), drifts.seen_alive(&release));
+    next.remember(&web(), earlier(1, release.state.digest), drifts.seen_alive(&release));
     assert_eq!(next.seen_alive(&release), [id("a"), id("b")]);
     let dropping = deployed(2, &[("b", "1"), ("c", "1")]);
     drifts.notice(&web(), Some(&dropping), |_| false, now());
@@ -224,16 +233,48 @@ fn a_record_that_changes_its_manifest_keeps_its_first_digest() {
     let first = deployed(1, &[("a", "1")]);
     notice(&mut drifts, &first);
     notice(&mut drifts, &deployed(1, &[("a", "2")]));
-    assert_eq!(drifts.first_digest(&web(), 1), Some(first.state.digest));
+    assert_eq!(first_digest(&drifts, 1), Some(first.state.digest));
     let mut invalid = Release::clone(&declaring(1, "forged", Status::Deployed, &[("a", "3")]));
     invalid.invalid = Some(crate::helm::release::Invalid { secret: "s".to_owned(), reason: "r".to_owned() });
     notice(&mut drifts, &Arc::new(invalid));
-    assert_eq!(drifts.first_digest(&web(), 1), Some(first.state.digest));
+    assert_eq!(first_digest(&drifts, 1), Some(first.state.digest));
     let second = deployed(2, &[("b", "1")]);
     notice(&mut drifts, &second);
-    assert_eq!(drifts.first_digest(&web(), 2), Some(second.state.digest));
-    assert_eq!(drifts.first_digest(&web(), 1), None);
+    assert_eq!(first_digest(&drifts, 2), Some(second.state.digest));
+    assert_eq!(first_digest(&drifts, 1), None);
     let anew = declaring(2, "installed anew", Status::Deployed, &[("c", "1")]);
     notice(&mut drifts, &anew);
-    assert_eq!(drifts.first_digest(&web(), 2), Some(anew.state.digest));
+    assert_eq!(first_digest(&drifts, 2), Some(anew.state.digest));
+}
+
+#[test]
+fn what_was_known_of_a_release_is_outlived_when_it_was_installed_anew_and_only_then() {
+    let current = deployed(1, &[("a", "1")]);
+    let first = |uid: Option<&str>, revision, digest| First { uid: uid.map(str::to_owned), revision, digest };
+    let (same, other) = (current.state.digest, [7; 32]);
+    for (known, wanted) in [
+        (first(Some("u1"), 1, same), false),
+        // Rewritten in place.
+        (first(Some("u1"), 1, other), false),
+        (first(None, 1, other), false),
+        // Restored from a backup.
+        (first(Some("u0"), 1, same), false),
+        (first(Some("u0"), 1, other), true),
+        (first(Some("u0"), 2, other), false),
+    ] {
+        assert_eq!(known.is_outlived_by(&current), wanted, "{known:?}");
+    }
+    let mut invalid = Release::clone(&current);
+    invalid.invalid = Some(crate::helm::release::Invalid { secret: "s".to_owned(), reason: "r".to_owned() });
+    assert!(!first(Some("u0"), 1, other).is_outlived_by(&invalid));
+}
+
+#[test]
+fn a_record_made_anew_is_no_record_of_an_earlier_process() {
+    let mut drifts = Drifts::default();
+    drifts.remember(&web(), First { uid: Some("u0".to_owned()), ..earlier(1, [7; 32]) }, Vec::new());
+    let current = deployed(1, &[("a", "1")]);
+    drifts.notice(&web(), Some(&current), |_| false, now());
+    let first = First { uid: Some("u1".to_owned()), ..earlier(1, current.state.digest) };
+    assert_eq!(drifts.first(&web(), 1), Some(&first));
 }

@@ -191,9 +191,20 @@ fn a_record_that_appears_as_deployed_is_left_alone_for_ten_minutes() {
 }
 
 #[test]
-fn a_hold_hides_no_reason_against_re_creation() {
-    let unseen = Question { seen: None, ..appeared(Status::Deployed, 0) };
-    check(unseen, Plan::Report("the guard never saw it alive with its release's annotations"));
+fn a_hold_waits_for_what_a_restore_may_still_bring_and_hides_no_other_reason() {
+    let unseen = |seconds| Question { seen: None, ..appeared(Status::Deployed, seconds) };
+    let hold = |seconds| Plan::Hold(SignedDuration::from_secs(seconds));
+    let never_seen = || Plan::Report("the guard never saw it alive with its release's annotations");
+    check(unseen(0), hold(600));
+    check(unseen(599), hold(1));
+    check(unseen(600), never_seen());
+    check(Question { asked: true, ..unseen(0) }, never_seen());
+    let elsewhere = ReleaseId { namespace: "shop".to_owned(), name: "api".to_owned() };
+    check(Question { seen: Some(life(elsewhere)), ..appeared(Status::Deployed, 0) }, hold(600));
+    let claim = Question { seen: None, ..declaring("v1", "PersistentVolumeClaim", "") };
+    let mut held = claim;
+    held.release.state.appearance = Appearance::Seen(Status::Deployed);
+    check(held, Plan::Report("objects of its kind are never re-created"));
     let forged = Question { first_digest: Some([0; 32]), ..appeared(Status::Deployed, 0) };
     check(forged, Plan::Report("the manifest of its release's revision has changed"));
     let reported = Question { drift: DriftMode::Report, ..appeared(Status::Deployed, 0) };

@@ -4,8 +4,6 @@
 //! of the object that was judged; whoever writes in between makes the guard
 //! start over. What the object is afterwards is compared again.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -14,7 +12,7 @@ use super::super::blame::{Taken, returned};
 use super::super::judge::{self, Standing};
 use super::super::pass::{RETRY, is_gone};
 use super::super::plan::Plan;
-use super::super::rollout::{is_rolled_out, touches_template};
+use super::super::rollout::{Rollout, is_rolled_out, touches_template};
 use super::super::state::DriftKind;
 use super::examine::{Answer, Examined};
 use super::{AGAIN, Done, LOOK, Situation, Task, body};
@@ -32,9 +30,6 @@ use crate::verdict::edit::Evidence;
 
 /// How often the guard starts over at once when somebody else writes meanwhile.
 const ROUNDS: usize = 3;
-
-/// How long a roll-out may keep others of its release waiting.
-const ROLLOUT: Duration = Duration::from_secs(600);
 
 /// What came of one round.
 enum Round {
@@ -109,9 +104,9 @@ impl Task<'_> {
             return done(Done::Settled);
         }
         let rolls = changes.iter().any(|change| touches_template(object, &change.path));
-        if rolls && let Some((other, since)) = self.rolls_out(&situation).await {
+        if rolls && let Some(Rollout { object: other, since, .. }) = self.rolls_out(&situation).await {
             self.keep(Some(&format!("{other} of its release is still being rolled out")));
-            // Most are done at once; one that takes long is asked after less and less.
+            // The watch tells when it is done. Should it not, it is asked after less and less.
             return done(Done::Later(since.elapsed().clamp(AGAIN, RETRY)));
         }
         self.write(&situation, &target, &live, changes, &answer).await
@@ -155,7 +150,7 @@ impl Task<'_> {
             Err(Trouble::Other(reason)) => return Round::Done(self.failed(&reason)),
         };
         if changes.iter().any(|change| touches_template(object, &change.path)) {
-            shared.repairer.rollouts.lock().insert((*id).clone(), ((*object).clone(), Instant::now()));
+            shared.repairer.rollouts.lock().begin(id, object, &now, Instant::now());
         }
         self.compare(situation, live, &changes, &fixed, &now, answer, attempts)
     }
@@ -287,22 +282,19 @@ impl Task<'_> {
         matches!(self.shared.guard.objects.sight(&target).await, Ok(Some(sighting)) if sighting.deleting)
     }
 
-    /// Another workload of the release that still makes its new pods, and since when.
-    async fn rolls_out(&self, situation: &Situation) -> Option<(ObjectId, Instant)> {
-        let known = self.shared.repairer.rollouts.lock().get(self.id).cloned();
-        let (other, since) = known.filter(|(other, _)| other != self.object)?;
-        let target = self.shared.target(&situation.release, &other);
-        let rolls = match target {
-            Some(target) if since.elapsed() < ROLLOUT => {
-                let live = self.shared.guard.objects.read(&target).await.ok().flatten();
-                live.and_then(|live| live.object).is_some_and(|object| !is_rolled_out(&object))
-            }
-            _ => false,
+    /// Another workload of the release that still makes its new pods.
+    async fn rolls_out(&self, situation: &Situation) -> Option<Rollout> {
+        let rollouts = &self.shared.repairer.rollouts;
+        let rollout = rollouts.lock().of_another(self.id, self.object, Instant::now())?;
+        let live = match self.shared.target(&situation.release, &rollout.object) {
+            Some(target) => self.shared.guard.objects.read(&target).await.ok().flatten(),
+            None => None,
         };
+        let rolls = live.and_then(|live| live.object).is_some_and(|object| !is_rolled_out(&object));
         if !rolls {
-            self.shared.repairer.rollouts.lock().remove(self.id);
+            rollouts.lock().end(self.id);
         }
-        rolls.then_some((other, since))
+        rolls.then_some(rollout)
     }
 
     fn learn_fixed(&self, situation: &Situation, paths: &[Path]) {

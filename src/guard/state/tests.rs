@@ -4,6 +4,7 @@ fn report(reason: Reason) -> ReleaseReport {
     ReleaseReport {
         release: ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() },
         revision: 1,
+        record: None,
         digest: [0; 32],
         declared: 1,
         seen_alive: Vec::new(),

@@ -64,6 +64,7 @@ pub(super) fn summary(
         observed_generation: generation,
         conditions: vec![condition("Ready", ready, &message), condition("Stalled", is_stalled, &message)],
         revision: report.revision,
+        record_uid: report.record.clone(),
         manifest_digest: report.digest.iter().map(|byte| format!("{byte:02x}")).collect(),
         declared: number(report.declared),
         drifted: number(report.drifted.len()),
@@ -115,9 +116,7 @@ fn message(reason: Reason, report: &ReleaseReport, mode: DriftMode) -> String {
             }
         }
         Reason::Braked => {
-            format!(
-                "{count}; so much drifts at once in the cluster that repairs have stopped until `kubemoor reconcile`"
-            )
+            format!("{count}; so much drifts at once that repairs have stopped until `kubemoor reconcile`")
         }
         Reason::ReleaseFailed => format!(
             "Helm's last operation failed at revision {revision}; nothing is repaired until the next; {count}"

@@ -10,6 +10,9 @@ use serde_json::Value;
 use super::control_plane::install_crypto_provider;
 use super::guard::Guard;
 
+/// The name of a guard behind `--service=kubemoor-system/kubemoor`.
+const SERVICE: &str = "kubemoor.kubemoor-system.svc";
+
 /// An update of one object by a person, both sides as JSON text: what no parser holds must be sent as well.
 pub(crate) struct Review<'a> {
     pub(crate) group: &'a str,
@@ -65,7 +68,16 @@ impl Reply {
 impl Guard {
     /// Posts a body to `/validate` as the API server does.
     pub(crate) async fn judge(&self, body: impl Into<reqwest::Body>) -> Reply {
-        let request = self.https().post(self.webhook_url("/validate"));
+        self.judge_at(self.webhook_url("/validate"), body).await
+    }
+
+    /// The same at a guard behind the Service [`SERVICE`].
+    pub(crate) async fn judge_behind(&self, body: impl Into<reqwest::Body>) -> Reply {
+        self.judge_at(self.webhook_url("/validate").replace("127.0.0.1", SERVICE), body).await
+    }
+
+    async fn judge_at(&self, url: String, body: impl Into<reqwest::Body>) -> Reply {
+        let request = self.https().post(url);
         reply(request.header(CONTENT_TYPE, "application/json").body(body)).await
     }
 
@@ -75,6 +87,7 @@ impl Guard {
         let authority = fs::read(self.tls_dir().join("ca.crt")).unwrap();
         let authority = Certificate::from_pem(&authority).unwrap();
         let builder = reqwest::Client::builder().tls_certs_only([authority]);
+        let builder = builder.resolve(SERVICE, ([127, 0, 0, 1], 0).into());
         builder.timeout(Duration::from_secs(60)).build().unwrap()
     }
 }

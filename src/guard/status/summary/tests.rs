@@ -12,6 +12,7 @@ fn report(reason: Reason, drifted: usize) -> ReleaseReport {
     ReleaseReport {
         release: ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() },
         revision: 3,
+        record: Some("u3".to_owned()),
         digest: [7; 32],
         declared: 20,
         seen_alive: (0..20).map(object).collect(),

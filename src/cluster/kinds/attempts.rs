@@ -1,0 +1,115 @@
+//! When the API server is asked again about kinds that it did not serve.
+//!
+//! Entry points: [`Attempts`] for what is owed, [`Discovery`] for the list of
+//! all kinds. Invariant: no hot loop, however many kinds nobody ever serves;
+//! and none of these keeps a new one waiting. Pure state.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long changes of CustomResourceDefinitions are gathered: a new one
+/// changes several times before it is served.
+pub(super) const SETTLING: Duration = Duration::from_secs(1);
+
+/// Discovery is not repeated sooner than this for the sake of unknown kinds,
+/// unless a definition came.
+const REDISCOVERY: Duration = Duration::from_secs(10);
+
+/// The longest pause between attempts to learn of a kind.
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+
+/// When what is owed is tried again.
+#[derive(Debug)]
+pub(super) struct Attempts {
+    pause: Duration,
+    at: Option<Instant>,
+}
+
+/// When all kinds were listed, and whether there may be others by now.
+#[derive(Debug)]
+pub(super) struct Discovery {
+    at: Instant,
+    outdated: bool,
+}
+
+impl Attempts {
+    /// With nothing owed.
+    pub(super) fn none() -> Self {
+        Self { pause: SETTLING, at: None }
+    }
+
+    /// Another kind is owed: it does not wait for those that were tried often.
+    pub(super) fn owe(&mut self, now: Instant) {
+        self.pause = SETTLING;
+        let soon = now + SETTLING;
+        self.at = Some(self.at.map_or(soon, |at| at.min(soon)));
+    }
+
+    /// An attempt was made, and something `is_owed` still.
+    pub(super) fn tried(&mut self, is_owed: bool, now: Instant) {
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.at = is_owed.then(|| now + self.pause);
+    }
+
+    /// When the next one is due.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.at
+    }
+}
+
+impl Discovery {
+    /// All kinds are listed now.
+    pub(super) fn made(now: Instant) -> Self {
+        Self { at: now, outdated: false }
+    }
+
+    /// A definition came or changed.
+    pub(super) fn outdate(&mut self) {
+        self.outdated = true;
+    }
+
+    /// Whether to list them again, for a kind that is not among them.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.outdated || now.duration_since(self.at) > REDISCOVERY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_kind_does_not_wait_for_one_that_nobody_ever_serves() {
+        let (mut attempts, mut now) = (Attempts::none(), Instant::now());
+        assert_eq!(attempts.due(), None);
+        attempts.owe(now);
+        let mut asked = 0;
+        while let Some(at) = attempts.due().filter(|at| at.duration_since(now) < LONGEST_PAUSE) {
+            now = at;
+            attempts.tried(true, now);
+            asked += 1;
+        }
+        assert!(asked < 12, "{asked} attempts");
+        assert_eq!(attempts.due(), Some(now + LONGEST_PAUSE));
+        attempts.owe(now);
+        assert_eq!(attempts.due(), Some(now + SETTLING));
+        // And one more does not put it off.
+        attempts.owe(now + SETTLING / 2);
+        assert_eq!(attempts.due(), Some(now + SETTLING));
+        attempts.tried(false, now + SETTLING);
+        assert_eq!(attempts.due(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn kinds_are_listed_again_at_once_when_a_definition_came_and_else_seldom() {
+        let start = Instant::now();
+        let mut discovery = Discovery::made(start);
+        for (seconds, is_due) in [(0, false), (10, false), (11, true)] {
+            assert_eq!(discovery.is_due(start + Duration::from_secs(seconds)), is_due, "{seconds}");
+        }
+        discovery.outdate();
+        assert!(discovery.is_due(start));
+        assert!(!Discovery::made(start).is_due(start));
+    }
+}

@@ -1,0 +1,64 @@
+//! Holds what drifts against the brake.
+//!
+//! Entry points: [`braked`] before a repair, [`ease`] when a person asks for
+//! one. Invariant: what an operation of Helm's takes away, or never comes back,
+//! does not count.
+
+use tokio::time::Instant;
+
+use super::super::Shared;
+use super::super::brake::{Drifting, Pull, Reach};
+use super::super::drifts::Life;
+use super::super::plan::never;
+use super::super::state::DriftKind;
+use crate::helm::record::Status;
+use crate::model::{DriftMode, ObjectId, ReleaseId};
+
+/// Whether so much drifts at once that repairs of a release stop.
+pub(super) fn braked(shared: &Shared, release: &ReleaseId) -> Pull {
+    let drifting = drifting(shared, None);
+    let namespace = &release.namespace;
+    let pull = shared.repairer.brake.lock().pull(namespace, &drifting, Instant::now());
+    let (total, declared) = (drifting.total(), drifting.declared);
+    match pull {
+        Pull::Sets(Reach::Cluster) => tracing::error!(
+            "{total} of {declared} declared objects drift at once: repairs stop until a person asks for one"
+        ),
+        Pull::Sets(Reach::Namespace) => {
+            let there = drifting.of(namespace);
+            tracing::error!(
+                release.namespace = %namespace,
+                "{there} of {declared} declared objects drift at once, all of releases in namespace {namespace}: their repairs stop until a person asks for one"
+            );
+        }
+        Pull::Free | Pull::Slipping | Pull::On => {}
+    }
+    pull
+}
+
+/// A person asks for repairs of `release`: the brake goes off if that is most
+/// of what drifts. Gives whether it does.
+pub(in super::super) fn ease(shared: &Shared, release: &ReleaseId) -> bool {
+    let drifting = drifting(shared, Some(release));
+    let eased = shared.repairer.brake.lock().ease(&release.namespace, &drifting);
+    if eased {
+        tracing::info!(release.id = %release, "repairs go on");
+    }
+    eased
+}
+
+/// What drifts and could be repaired, but for one release.
+fn drifting(shared: &Shared, but: Option<&ReleaseId>) -> Drifting {
+    let index = shared.guard.releases.index().read();
+    let counts = |id: &ReleaseId, object: &ObjectId, life: &Life| {
+        let Some(release) = index.release(id).filter(|_| but != Some(id)) else { return false };
+        let policy = shared.guard.book.of(id);
+        let kind = if life.alive { DriftKind::Changed } else { DriftKind::Missing };
+        release.state.status == Status::Deployed
+            && policy.drift == DriftMode::Repair
+            && release.declared(object).is_some_and(|declared| !declared.opted_out)
+            && never(release, object, kind, policy.repair).is_none()
+    };
+    let by_namespace = shared.drifts.lock().count(counts);
+    Drifting { by_namespace, declared: index.objects() }
+}

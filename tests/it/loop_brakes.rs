@@ -1,0 +1,108 @@
+//! So much drifts at once that repairs stop: those of the namespace in which it does, or all.
+
+use std::fmt::Write as _;
+
+use serde_json::json;
+
+use crate::loop_scene::{Scene, TWO, said};
+use crate::support::{Chart, RELEASE, SOON, eventually};
+
+/// So many ConfigMaps.
+fn many(objects: usize) -> String {
+    (0..objects).fold(String::new(), |mut text, n| {
+        let metadata = format!("metadata: {{name: many-{n}}}");
+        write!(text, "---\napiVersion: v1\nkind: ConfigMap\n{metadata}\ndata: {{a: b}}\n").unwrap();
+        text
+    })
+}
+
+fn all_of(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/configmaps?labelSelector=app.kubernetes.io%2Fmanaged-by%3DHelm")
+}
+
+/// Installs the release of another tenant; gives its namespace.
+async fn tenant(scene: &Scene, templates: &str) -> String {
+    let namespace = scene.control_plane.namespace("tenant").await;
+    let chart = Chart::new(RELEASE).template("all.yaml", templates);
+    scene.helm.install(&namespace, RELEASE, &chart, json!({})).await.unwrap();
+    namespace
+}
+
+/// The scene as this tenant sees it.
+fn at<'s>(scene: &'s mut Scene, namespace: &str) -> &'s Scene {
+    scene.namespace = namespace.to_owned();
+    scene
+}
+
+async fn count(scene: &Scene, namespace: &str) -> usize {
+    let all = scene.alice.get(&all_of(namespace)).await.done().unwrap();
+    all["items"].as_array().unwrap().len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_deletes_what_is_his_stops_his_own_repairs_and_nobody_elses() {
+    let mut scene = Scene::install("his", &many(30)).await;
+    let (his, others) = (scene.namespace.clone(), tenant(&scene, TWO).await);
+    let guard = scene.guard().await;
+    scene.remembers(30).await;
+    at(&mut scene, &others).remembers(2).await;
+    let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
+    // So that it meets all of it at once.
+    guard.pause();
+    scene.alice.delete(&all_of(&his)).await.done().unwrap();
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    guard.resume();
+    scene.becomes(&settings, "/data/level", json!("info")).await;
+    at(&mut scene, &his).stands("Braked").await;
+    let words = format!("of 32 declared objects drift at once, all of releases in namespace {his}");
+    said(&guard, &words).await;
+    // Nor later on.
+    scene.alice.delete(&extra).await.done().unwrap();
+    scene.becomes(&extra, "/data/color", json!("blue")).await;
+    at(&mut scene, &others).stands("InSync").await;
+    at(&mut scene, &his).stands("Braked").await;
+    assert_eq!(count(&scene, &his).await, 0, "{}", guard.log());
+
+    // The word of a person counts where he says it.
+    at(&mut scene, &others).moor("reconcile");
+    scene.status("what was asked for", |status| status["lastReconcileAt"].is_string()).await;
+    at(&mut scene, &his).stands("Braked").await;
+    assert!(!guard.log().contains("repairs go on"));
+    scene.moor("reconcile");
+    scene.stands("InSync").await;
+    assert_eq!(count(&scene, &his).await, 30);
+    assert!(guard.log().contains("repairs go on"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_spans_several_namespaces_stops_all_repairs() {
+    let mut scene = Scene::install("spanned", &many(12)).await;
+    let first = scene.namespace.clone();
+    let (second, third) = (tenant(&scene, &many(12)).await, tenant(&scene, TWO).await);
+    let guard = scene.guard().await;
+    for (namespace, objects) in [(&first, 12), (&second, 12), (&third, 2)] {
+        at(&mut scene, namespace).remembers(objects).await;
+    }
+    guard.pause();
+    for namespace in [&first, &second] {
+        scene.alice.delete(&all_of(namespace)).await.done().unwrap();
+    }
+    guard.resume();
+    for namespace in [&first, &second] {
+        at(&mut scene, namespace).stands("Braked").await;
+    }
+    said(&guard, " of 26 declared objects drift at once: repairs stop until a person asks for one").await;
+    let settings = at(&mut scene, &third).config_map("settings");
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    scene.stands("Braked").await;
+
+    // The rest is too much still, and then it is not.
+    at(&mut scene, &first).moor("reconcile");
+    eventually("what was asked for is back", SOON, || async { count(&scene, &first).await == 12 }).await;
+    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "mine");
+    at(&mut scene, &second).moor("reconcile");
+    for namespace in [&first, &second, &third] {
+        at(&mut scene, namespace).stands("InSync").await;
+    }
+    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "info");
+}
