@@ -20,6 +20,7 @@ mod cluster_outages;
 mod cluster_releases;
 mod command_diff;
 mod command_explain;
+mod command_get;
 mod command_line;
 mod declared_fields;
 mod deletions;

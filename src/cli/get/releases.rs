@@ -2,16 +2,20 @@
 //!
 //! Entry point: [`run`]. Invariant: reads only. What a release's records say and
 //! what the guard says of it are shown side by side; a release that no guard
-//! speaks of is shown as not guarded, with the reason as far as it can be known.
+//! speaks of is shown as not guarded, with the reason as far as it can be known,
+//! and so is one that has no record.
+
+mod unrecorded;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::cli::Outcome;
+use self::unrecorded::Unrecorded;
 use crate::cli::connect::{self, ClusterArgs, NamespacesArgs, failed};
 use crate::cli::output::{self, BAD, GOOD, NOTE, OutputArgs, PLAIN, Table, Text};
 use crate::cli::reading::{Reader, RecordArgs};
+use crate::cli::{Outcome, warn};
 use crate::cluster::guarded;
 use crate::helm::record::Status;
 use crate::model::ReleaseId;
@@ -61,7 +65,7 @@ struct Row {
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let Args { namespaces, output, records, cluster } = args;
-    let answer = connect::run(async move {
+    let (answer, notes) = connect::run(async move {
         let connection = cluster.connect().await?;
         let namespace = namespaces.chosen(&connection);
         let reader = Reader::new(connection, records, &Labels::new()).await?;
@@ -74,19 +78,27 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
             .filter_map(|guarded| Some((guarded.release()?, guarded)))
             .collect();
         let stored = reader.list(namespace.as_deref()).await?;
-        let all: BTreeSet<_> = stored.iter().chain(known.keys()).cloned().collect();
-        let mut releases = Vec::new();
+        let mut all: BTreeSet<_> = stored.iter().chain(known.keys()).cloned().collect();
+        let Unrecorded { mut releases, notes } = unrecorded::find(&reader, namespace.as_deref()).await;
+        releases.retain(|release, _| !all.contains(release));
+        all.extend(releases.keys().cloned());
+        let mut rows = Vec::new();
         for release in all {
-            releases.push(match known.remove(&release) {
-                Some(guarded) => Row::guarded(release, guarded.status.unwrap_or_default()),
-                None => {
+            rows.push(match (known.remove(&release), releases.get(&release)) {
+                (Some(guarded), _) => Row::guarded(release, guarded.status.unwrap_or_default()),
+                (None, Some(origin)) => {
+                    let why = unrecorded::why(*origin, &release);
+                    Row::unguarded(release, why)
+                }
+                (None, None) => {
                     let why = why_not(&reader, &release, is_defined).await;
                     Row::unguarded(release, why)
                 }
             });
         }
-        Ok(Answer { releases })
+        Ok((Answer { releases: rows }, notes))
     })?;
+    notes.iter().for_each(|note| warn(note));
     output::print(output.output, &answer, || table(&answer.releases))
 }
 
