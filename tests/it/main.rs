@@ -26,6 +26,7 @@ mod declared_fields;
 mod deletions;
 mod demo;
 mod documentation;
+mod documentation_policies;
 mod drifts;
 mod embedded;
 mod emergency;

@@ -10,6 +10,7 @@
 mod caller;
 mod control_plane;
 mod deploy;
+mod document;
 mod guard;
 mod helm;
 mod identity;
@@ -28,6 +29,7 @@ mod widgets;
 
 pub(crate) use caller::Caller;
 pub(crate) use control_plane::ControlPlane;
+pub(crate) use document::{Document, documents, names, root};
 pub(crate) use guard::{Guard, SharedGuard};
 pub(crate) use helm::{Chart, Helm};
 pub(crate) use identity::Identity;
