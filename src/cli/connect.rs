@@ -117,7 +117,7 @@ pub(super) fn failed(connection: &Connection, doing: &str, error: CallError) -> 
             )
         }
         CallError::Refused { code: 403, message, .. } => {
-            anyhow!("cannot {doing}: no permission: {message}: ask for a role with this right (docs/cli.md)")
+            anyhow!("cannot {doing}: {}", forbidden(message))
         }
         CallError::Unreachable { reason } => {
             anyhow!("cannot {doing}: {url} cannot be reached: {reason}: check --context and the network")
@@ -130,6 +130,11 @@ pub(super) fn failed(connection: &Connection, doing: &str, error: CallError) -> 
         | CallError::Unreadable { .. }
         | CallError::Unformed { .. } => anyhow::Error::new(error).context(format!("cannot {doing}")),
     }
+}
+
+/// What is missing where the API server refuses for want of rights.
+pub(super) fn forbidden(message: &str) -> String {
+    format!("no permission: {message}: ask for a role with this right (docs/cli.md)")
 }
 
 /// The sentence for a release that has no records.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use super::connect::{self, failed, unknown_release};
+use super::connect::{self, failed, forbidden, unknown_release};
 use crate::cluster::arbiter::{Arbiter, Question};
 use crate::cluster::autoscalers::Scales;
 use crate::cluster::call::CallError;
@@ -136,7 +136,7 @@ impl Reader {
         match self.objects.get(&target).await {
             Ok(Some(live)) => Found::Object(live),
             Ok(None) => Found::Absent,
-            Err(CallError::Refused { code: 403, message, .. }) => Found::Unread(message),
+            Err(CallError::Refused { code: 403, message, .. }) => Found::Unread(forbidden(&message)),
             Err(error) => Found::Unread(error.to_string()),
         }
     }

@@ -75,7 +75,9 @@ pub(super) async fn of(
 ) -> anyhow::Result<Report> {
     let Some(release) = release else {
         let state = if live.is_some() { "not declared" } else { "absent, and not declared" };
-        let advice = vec!["No release that you may read declares it: edits of it are not judged.".to_owned()];
+        let advice = vec![
+            "No release that you may read declares it; if none does, edits of it are not judged.".to_owned(),
+        ];
         let (fields, exceptions, flaws, unread) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (release, policy) = (None, None);
         return Ok(Report { object, state, release, policy, exceptions, flaws, fields, advice, unread });

@@ -9,6 +9,7 @@ mod unrecorded;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures::StreamExt;
 use serde::Serialize;
 
 use self::unrecorded::Unrecorded;
@@ -21,6 +22,9 @@ use crate::helm::record::Status;
 use crate::model::ReleaseId;
 use crate::policy::book::Labels;
 use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus};
+
+/// Releases whose records are read at once, where no guard speaks of them.
+const READ_AT_ONCE: usize = 8;
 
 /// The flags of `kubemoor get releases`.
 #[derive(Debug, clap::Args)]
@@ -82,20 +86,19 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
         let Unrecorded { mut releases, notes } = unrecorded::find(&reader, namespace.as_deref()).await;
         releases.retain(|release, _| !all.contains(release));
         all.extend(releases.keys().cloned());
-        let mut rows = Vec::new();
-        for release in all {
-            rows.push(match (known.remove(&release), releases.get(&release)) {
-                (Some(guarded), _) => Row::guarded(release, guarded.status.unwrap_or_default()),
-                (None, Some(origin)) => {
-                    let why = unrecorded::why(*origin, &release);
-                    Row::unguarded(release, why)
-                }
-                (None, None) => {
-                    let why = why_not(&reader, &release, is_defined).await;
-                    Row::unguarded(release, why)
-                }
-            });
-        }
+        let rows = all.into_iter().map(|release| {
+            let (guarded, origin) = (known.remove(&release), releases.get(&release).copied());
+            let reader = &reader;
+            async move {
+                let why = match (guarded, origin) {
+                    (Some(guarded), _) => return Row::guarded(release, guarded.status.unwrap_or_default()),
+                    (None, Some(origin)) => unrecorded::why(origin, &release),
+                    (None, None) => why_not(reader, &release, is_defined).await,
+                };
+                Row::unguarded(release, why)
+            }
+        });
+        let rows = futures::stream::iter(rows.collect::<Vec<_>>()).buffered(READ_AT_ONCE).collect().await;
         Ok((Answer { releases: rows }, notes))
     })?;
     notes.iter().for_each(|note| warn(note));
@@ -158,6 +161,11 @@ impl Row {
 }
 
 fn table(rows: &[Row]) -> Text {
+    if rows.is_empty() {
+        let mut text = Text::default();
+        text.add(PLAIN, "No releases found.").line();
+        return text;
+    }
     let mut table = Table::new([
         "NAMESPACE",
         "NAME",
