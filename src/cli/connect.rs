@@ -137,12 +137,16 @@ pub(super) fn forbidden(message: &str) -> String {
     format!("no permission: {message}: ask for a role with this right (docs/cli.md)")
 }
 
+/// A release, in words.
+pub(super) fn spoken(release: &ReleaseId) -> String {
+    format!("{} in namespace {}", release.name, release.namespace)
+}
+
 /// The sentence for a release that has no records.
 pub(super) fn unknown_release(release: &ReleaseId) -> anyhow::Error {
     anyhow!(
-        "there is no release {} in namespace {}: `helm list --all -n {}` names those that are there",
-        release.name,
-        release.namespace,
+        "there is no release {}: `helm list --all -n {}` names those that are there",
+        spoken(release),
         release.namespace
     )
 }

@@ -55,9 +55,10 @@ fn said(connection: &Connection, error: EmergencyError) -> anyhow::Error {
 
 fn off(removed: usize) -> String {
     format!(
-        "Everything is open: {removed} webhook configurations were removed, and guards neither judge nor repair.\n\
+        "Everything is open: {} removed, and guards neither judge nor repair.\n\
          This stays so, also for guards that start anew, while there is the ValidatingWebhookConfiguration {MARKER}.\n\
-         To arm again: kubemoor emergency on\n"
+         To arm again: kubemoor emergency on\n",
+        output::counted(removed, "webhook configuration")
     )
 }
 

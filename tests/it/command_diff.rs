@@ -71,7 +71,7 @@ async fn what_lives_is_held_against_what_is_declared() {
     let drifted = diff(&namespace, &[]);
     assert_eq!((drifted.code, drifted.error.as_str()), (1, ""), "{drifted:?}");
     for part in [
-        "3 of 3 objects have drifted",
+        "3 of 3 objects drifted",
         "/spec/replicas",
         "/spec/template/spec/containers/[name=app]/env/[name=B]",
         "one element",

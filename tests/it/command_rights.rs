@@ -229,6 +229,9 @@ async fn each_command_works_with_the_rights_that_the_reference_names_and_with_no
                 works(&ran) && ran.error.is_empty() && !ran.out.contains("forbidden"),
                 "{command} with all: {ran:?}"
             );
+            if command == "explain" {
+                assert_eq!(ran.json()["guard"]["edits"], json!("Revert"), "{ran:?}");
+            }
         }
         if ["diff", "get releases", "get allowances"].contains(&command.as_str()) {
             let ran = scene.run(&row, &namespaced, &row.optional, true).await;

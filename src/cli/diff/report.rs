@@ -303,7 +303,7 @@ impl Report {
                     State::Drifted | State::InDoubt => "settle the doubt about",
                     _ => return None,
                 };
-                Some(format!("cannot {what} {} of release {}: {reason}", object.object, release.release))
+                Some(format!("cannot {what} {}: {reason}", object.object))
             };
             let objects: Vec<_> = release.objects.iter().filter_map(sentence).collect();
             release.error.clone().into_iter().chain(objects)

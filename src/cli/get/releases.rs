@@ -13,6 +13,7 @@ use futures::StreamExt;
 use serde::Serialize;
 
 use self::unrecorded::Unrecorded;
+use super::nothing;
 use crate::cli::connect::{self, ClusterArgs, NamespacesArgs, failed};
 use crate::cli::output::{self, BAD, GOOD, NOTE, OutputArgs, PLAIN, Table, Text};
 use crate::cli::reading::{Reader, RecordArgs};
@@ -69,7 +70,7 @@ struct Row {
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let Args { namespaces, output, records, cluster } = args;
-    let (answer, notes) = connect::run(async move {
+    let (answer, notes, namespace) = connect::run(async move {
         let connection = cluster.connect().await?;
         let namespace = namespaces.chosen(&connection);
         let reader = Reader::new(connection, records, &Labels::new()).await?;
@@ -99,10 +100,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
             }
         });
         let rows = futures::stream::iter(rows.collect::<Vec<_>>()).buffered(READ_AT_ONCE).collect().await;
-        Ok((Answer { releases: rows }, notes))
+        Ok((Answer { releases: rows }, notes, namespace))
     })?;
     notes.iter().for_each(|note| warn(note));
-    output::print(output.output, &answer, || table(&answer.releases))
+    output::print(output.output, &answer, || table(&answer.releases, namespace.as_deref()))
 }
 
 /// Why no guard speaks of a release.
@@ -160,11 +161,9 @@ impl Row {
     }
 }
 
-fn table(rows: &[Row]) -> Text {
+fn table(rows: &[Row], namespace: Option<&str>) -> Text {
     if rows.is_empty() {
-        let mut text = Text::default();
-        text.add(PLAIN, "No releases found.").line();
-        return text;
+        return nothing("releases", namespace);
     }
     let mut table = Table::new([
         "NAMESPACE",
@@ -212,7 +211,7 @@ mod tests {
             Row::guarded(id("new"), GuardedReleaseStatus::default()),
             Row::unguarded(id("old"), "it is uninstalled; its history was kept".to_owned()),
         ];
-        let text = table(&rows);
+        let text = table(&rows, None);
         let plain = anstream::adapter::strip_str(text.as_str()).to_string();
         let lines: Vec<_> = plain.lines().collect();
         assert!(lines[1].contains("Unknown") && lines[1].contains("not looked at it yet"), "{plain}");
