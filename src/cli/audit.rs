@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use jiff::{SignedDuration, Timestamp};
 
 use self::show::Show;
@@ -115,7 +115,13 @@ async fn audit(args: Args) -> anyhow::Result<()> {
         (Some(url), _) => Source::database(&url).await?,
         (None, server) => {
             let server = server.unwrap_or_else(|| http::Uri::from_static(SERVER));
-            Source::guard(server, &cluster.access()).await?
+            let access = cluster.access();
+            if access.user.is_some() {
+                bail!(
+                    "a guard asks whose your token is, not whom you act as: leave --as out, or choose others with --context"
+                );
+            }
+            Source::guard(server, &access).await?
         }
     };
     let verdict = if args.would_deny { Some("Warn".to_owned()) } else { verdict };

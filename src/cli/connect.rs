@@ -117,7 +117,7 @@ pub(super) fn failed(connection: &Connection, doing: &str, error: CallError) -> 
             )
         }
         CallError::Refused { code: 403, message, .. } => {
-            anyhow!("cannot {doing}: no permission: {message}: ask for a role with this right (docs/cli.md)")
+            anyhow!("cannot {doing}: {}", forbidden(message))
         }
         CallError::Unreachable { reason } => {
             anyhow!("cannot {doing}: {url} cannot be reached: {reason}: check --context and the network")
@@ -132,12 +132,21 @@ pub(super) fn failed(connection: &Connection, doing: &str, error: CallError) -> 
     }
 }
 
+/// What is missing where the API server refuses for want of rights.
+pub(super) fn forbidden(message: &str) -> String {
+    format!("no permission: {message}: ask for a role with this right (docs/cli.md)")
+}
+
+/// A release, in words.
+pub(super) fn spoken(release: &ReleaseId) -> String {
+    format!("{} in namespace {}", release.name, release.namespace)
+}
+
 /// The sentence for a release that has no records.
 pub(super) fn unknown_release(release: &ReleaseId) -> anyhow::Error {
     anyhow!(
-        "there is no release {} in namespace {}: `helm list --all -n {}` names those that are there",
-        release.name,
-        release.namespace,
+        "there is no release {}: `helm list --all -n {}` names those that are there",
+        spoken(release),
         release.namespace
     )
 }

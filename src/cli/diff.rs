@@ -56,16 +56,16 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let output = args.output.output;
     let report = connect::run(compare(args))?;
     output::print(output, &report, || show::text(&report))?;
-    let unread: Vec<_> = report.unread().collect();
-    for sentence in &unread {
+    let failures: Vec<_> = report.failures().collect();
+    for sentence in &failures {
         warn(sentence);
     }
     if report.has_drift() {
         return Ok(Outcome::Found);
     }
-    match unread.len() {
+    match failures.len() {
         0 => Ok(Outcome::Clean),
-        count => bail!("the comparison is incomplete: {count} of its parts could not be read, see above"),
+        count => bail!("the comparison is incomplete: {count} of its parts failed, see above"),
     }
 }
 
@@ -79,15 +79,18 @@ async fn compare(args: Args) -> anyhow::Result<Report> {
     if let Some(name) = release {
         let namespace = namespace.context("a release is named by its namespace: leave -A out")?;
         let release = reader.release(&ReleaseId { namespace, name }).await?;
-        return Ok(Report { releases: vec![report::compare(&reader, &release, settle, now).await] });
+        let bar = progress(release.objects.len(), "objects");
+        let report = report::compare(&reader, &release, settle, now, &bar).await;
+        bar.finish_and_clear();
+        return Ok(Report { releases: vec![report] });
     }
     let listed = reader.list(namespace.as_deref()).await?;
-    let bar = progress(listed.len());
+    let bar = progress(listed.len(), "releases");
     let (reader, shown) = (&reader, &bar);
     let mut releases: Vec<ReleaseReport> = futures::stream::iter(listed)
         .map(|id| async move {
             let report = match reader.release(&id).await {
-                Ok(release) => report::compare(reader, &release, settle, now).await,
+                Ok(release) => report::compare(reader, &release, settle, now, &ProgressBar::hidden()).await,
                 Err(error) => ReleaseReport::unread(id, format!("{error:#}")),
             };
             shown.inc(1);
@@ -101,14 +104,14 @@ async fn compare(args: Args) -> anyhow::Result<Report> {
     Ok(Report { releases })
 }
 
-/// A bar on standard error; none where nobody looks.
-fn progress(length: usize) -> ProgressBar {
+/// A bar on standard error that counts `what`; none where nobody looks.
+fn progress(length: usize, what: &str) -> ProgressBar {
     if length < 2 || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(u64::try_from(length).unwrap_or(u64::MAX));
     // The template is fixed, and a bad one would only cost its looks.
-    if let Ok(style) = ProgressStyle::with_template("{pos}/{len} releases {wide_bar} {eta}") {
+    if let Ok(style) = ProgressStyle::with_template(&format!("{{pos}}/{{len}} {what} {{wide_bar}} {{eta}}")) {
         bar.set_style(style);
     }
     bar

@@ -3,9 +3,10 @@
 //! Entry point: [`run`]. Invariant: works without a guard; what a guard does
 //! about it is its own to follow.
 
-use super::connect::{self, ClusterArgs};
+use super::connect::{self, ClusterArgs, failed};
 use super::{Outcome, output};
-use crate::webhook::registration::emergency::{self, Armed, MARKER};
+use crate::cluster::client::Connection;
+use crate::webhook::registration::emergency::{self, Armed, EmergencyError, MARKER};
 
 /// The flags of `kubemoor emergency`.
 #[derive(Debug, clap::Args)]
@@ -29,26 +30,35 @@ struct Cluster {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let said = connect::run(async move {
+    let told = connect::run(async move {
         match args.switch {
             Switch::Off(Cluster { cluster }) => {
                 let connection = cluster.connect().await?;
-                Ok(off(emergency::off(&connection.client).await?))
+                emergency::off(&connection.client).await.map(off).map_err(|error| said(&connection, error))
             }
             Switch::On(Cluster { cluster }) => {
                 let connection = cluster.connect().await?;
-                Ok(on(emergency::on(&connection.client).await?))
+                emergency::on(&connection.client).await.map(on).map_err(|error| said(&connection, error))
             }
         }
     })?;
-    output::write(&said)
+    output::write(&told)
+}
+
+fn said(connection: &Connection, error: EmergencyError) -> anyhow::Error {
+    match error {
+        EmergencyError::Read(error) => failed(connection, "read the webhook configurations", error.into()),
+        EmergencyError::Write(error) => failed(connection, "write the webhook configurations", error.into()),
+        contested @ EmergencyError::Contested => contested.into(),
+    }
 }
 
 fn off(removed: usize) -> String {
     format!(
-        "Everything is open: {removed} webhook configurations were removed, and guards neither judge nor repair.\n\
+        "Everything is open: {} removed, and guards neither judge nor repair.\n\
          This stays so, also for guards that start anew, while there is the ValidatingWebhookConfiguration {MARKER}.\n\
-         To arm again: kubemoor emergency on\n"
+         To arm again: kubemoor emergency on\n",
+        output::counted(removed, "webhook configuration")
     )
 }
 

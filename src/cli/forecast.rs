@@ -11,7 +11,7 @@ use futures::StreamExt;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::connect::{self, ClusterArgs, NamespaceArgs, parse_release};
+use super::connect::{self, ClusterArgs, NamespaceArgs, parse_release, spoken};
 use super::output::{self, NOTE, OutputArgs, PLAIN, Table, Text};
 use super::reading::{Found, Reader, RecordArgs};
 use super::{Outcome, warn};
@@ -88,12 +88,15 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let forecast = connect::run(read(args))?;
     output::print(format, &forecast, || forecast.table())?;
     for Unread { object, reason } in &forecast.unread {
-        warn(&format!("{object} cannot be read: {reason}"));
+        warn(&format!("cannot read {object}: {reason}"));
     }
     match forecast.unread.len() {
         _ if !forecast.conflicts.is_empty() => Ok(Outcome::Found),
         0 => Ok(Outcome::Clean),
-        count => bail!("the forecast is incomplete: {count} objects could not be read, see above"),
+        count => bail!(
+            "the forecast is incomplete: {} could not be read, see above",
+            output::counted(count, "object")
+        ),
     }
 }
 
@@ -171,7 +174,8 @@ impl Forecast {
                 _ => "nobody but Helm owns what it declares, or Helm forces its applies",
             };
             let mut text = Text::default();
-            let said = format!("No conflicts ahead of release {release} (revision {revision}): {why}.");
+            let said =
+                format!("No conflicts ahead of release {} (revision {revision}): {why}.", spoken(release));
             text.add(PLAIN, &said).line();
             return text;
         }

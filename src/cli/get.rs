@@ -79,7 +79,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     };
     let format = list.output.output;
     let (rows, namespace) = connect::run(allowances(list))?;
-    output::print(format, &rows, || table(&rows, namespace.is_none()))
+    output::print(format, &rows, || table(&rows, namespace.as_deref()))
 }
 
 /// The allowances, and the one namespace that was looked at.
@@ -121,14 +121,21 @@ impl Row {
     }
 }
 
-fn table(rows: &[Row], all: bool) -> Text {
+/// Nothing found of what was looked for in a namespace, or in all.
+fn nothing(what: &str, namespace: Option<&str>) -> Text {
+    let place =
+        namespace.map_or("in any namespace".to_owned(), |namespace| format!("in namespace {namespace}"));
+    let mut text = Text::default();
+    text.add(output::PLAIN, &format!("No {what} found {place}.")).line();
+    text
+}
+
+fn table(rows: &[Row], namespace: Option<&str>) -> Text {
     if rows.is_empty() {
-        let mut text = Text::default();
-        text.add(output::PLAIN, "No allowances found.").line();
-        return text;
+        return nothing("allowances", namespace);
     }
     let head = ["NAMESPACE", "NAME", "OBJECT", "PATHS", "UNTIL", "STATE", "BY", "REASON"];
-    let skipped = usize::from(!all);
+    let skipped = usize::from(namespace.is_some());
     let mut table = Table::new(head.into_iter().skip(skipped));
     for row in rows {
         let state = match row.state {

@@ -156,6 +156,11 @@ pub(super) fn write(text: &str) -> anyhow::Result<Outcome> {
     }
 }
 
+/// A number and what it counts: `1 object`, `2 objects`.
+pub(super) fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Text without control characters: each is written as its escape.
 fn harmless(text: &str) -> String {
     if !text.contains(char::is_control) {

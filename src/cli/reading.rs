@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use super::connect::{self, failed, unknown_release};
+use super::connect::{self, failed, forbidden, spoken, unknown_release};
 use crate::cluster::arbiter::{Arbiter, Question};
 use crate::cluster::autoscalers::Scales;
 use crate::cluster::call::CallError;
@@ -123,9 +123,11 @@ impl Reader {
         match self.releases.read_once(id).await {
             Ok(Some(release)) => Ok(release),
             Ok(None) => Err(unknown_release(id)),
-            Err(LookError::Call { release, reason }) => {
-                Err(failed(&self.connection, &format!("read the records of release {release}"), *reason))
-            }
+            Err(LookError::Call { release, reason }) => Err(failed(
+                &self.connection,
+                &format!("read the records of release {}", spoken(&release)),
+                *reason,
+            )),
             Err(error) => Err(error.into()),
         }
     }
@@ -136,7 +138,7 @@ impl Reader {
         match self.objects.get(&target).await {
             Ok(Some(live)) => Found::Object(live),
             Ok(None) => Found::Absent,
-            Err(CallError::Refused { code: 403, message, .. }) => Found::Unread(message),
+            Err(CallError::Refused { code: 403, message, .. }) => Found::Unread(forbidden(&message)),
             Err(error) => Found::Unread(error.to_string()),
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use jiff::Timestamp;
 
-use super::connect::{self, ClusterArgs, NamespaceArgs, failed, parse_release};
+use super::connect::{self, ClusterArgs, NamespaceArgs, failed, parse_release, spoken};
 use super::{Outcome, output};
 use crate::cluster::guarded::{self, Setting};
 use crate::model::ReleaseId;
@@ -36,7 +36,9 @@ pub(super) struct Args {
 pub(super) fn reconcile(args: Args) -> anyhow::Result<Outcome> {
     let release = set(args, Setting::Reconcile(Timestamp::now().to_string()), "have the release reconciled")?;
     output::write(&format!(
-        "release {release} is being reconciled: `kubemoor get releases` shows how it stands\n"
+        "release {} is being reconciled: `kubemoor get releases -n {}` shows how it stands\n",
+        spoken(&release),
+        release.namespace
     ))
 }
 
@@ -44,14 +46,15 @@ pub(super) fn reconcile(args: Args) -> anyhow::Result<Outcome> {
 pub(super) fn suspend(args: Args) -> anyhow::Result<Outcome> {
     let release = set(args, Setting::Suspend(true), "suspend the release")?;
     output::write(&format!(
-        "release {release} is suspended: nothing is repaired; edits are judged as before\n"
+        "release {} is suspended: nothing is repaired; edits are judged as before\n",
+        spoken(&release)
     ))
 }
 
 /// Has the loop go on.
 pub(super) fn resume(args: Args) -> anyhow::Result<Outcome> {
     let release = set(args, Setting::Suspend(false), "resume the release")?;
-    output::write(&format!("release {release} is resumed\n"))
+    output::write(&format!("release {} is resumed\n", spoken(&release)))
 }
 
 fn set(args: Args, setting: Setting, doing: &str) -> anyhow::Result<ReleaseId> {
@@ -62,9 +65,8 @@ fn set(args: Args, setting: Setting, doing: &str) -> anyhow::Result<ReleaseId> {
         match guarded::set(&connection.client, &release, &setting, PATIENCE).await {
             Ok(()) => Ok(release),
             Err(error) if error.is_not_found() => Err(anyhow!(
-                "there is no GuardedRelease {} in namespace {}: `kubemoor get releases -n {}` says why",
-                release.name,
-                release.namespace,
+                "there is no GuardedRelease {}: `kubemoor get releases -n {}` says why",
+                spoken(&release),
                 release.namespace
             )),
             Err(error) => Err(failed(&connection, doing, error)),

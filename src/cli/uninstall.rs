@@ -7,9 +7,11 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 
-use super::connect::{self, ClusterArgs};
+use super::connect::{self, ClusterArgs, failed};
 use super::{Outcome, output};
-use crate::webhook::registration::{self, keep};
+use crate::cluster::client::Connection;
+use crate::webhook::registration;
+use crate::webhook::registration::keep::{self, RegistrationError};
 
 /// The flags of `kubemoor uninstall`.
 #[derive(Debug, clap::Args)]
@@ -25,9 +27,19 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
         // Both, even if the first cannot be withdrawn.
         let mutating = keep::withdraw::<MutatingWebhookConfiguration>(&connection.client).await;
         let validating = keep::withdraw::<ValidatingWebhookConfiguration>(&connection.client).await;
-        Ok(mutating? | validating?)
+        mutating.and_then(|mutating| Ok(mutating | validating?)).map_err(|error| said(&connection, error))
     })?;
     output::write(&report(found))
+}
+
+fn said(connection: &Connection, error: RegistrationError) -> anyhow::Error {
+    match error {
+        RegistrationError::Get(kind, error) => failed(connection, &format!("read the {kind}"), error.into()),
+        RegistrationError::Write(kind, error) | RegistrationError::Delete(kind, error) => {
+            failed(connection, &format!("withdraw the {kind}"), error.into())
+        }
+        contested @ RegistrationError::Contested(_) => contested.into(),
+    }
 }
 
 fn report(found: bool) -> String {

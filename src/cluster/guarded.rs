@@ -1,8 +1,8 @@
 //! The GuardedReleases of a cluster: watched, made, removed, and their statuses
 //! written; also what people set in them.
 //!
-//! Entry points: [`GuardedReleases`] and [`suspended`] for the guard, [`list`]
-//! and [`set`] for commands. Invariant: only a leader writes statuses, at a bounded rate; where
+//! Entry points: [`GuardedReleases`] and [`suspended`] for the guard, [`list`],
+//! [`get`] and [`set`] for commands. Invariant: only a leader writes statuses, at a bounded rate; where
 //! the definition is absent there are none, and that is no error. Decides
 //! nothing about what is written.
 
@@ -14,7 +14,9 @@ use std::time::Duration;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use http::Request;
 use kube::core::Request as Requests;
-use kube::core::params::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::params::{
+    DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -241,6 +243,21 @@ pub async fn list(
             Some(token) => after = Some(token),
             None => return Ok(Some(found)),
         }
+    }
+}
+
+/// The GuardedRelease of a release; none where the definition is absent.
+///
+/// # Errors
+/// When the API server gives no usable answer.
+pub async fn get(client: &kube::Client, release: &ReleaseId) -> Result<Option<GuardedRelease>, CallError> {
+    let name = segment(&release.name)?;
+    let request =
+        requests(Some(&release.namespace))?.get(&name, &GetParams::default()).map_err(CallError::from)?;
+    match call::fetch::<Value>(client, request, PATIENCE).await {
+        Ok(object) => Ok(typed(object).map(|object| *object)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -35,6 +35,7 @@ pub mod guard_api;
 pub mod guarded;
 pub mod identity;
 pub mod kinds;
+pub mod labelled;
 pub mod lease;
 pub mod namespaces;
 pub mod objects;

@@ -71,7 +71,7 @@ async fn what_lives_is_held_against_what_is_declared() {
     let drifted = diff(&namespace, &[]);
     assert_eq!((drifted.code, drifted.error.as_str()), (1, ""), "{drifted:?}");
     for part in [
-        "3 of 3 objects have drifted",
+        "3 of 3 objects drifted",
         "/spec/replicas",
         "/spec/template/spec/containers/[name=app]/env/[name=B]",
         "one element",
@@ -264,4 +264,37 @@ async fn without_rights_in_a_namespace_nothing_is_learned_of_it() {
     let all = carol(&["diff", "-A"]);
     all.fails(&["no permission"]);
     assert!(!all.error.contains(&others) && all.out.is_empty(), "{all:?}");
+}
+
+/// Runs a comparison on a pseudo-terminal, its standard output in a file: what the terminal shows, and the file.
+fn on_a_terminal(arguments: &[&str]) -> (String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let kubeconfig = unguarded().kubeconfig(Identity::Alice);
+    let (program, arguments) = (env!("CARGO_BIN_EXE_kubemoor"), arguments.join(" "));
+    let line =
+        format!("'{program}' diff {arguments} --kubeconfig '{}' > '{}'", kubeconfig.display(), out.display());
+    let mut script = std::process::Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm-256color").env_remove("NO_COLOR");
+    let shown = script.stdin(std::process::Stdio::null()).output().unwrap();
+    assert!(shown.status.code().is_some_and(|code| code < 2), "{shown:?}");
+    (String::from_utf8(shown.stdout).unwrap(), std::fs::read_to_string(out).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bar_shows_on_a_terminal_how_far_it_is_and_nowhere_else() {
+    let namespace = install("diff-bar", TEMPLATES).await;
+    install("diff-bar", TEMPLATES).await;
+    for (arguments, counts) in [(vec!["-A"], "releases"), (vec!["shop", "-n", &namespace], "objects")] {
+        let (terminal, out) = on_a_terminal(&arguments);
+        assert!(terminal.contains(&format!(" {counts} ")), "{counts}: {terminal:?}");
+        // It leaves no trace, neither there nor in the answer.
+        assert!(terminal.ends_with("\u{1b}[2K"), "{counts}: {terminal:?}");
+        assert!(out.contains("objects") && !out.contains('\u{1b}'), "{counts}: {out}");
+        let quiet = moor(unguarded(), Identity::Alice, &[&["diff"], &arguments[..]].concat());
+        assert_eq!(quiet.error, "", "{counts}");
+    }
+    // One object is no long work.
+    let small = install("diff-no-bar", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\n").await;
+    assert_eq!(on_a_terminal(&["shop", "-n", &small]).0, "");
 }

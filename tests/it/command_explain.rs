@@ -61,6 +61,13 @@ async fn an_object_is_explained_by_its_release_record_fields_and_owners() {
     }
     let undeclared = explain(&namespace, &["deploy/web", "--path", "/spec/paused"]);
     assert!(undeclared.out.contains("does not declare this field"), "{undeclared:?}");
+    let by_number = explain(&namespace, &["deploy/web", "--path", "/spec/template/spec/containers/0/image"]);
+    assert!(
+        by_number.out.contains("named by their keys") && !by_number.out.contains("pass"),
+        "{by_number:?}"
+    );
+    let unguarded = explain(&namespace, &["deploy/web"]);
+    assert!(unguarded.out.contains("GUARD") && unguarded.out.contains("says nothing"), "{unguarded:?}");
     let secret = explain(&namespace, &["secret/key", "--path", "/data"]);
     assert!(secret.out.contains("(redacted)") && !secret.out.contains("hunter2"), "{secret:?}");
     assert!(!secret.out.contains("aHVudGVyMg"), "{secret:?}");

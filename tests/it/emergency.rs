@@ -118,7 +118,7 @@ async fn who_may_not_switch_is_told_so() {
     let control_plane = ControlPlane::get();
     for switch in ["off", "on"] {
         let carol = moor(control_plane, Identity::Admin, &["emergency", switch, "--as", "carol"]);
-        carol.fails(&["webhook configurations", "the account needs", "forbidden"]);
+        carol.fails(&["webhook configurations", "no permission", "forbidden"]);
     }
     let nothing = tempfile::tempdir().unwrap();
     let missing = nothing.path().join("config");

@@ -118,8 +118,13 @@ fn cells(entry: &Entry) -> [String; 8] {
 /// The fields, from what to what, or the sentence.
 fn what(entry: &Entry) -> String {
     let value = |value: &Option<String>| value.as_deref().map_or_else(|| "absent".to_owned(), plain);
+    // Only an edit goes from a value to another; the loop finds one.
+    let is_edit = entry.kind == "verdict";
     let field = |field: &Field| match (&field.old, &field.new, &field.declared) {
         (None, None, None) => plain(&field.path),
+        (_, live, declared) if !is_edit => {
+            format!("{} live {} (declared {})", plain(&field.path), value(live), value(declared))
+        }
         (old, new, declared) => {
             format!("{} {} -> {} (declared {})", plain(&field.path), value(old), value(new), value(declared))
         }

@@ -47,6 +47,15 @@ fn a_row_of_the_table_says_who_did_what() {
 }
 
 #[test]
+fn what_the_loop_found_is_no_edit() {
+    let mut found =
+        entry("Restored", "web", json!([{"path": "/spec/replicas", "declared": "2", "new": "5"}]));
+    found.kind = "repair".to_owned();
+    let text = Show::new(Format::Table).rows(&[found]).unwrap();
+    assert!(text.trim_end().ends_with("/spec/replicas live 5 (declared 2)"), "{text}");
+}
+
+#[test]
 fn what_an_editor_wrote_does_not_reach_the_terminal_as_it_is() {
     let fields = json!([{"path": "/data/x", "old": "\u{1b}[31m", "new": "a\nb"}]);
     let text = Show::new(Format::Table).rows(&[entry("Deny", "web", fields)]).unwrap();

@@ -3,6 +3,7 @@
 //! Entry point: [`compare`]. Invariant: a Secret's values stand in no report.
 
 use futures::StreamExt;
+use indicatif::ProgressBar;
 use jiff::Timestamp;
 use json_patch::Patch;
 use serde::Serialize;
@@ -127,6 +128,7 @@ pub(super) async fn compare(
     release: &Release,
     settle: bool,
     now: Timestamp,
+    bar: &ProgressBar,
 ) -> ReleaseReport {
     let surroundings = reader.surroundings(&release.id.namespace).await;
     let policy = reader.book.of(&release.id);
@@ -134,6 +136,7 @@ pub(super) async fn compare(
     let mut reports: Vec<Option<ObjectReport>> = futures::stream::iter(release.objects.keys())
         .map(|object| subject.object(object))
         .buffer_unordered(OBJECTS_AT_ONCE)
+        .inspect(|_| bar.inc(1))
         .filter_map(std::future::ready)
         .collect()
         .await;
@@ -289,15 +292,21 @@ impl Report {
         self.releases.iter().any(|release| release.drifted() > 0)
     }
 
-    /// A sentence for each release and each object that could not be read.
-    pub(super) fn unread(&self) -> impl Iterator<Item = String> {
+    /// A sentence for each release and each object that could not be read, and
+    /// each doubt that was to be settled and could not be.
+    pub(super) fn failures(&self) -> impl Iterator<Item = String> {
         self.releases.iter().flat_map(|release| {
-            let objects = release.objects.iter().filter(|object| object.state == State::Unread);
             let sentence = |object: &ObjectReport| {
-                let reason = object.reason.as_deref().unwrap_or_default();
-                format!("cannot read {} of release {}: {reason}", object.object, release.release)
+                let reason = object.reason.as_deref()?;
+                let what = match object.state {
+                    State::Unread => "read",
+                    State::Drifted | State::InDoubt => "settle the doubt about",
+                    _ => return None,
+                };
+                Some(format!("cannot {what} {}: {reason}", object.object))
             };
-            release.error.clone().into_iter().chain(objects.map(sentence).collect::<Vec<_>>())
+            let objects: Vec<_> = release.objects.iter().filter_map(sentence).collect();
+            release.error.clone().into_iter().chain(objects)
         })
     }
 }

@@ -1,6 +1,6 @@
 //! A comparison in words, for people.
 
-use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Table, Text};
+use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Table, Text, counted};
 use super::report::{FieldReport, ObjectReport, ReleaseReport, Report, State, What};
 
 /// The comparison: every object that is not in sync, with its fields; of many
@@ -16,10 +16,8 @@ pub(super) fn text(report: &Report) -> Text {
         let drifted = report.releases.iter().filter(|release| release.drifted() > 0).count();
         let compared: usize = report.releases.iter().map(|release| release.compared).sum();
         let style = if drifted > 0 { BAD } else { GOOD };
-        let line = format!(
-            "{} releases, {compared} objects; {drifted} releases have drifted",
-            report.releases.len()
-        );
+        let (releases, objects) = (counted(report.releases.len(), "release"), counted(compared, "object"));
+        let line = format!("{releases}, {objects}; {drifted} drifted");
         text.add(style, &line).line();
     }
     text
@@ -33,12 +31,13 @@ fn add_release(text: &mut Text, release: &ReleaseReport) {
     text.add(PLAIN, ": ");
     match (&release.error, release.drifted(), release.count(State::InDoubt)) {
         (Some(_), _, _) => text.add(NOTE, "could not be compared"),
-        (None, 0, 0) => text.add(GOOD, &format!("{} objects, no drift", release.compared)),
-        (None, 0, doubt) => {
-            text.add(NOTE, &format!("{} objects, no certain drift, {doubt} in doubt", release.compared))
-        }
+        (None, 0, 0) => text.add(GOOD, &format!("{}, no drift", counted(release.compared, "object"))),
+        (None, 0, doubt) => text.add(
+            NOTE,
+            &format!("{}, no certain drift, {doubt} in doubt", counted(release.compared, "object")),
+        ),
         (None, drifted, _) => {
-            text.add(BAD, &format!("{drifted} of {} objects have drifted", release.compared))
+            text.add(BAD, &format!("{drifted} of {} drifted", counted(release.compared, "object")))
         }
     };
     text.line();

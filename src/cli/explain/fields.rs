@@ -58,7 +58,9 @@ pub(super) fn named(source: Source<'_>) -> String {
             Origin::Manifest { .. } => "allowed by the manifest's own annotation".to_owned(),
         },
         Source::Allowance(Allowance { name, by, until, reason, .. }) => {
-            format!("allowance {name} of {} until {until} ({reason})", by.user)
+            let by = if by.user.is_empty() { String::new() } else { format!(" of {}", by.user) };
+            let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+            format!("allowance {name}{by} until {until}{reason}")
         }
         Source::Autoscaler(Autoscaler { minimum, maximum, .. }, _) => {
             format!("an autoscaler sets {minimum} to {maximum} replicas")

@@ -11,12 +11,17 @@ use serde_json::Value;
 use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Table, Text};
 use super::super::reading::{Found, Reader};
 use super::fields::{self, Field, FieldState};
+use crate::cluster::guarded;
 use crate::helm::release::Release;
 use crate::helm::state;
 use crate::model::{ObjectId, ReleaseId};
+use crate::policy::guarded::GuardedReleaseStatus;
 use crate::policy::pattern::Pattern;
 use crate::verdict::drift::{self, Live};
 use crate::verdict::edit::Evidence;
+
+/// What may not be read where a right is missing.
+const GUARD: &str = "what the guard says of the release";
 
 /// The answer.
 #[derive(Debug, Serialize)]
@@ -28,6 +33,9 @@ pub(super) struct Report {
     release: Option<ReleaseFacts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<PolicyFacts>,
+    /// What the guard says of the release; none where it says nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guard: Option<GuardFacts>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     exceptions: Vec<String>,
     /// What is wrong with the manifest's own annotations, which then allow nothing.
@@ -64,6 +72,17 @@ struct PolicyFacts {
     drift: Option<String>,
 }
 
+/// How the guard holds the release: its policies, its flags and the emergency
+/// switch together.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GuardFacts {
+    edits: String,
+    drift: String,
+    reason: String,
+    message: String,
+}
+
 /// What is known of `object`, which `release` declares.
 pub(super) async fn of(
     reader: &Reader,
@@ -75,10 +94,23 @@ pub(super) async fn of(
 ) -> anyhow::Result<Report> {
     let Some(release) = release else {
         let state = if live.is_some() { "not declared" } else { "absent, and not declared" };
-        let advice = vec!["No release that you may read declares it: edits of it are not judged.".to_owned()];
+        let advice = vec![
+            "No release that you may read declares it; if none does, edits of it are not judged.".to_owned(),
+        ];
         let (fields, exceptions, flaws, unread) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (release, policy) = (None, None);
-        return Ok(Report { object, state, release, policy, exceptions, flaws, fields, advice, unread });
+        let (release, policy, guard) = (None, None, None);
+        return Ok(Report {
+            object,
+            state,
+            release,
+            policy,
+            guard,
+            exceptions,
+            flaws,
+            fields,
+            advice,
+            unread,
+        });
     };
     let surroundings = reader.surroundings(&release.id.namespace).await;
     let policy = reader.book.of(&release.id);
@@ -113,7 +145,12 @@ pub(super) async fn of(
         }
         _ => ("not declared by the state of the record", Vec::new(), Vec::new()),
     };
-    let advice = advice(&object, &release.id, state, &fields, !patterns.is_empty());
+    let advice = advice(&object, &release.id, state, &fields, &patterns);
+    let mut unread = surroundings.unread.clone();
+    let guard = guarded::get(&reader.connection.client, &release.id).await.unwrap_or_else(|error| {
+        unread.push(format!("{GUARD} cannot be read: {error}"));
+        None
+    });
     let said = |source: &crate::policy::Source, value: String| match source {
         crate::policy::Source::Default => None,
         crate::policy::Source::Policy(name) => Some(format!("{value} (policy {name})")),
@@ -136,7 +173,8 @@ pub(super) async fn of(
         flaws,
         fields,
         advice,
-        unread: surroundings.unread.clone(),
+        guard: guard.and_then(|guard| guard.status).map(GuardFacts::of),
+        unread,
         object,
     })
 }
@@ -175,13 +213,25 @@ fn means(release: &Release, timeout: std::time::Duration, now: Timestamp) -> &'s
     }
 }
 
-fn advice(object: &ObjectId, release: &ReleaseId, state: &str, fields: &[Field], asked: bool) -> Vec<String> {
+/// Whether a path names a list's element by its place.
+fn by_number(path: &Pattern) -> bool {
+    let is_number = |segment: &str| !segment.is_empty() && segment.bytes().all(|byte| byte.is_ascii_digit());
+    path.to_string().split('/').any(is_number)
+}
+
+fn advice(
+    object: &ObjectId,
+    release: &ReleaseId,
+    state: &str,
+    fields: &[Field],
+    patterns: &[Pattern],
+) -> Vec<String> {
     let ReleaseId { namespace, name } = release;
-    if asked && fields.is_empty() {
-        return vec![
-            "The manifest does not declare this field: edits of it pass. List elements are named by their keys, such as [name=app]."
-                .to_owned(),
-        ];
+    if !patterns.is_empty() && fields.is_empty() {
+        return vec![match patterns.iter().any(by_number) {
+            true => "No declared field is called so: list elements are named by their keys, such as [name=app], not by number.".to_owned(),
+            false => "The manifest does not declare this field: edits of it pass.".to_owned(),
+        }];
     }
     let mut advice = vec![format!(
         "To change it for good: change the chart's values and run `helm upgrade {name} -n {namespace}`."
@@ -202,6 +252,16 @@ fn advice(object: &ObjectId, release: &ReleaseId, state: &str, fields: &[Field],
     advice
 }
 
+impl GuardFacts {
+    fn of(status: GuardedReleaseStatus) -> Self {
+        let ready = status.conditions.into_iter().find(|condition| condition.r#type == "Ready");
+        let (reason, message) = ready
+            .map(|ready| (ready.reason, ready.message))
+            .unwrap_or_else(|| ("Unknown".to_owned(), "the guard has not looked at it yet".to_owned()));
+        Self { edits: status.edits, drift: status.drift, reason, message }
+    }
+}
+
 impl Report {
     /// The answer in words.
     pub(super) fn text(&self) -> Text {
@@ -220,6 +280,15 @@ impl Report {
             rows.row(["POLICIES", &names]);
             rows.row(["EDITS", &edits.clone().unwrap_or_else(of_guard)]);
             rows.row(["DRIFT", &drift.clone().unwrap_or_else(of_guard)]);
+        }
+        match &self.guard {
+            Some(GuardFacts { edits, drift, reason, message }) => {
+                rows.row(["GUARD", &format!("edits {edits}, drift {drift}; {reason}: {message}")]);
+            }
+            None if self.release.is_some() && !self.unread.iter().any(|unread| unread.starts_with(GUARD)) => {
+                rows.row(["GUARD", "says nothing of the release: `kubemoor get releases` says why"]);
+            }
+            None => {}
         }
         for exception in &self.exceptions {
             rows.row(["EXCEPTION", exception]);

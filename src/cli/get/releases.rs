@@ -2,21 +2,30 @@
 //!
 //! Entry point: [`run`]. Invariant: reads only. What a release's records say and
 //! what the guard says of it are shown side by side; a release that no guard
-//! speaks of is shown as not guarded, with the reason as far as it can be known.
+//! speaks of is shown as not guarded, with the reason as far as it can be known,
+//! and so is one that has no record.
+
+mod unrecorded;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures::StreamExt;
 use serde::Serialize;
 
-use crate::cli::Outcome;
+use self::unrecorded::Unrecorded;
+use super::nothing;
 use crate::cli::connect::{self, ClusterArgs, NamespacesArgs, failed};
 use crate::cli::output::{self, BAD, GOOD, NOTE, OutputArgs, PLAIN, Table, Text};
 use crate::cli::reading::{Reader, RecordArgs};
+use crate::cli::{Outcome, warn};
 use crate::cluster::guarded;
 use crate::helm::record::Status;
 use crate::model::ReleaseId;
 use crate::policy::book::Labels;
 use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus};
+
+/// Releases whose records are read at once, where no guard speaks of them.
+const READ_AT_ONCE: usize = 8;
 
 /// The flags of `kubemoor get releases`.
 #[derive(Debug, clap::Args)]
@@ -61,7 +70,7 @@ struct Row {
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let Args { namespaces, output, records, cluster } = args;
-    let answer = connect::run(async move {
+    let (answer, notes, namespace) = connect::run(async move {
         let connection = cluster.connect().await?;
         let namespace = namespaces.chosen(&connection);
         let reader = Reader::new(connection, records, &Labels::new()).await?;
@@ -74,20 +83,27 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
             .filter_map(|guarded| Some((guarded.release()?, guarded)))
             .collect();
         let stored = reader.list(namespace.as_deref()).await?;
-        let all: BTreeSet<_> = stored.iter().chain(known.keys()).cloned().collect();
-        let mut releases = Vec::new();
-        for release in all {
-            releases.push(match known.remove(&release) {
-                Some(guarded) => Row::guarded(release, guarded.status.unwrap_or_default()),
-                None => {
-                    let why = why_not(&reader, &release, is_defined).await;
-                    Row::unguarded(release, why)
-                }
-            });
-        }
-        Ok(Answer { releases })
+        let mut all: BTreeSet<_> = stored.iter().chain(known.keys()).cloned().collect();
+        let Unrecorded { mut releases, notes } = unrecorded::find(&reader, namespace.as_deref()).await;
+        releases.retain(|release, _| !all.contains(release));
+        all.extend(releases.keys().cloned());
+        let rows = all.into_iter().map(|release| {
+            let (guarded, origin) = (known.remove(&release), releases.get(&release).copied());
+            let reader = &reader;
+            async move {
+                let why = match (guarded, origin) {
+                    (Some(guarded), _) => return Row::guarded(release, guarded.status.unwrap_or_default()),
+                    (None, Some(origin)) => unrecorded::why(origin, &release),
+                    (None, None) => why_not(reader, &release, is_defined).await,
+                };
+                Row::unguarded(release, why)
+            }
+        });
+        let rows = futures::stream::iter(rows.collect::<Vec<_>>()).buffered(READ_AT_ONCE).collect().await;
+        Ok((Answer { releases: rows }, notes, namespace))
     })?;
-    output::print(output.output, &answer, || table(&answer.releases))
+    notes.iter().for_each(|note| warn(note));
+    output::print(output.output, &answer, || table(&answer.releases, namespace.as_deref()))
 }
 
 /// Why no guard speaks of a release.
@@ -145,7 +161,10 @@ impl Row {
     }
 }
 
-fn table(rows: &[Row]) -> Text {
+fn table(rows: &[Row], namespace: Option<&str>) -> Text {
+    if rows.is_empty() {
+        return nothing("releases", namespace);
+    }
     let mut table = Table::new([
         "NAMESPACE",
         "NAME",
@@ -192,7 +211,7 @@ mod tests {
             Row::guarded(id("new"), GuardedReleaseStatus::default()),
             Row::unguarded(id("old"), "it is uninstalled; its history was kept".to_owned()),
         ];
-        let text = table(&rows);
+        let text = table(&rows, None);
         let plain = anstream::adapter::strip_str(text.as_str()).to_string();
         let lines: Vec<_> = plain.lines().collect();
         assert!(lines[1].contains("Unknown") && lines[1].contains("not looked at it yet"), "{plain}");

@@ -1,5 +1,10 @@
 use super::*;
 
+#[test]
+fn one_is_no_plural() {
+    assert_eq!([0, 1, 2].map(|number| counted(number, "object")), ["0 objects", "1 object", "2 objects"]);
+}
+
 fn plain(text: &Text) -> String {
     anstream::adapter::strip_str(text.as_str()).to_string()
 }

@@ -10,10 +10,12 @@
 mod caller;
 mod control_plane;
 mod deploy;
+mod document;
 mod guard;
 mod helm;
 mod identity;
 mod lag;
+mod member;
 mod moor;
 mod policed;
 mod postgres;
@@ -28,10 +30,12 @@ mod widgets;
 
 pub(crate) use caller::Caller;
 pub(crate) use control_plane::ControlPlane;
+pub(crate) use document::{Document, documents, names, root};
 pub(crate) use guard::{Guard, SharedGuard};
 pub(crate) use helm::{Chart, Helm};
 pub(crate) use identity::Identity;
 pub(crate) use lag::LaggingWatch;
+pub(crate) use member::{Member, Right};
 pub(crate) use moor::{Ran, moor, run};
 pub(crate) use policed::{Policed, shipped};
 pub(crate) use postgres::Postgres;

@@ -1,0 +1,240 @@
+//! What is wrong with a call, a cluster or a disk: each client command says it in one sentence, and exits with 2.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::process::{Command, Stdio};
+
+use clap::CommandFactory;
+use kubemoor::cli::Cli;
+use serde_json::{Value, json};
+
+use crate::command_diff::{install, unguarded};
+use crate::support::{Identity, Ran, moor, run};
+
+const TEMPLATES: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
+
+/// Every command that talks to a cluster, `serve` aside.
+pub(crate) const CLIENTS: [&str; 13] = [
+    "diff",
+    "forecast",
+    "allow",
+    "revoke",
+    "get allowances",
+    "get releases",
+    "emergency off",
+    "emergency on",
+    "explain",
+    "audit",
+    "reconcile",
+    "suspend",
+    "resume",
+];
+
+/// A call of a command.
+fn call(command: &str) -> Vec<&str> {
+    let more: &[&str] = match command {
+        "diff" | "forecast" | "reconcile" | "suspend" | "resume" => &["shop"],
+        "allow" => &["cm/settings", "--path", "/data/mode", "--for", "1h"],
+        "revoke" | "explain" => &["configmap/settings"],
+        _ => &[],
+    };
+    command.split(' ').chain(more.iter().copied()).collect()
+}
+
+/// Runs a command with one of its streams elsewhere.
+fn with_output(arguments: &[&str], out: Stdio) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
+    command.args(arguments).env_remove("KUBECONFIG").env("HOME", "/nonexistent");
+    command.stdin(Stdio::null()).stdout(out).stderr(Stdio::piped()).output().unwrap().into()
+}
+
+#[test]
+fn no_command_that_talks_to_a_cluster_is_forgotten() {
+    let cli = Cli::command();
+    let mut real = BTreeSet::new();
+    let mut open: Vec<_> = cli.get_subcommands().map(|it| (it.get_name().to_owned(), it)).collect();
+    while let Some((name, command)) = open.pop() {
+        if command.get_arguments().any(|argument| argument.get_long() == Some("kubeconfig")) {
+            real.insert(name.clone());
+        }
+        open.extend(command.get_subcommands().map(|it| (format!("{name} {}", it.get_name()), it)));
+    }
+    let told = CLIENTS.into_iter().chain(["serve", "uninstall"]).map(str::to_owned).collect();
+    assert_eq!(real, told);
+}
+
+#[test]
+fn a_cluster_that_cannot_be_reached_is_one_sentence_and_exit_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let text = fs::read_to_string(unguarded().kubeconfig(Identity::Alice)).unwrap();
+    let changed = |change: &dyn Fn(&mut Value)| {
+        let mut config: Value = serde_json::from_str(&text).unwrap();
+        change(&mut config);
+        config.to_string()
+    };
+    let real = write("real", &text);
+    let unreachable = write(
+        "unreachable",
+        &changed(&|it| it["clusters"][0]["cluster"]["server"] = json!("https://127.0.0.1:1")),
+    );
+    let unknown = write("unknown", &changed(&|it| it["users"][0]["user"]["token"] = json!("made-up")));
+    let broken = write("broken", "users:\n- name: a\n  user: {token: s3cret, exec: 5}\n");
+    for command in CLIENTS.into_iter().chain(["uninstall"]) {
+        let mut cases: Vec<(Vec<&str>, Vec<&str>)> = vec![
+            (vec!["--kubeconfig", "/nowhere/config"], vec!["/nowhere/config"]),
+            (vec!["--kubeconfig", &broken], vec![&broken, "cannot be used"]),
+            (vec!["--kubeconfig", &real, "--context", "elsewhere"], vec!["elsewhere"]),
+            (vec![], vec!["--kubeconfig or KUBECONFIG"]),
+        ];
+        // The audit asks the guard, and its server is another.
+        if command != "audit" {
+            cases.push((
+                vec!["--kubeconfig", &unreachable],
+                vec!["127.0.0.1:1", "cannot be reached", "--context"],
+            ));
+            cases.push((vec!["--kubeconfig", &unknown], vec!["does not accept these credentials"]));
+        }
+        for (flags, says) in cases {
+            let ran = run(&[&call(command), &flags[..]].concat(), "");
+            assert!(ran.out.is_empty() && !ran.error.contains("s3cret"), "{command} {flags:?}: {ran:?}");
+            ran.fails(&says);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_there_or_may_be_several_is_one_sentence_and_exit_2() {
+    let namespace = install("faults", TEMPLATES).await;
+    unguarded().define_policies();
+    for (arguments, says) in [
+        (&["diff", "none"][..], &["there is no release none", "helm list"][..]),
+        (&["forecast", "none"], &["there is no release none", "helm list"]),
+        (&["reconcile", "none"], &["there is no GuardedRelease none", "kubemoor get releases"]),
+        (&["suspend", "none"], &["there is no GuardedRelease none", "kubemoor get releases"]),
+        (&["resume", "none"], &["there is no GuardedRelease none", "kubemoor get releases"]),
+        (&["revoke", "none"], &["there is no allowance none", "kubemoor get allowances"]),
+        (&["revoke", "cm/settings"], &["there is no allowance for", "kubemoor get allowances"]),
+        (&["revoke", "none/none"], &["serves no kind none", "such as"]),
+        (&["explain", "gadget/web"], &["serves no kind gadget", "such as"]),
+        (&["explain", "event/web"], &["event may be", "events.events.k8s.io", "before the name"]),
+        (&["revoke", "event/web"], &["event may be", "before the name"]),
+        (&["allow", "event/web", "--path", "*", "--for", "1h"], &["event may be", "before the name"]),
+        (&["allow", "cm/settings", "--path", "*", "--until", "2020-01-01T00:00:00Z"], &["2020-01-01"]),
+    ] {
+        let ran = moor(unguarded(), Identity::Alice, &[arguments, &["-n", &namespace]].concat());
+        assert!(ran.out.is_empty(), "{arguments:?}: {ran:?}");
+        ran.fails(says);
+    }
+    // Each of the names that are offered is taken.
+    for kind in ["events.", "events.events.k8s.io"] {
+        let ran = moor(unguarded(), Identity::Alice, &["explain", &format!("{kind}/web"), "-n", &namespace]);
+        assert!(ran.code == 0 && ran.out.contains("absent"), "{kind}: {ran:?}");
+    }
+    // What has no such thing is no fault.
+    for what in ["releases", "allowances"] {
+        let says = format!("No {what} found in namespace nowhere.\n");
+        let ran = moor(unguarded(), Identity::Alice, &["get", what, "-n", "nowhere"]);
+        assert_eq!((ran.code, ran.out.as_str(), ran.error.as_str()), (0, says.as_str(), ""), "{what}");
+    }
+}
+
+#[test]
+fn a_malformed_argument_is_named_with_its_form_and_exit_2() {
+    for (arguments, says) in [
+        (&["audit", "--since", "yesterday"][..], &["24h or 90m", "2026-11-21T08:00:00Z"][..]),
+        (&["audit", "--since=-5h"], &["24h or 90m"]),
+        (&["audit", "--since", "0s"], &["24h or 90m"]),
+        (&["audit", "--limit", "0"], &["--limit"]),
+        (&["audit", "--server", "guard"], &["http://HOST[:PORT]"]),
+        (&["audit", "--ledger", "mysql://db"], &["sqlite:PATH or postgres://"]),
+        (&["audit", "--as", "carol"], &["leave --as out"]),
+        (&["allow", "cm/x", "--path", "*"], &["--for", "--until"]),
+        (&["allow", "cm/x", "--path", "replicas", "--for", "1h"], &["replicas"]),
+        (&["allow", "cm/x", "--path", "*", "--for", "soon"], &["soon"]),
+        (&["allow", "x", "--path", "*", "--for", "1h"], &["KIND/NAME"]),
+        (&["diff", "Shop!"], &["a release's name has"]),
+        (&["diff", "shop", "-n", "A_b"], &["a namespace's name has"]),
+        (&["diff", "shop", "-o", "xml"], &["table, json, yaml"]),
+        (&["diff", "shop", "--as-group", "x"], &["--as"]),
+        (&["explain", "cm/x", "--path", "replicas"], &["--path", "/"]),
+        (&["policy", "test", "/nowhere"], &["/nowhere"]),
+        (&["check", "--release", "/nowhere", "--review", "/nowhere"], &["/nowhere"]),
+    ] {
+        let ran = run(arguments, "");
+        assert!(ran.code == 2 && ran.out.is_empty(), "{arguments:?}: {ran:?}");
+        for part in says {
+            assert!(ran.error.contains(part), "{arguments:?}: {part} is not in {ran:?}");
+        }
+        let sentences =
+            ran.error.lines().filter(|line| !line.is_empty() && !line.starts_with("For more")).count();
+        assert!(sentences >= 1, "{arguments:?}: {ran:?}");
+    }
+}
+
+/// The commands whose answer is not empty here, with flags for the cluster.
+fn printing(kubeconfig: &str) -> Vec<Vec<String>> {
+    let policies = concat!(env!("CARGO_MANIFEST_DIR"), "/policies");
+    let cluster = ["--kubeconfig", kubeconfig];
+    let calls: [Vec<&str>; 10] = [
+        vec!["version"],
+        vec!["completions", "bash"],
+        vec!["manifests", "crds"],
+        vec!["manifests", "install"],
+        vec!["policy", "test", policies],
+        [&["diff", "-A"][..], &cluster].concat(),
+        [&["diff", "-A", "-o", "json"][..], &cluster].concat(),
+        [&["get", "releases", "-A", "-o", "yaml"][..], &cluster].concat(),
+        [&["get", "allowances", "-A"][..], &cluster].concat(),
+        [&["explain", "cm/kube-root-ca.crt", "-n", "default"][..], &cluster].concat(),
+    ];
+    calls.map(|call| call.into_iter().map(str::to_owned).collect()).to_vec()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_one_sentence_and_exit_2() {
+    let namespace = install("full", TEMPLATES).await;
+    let kubeconfig = unguarded().kubeconfig(Identity::Alice);
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    let forecast =
+        ["forecast", "shop", "-n", &namespace, "--kubeconfig", kubeconfig].map(str::to_owned).to_vec();
+    for call in printing(kubeconfig).into_iter().chain([forecast]) {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let call: Vec<_> = call.iter().map(String::as_str).collect();
+        with_output(&call, full.into()).fails(&["cannot write to standard output", "No space left"]);
+    }
+    // A file that cannot be written is named, and no half of one is left to be taken for the whole.
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("tls");
+    let certs = |limit: &str| {
+        let script = format!(
+            "trap '' XFSZ; ulimit -f {limit}; exec \"$0\" certs --tls-dir \"$1\" --service guard/moor"
+        );
+        let mut command = Command::new("bash");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_kubemoor"), dir.to_str().unwrap()]);
+        Ran::from(command.output().unwrap())
+    };
+    certs("0").fails(&[dir.to_str().unwrap(), "too large"]);
+    let made = certs("unlimited");
+    assert!(made.code == 0 && made.out.contains("made"), "{made:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_goes_away_costs_nothing() {
+    install("pipe", TEMPLATES).await;
+    let kubeconfig = unguarded().kubeconfig(Identity::Alice);
+    for call in printing(kubeconfig.to_str().unwrap()) {
+        let call: Vec<_> = call.iter().map(String::as_str).collect();
+        let whole = run(&call, "");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
+        command.args(&call).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        let ran = Ran::from(child.wait_with_output().unwrap());
+        assert_eq!((ran.code, ran.error), (whole.code, whole.error), "{call:?}");
+    }
+}

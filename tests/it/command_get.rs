@@ -1,0 +1,190 @@
+//! `kubemoor get releases` on a real control plane: what is not guarded, also where there is no record.
+
+use serde_json::{Value, json};
+
+use crate::command_diff::{install, unguarded};
+use crate::support::{Caller, Identity, SOON, eventually, moor};
+
+const TEMPLATES: &str = r#"
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {ports: [{port: 80, protocol: TCP}]}
+"#;
+
+const HELMS_LABEL: &str = "app.kubernetes.io/managed-by";
+
+/// An object of `kind` with Helm's label, and more labels and annotations.
+fn labelled(kind: &str, name: &str, mut labels: Value, annotations: Value) -> Value {
+    labels[HELMS_LABEL] = json!("Helm");
+    let pods = json!({"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "app", "image": "app:1"}]}});
+    let (api_version, spec) = match kind {
+        "Service" => ("v1", json!({"ports": [{"port": 80}]})),
+        _ => (
+            "apps/v1",
+            json!({"selector": {"matchLabels": {"app": name}}, "serviceName": name, "template": pods}),
+        ),
+    };
+    let metadata = json!({"name": name, "labels": labels, "annotations": annotations});
+    json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec})
+}
+
+fn helms(namespace: &str, release: &str) -> Value {
+    json!({"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": namespace})
+}
+
+/// Creates the objects in a namespace.
+async fn create(namespace: &str, objects: &[Value]) {
+    let alice = Caller::new(unguarded(), Identity::Alice).await;
+    for object in objects {
+        let path = match object["kind"].as_str().unwrap() {
+            "Service" => format!("/api/v1/namespaces/{namespace}/services"),
+            kind => format!("/apis/apps/v1/namespaces/{namespace}/{}s", kind.to_lowercase()),
+        };
+        alice.post(&path, object).await.done().unwrap();
+    }
+}
+
+/// The names and messages of what is listed as not guarded.
+fn not_guarded(answer: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let rows = answer["releases"].as_array().unwrap().iter();
+    rows.inspect(|row| assert_eq!(row["guarded"], json!(false), "{row}"))
+        .map(|row| (format!("{}/{}", text(&row["namespace"]), text(&row["name"])), text(&row["message"])))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_without_a_record_is_listed_as_not_guarded_with_the_reason() {
+    let namespace = install("unrecorded", TEMPLATES).await;
+    let other = unguarded().namespace("unrecorded-other").await;
+    let tracking =
+        |app: &str| json!({"argocd.argoproj.io/tracking-id": format!("{app}:apps/Deployment:{namespace}/x")});
+    let objects = [
+        // As the SQL driver leaves them, one of them for another namespace.
+        labelled("Deployment", "sql", json!({}), helms(&namespace, "sql")),
+        labelled(
+            "Service",
+            "sql",
+            json!({"app.kubernetes.io/instance": "misnamed"}),
+            helms(&namespace, "sql"),
+        ),
+        labelled("Service", "foreign", json!({}), helms(&other, "foreign")),
+        // As Argo CD leaves them, by each of its ways to track.
+        labelled(
+            "StatefulSet",
+            "tracked",
+            json!({"app.kubernetes.io/instance": "x"}),
+            tracking("argocd_tracked"),
+        ),
+        labelled("DaemonSet", "marked", json!({"argocd.argoproj.io/instance": "marked"}), json!({})),
+        labelled("Deployment", "plain", json!({"app.kubernetes.io/instance": "plain"}), json!({})),
+        // What names a release that has a record, is a hook, or names none.
+        labelled("Deployment", "child", json!({"app.kubernetes.io/instance": "shop"}), json!({})),
+        labelled(
+            "Service",
+            "hook",
+            json!({"app.kubernetes.io/instance": "gone"}),
+            json!({"helm.sh/hook": "test"}),
+        ),
+        labelled("Service", "odd", json!({}), helms(&namespace, "odd\u{1b}[31m")),
+        labelled("Service", "anonymous", json!({}), json!({})),
+    ];
+    create(&namespace, &objects).await;
+    let named = |name: &str| format!("{namespace}/{name}");
+    let get = |arguments: &[&str]| {
+        let ran = moor(unguarded(), Identity::Alice, &[&["get", "releases"], arguments].concat());
+        assert_eq!((ran.code, ran.error.as_str()), (0, ""), "{ran:?}");
+        ran
+    };
+    let rows = not_guarded(&get(&["-n", &namespace, "-o", "json"]).json());
+    let names: Vec<_> = rows.iter().map(|(name, _)| name.clone()).collect();
+    assert_eq!(names, ["marked", "plain", "shop", "sql", "tracked"].map(named));
+    for (place, part) in [
+        (0, "no record: Argo CD"),
+        (1, "no record: its objects have Helm's label without Helm's annotations"),
+        (3, "no record: Helm's annotations name it"),
+        (4, "no record: Argo CD"),
+    ] {
+        assert!(rows[place].1.starts_with(part), "{rows:?}");
+    }
+    assert!(!rows[2].1.contains("no record"), "{rows:?}");
+    assert_eq!(not_guarded(&get(&["-n", &other, "-o", "json"]).json()), []);
+    let table = get(&["-n", &namespace]).out;
+    let line = table.lines().find(|line| line.contains("tracked")).unwrap();
+    assert!(line.contains("NotGuarded") && line.ends_with("no record: Argo CD renders it"), "{table}");
+    // In all namespaces, an object of another namespace tells of the release as well.
+    let all = not_guarded(&get(&["-A", "-o", "json"]).json());
+    assert!(all.iter().any(|(name, _)| *name == format!("{other}/foreign")), "{all:?}");
+    assert!(all.iter().any(|(name, _)| *name == named("sql")), "{all:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_of_objects_is_looked_at() {
+    let namespace = unguarded().namespace("unrecorded-pages").await;
+    let objects: Vec<_> = (0..260)
+        .map(|number| {
+            labelled(
+                "Service",
+                &format!("s{number:03}"),
+                json!({}),
+                helms(&namespace, &format!("r{number:03}")),
+            )
+        })
+        // A headless one takes no address: the range has room for fewer.
+        .map(|mut service| {
+            service["spec"]["clusterIP"] = json!("None");
+            service
+        })
+        .collect();
+    create(&namespace, &objects).await;
+    let ran = moor(unguarded(), Identity::Alice, &["get", "releases", "-n", &namespace, "-o", "json"]);
+    assert_eq!(not_guarded(&ran.json()).len(), 260);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_may_not_be_listed_is_named_once_and_the_rest_is_shown() {
+    let namespace = install("unrecorded-rights", TEMPLATES).await;
+    let others = install("unrecorded-others", TEMPLATES).await;
+    create(&namespace, &[labelled("Deployment", "sql", json!({}), helms(&namespace, "sql"))]).await;
+    create(&others, &[labelled("Deployment", "sql", json!({}), helms(&others, "sql"))]).await;
+    let admin = Caller::new(unguarded(), Identity::Admin).await;
+    let rbac = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}");
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list"]},
+        {"apiGroups": ["kubemoor.dev"], "resources": ["guardedreleases"], "verbs": ["list"]},
+        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list"]},
+    ]);
+    admin
+        .post(&format!("{rbac}/roles"), &json!({"metadata": {"name": "reader"}, "rules": rules}))
+        .await
+        .done()
+        .unwrap();
+    let binding = json!({
+        "metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "dora"}],
+    });
+    admin.post(&format!("{rbac}/rolebindings"), &binding).await.done().unwrap();
+    let dora = |place: &[&str]| {
+        let as_dora = ["--as", "dora", "--as-group", "system:authenticated", "-o", "json"];
+        moor(unguarded(), Identity::Admin, &[&["get", "releases"], place, &as_dora].concat())
+    };
+    let ran = eventually("dora has her rights", SOON, || async {
+        let ran = dora(&["-n", &namespace]);
+        if ran.code == 0 { Ok(ran) } else { Err(format!("{ran:?}")) }
+    })
+    .await;
+    let names: Vec<_> = not_guarded(&ran.json()).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, [format!("{namespace}/shop"), format!("{namespace}/sql")]);
+    let note = format!(
+        "kubemoor: releases without records are not looked for among statefulsets, daemonsets, cronjobs, services: \
+         you may not list them in namespace {namespace}\n"
+    );
+    assert_eq!(ran.error, note);
+    for place in [&["-A"][..], &["-n", &others]] {
+        let ran = dora(place);
+        ran.fails(&["no permission"]);
+        assert!(ran.out.is_empty() && !ran.error.contains("sql"), "{ran:?}");
+    }
+}

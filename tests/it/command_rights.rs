@@ -1,0 +1,313 @@
+//! Which rights the client commands take: those that the command reference names, and no fewer. Who has none in a
+//! namespace learns nothing of it.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+use tokio::sync::OnceCell;
+
+use crate::support::{
+    Caller, Chart, ControlPlane, Document, Guard, Helm, Identity, Member, Ran, Right, SOON, eventually, moor,
+    names,
+};
+
+/// An empty value of which only the API server can tell what it means: it is edited below.
+const TEMPLATES: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: trove}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: trove}}
+  template:
+    metadata: {labels: {app: trove}}
+    spec: {containers: [{name: app, image: "app:1", env: [{name: A, value: ""}]}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {mode: fast}
+"#;
+
+/// What the release declares, and the one object of it that commands name.
+const OBJECTS: [&str; 2] = ["deployments.apps", "configmaps"];
+const OBJECT: [&str; 1] = ["deployments.apps"];
+
+const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1";
+
+/// A guarded release `trove` with a field in doubt, on a control plane of its own: the emergency switch is one for all.
+struct Scene {
+    control_plane: ControlPlane,
+    guard: Guard,
+    namespace: String,
+    until: String,
+}
+
+/// A row of the reference's table of rights.
+struct Row {
+    /// The words behind `kubemoor`.
+    command: String,
+    namespaced: Vec<Vec<Right>>,
+    clusterwide: Vec<Vec<Right>>,
+    /// What the command goes without.
+    optional: Vec<Right>,
+}
+
+impl Scene {
+    async fn get() -> &'static Self {
+        static SCENE: OnceCell<Scene> = OnceCell::const_new();
+        SCENE.get_or_init(Self::start).await
+    }
+
+    async fn start() -> Self {
+        let control_plane = ControlPlane::start();
+        control_plane.define_policies();
+        let namespace = control_plane.namespace("rights").await;
+        let chart = Chart::new("trove").template("all.yaml", TEMPLATES);
+        let helm = Helm::start(&control_plane, Identity::Deployer);
+        helm.install(&namespace, "trove", &chart, json!({})).await.unwrap();
+        let admin = Caller::new(&control_plane, Identity::Admin).await;
+        let deployment = format!("/apis/apps/v1/namespaces/{namespace}/deployments/trove");
+        let env = "/spec/template/spec/containers/0/env/0/value";
+        admin.patch(&deployment, "add", env, &json!("x")).await.done().unwrap();
+        let guard = Guard::start(&control_plane, &["--register", "--edits", "Revert"]).await;
+        let guarded = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{namespace}/guardedreleases/trove");
+        eventually("the release is guarded", SOON, || async { admin.get(&guarded).await.done() }).await;
+        for kind in ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] {
+            let path = format!("{WEBHOOKS}/{kind}/kubemoor");
+            eventually(&format!("{kind} are there"), SOON, || async { admin.get(&path).await.done() }).await;
+        }
+        let hour = Timestamp::now().checked_add(SignedDuration::from_hours(1)).unwrap();
+        let until = Timestamp::from_second(hour.as_second()).unwrap().to_string();
+        Self { control_plane, guard, namespace, until }
+    }
+
+    fn allow(&self) -> Vec<String> {
+        let words = ["allow", "deployment/trove", "--path", "/spec/replicas", "--until", &self.until];
+        words.map(str::to_owned).to_vec()
+    }
+
+    /// How a command of the table is called, without its namespace.
+    fn call(&self, command: &str) -> Vec<String> {
+        let words: Vec<_> = command.split(' ').collect();
+        let more: &[&str] = match command {
+            "allow" => return self.allow(),
+            "audit" => {
+                return ["audit", "--server", &self.guard.admin_url("")].map(str::to_owned).to_vec();
+            }
+            "diff" | "diff --settle" | "forecast" => &["trove", "-o", "json"],
+            "explain" => &["deployment/trove", "-o", "json"],
+            "revoke" => &["deployment/trove"],
+            "reconcile" | "suspend" | "resume" => &["trove"],
+            "get releases" | "get allowances" | "emergency off" | "emergency on" | "uninstall" => &[],
+            other => panic!("how is {other} called?"),
+        };
+        [&words, more].concat().into_iter().map(str::to_owned).collect()
+    }
+
+    /// Makes what a command needs to have something to do.
+    fn prepare(&self, command: &str) {
+        let admin = |arguments: &[&str]| {
+            let ran = moor(&self.control_plane, Identity::Admin, arguments);
+            assert_eq!(ran.code, 0, "{ran:?}");
+        };
+        match command {
+            "allow" | "revoke" => {
+                let allow = self.allow();
+                let words: Vec<_> = allow.iter().map(String::as_str).collect();
+                admin(&[&words[..], &["-n", &self.namespace]].concat());
+            }
+            "emergency on" => admin(&["emergency", "off"]),
+            _ => {}
+        }
+    }
+
+    /// Runs a command as a new user with these rights.
+    async fn run(&self, row: &Row, namespaced: &[Right], clusterwide: &[Right], all: bool) -> Ran {
+        self.prepare(&row.command);
+        let member = Member::new(&self.control_plane).await;
+        let namespace = Some(self.namespace.as_str()).filter(|_| !all);
+        // A namespace's rights in all namespaces and the cluster's are one role.
+        match namespace {
+            Some(_) => {
+                for (rights, place) in [(namespaced, namespace), (clusterwide, None)] {
+                    if !rights.is_empty() {
+                        member.may(rights, place).await;
+                    }
+                }
+            }
+            None => member.may(&[namespaced, clusterwide].concat(), None).await,
+        }
+        let mut call = self.call(&row.command);
+        call.retain(|word| !all || word != "trove");
+        match (row.namespaced.is_empty(), namespace) {
+            (true, _) => {}
+            (false, Some(namespace)) => call.extend(["-n", namespace].map(str::to_owned)),
+            (false, None) => call.push("-A".to_owned()),
+        }
+        let call: Vec<_> = call.iter().map(String::as_str).collect();
+        member.moor(&call, "")
+    }
+}
+
+fn rows() -> Vec<Row> {
+    let rights = |cell: &str| -> Vec<Vec<Right>> {
+        let of_kinds = |text: &str, word: &str, kinds: &[&str]| -> Vec<Right> {
+            kinds.iter().map(|kind| Right::parse(&text.replace(word, kind))).collect()
+        };
+        names(cell)
+            .into_iter()
+            .map(|text| match text.split(' ').nth(1) {
+                Some("OBJECTS") => of_kinds(text, "OBJECTS", &OBJECTS),
+                Some("OBJECT") => of_kinds(text, "OBJECT", &OBJECT),
+                _ => vec![Right::parse(text)],
+            })
+            .collect()
+    };
+    let table = Document::named("docs/cli.md").table("## Rights");
+    let row = |cells: Vec<String>| {
+        assert_eq!(cells.len(), 4, "{cells:?}");
+        let command = names(&cells[0])[0].strip_prefix("kubemoor ").unwrap().to_owned();
+        let (namespaced, clusterwide) = (rights(&cells[1]), rights(&cells[2]));
+        Row { command, namespaced, clusterwide, optional: rights(&cells[3]).concat() }
+    };
+    table.into_iter().map(row).collect()
+}
+
+fn works(ran: &Ran) -> bool {
+    ran.code == 0 || ran.code == 1
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_command_works_with_the_rights_that_the_reference_names_and_with_no_fewer() {
+    let scene = Scene::get().await;
+    for row in rows() {
+        let command = &row.command;
+        let none = scene.run(&row, &[], &[], false).await;
+        none.fails(&[]);
+        let said = ["no permission", "you may not"].iter().any(|words| none.error.contains(words));
+        assert!(said && none.out.is_empty(), "{command} without rights: {none:?}");
+
+        let needed: Vec<(bool, &Vec<Right>)> = row
+            .namespaced
+            .iter()
+            .map(|rights| (true, rights))
+            .chain(row.clusterwide.iter().map(|rights| (false, rights)))
+            .collect();
+        let some = |left_out: Option<usize>, namespaced: bool| -> Vec<Right> {
+            let kept = needed.iter().enumerate().filter(|(place, _)| Some(*place) != left_out);
+            kept.filter(|(_, (here, _))| *here == namespaced)
+                .flat_map(|(_, (_, rights))| (*rights).clone())
+                .collect()
+        };
+        if needed.len() > 1 {
+            for (place, (_, missing)) in needed.iter().enumerate() {
+                let ran = scene.run(&row, &some(Some(place), true), &some(Some(place), false), false).await;
+                assert!(
+                    ran.code == 2 && ran.error.contains("no permission"),
+                    "{command} without {missing:?}: {ran:?}"
+                );
+            }
+        }
+        let (namespaced, clusterwide) = (some(None, true), some(None, false));
+        let ran = scene.run(&row, &namespaced, &clusterwide, false).await;
+        assert!(works(&ran), "{command} with what it needs: {ran:?}");
+        if row.optional.is_empty() {
+            assert_eq!(ran.error, "", "{command}");
+        }
+        let missed = |ran: &Ran| {
+            let said = format!("{}{}", ran.out, ran.error);
+            let of = |right: &&Right| {
+                said.contains(&right.resource) && (said.contains("forbidden") || said.contains("may not"))
+            };
+            row.optional.iter().filter(of).count()
+        };
+        assert_eq!(missed(&ran), row.optional.len(), "{command} does not say what it goes without: {ran:?}");
+        if !row.optional.is_empty() {
+            let clusterwide = [clusterwide.clone(), row.optional.clone()].concat();
+            let ran = scene.run(&row, &namespaced, &clusterwide, false).await;
+            assert!(
+                works(&ran) && ran.error.is_empty() && !ran.out.contains("forbidden"),
+                "{command} with all: {ran:?}"
+            );
+            if command == "explain" {
+                assert_eq!(ran.json()["guard"]["edits"], json!("Revert"), "{ran:?}");
+            }
+        }
+        if ["diff", "get releases", "get allowances"].contains(&command.as_str()) {
+            let ran = scene.run(&row, &namespaced, &row.optional, true).await;
+            assert!(works(&ran) && ran.error.is_empty(), "{command} -A: {ran:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_no_rights_learns_nothing_not_even_what_is_there() {
+    let scene = Scene::get().await;
+    let here = scene.namespace.as_str();
+    scene.prepare("allow");
+    let listed =
+        moor(&scene.control_plane, Identity::Admin, &["get", "allowances", "-n", here, "-o", "json"]).json();
+    let allowance = listed[0]["name"].as_str().unwrap().to_owned();
+    let server = scene.guard.admin_url("");
+    let denial = |namespace: &str, name: &str| {
+        format!(
+            "Error from server (Forbidden): admission webhook \"scale.kubemoor.dev\" denied the request: \
+             Deployment/{name} in namespace {namespace} is declared by Helm release {name} in namespace {namespace} \
+             (revision 1), and this edit would leave it otherwise: /spec/replicas (declared 2, was 2, would be 5). \
+             Change the chart's values and run `helm upgrade {name} -n {namespace}`."
+        )
+    };
+    let nobody = Member::new(&scene.control_plane).await;
+    let commands: [&[&str]; 19] = [
+        &["diff", "NAME"],
+        &["diff", "NAME", "--settle"],
+        &["diff", "NAME", "--record-driver", "configmap"],
+        &["diff", "-A"],
+        &["forecast", "NAME"],
+        &["explain", "deployment/NAME"],
+        &["explain", "deployment/NAME", "--path", "/spec/replicas"],
+        &["explain", "-"],
+        &["get", "releases"],
+        &["get", "releases", "-A"],
+        &["get", "allowances"],
+        &["get", "allowances", "-A"],
+        &["allow", "deployment/NAME", "--path", "*", "--for", "1h"],
+        &["revoke", "deployment/NAME"],
+        &["revoke", "ALLOWANCE"],
+        &["reconcile", "NAME"],
+        &["suspend", "NAME"],
+        &["resume", "NAME"],
+        &["audit", "--server", &server, "--release", "NAME"],
+    ];
+    for command in commands {
+        let ask = |namespace: &str, name: &str, allowance: &str| {
+            let mut words: Vec<_> = command
+                .iter()
+                .map(|word| word.replace("NAME", name).replace("ALLOWANCE", allowance))
+                .collect();
+            if !words.iter().any(|word| word == "-A") {
+                words.extend(["-n".to_owned(), namespace.to_owned()]);
+            }
+            let words: Vec<_> = words.iter().map(String::as_str).collect();
+            let mut ran = nobody.moor(&words, &denial(namespace, name));
+            for (word, stands_for) in [(namespace, "NAMESPACE"), (allowance, "ALLOWANCE"), (name, "NAME")] {
+                ran.error = ran.error.replace(word, stands_for);
+            }
+            assert!(ran.out.is_empty(), "{command:?}: {ran:?}");
+            (ran.code, ran.error)
+        };
+        let there = ask(here, "trove", &allowance);
+        assert_eq!(there.0, 2, "{command:?}: {there:?}");
+        assert_eq!(there.1.trim_end().lines().count(), 1, "{command:?}: {there:?}");
+        assert_eq!(there, ask(here, "absent", "void"), "{command:?}");
+        assert_eq!(there, ask("nowhere", "absent", "void"), "{command:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_table_of_rights_has_every_command_that_talks_to_a_cluster() {
+    let told: Vec<_> = rows().into_iter().map(|row| row.command).collect();
+    for command in crate::command_faults::CLIENTS {
+        assert!(told.iter().any(|told| told.starts_with(command)), "{command} is not in {told:?}");
+    }
+}

@@ -1,0 +1,97 @@
+//! What the documentation says of policies, held against the program: precedence, flaws, examples, the library.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use kubemoor::model::{DriftMode, EditsMode, ReleaseId};
+use kubemoor::policy::Policy;
+use kubemoor::policy::allowance::Allowance;
+use kubemoor::policy::book::{Labels, Policies};
+use kubemoor::policy::flaw::FlawReason;
+use kubemoor::policy::read::{read, typed};
+
+use crate::support::{Document, documents, names, root};
+
+/// The YAML fences of a document, each as it stands.
+fn yaml_fences(document: &Document) -> Vec<String> {
+    let parts = document.text.split("```yaml\n").skip(1);
+    parts.map(|part| part.split("\n```").next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_table_of_precedence_is_what_policies_come_to() {
+    let document = Document::named("docs/policies.md");
+    let rows = document.table("## Precedence");
+    assert!(rows.len() > 5, "{rows:?}");
+    for row in rows {
+        let texts: Vec<(String, String)> = names(&row[0])
+            .into_iter()
+            .map(|text| {
+                let (name, spec) = text.split_once(": ").unwrap();
+                let head = "apiVersion: kubemoor.dev/v1alpha1\nkind: DriftPolicy";
+                (name.to_owned(), format!("{head}\nmetadata: {{name: {name}}}\nspec: {spec}\n"))
+            })
+            .collect();
+        let (accepted, flaws) = read(texts.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+        assert_eq!(flaws, [], "{row:?}");
+        let defaults = Policy::new(EditsMode::Warn, DriftMode::Report, Duration::from_secs(3600));
+        let policies = Policies::new(defaults, &Labels::new(), accepted);
+        let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+        let policy = policies.of(&release, &Labels::new());
+        let told = [
+            format!("`{:?}` by {}", policy.edits, policy.sources.edits),
+            format!("`{:?}` by {}", policy.drift, policy.sources.drift),
+        ];
+        assert_eq!(row[1..], told, "{row:?}");
+    }
+}
+
+#[test]
+fn every_reason_why_a_policy_is_refused_is_explained() {
+    let document = Document::named("docs/policies.md");
+    let rows = document.table("## What is wrong with a policy");
+    let told: Vec<_> = rows.iter().map(|row| names(&row[0])[0].to_owned()).collect();
+    let known: Vec<_> = FlawReason::ALL.iter().map(|reason| reason.as_str().to_owned()).collect();
+    assert_eq!(told, known);
+}
+
+#[test]
+fn the_policies_and_allowances_of_the_documentation_are_accepted() {
+    let mut seen = 0;
+    for document in documents() {
+        for text in yaml_fences(&document) {
+            let place = document.path.display();
+            let value: serde_json::Value = serde_saphyr::from_str(&text).unwrap_or_default();
+            match value["kind"].as_str() {
+                Some("DriftPolicy") => assert_eq!(read([("fence", text.as_str())]).1, [], "{place}"),
+                Some("DriftAllowance") => {
+                    let allowance = typed(value).map(|resource| Allowance::compile(&resource));
+                    assert!(matches!(allowance, Ok(Ok(_))), "{place}: {allowance:?}");
+                }
+                _ => continue,
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen >= 2, "only {seen} policies and allowances were found");
+}
+
+#[test]
+fn every_policy_of_the_library_is_listed_and_has_a_test() {
+    let yaml = |folder: &str| -> BTreeSet<String> {
+        let entries = fs::read_dir(root().join(folder)).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with(".yaml")).collect()
+    };
+    let document = Document::named("policies/README.md");
+    let listed: BTreeSet<_> =
+        document.table("# Policies").iter().map(|row| names(&row[0])[0].to_owned()).collect();
+    assert_eq!(listed, yaml("policies"));
+    assert_eq!(yaml("policies/tests"), yaml("policies"));
+    for file in yaml("policies") {
+        let text = fs::read_to_string(root().join("policies").join(&file)).unwrap();
+        assert!(text.contains("# Symptom: ") && text.contains("# Cure: "), "{file}");
+        assert_eq!(read([(file.as_str(), text.as_str())]).1, []);
+    }
+}
