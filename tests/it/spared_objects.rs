@@ -148,7 +148,7 @@ async fn autoscaled(shop: &Policed) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_are_the_autoscalers_and_stay_when_it_goes() {
+async fn replicas_are_the_autoscalers_and_stay_when_it_goes_until_a_person_says_so() {
     let shop = Policed::install("scaled", WORKLOADS).await;
     let web = shop.at("apis/apps/v1", "deployments/web");
     let scale = format!("{web}/scale");
@@ -170,6 +170,10 @@ async fn replicas_are_the_autoscalers_and_stay_when_it_goes() {
     .await;
     shop.loop_has_passed().await;
     shop.is_still(&web, REPLICAS, &json!(4)).await;
+
+    let asked = shop.moor(&["reconcile", RELEASE]);
+    assert_eq!(asked.code, 0, "{asked:?}");
+    shop.becomes(&web, REPLICAS, &json!(2)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
