@@ -88,8 +88,8 @@ pub enum Operation {
     Delete,
 }
 
-/// How far autoscalers may scale one workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How far an autoscaler may scale one workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Autoscaler {
     /// The fewest replicas.
     pub minimum: i32,
@@ -98,8 +98,8 @@ pub struct Autoscaler {
     /// Whether KEDA made the autoscaler: its operator scales an idle workload
     /// to zero and back, below the minimum.
     pub by_keda: bool,
-    /// Whether a Helm release declares the autoscaler, or what made it.
-    pub declared: bool,
+    /// The releases that declare the autoscaler, or what made it.
+    pub declared_by: Vec<ReleaseId>,
 }
 
 /// What becomes of an edit that drifts. Ordered from lenient to strict.
@@ -147,15 +147,18 @@ pub enum DriftMode {
 }
 
 impl Autoscaler {
-    /// What both may do together.
-    #[must_use]
-    pub fn widest(self, other: Self) -> Self {
-        Self {
-            minimum: self.minimum.min(other.minimum),
-            maximum: self.maximum.max(other.maximum),
-            by_keda: self.by_keda || other.by_keda,
-            declared: self.declared || other.declared,
-        }
+    /// Whether this is one of the counts that it sets. KEDA scales an idle
+    /// workload to zero.
+    pub fn sets(&self, replicas: i64) -> bool {
+        let minimum = if self.by_keda { 0 } else { self.minimum };
+        (i64::from(minimum)..=i64::from(self.maximum)).contains(&replicas)
+    }
+
+    /// Whether it brings a workload with this many replicas into its range by
+    /// itself: it does so without looking at any metric, but takes a workload
+    /// with none for one that somebody has switched off, and rests.
+    pub fn brings_in(&self, replicas: i64) -> bool {
+        replicas != 0 || self.sets(0)
     }
 }
 

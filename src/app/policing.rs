@@ -60,8 +60,8 @@ impl Policing {
         parts.spawn(namespaces.run(stop.clone()));
         let (following, stopping) = (Arc::clone(&allowances), stop.clone());
         parts.spawn(async move { following.run(stopping).await });
-        let (following, stopping) = (Arc::clone(&autoscalers), stop.clone());
-        parts.spawn(async move { following.run(stopping).await });
+        let (following, releases, stopping) = (Arc::clone(&autoscalers), Arc::clone(releases), stop.clone());
+        parts.spawn(async move { following.run(releases.index(), stopping).await });
         Self { allowances, autoscalers, listings }
     }
 

@@ -159,8 +159,8 @@ impl Bench<'_> {
             return Err(anyhow::anyhow!("it names no object"));
         }
         let scaling = autoscalers.iter().filter(|(workload, _)| *workload == case.subject.object);
-        let autoscaler = scaling.map(|(_, autoscaler)| *autoscaler).reduce(Autoscaler::widest);
-        let circumstances = Circumstances { allowances, autoscaler, departed: false };
+        let autoscalers = scaling.map(|(_, autoscaler)| autoscaler.clone()).collect();
+        let circumstances = Circumstances { allowances, autoscalers, departed: None };
         let index = RwLock::new(index);
         let mut judgement = case.judge(&index, &circumstances, &rules, Evidence::None, now);
         if judgement.verdict.arguable {

@@ -23,7 +23,7 @@ use crate::cluster::policies::once;
 use crate::cluster::releases::{LookError, Releases};
 use crate::config::RecordDriver;
 use crate::helm::release::Release;
-use crate::model::{Autoscaler, DriftMode, EditsMode, ObjectId, ReleaseId};
+use crate::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::allowance::Allowance;
 use crate::policy::book::{Book, Labels, Policies};
@@ -193,14 +193,13 @@ impl Surroundings {
     /// What is known of an object of `release`, as its policy decides by it.
     /// That an autoscaler went only the guard remembers.
     pub(super) fn of(&self, release: &Release, object: &ObjectId) -> Circumstances {
-        let declares = |object: &ObjectId| release.objects.contains_key(object);
+        let declaring =
+            |object: &ObjectId| release.objects.contains_key(object).then_some(release).into_iter().collect();
         let scaling = self.autoscalers.iter().filter(|(_, scales)| scales.target == *object);
         Circumstances {
             allowances: self.allowances.clone(),
-            autoscaler: scaling
-                .map(|(id, scales)| scales.autoscaler(id, declares))
-                .reduce(Autoscaler::widest),
-            departed: false,
+            autoscalers: scaling.map(|(id, scales)| scales.autoscaler(id, declaring)).collect(),
+            departed: None,
         }
     }
 }

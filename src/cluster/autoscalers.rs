@@ -3,9 +3,14 @@
 //! Entry point: [`Autoscalers::of`]. KEDA scales through HorizontalPodAutoscalers
 //! that it makes itself, so that these are all there is to look at. Invariant:
 //! an autoscaler counts while it exists; what it has left behind when it went is
-//! remembered, since nobody meant its workload to shrink with it.
+//! remembered, since nobody meant its workload to shrink with it. Whoever may
+//! make an autoscaler writes any owner into it, uid and all: an owner that a
+//! release declares makes it the release's only under the name that KEDA gives
+//! it, under which nobody else's can stand beside it.
 
-use std::collections::{HashMap, HashSet};
+mod departed;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use futures::future::join_all;
@@ -16,6 +21,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use self::departed::{Departed, Departure};
 use super::kinds::Kinds;
 use super::progress::{Listings, Progress, scopes};
 use super::queue::{Announcer, Changes};
@@ -23,7 +29,8 @@ use super::raw::Raw;
 use super::resource::Resource;
 use super::watch::{Event, Watch};
 use crate::helm::index::Index;
-use crate::model::{Autoscaler, Gvk, ObjectId};
+use crate::helm::release::Release;
+use crate::model::{Autoscaler, Gvk, ObjectId, ReleaseId};
 
 /// The API group of autoscalers.
 const GROUP: &str = "autoscaling";
@@ -34,8 +41,8 @@ const KIND: &str = "HorizontalPodAutoscaler";
 /// The API group of KEDA's ScaledObjects.
 const KEDA: &str = "keda.sh";
 
-/// How many workloads whose autoscaler went are remembered.
-const REMEMBERED: usize = 10_000;
+/// Where a ScaledObject names the autoscaler that KEDA makes for it.
+const NAMED: [&str; 4] = ["spec", "advanced", "horizontalPodAutoscalerConfig", "name"];
 
 /// The autoscalers of one cluster.
 pub struct Autoscalers {
@@ -51,11 +58,17 @@ pub struct Autoscalers {
 #[derive(Default)]
 struct Known {
     /// By the autoscaler's own place.
-    autoscalers: HashMap<ObjectId, Scales>,
+    autoscalers: HashMap<ObjectId, Taken>,
     /// Whom each workload is scaled by.
-    targets: HashMap<ObjectId, HashSet<ObjectId>>,
-    /// When the last autoscaler of a workload went.
-    departed: HashMap<ObjectId, Timestamp>,
+    targets: HashMap<ObjectId, BTreeSet<ObjectId>>,
+    departed: Departed,
+}
+
+/// An autoscaler as it was taken in.
+struct Taken {
+    scales: Scales,
+    /// The releases that declared it at the time.
+    declared_by: Vec<ReleaseId>,
 }
 
 /// What one autoscaler says.
@@ -111,31 +124,26 @@ impl Autoscalers {
         Arc::new(Self { client, kinds, namespaces, known, changed, listings })
     }
 
-    /// How far autoscalers may scale a workload: of several that target it, the
-    /// widest range. `None` where none does. `index` tells which autoscalers
-    /// releases declare.
-    pub fn of(&self, workload: &ObjectId, index: &Index) -> Option<Autoscaler> {
+    /// How far each of the autoscalers that target a workload may scale it, in
+    /// the order of their names. `index` tells which of them releases declare.
+    pub fn of(&self, workload: &ObjectId, index: &Index) -> Vec<Autoscaler> {
         let known = self.known.read();
-        let declares = |object: &ObjectId| !index.claims(object).is_empty();
-        known
-            .targets
-            .get(workload)?
-            .iter()
-            .filter_map(|id| Some((id, known.autoscalers.get(id)?)))
-            .map(|(id, scales)| scales.autoscaler(id, declares))
-            .reduce(Autoscaler::widest)
+        let by = known.targets.get(workload).into_iter().flatten();
+        by.filter_map(|id| Some((id, known.autoscalers.get(id)?)))
+            .map(|(id, taken)| taken.scales.autoscaler(id, |object| claims(index, object)))
+            .collect()
     }
 
-    /// When the last autoscaler of a workload went, as far as this process saw
-    /// it. `None` while there is one.
-    pub fn departed(&self, workload: &ObjectId) -> Option<Timestamp> {
-        self.known.read().departed.get(workload).copied()
+    /// When autoscalers of a workload went, as far as this process saw it, and
+    /// have no successor. `None` where none did.
+    pub fn departed(&self, workload: &ObjectId) -> Option<Departure> {
+        self.known.read().departed.of(workload).cloned()
     }
 
     /// Forgets that a workload had an autoscaler: what it left behind stays no
     /// longer.
     pub fn forget_departed(&self, workload: &ObjectId) {
-        self.known.write().departed.remove(workload);
+        self.known.write().departed.forget(workload);
     }
 
     /// Tells of every workload whose autoscalers come, change or go.
@@ -148,15 +156,16 @@ impl Autoscalers {
         self.listings.progress()
     }
 
-    /// Follows the cluster's autoscalers until `stop`.
-    pub async fn run(&self, stop: CancellationToken) {
+    /// Follows the cluster's autoscalers until `stop`. `index` tells which of
+    /// them releases declare.
+    pub async fn run(&self, index: &RwLock<Index>, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
-            _ = join_all(scopes(&self.namespaces).into_iter().map(|it| self.follow(it))) => {}
+            _ = join_all(scopes(&self.namespaces).into_iter().map(|it| self.follow(it, index))) => {}
         }
     }
 
-    async fn follow(&self, namespace: Option<&str>) {
+    async fn follow(&self, namespace: Option<&str>, index: &RwLock<Index>) {
         let newest = Gvk { group: GROUP.to_owned(), version: "v2".to_owned(), kind: KIND.to_owned() };
         // Every version from v1 on has the fields that count.
         let resource = self.kinds.resource(&newest);
@@ -169,11 +178,11 @@ impl Autoscalers {
         loop {
             match feed.next().await {
                 Event::Relisting => listed.clear(),
-                Event::Listed(object) => listed.extend(self.set(&object.0)),
-                Event::Applied(object) => drop(self.set(&object.0)),
+                Event::Listed(object) => listed.extend(self.set(&object.0, index)),
+                Event::Applied(object) => drop(self.set(&object.0, index)),
                 Event::Deleted(object) => {
                     if let Some((id, _)) = read(&object.0) {
-                        self.remove(&id);
+                        self.remove(&id, index);
                     }
                 }
                 Event::Synced => {
@@ -181,7 +190,7 @@ impl Autoscalers {
                         |id: &&ObjectId| namespace.is_none() || id.namespace.as_deref() == namespace;
                     let known: Vec<_> =
                         self.known.read().autoscalers.keys().filter(is_here).cloned().collect();
-                    known.iter().filter(|id| !listed.contains(*id)).for_each(|id| self.remove(id));
+                    known.iter().filter(|id| !listed.contains(*id)).for_each(|id| self.remove(id, index));
                     if !std::mem::replace(&mut is_whole, true) {
                         self.listings.whole();
                     }
@@ -198,19 +207,17 @@ impl Autoscalers {
     }
 
     /// Takes an autoscaler in; its place.
-    fn set(&self, object: &Value) -> Option<ObjectId> {
+    fn set(&self, object: &Value, index: &RwLock<Index>) -> Option<ObjectId> {
         let (id, scales) = read(object)?;
         let target = scales.target.clone();
         let before = {
+            // Whoever locks both locks the index first.
+            let index = index.read();
             let mut known = self.known.write();
-            if known.autoscalers.get(&id) == Some(&scales) {
+            if known.autoscalers.get(&id).is_some_and(|taken| taken.scales == scales) {
                 return Some(id);
             }
-            let before = known.take(&id);
-            known.departed.remove(&target);
-            known.targets.entry(target.clone()).or_default().insert(id.clone());
-            known.autoscalers.insert(id.clone(), scales);
-            before
+            known.put(&id, scales, &index)
         };
         for workload in before.iter().filter(|before| **before != target).chain([&target]) {
             self.changed.announce(workload);
@@ -218,8 +225,11 @@ impl Autoscalers {
         Some(id)
     }
 
-    fn remove(&self, id: &ObjectId) {
-        let target = self.known.write().take(id);
+    fn remove(&self, id: &ObjectId, index: &RwLock<Index>) {
+        let target = {
+            let index = index.read();
+            self.known.write().take(id, &index)
+        };
         if let Some(target) = target {
             self.changed.announce(&target);
         }
@@ -227,39 +237,65 @@ impl Autoscalers {
 }
 
 impl Scales {
-    /// How far the autoscaler at `id` may scale, where `declares` tells which
-    /// objects releases declare.
-    pub fn autoscaler(&self, id: &ObjectId, declares: impl Fn(&ObjectId) -> bool) -> Autoscaler {
+    /// How far the autoscaler at `id` may scale, where `declaring` gives the
+    /// releases that declare an object.
+    pub fn autoscaler<'r>(
+        &self,
+        id: &ObjectId,
+        declaring: impl Fn(&ObjectId) -> Vec<&'r Release>,
+    ) -> Autoscaler {
+        let maker = self.maker.as_ref().filter(|maker| maker.group == KEDA);
+        let names = |release: &&Release| maker.is_some_and(|maker| named_by(release, maker) == id.name);
+        let made = maker.map(&declaring).unwrap_or_default().into_iter().filter(names);
         Autoscaler {
             minimum: self.minimum,
             maximum: self.maximum,
-            by_keda: self.maker.as_ref().is_some_and(|maker| maker.group == KEDA),
-            declared: declares(id) || self.maker.as_ref().is_some_and(declares),
+            by_keda: maker.is_some(),
+            declared_by: declaring(id).into_iter().chain(made).map(|release| release.id.clone()).collect(),
         }
     }
 }
 
+/// The name of the autoscaler that KEDA makes for a ScaledObject, as `release`
+/// declares that.
+fn named_by(release: &Release, scaled: &ObjectId) -> String {
+    let name = release.declared(scaled).and_then(|declared| declared.fields.get(&NAMED));
+    match name {
+        Some(Value::String(name)) if !name.is_empty() => name,
+        _ => format!("keda-hpa-{}", scaled.name),
+    }
+}
+
+fn claims<'i>(index: &'i Index, object: &ObjectId) -> Vec<&'i Release> {
+    index.claims(object).iter().map(Arc::as_ref).collect()
+}
+
 impl Known {
+    /// Puts an autoscaler in, in place of its earlier self; the workload that
+    /// that one scaled.
+    fn put(&mut self, id: &ObjectId, scales: Scales, index: &Index) -> Option<ObjectId> {
+        let before = self.take(id, index);
+        let declared_by = scales.autoscaler(id, |object| claims(index, object)).declared_by;
+        self.departed.succeed(&scales.target, !declared_by.is_empty());
+        self.targets.entry(scales.target.clone()).or_default().insert(id.clone());
+        self.autoscalers.insert(id.clone(), Taken { scales, declared_by });
+        before
+    }
+
     /// Takes an autoscaler out; the workload that it scaled.
-    fn take(&mut self, id: &ObjectId) -> Option<ObjectId> {
-        let scales = self.autoscalers.remove(id)?;
+    fn take(&mut self, id: &ObjectId, index: &Index) -> Option<ObjectId> {
+        let Taken { scales, mut declared_by } = self.autoscalers.remove(id)?;
+        // What declared it may go first, or have come later.
+        let declaring = scales.autoscaler(id, |object| claims(index, object)).declared_by;
+        declared_by.extend(declaring.into_iter().filter(|by| !declared_by.contains(by)).collect::<Vec<_>>());
         if let Some(by) = self.targets.get_mut(&scales.target) {
             by.remove(id);
             if by.is_empty() {
                 self.targets.remove(&scales.target);
-                self.depart(scales.target.clone());
             }
         }
+        self.departed.note(&scales.target, declared_by, Timestamp::now());
         Some(scales.target)
-    }
-
-    fn depart(&mut self, workload: ObjectId) {
-        if self.departed.len() >= REMEMBERED
-            && let Some(oldest) = self.departed.iter().min_by_key(|(_, at)| **at).map(|(id, _)| id.clone())
-        {
-            self.departed.remove(&oldest);
-        }
-        self.departed.insert(workload, Timestamp::now());
     }
 }
 

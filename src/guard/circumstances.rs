@@ -13,15 +13,15 @@ impl Shared {
     /// replicas stay as they are until the next revision, or until
     /// [`Shared::take_back_replicas`]: a guard must not scale production down.
     pub(super) fn circumstances(&self, release: &Release, object: &ObjectId) -> Circumstances {
-        let autoscaler = {
+        let autoscalers = {
             let index = self.guard.releases.index().read();
             self.guard.autoscalers.of(object, &index)
         };
         let departed = self.guard.autoscalers.departed(object);
         Circumstances {
             allowances: self.guard.allowances.of(object, &release.id),
-            autoscaler,
-            departed: departed.is_some_and(|at| at > release.state.created),
+            autoscalers,
+            departed: departed.and_then(|it| it.since(release.state.created)),
         }
     }
 

@@ -31,12 +31,12 @@ use crate::policy::{ObjectRules, Policy};
 pub struct Circumstances {
     /// The allowances for it.
     pub allowances: Vec<Arc<Allowance>>,
-    /// How far autoscalers may scale it, if any does.
-    pub autoscaler: Option<Autoscaler>,
-    /// An autoscaler went that scaled it since its release was last written:
-    /// nobody meant its replicas to change with that, so a live object keeps
-    /// them.
-    pub departed: bool,
+    /// How far autoscalers may scale it, each by itself.
+    pub autoscalers: Vec<Autoscaler>,
+    /// An autoscaler went that scaled it since its release was last written,
+    /// with the releases that declared it: nobody meant its replicas to change
+    /// with that, so a live object that nothing else scales keeps them.
+    pub departed: Option<Vec<ReleaseId>>,
 }
 
 /// One of the things by which fields may differ.
@@ -49,7 +49,7 @@ pub enum Source<'e> {
     /// An allowance that is open.
     Allowance(&'e Allowance),
     /// An autoscaler, which moves the replicas at this path.
-    Autoscaler(Autoscaler, &'e Path),
+    Autoscaler(&'e Autoscaler, &'e Path),
 }
 
 /// What may differ of one object as one manifest declares it.
@@ -57,7 +57,7 @@ pub struct Exceptions<'a> {
     rules: Arc<ObjectRules>,
     /// Grants that hold now, and for this actor.
     grants: Vec<&'a Allowance>,
-    autoscaler: Option<Autoscaler>,
+    autoscalers: Vec<&'a Autoscaler>,
     departed: bool,
     replicas: Option<&'a Path>,
     actor: Option<&'a Actor>,
@@ -76,15 +76,19 @@ impl<'a> Exceptions<'a> {
         now: Timestamp,
     ) -> Self {
         let counts = |allowance: &&Allowance| allowance.open(now) && allowance.is_for(object, release);
-        let any = |autoscaler: &Autoscaler| match policy.autoscalers {
+        // Records of other namespaces have no say here, but that of the object's own release.
+        let has_say = |by: &ReleaseId| by == release || object.namespace.as_ref() == Some(&by.namespace);
+        let scales = |declared_by: &[ReleaseId]| match policy.autoscalers {
             Autoscalers::Any => true,
-            Autoscalers::Declared => autoscaler.declared,
+            Autoscalers::Declared => declared_by.iter().any(has_say),
         };
+        let autoscalers: Vec<_> =
+            circumstances.autoscalers.iter().filter(|it| scales(&it.declared_by)).collect();
         Self {
             rules: policy.rules(object, declared),
             grants: circumstances.allowances.iter().map(Arc::as_ref).filter(counts).collect(),
-            autoscaler: circumstances.autoscaler.filter(any),
-            departed: circumstances.departed,
+            departed: autoscalers.is_empty() && circumstances.departed.as_deref().is_some_and(scales),
+            autoscalers,
             replicas: declared.scale.as_ref(),
             actor,
             now,
@@ -115,7 +119,10 @@ impl<'a> Exceptions<'a> {
         let ignored = (!self.rules.ignored.is_empty()).then_some(Source::Ignored(&self.rules.ignored));
         let standing = self.open().map(Source::Standing);
         let allowances = self.grants.iter().copied().map(Source::Allowance);
-        let scaled = self.autoscaler.zip(self.replicas).map(|(it, path)| Source::Autoscaler(it, path));
+        let scaled = self
+            .replicas
+            .into_iter()
+            .flat_map(|path| self.autoscalers.iter().map(|it| Source::Autoscaler(it, path)));
         ignored.into_iter().chain(standing).chain(allowances).chain(scaled).collect()
     }
 
@@ -173,19 +180,21 @@ impl<'a> Exceptions<'a> {
         standing.open(self.now) && self.actor.is_none_or(|actor| standing.admits(actor))
     }
 
-    /// Whether these are replicas that an autoscaler set, within its range.
-    /// What a person sets is judged, whatever autoscalers there are.
+    /// Whether these replicas are an autoscaler's: of an edit those that it
+    /// sets itself, within its range. What a person sets is judged, whatever
+    /// autoscalers there are. Of a live object also those that it has yet to
+    /// bring into a range that was just changed, or left behind when it went.
     fn is_scaled(&self, path: &Path, new: Option<&Value>) -> bool {
-        if self.departed && self.actor.is_none() && self.replicas == Some(path) {
-            return true;
-        }
-        let (Some(autoscaler), Some(count)) = (&self.autoscaler, new.and_then(Value::as_i64)) else {
+        if self.replicas != Some(path) {
             return false;
+        }
+        let Some(actor) = self.actor else {
+            let brings_in = |count| self.autoscalers.iter().any(|it| it.brings_in(count));
+            return self.departed || new.and_then(Value::as_i64).is_some_and(brings_in);
         };
-        let minimum = if autoscaler.by_keda { 0 } else { autoscaler.minimum };
-        self.replicas == Some(path)
-            && (i64::from(minimum)..=i64::from(autoscaler.maximum)).contains(&count)
-            && self.actor.is_none_or(|actor| identities::autoscales(actor, autoscaler))
+        let sets =
+            |count| self.autoscalers.iter().any(|it| it.sets(count) && identities::autoscales(actor, it));
+        new.and_then(Value::as_i64).is_some_and(sets)
     }
 }
 

@@ -104,7 +104,7 @@ impl Truth {
                 }
             }
         }
-        Circumstances { allowances, autoscaler: live.autoscalers.of(object, &index), departed: false }
+        Circumstances { allowances, autoscalers: live.autoscalers.of(object, &index), departed: None }
     }
 }
 

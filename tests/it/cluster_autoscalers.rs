@@ -9,6 +9,7 @@ use kubemoor::cluster::kinds::Kinds;
 use kubemoor::cluster::progress::Progress;
 use kubemoor::helm::index::Index;
 use kubemoor::model::{Autoscaler, ObjectId};
+use parking_lot::RwLock;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -33,8 +34,8 @@ fn autoscaler(name: &str, target: &str, minimum: Option<i32>, maximum: i32) -> V
     })
 }
 
-fn scales(minimum: i32, maximum: i32) -> Option<Autoscaler> {
-    Some(Autoscaler { minimum, maximum, by_keda: false, declared: false })
+fn scales(minimum: i32, maximum: i32) -> Vec<Autoscaler> {
+    vec![Autoscaler { minimum, maximum, by_keda: false, declared_by: Vec::new() }]
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,33 +53,32 @@ async fn autoscalers_are_known_from_when_they_come_until_they_go() {
     let changes = autoscalers.changes();
     let (following, stop) = (Arc::clone(&autoscalers), CancellationToken::new());
     let stopping = stop.clone();
-    let task = tokio::spawn(async move { following.run(stopping).await });
+    let task = tokio::spawn(async move { following.run(&RwLock::default(), stopping).await });
     let mut progress = autoscalers.progress();
     tokio::time::timeout(SOON, progress.wait_for(|it| *it == Progress::Listed)).await.unwrap().unwrap();
 
     let index = Index::default();
     let of = |name: &str| autoscalers.of(&deployment(&namespace, name), &index);
-    let seen = |name: &'static str, expected: Option<Autoscaler>| async move {
+    let seen = |name: &'static str, expected: Vec<Autoscaler>| async move {
         eventually(&format!("{name} is scaled by {expected:?}"), SOON, || {
             std::future::ready(of(name) == expected)
         })
         .await;
     };
     assert_eq!(of("web"), scales(1, 5));
-    assert_eq!(of("db"), None);
+    assert_eq!(of("db"), []);
 
-    // A second one widens the range, and one that turns to another workload leaves the first.
+    // A second one has a range of its own, and one that turns to another workload leaves the first.
     admin.post(&path, &autoscaler("more", "web", Some(3), 9)).await.done().unwrap();
-    seen("web", scales(1, 9)).await;
+    seen("web", [scales(3, 9), scales(1, 5)].concat()).await;
     let turned = json!({"spec": {"scaleTargetRef": {"name": "db"}, "maxReplicas": 4}});
     admin.merge(&format!("{path}/more"), &turned).await.done().unwrap();
     seen("db", scales(3, 4)).await;
     seen("web", scales(1, 5)).await;
-    assert_eq!(autoscalers.departed(&deployment(&namespace, "web")), None);
 
     // Gone, it is remembered that there was one.
     admin.delete(&format!("{path}/web")).await.done().unwrap();
-    seen("web", None).await;
+    seen("web", Vec::new()).await;
     assert!(autoscalers.departed(&deployment(&namespace, "web")).is_some());
     admin.post(&path, &autoscaler("web", "web", Some(2), 2)).await.done().unwrap();
     seen("web", scales(2, 2)).await;

@@ -148,7 +148,7 @@ async fn autoscaled(shop: &Policed) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_are_the_autoscalers_and_stay_when_it_goes() {
+async fn replicas_are_the_autoscalers_and_stay_when_it_goes_until_a_person_says_so() {
     let shop = Policed::install("scaled", WORKLOADS).await;
     let web = shop.at("apis/apps/v1", "deployments/web");
     let scale = format!("{web}/scale");
@@ -170,6 +170,83 @@ async fn replicas_are_the_autoscalers_and_stay_when_it_goes() {
     .await;
     shop.loop_has_passed().await;
     shop.is_still(&web, REPLICAS, &json!(4)).await;
+
+    let asked = shop.moor(&["reconcile", RELEASE]);
+    assert_eq!(asked.code, 0, "{asked:?}");
+    shop.becomes(&web, REPLICAS, &json!(2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_outside_of_a_range_that_was_changed_are_the_autoscalers_to_bring_in() {
+    let shop = Policed::install("narrowed", WORKLOADS).await;
+    let web = shop.at("apis/apps/v1", "deployments/web");
+    let scale = format!("{web}/scale");
+    shop.is_guarded(&web).await;
+    let autoscaler = Caller::new(Policed::control_plane(), Identity::Autoscaler).await;
+    let path = autoscaled(&shop).await;
+    eventually("the autoscaler may scale", SOON, || async {
+        autoscaler.put(&scale, &to(&shop, 5)).await.done()
+    })
+    .await;
+    let range =
+        |minimum: u32, maximum: u32| json!({"spec": {"minReplicas": minimum, "maxReplicas": maximum}});
+
+    // It is to have at most three.
+    shop.alice.merge(&path, &range(1, 3)).await.done().unwrap();
+    eventually("the autoscaler may scale so far no more", SOON, || async {
+        autoscaler.put(&format!("{scale}?dryRun=All"), &to(&shop, 4)).await.refused(RELEASE)
+    })
+    .await;
+    shop.loop_has_passed().await;
+    shop.is_still(&web, REPLICAS, &json!(5)).await;
+    autoscaler.put(&scale, &to(&shop, 3)).await.done().unwrap();
+
+    // It is to have at least four.
+    shop.alice.merge(&path, &range(4, 9)).await.done().unwrap();
+    eventually("the autoscaler may scale further", SOON, || async {
+        autoscaler.put(&format!("{scale}?dryRun=All"), &to(&shop, 9)).await.done()
+    })
+    .await;
+    shop.loop_has_passed().await;
+    shop.is_still(&web, REPLICAS, &json!(3)).await;
+    // People are judged, whatever the range.
+    shop.alice.put(&scale, &to(&shop, 5)).await.refused(RELEASE).unwrap();
+    autoscaler.put(&scale, &to(&shop, 4)).await.done().unwrap();
+    shop.loop_has_passed().await;
+    shop.is_still(&web, REPLICAS, &json!(4)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn somebodys_own_autoscaler_beside_a_declared_one_widens_nothing_where_a_policy_says_so() {
+    const DECLARED: &str = "
+---
+apiVersion: autoscaling/v1
+kind: HorizontalPodAutoscaler
+metadata: {name: declared}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  minReplicas: 2
+  maxReplicas: 3
+";
+    let shop = Policed::install("beside", &format!("{WORKLOADS}{DECLARED}")).await;
+    let web = shop.at("apis/apps/v1", "deployments/web");
+    let scale = format!("{web}/scale");
+    shop.is_guarded(&web).await;
+    let autoscaler = Caller::new(Policed::control_plane(), Identity::Autoscaler).await;
+    // From one to five.
+    autoscaled(&shop).await;
+    eventually("the autoscaler may scale", SOON, || async {
+        autoscaler.put(&scale, &to(&shop, 5)).await.done()
+    })
+    .await;
+    shop.policy("declared", json!({"autoscalers": "Declared"})).await;
+    // What is there is for the declared one to bring in.
+    shop.loop_has_passed().await;
+    shop.is_still(&web, REPLICAS, &json!(5)).await;
+    autoscaler.put(&scale, &to(&shop, 4)).await.refused(RELEASE).unwrap();
+    autoscaler.put(&scale, &to(&shop, 1)).await.refused(RELEASE).unwrap();
+    autoscaler.put(&scale, &to(&shop, 3)).await.done().unwrap();
+    autoscaler.put(&scale, &to(&shop, 4)).await.refused(RELEASE).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -239,11 +239,10 @@ impl Suite {
             autoscalers: Vec::new(),
             named,
         };
-        let documents = ground.documents();
-        let autoscalers = autoscalers
-            .iter()
-            .enumerate()
-            .map(|(index, spec)| spec.scaling(&documents).with_context(|| format!("autoscalers[{index}]")));
+        let (documents, release) = (ground.documents(), ground.release());
+        let autoscalers = autoscalers.iter().enumerate().map(|(index, spec)| {
+            spec.scaling(&documents, release).with_context(|| format!("autoscalers[{index}]"))
+        });
         Ok(Ground { autoscalers: autoscalers.collect::<anyhow::Result<_>>()?, ..ground })
     }
 }
@@ -263,7 +262,11 @@ impl ReleaseSpec {
 
 impl AutoscalerSpec {
     /// The workload among the release's objects, and how far it is scaled.
-    fn scaling(&self, documents: &[(ObjectId, Value)]) -> anyhow::Result<(ObjectId, Autoscaler)> {
+    fn scaling(
+        &self,
+        documents: &[(ObjectId, Value)],
+        release: &ReleaseId,
+    ) -> anyhow::Result<(ObjectId, Autoscaler)> {
         let Self { object, namespace, min_replicas, max_replicas, keda, declared } = self;
         if min_replicas > max_replicas {
             return Err(anyhow::anyhow!(
@@ -275,7 +278,7 @@ impl AutoscalerSpec {
             minimum: *min_replicas,
             maximum: *max_replicas,
             by_keda: *keda,
-            declared: *declared,
+            declared_by: declared.then(|| release.clone()).into_iter().collect(),
         };
         Ok((workload.clone(), autoscaler))
     }

@@ -111,7 +111,7 @@ fn autoscalers_move_replicas_within_their_range() {
     check("{object: Deployment/web, maxReplicas: 6}", &format!("{hpa}, scale: 1, expect: Allow"));
     check(to_six, &format!("{keda}, scale: 0, expect: Record, reason: drift"));
     check(&to_six.replace('}', ", keda: true}"), &format!("{keda}, scale: 0, expect: Allow"));
-    // Of several the widest range counts.
+    // Of several each range counts.
     check(
         &format!("{to_six}, {}", to_six.replace('6', "9")),
         &format!("{hpa}, scale: 9, expect: Allow, reason: autoscaled"),

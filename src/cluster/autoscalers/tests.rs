@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::helm::release::tests::{Given, assembled};
 
 fn hpa(name: &str, spec: Value, owners: Value) -> Value {
     json!({"metadata": {"name": name, "namespace": "shop", "ownerReferences": owners}, "spec": spec})
@@ -53,28 +54,65 @@ fn what_is_no_autoscaler_is_left_out() {
     }
 }
 
-#[test]
-fn a_workload_is_departed_from_with_the_last_of_its_autoscalers() {
-    let mut known = Known::default();
-    for name in ["a", "b"] {
-        let (id, scales) = read(&hpa(name, spec("web", None, 3), json!([]))).unwrap();
-        known.targets.entry(scales.target.clone()).or_default().insert(id.clone());
-        known.autoscalers.insert(id, scales);
+/// A release of `namespace` with this manifest, as the index knows it.
+fn index(releases: &[(&str, &str)]) -> Index {
+    let mut index = Index::default();
+    for (namespace, manifest) in releases {
+        index.set(assembled(Given { namespace, manifest, ..Given::default() }, None));
     }
-    let id = |name| read(&hpa(name, spec("web", None, 3), json!([]))).unwrap().0;
-    assert_eq!(known.take(&id("a")), Some(deployment("web")));
-    assert!(known.departed.is_empty());
-    assert_eq!(known.take(&id("b")), Some(deployment("web")));
-    assert!(known.departed.contains_key(&deployment("web")));
-    assert_eq!(known.take(&id("b")), None);
+    index
 }
 
 #[test]
-fn what_is_remembered_of_departed_autoscalers_is_bounded() {
-    let mut known = Known::default();
-    for number in 0..REMEMBERED + 3 {
-        known.depart(deployment(&number.to_string()));
-    }
-    assert_eq!(known.departed.len(), REMEMBERED);
-    assert!(known.departed.contains_key(&deployment(&(REMEMBERED + 2).to_string())));
+fn an_autoscaler_is_a_releases_if_that_declares_it_or_is_kedas_for_what_it_declares() {
+    const HPA: &str = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\n";
+    const SCALED: &str = "apiVersion: keda.sh/v1alpha1\nkind: ScaledObject\nmetadata: {name: web}\n";
+    const RENAMED: &str = "spec: {advanced: {horizontalPodAutoscalerConfig: {name: web-hpa}}}\n";
+    let check = |name: &str, owner: Value, manifest: &str, declared: bool| {
+        let (id, scales) = read(&hpa(name, spec("web", None, 9), owner)).unwrap();
+        let index = index(&[("shop", manifest)]);
+        let autoscaler = scales.autoscaler(&id, |object| claims(&index, object));
+        assert_eq!(!autoscaler.declared_by.is_empty(), declared, "{name}: {autoscaler:?}");
+    };
+    let owner = |api_version: &str, kind: &str, controller: bool| json!([{"apiVersion": api_version, "kind": kind, "name": "web", "uid": "2", "controller": controller}]);
+    let kedas = owner("keda.sh/v1alpha1", "ScaledObject", true);
+    check("web", json!([]), HPA, true);
+    check("other", json!([]), HPA, false);
+    check("keda-hpa-web", kedas.clone(), SCALED, true);
+    check("keda-hpa-web", kedas.clone(), HPA, false);
+    // Whoever makes one of his own may write what owner he likes, and not choose a name that is taken.
+    check("mine", kedas.clone(), SCALED, false);
+    check("keda-hpa-web", owner("keda.sh/v1alpha1", "ScaledObject", false), SCALED, false);
+    check("web-hpa", kedas.clone(), &format!("{SCALED}{RENAMED}"), true);
+    check("keda-hpa-web", kedas, &format!("{SCALED}{RENAMED}"), false);
+    let others = owner("example.com/v1", "Scaler", true);
+    let scaler = "apiVersion: example.com/v1\nkind: Scaler\nmetadata: {name: web}\n";
+    check("web-scaler", others, scaler, false);
+}
+
+#[test]
+fn each_autoscaler_that_goes_is_remembered_with_what_declared_it() {
+    const HPA: &str = "apiVersion: autoscaling/v1\nkind: HorizontalPodAutoscaler\nmetadata: {name: a}\n";
+    let (mut known, declared) = (Known::default(), index(&[("shop", HPA)]));
+    let taken_in = |known: &mut Known, name: &str| {
+        let (id, scales) = read(&hpa(name, spec("web", None, 3), json!([]))).unwrap();
+        known.put(&id, scales, &declared);
+        id
+    };
+    let left = |known: &Known| {
+        let departure = known.departed.of(&deployment("web"));
+        departure.map(|it| it.since(Timestamp::UNIX_EPOCH).unwrap().len())
+    };
+    let (a, b) = (taken_in(&mut known, "a"), taken_in(&mut known, "b"));
+    assert_eq!(left(&known), None);
+    assert_eq!(known.take(&b, &declared), Some(deployment("web")));
+    assert_eq!(left(&known), Some(0));
+    // Also where its release has dropped it before.
+    assert_eq!(known.take(&a, &Index::default()), Some(deployment("web")));
+    assert_eq!(left(&known), Some(1));
+    taken_in(&mut known, "b");
+    assert_eq!(left(&known), Some(1));
+    taken_in(&mut known, "a");
+    assert_eq!(left(&known), None);
+    assert!(known.take(&a, &declared).is_some() && known.take(&a, &declared).is_none());
 }

@@ -176,9 +176,15 @@ fn of_a_value_that_is_compared_as_one_a_part_may_differ() {
 }
 
 #[test]
-fn replicas_within_an_autoscaler_s_range_are_no_drift_and_others_are() {
-    let scaler = |minimum, maximum, by_keda, declared| Circumstances {
-        autoscaler: Some(Autoscaler { minimum, maximum, by_keda, declared }),
+fn while_an_autoscaler_scales_a_workload_its_replicas_are_no_drift_but_none_where_it_rests() {
+    let local = ReleaseId { namespace: "shop".to_owned(), name: "any".to_owned() };
+    let scaler = |minimum, maximum, by_keda, declared: bool| Circumstances {
+        autoscalers: vec![Autoscaler {
+            minimum,
+            maximum,
+            by_keda,
+            declared_by: declared.then(|| local.clone()).into_iter().collect(),
+        }],
         ..Circumstances::default()
     };
     let of = |replicas, policy: &'static str, circumstances| Case {
@@ -189,14 +195,22 @@ fn replicas_within_an_autoscaler_s_range_are_no_drift_and_others_are() {
     };
     check(of(3, "{}", scaler(3, 6, false, false)), "as declared");
     check(of(6, "{}", scaler(3, 6, false, false)), "as declared");
-    check(of(7, "{}", scaler(3, 6, false, false)), "/spec/replicas");
-    check(of(1, "{}", scaler(3, 6, false, false)), "/spec/replicas");
+    // Outside of a range that was just changed the autoscaler brings them in by itself.
+    check(of(7, "{}", scaler(3, 6, false, false)), "as declared");
+    check(of(1, "{}", scaler(3, 6, false, false)), "as declared");
+    // But not from zero, where it rests, unless zero is one of its counts.
+    check(of(0, "{}", scaler(3, 6, false, false)), "/spec/replicas");
+    check(of(0, "{}", scaler(0, 6, false, false)), "as declared");
     check(of(0, "{}", scaler(3, 6, true, false)), "as declared");
     let only_declared = "autoscalers: Declared";
     check(of(4, only_declared, scaler(3, 6, false, false)), "/spec/replicas");
+    check(of(7, only_declared, scaler(3, 6, false, false)), "/spec/replicas");
     check(of(4, only_declared, scaler(3, 6, false, true)), "as declared");
     // What an autoscaler left behind stays, however many these are.
-    check(of(40, "{}", Circumstances { departed: true, ..Circumstances::default() }), "as declared");
+    check(
+        of(40, "{}", Circumstances { departed: Some(Vec::new()), ..Circumstances::default() }),
+        "as declared",
+    );
     let image = Case {
         live: Some(live(&[("/spec/replicas", json!(4)), (IMAGE, json!("app:2"))])),
         circumstances: scaler(3, 6, false, false),

@@ -60,13 +60,86 @@ fn a_repair_leaves_what_may_differ_as_it_is() {
     let allowed = Circumstances { allowances, ..Circumstances::default() };
     assert!(covers("{}", &allowed, 5, "/spec/paused") && !covers("{}", &allowed, 5, "/spec/replicas"));
 
-    let autoscaler = Some(Autoscaler { minimum: 3, maximum: 6, by_keda: false, declared: false });
-    let scaled = Circumstances { autoscaler, ..Circumstances::default() };
+    let scaled = Circumstances { autoscalers: vec![scaler(3, 6, &[])], ..Circumstances::default() };
     assert!(covers("{}", &scaled, 5, "/spec/replicas") && !covers("{}", &scaled, 5, "/spec/paused"));
-    assert!(!covers("{}", &scaled, 7, "/spec/replicas"));
+    // What lies outside is the autoscaler's to bring in, unless it rests.
+    assert!(covers("{}", &scaled, 7, "/spec/replicas") && covers("{}", &scaled, 1, "/spec/replicas"));
+    assert!(!covers("{}", &scaled, 0, "/spec/replicas"));
     assert!(!covers("{autoscalers: Declared}", &scaled, 5, "/spec/replicas"));
-    let departed = Circumstances { departed: true, ..Circumstances::default() };
+    let departed = Circumstances { departed: Some(Vec::new()), ..Circumstances::default() };
     assert!(covers("{}", &departed, 70, "/spec/replicas") && !covers("{}", &departed, 70, "/spec/paused"));
+}
+
+fn scaler(minimum: i32, maximum: i32, declared_by: &[(&str, &str)]) -> Autoscaler {
+    Autoscaler { minimum, maximum, by_keda: false, declared_by: named(declared_by) }
+}
+
+fn named(releases: &[(&str, &str)]) -> Vec<ReleaseId> {
+    let id = |(namespace, name): &(&str, &str)| ReleaseId {
+        namespace: (*namespace).to_owned(),
+        name: (*name).to_owned(),
+    };
+    releases.iter().map(id).collect()
+}
+
+#[test]
+fn each_autoscaler_gives_a_range_by_itself_and_only_where_the_policy_takes_it() {
+    const HPA: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
+    let release = release("");
+    let (object, declarations) = release.objects.iter().next().unwrap();
+    assert_eq!(object.namespace.as_deref(), Some("shop"));
+    let declared = declarations.latest.as_ref().unwrap();
+    let path: Path = "/spec/replicas".parse().unwrap();
+    let hpa = Actor { user: HPA.to_owned(), groups: Vec::new() };
+    let check = |spec: &str, autoscalers: &[Autoscaler], passing: &[i64]| {
+        let policy = policies([policy("p", spec)]).of(&release.id, &Labels::new());
+        let circumstances = Circumstances { autoscalers: autoscalers.to_vec(), ..Circumstances::default() };
+        let exceptions = Exceptions::new(
+            (object, &release.id),
+            declared,
+            &policy,
+            &circumstances,
+            Some(&hpa),
+            NOON.parse().unwrap(),
+        );
+        let passes = |count: &i64| exceptions.of_sealed(&path, None, Some(&json!(count))).is_some();
+        let found: Vec<i64> = (0..=12).filter(passes).collect();
+        assert_eq!(found, passing, "{autoscalers:?}");
+    };
+    let of = |id: &ReleaseId| [(id.namespace.clone(), id.name.clone())];
+    let [(namespace, name)] = of(&release.id);
+    let own = [(namespace.as_str(), name.as_str())];
+    let anybodys = [scaler(2, 3, &own), scaler(1, 9, &[])];
+    check("{}", &anybodys, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    check("{}", &[scaler(1, 2, &[]), scaler(5, 6, &[])], &[1, 2, 5, 6]);
+    // Somebody's own beside a declared one adds nothing.
+    let only_declared = "{autoscalers: Declared}";
+    check(only_declared, &anybodys, &[2, 3]);
+    check(only_declared, &[scaler(1, 9, &[])], &[]);
+    // Another release of the namespace may declare it, and none of another namespace.
+    check(only_declared, &[scaler(4, 5, &[(namespace.as_str(), "scaling")])], &[4, 5]);
+    check(only_declared, &[scaler(4, 5, &[("elsewhere", name.as_str())])], &[]);
+}
+
+#[test]
+fn what_is_left_behind_stays_where_the_policy_took_what_went_and_nothing_has_come_instead() {
+    let stays = |spec: &str, circumstances: Circumstances, replicas: i64| {
+        let live = json!({"spec": {"replicas": replicas}});
+        let path = "/spec/replicas".parse().unwrap();
+        with(&release(""), spec, &circumstances, NOON, |it| it.mask(&live).covers(&path))
+    };
+    let departed = |by: &[(&str, &str)], autoscalers: Vec<Autoscaler>| Circumstances {
+        departed: Some(named(by)),
+        autoscalers,
+        ..Circumstances::default()
+    };
+    let only_declared = "{autoscalers: Declared}";
+    assert!(stays("{}", departed(&[], vec![]), 0));
+    assert!(!stays("{}", departed(&[], vec![scaler(1, 3, &[])]), 0));
+    assert!(!stays(only_declared, departed(&[], vec![]), 7));
+    assert!(stays(only_declared, departed(&[("shop", "any")], vec![]), 7));
+    // Somebody's own is no successor.
+    assert!(stays(only_declared, departed(&[("shop", "any")], vec![scaler(1, 3, &[])]), 7));
 }
 
 #[test]
@@ -75,7 +148,7 @@ fn what_an_autoscaler_left_behind_excuses_no_edit() {
     let (object, declarations) = release.objects.iter().next().unwrap();
     let declared = declarations.latest.as_ref().unwrap();
     let policy = policies([]).of(&release.id, &Labels::new());
-    let departed = Circumstances { departed: true, ..Circumstances::default() };
+    let departed = Circumstances { departed: Some(Vec::new()), ..Circumstances::default() };
     let alice = Actor { user: "alice".to_owned(), groups: Vec::new() };
     let path: Path = "/spec/replicas".parse().unwrap();
     for (actor, expected) in [(None, Some(Reason::Autoscaled)), (Some(&alice), None)] {
@@ -110,8 +183,7 @@ fn it_is_known_when_what_may_differ_changes_by_itself() {
 #[test]
 fn what_there_is_can_be_named() {
     let allowances = vec![allowance(&["*"], "2026-11-21T12:30:00Z")];
-    let autoscaler = Some(Autoscaler { minimum: 3, maximum: 6, by_keda: false, declared: false });
-    let circumstances = Circumstances { allowances, autoscaler, departed: false };
+    let circumstances = Circumstances { allowances, autoscalers: vec![scaler(3, 6, &[])], departed: None };
     let named = |spec: &str, now: &str| {
         with(&release(""), spec, &circumstances, now, |it| {
             let named = it.sources().into_iter().map(|source| match source {

@@ -12,7 +12,7 @@ const BINDER: &str = "system:serviceaccount:kube-system:persistent-volume-binder
 const AUTOSCALER: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
 const STATEFULSETS: &str = "system:serviceaccount:kube-system:statefulset-controller";
 
-const AUTOSCALED: Autoscaler = Autoscaler { minimum: 1, maximum: 9, by_keda: false, declared: false };
+const AUTOSCALED: Autoscaler = Autoscaler { minimum: 1, maximum: 9, by_keda: false, declared_by: Vec::new() };
 
 fn actor(user: &str) -> Actor {
     Actor { user: user.to_owned(), groups: vec!["system:masters".to_owned()] }

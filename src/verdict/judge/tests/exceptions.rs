@@ -33,9 +33,15 @@ fn allowance(namespace: &str, paths: &[&str]) -> Circumstances {
     Circumstances { allowances: vec![Arc::new(allowance)], ..Circumstances::default() }
 }
 
+/// A release of the object's namespace, if any declares it.
+fn declaring(declared: bool) -> Vec<ReleaseId> {
+    let local = ReleaseId { namespace: "shop".to_owned(), name: "any".to_owned() };
+    declared.then_some(local).into_iter().collect()
+}
+
 fn autoscaler(minimum: i32, maximum: i32, by_keda: bool, declared: bool) -> Circumstances {
     Circumstances {
-        autoscaler: Some(Autoscaler { minimum, maximum, by_keda, declared }),
+        autoscalers: vec![Autoscaler { minimum, maximum, by_keda, declared_by: declaring(declared) }],
         ..Circumstances::default()
     }
 }

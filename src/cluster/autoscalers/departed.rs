@@ -1,0 +1,131 @@
+//! Autoscalers that went, and what remembers them.
+//!
+//! Entry point: [`Departed`]. Invariant: pure state, bounded. Must not decide
+//! whether what they left behind stays.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+
+use crate::model::{ObjectId, ReleaseId};
+
+/// How many workloads whose autoscaler went are remembered.
+pub(super) const REMEMBERED: usize = 10_000;
+
+/// The workloads whose autoscalers went.
+#[derive(Default)]
+pub(super) struct Departed(HashMap<ObjectId, Departure>);
+
+/// When the autoscalers of a workload went, as far as this process saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// The last of them all.
+    last: Timestamp,
+    /// The last one that a release declared, and which did.
+    declared: Option<(Timestamp, Vec<ReleaseId>)>,
+}
+
+impl Departure {
+    /// The releases that declared what went after `time`; nothing did where
+    /// there is none.
+    pub fn since(&self, time: Timestamp) -> Option<Vec<ReleaseId>> {
+        let by = self.declared.as_ref().filter(|(at, _)| *at > time).map(|(_, by)| by.clone());
+        (self.last > time).then(|| by.unwrap_or_default())
+    }
+}
+
+impl Departed {
+    pub(super) fn of(&self, workload: &ObjectId) -> Option<&Departure> {
+        self.0.get(workload)
+    }
+
+    /// An autoscaler of a workload went that these releases declared.
+    pub(super) fn note(&mut self, workload: &ObjectId, declared_by: Vec<ReleaseId>, now: Timestamp) {
+        let declared = (!declared_by.is_empty()).then_some((now, declared_by));
+        if let Some(known) = self.0.get_mut(workload) {
+            known.last = now;
+            known.declared = declared.or_else(|| known.declared.take());
+            return;
+        }
+        if self.0.len() >= REMEMBERED
+            && let Some(oldest) = self.0.iter().min_by_key(|(_, it)| it.last).map(|(id, _)| id.clone())
+        {
+            self.0.remove(&oldest);
+        }
+        self.0.insert(workload.clone(), Departure { last: now, declared });
+    }
+
+    /// A workload is scaled again, by what a release declares or not. What
+    /// nobody declares is no successor of what a release did.
+    pub(super) fn succeed(&mut self, workload: &ObjectId, is_declared: bool) {
+        if is_declared || self.of(workload).is_some_and(|known| known.declared.is_none()) {
+            self.0.remove(workload);
+        }
+    }
+
+    pub(super) fn forget(&mut self, workload: &ObjectId) {
+        self.0.remove(workload);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workload(name: &str) -> ObjectId {
+        ObjectId {
+            group: "apps".to_owned(),
+            kind: "Deployment".to_owned(),
+            namespace: Some("shop".to_owned()),
+            name: name.to_owned(),
+        }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn shop() -> Vec<ReleaseId> {
+        vec![ReleaseId { namespace: "shop".to_owned(), name: "shop".to_owned() }]
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut departed = Departed::default();
+        for number in 0..i64::try_from(REMEMBERED).unwrap() + 3 {
+            departed.note(&workload(&number.to_string()), Vec::new(), at(number));
+        }
+        assert_eq!(departed.0.len(), REMEMBERED);
+        assert!(departed.of(&workload("2")).is_none() && departed.of(&workload("3")).is_some());
+    }
+
+    #[test]
+    fn what_went_before_a_time_does_not_count_after_it() {
+        let mut departed = Departed::default();
+        let since = |departed: &Departed, second| departed.of(&workload("web")).unwrap().since(at(second));
+        departed.note(&workload("web"), shop(), at(10));
+        assert_eq!(since(&departed, 9), Some(shop()));
+        assert_eq!(since(&departed, 10), None);
+        // Somebody's own goes later, beside the memory of the declared one.
+        departed.note(&workload("web"), Vec::new(), at(20));
+        assert_eq!(since(&departed, 9), Some(shop()));
+        assert_eq!(since(&departed, 10), Some(Vec::new()));
+        assert_eq!(since(&departed, 20), None);
+    }
+
+    #[test]
+    fn somebodys_own_autoscaler_is_no_successor_of_a_declared_one() {
+        let mut departed = Departed::default();
+        departed.note(&workload("web"), shop(), at(10));
+        departed.succeed(&workload("web"), false);
+        assert!(departed.of(&workload("web")).is_some());
+        departed.succeed(&workload("web"), true);
+        assert!(departed.of(&workload("web")).is_none());
+        departed.note(&workload("web"), Vec::new(), at(30));
+        departed.succeed(&workload("web"), false);
+        assert!(departed.of(&workload("web")).is_none());
+        departed.note(&workload("web"), shop(), at(40));
+        departed.forget(&workload("web"));
+        assert!(departed.of(&workload("web")).is_none());
+    }
+}
