@@ -22,7 +22,7 @@ use super::discovery::discover;
 use super::objects::Target;
 use super::queue::{Announcer, Changes};
 use super::resource::Resource;
-use super::schemas::{self, Custom, Documents, TypesError};
+use super::schemas::{self, Custom, Documents, Edition, TypesError};
 use super::watch::{Event, MetadataWatch};
 use crate::declaration::catalog::{Catalog, KindFacts};
 use crate::declaration::embedded;
@@ -68,8 +68,8 @@ pub(super) struct Snapshot {
 struct Reading {
     discovered: Instant,
     documents: Option<Documents>,
-    /// By name, the generation whose types are in the catalog.
-    customs: HashMap<String, i64>,
+    /// By name, the edition whose types are in the catalog.
+    customs: HashMap<String, Edition>,
 }
 
 struct Draft {
@@ -206,7 +206,7 @@ impl Kinds {
             if !core.contains(gvk.group.as_str())
                 && let Some(custom) = schemas::crd(&self.client, &plural, &gvk.group).await?
             {
-                reading.customs.insert(format!("{plural}.{}", gvk.group), custom.generation);
+                reading.customs.insert(format!("{plural}.{}", gvk.group), custom.edition.clone());
                 draft.add_custom(custom);
                 draft.learned.insert(gvk);
             } else {
@@ -298,13 +298,13 @@ impl Kinds {
                 continue;
             }
             match schemas::crd(&self.client, plural, group).await {
-                Ok(Some(custom)) if reading.customs.get(&name) != Some(&custom.generation) => {
-                    let (kind, generation) = (custom.facts.kind.clone(), custom.generation);
+                Ok(Some(custom)) if reading.customs.get(&name) != Some(&custom.edition) => {
+                    let (kind, edition) = (custom.facts.kind.clone(), custom.edition.clone());
                     draft.add_custom(custom);
                     let of_kind = |gvk: &&Gvk| gvk.group == group && gvk.kind == kind;
                     let declared = snapshot.settled.keys().chain(&owed).filter(of_kind).cloned();
                     draft.learned.extend(declared);
-                    reading.customs.insert(name, generation);
+                    reading.customs.insert(name, edition);
                 }
                 Ok(_) => {}
                 Err(error) => {

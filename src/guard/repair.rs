@@ -25,7 +25,7 @@ use super::drifts::{Drift, Life};
 use super::pass::{RETRY, UNSERVED};
 use super::plan::{Case, Plan, never, plan};
 use super::state::DriftKind;
-use crate::cluster::objects::Manager;
+use crate::cluster::objects::{Manager, WriteError};
 use crate::helm::record::{ApplyMethod, Status};
 use crate::helm::release::{Declared, Release};
 use crate::metrics::Repair;
@@ -266,6 +266,15 @@ impl Task<'_> {
         }
     }
 
+    /// A write did not happen.
+    fn refused(&self, error: &WriteError) -> Done {
+        match error {
+            // The next leader does it, or this one when it leads again.
+            WriteError::NotLeading => Done::Later(RETRY),
+            error => self.failed(&error.to_string()),
+        }
+    }
+
     /// An attempt was made and failed.
     fn failed(&self, reason: &str) -> Done {
         let Self { shared, id, object, .. } = self;
@@ -376,10 +385,13 @@ fn drifting(shared: &Shared, but: Option<&ReleaseId>) -> (usize, usize) {
         let Some(release) = index.release(id).filter(|_| but != Some(id)) else { return false };
         let policy = shared.guard.book.of(id);
         let kind = if life.alive { DriftKind::Changed } else { DriftKind::Missing };
-        // What an operation of Helm's takes away, or never comes back, does not count.
+        // What an operation of Helm's takes away, or never comes back, does not count, nor what
+        // nobody serves.
         release.state.status == Status::Deployed
             && policy.drift == DriftMode::Repair
-            && release.declared(object).is_some_and(|declared| !declared.opted_out)
+            && release.declared(object).is_some_and(|declared| {
+                !declared.opted_out && shared.guard.kinds.target(object, &declared.version).is_some()
+            })
             && never(release, object, kind, policy.repair).is_none()
     };
     let drifting = shared.drifts.lock().count(counts);

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, eventually};
+use crate::support::{
+    Caller, Chart, ControlPlane, Guard, Helm, Identity, LaggingWatch, RELEASE, SOON, eventually,
+};
 
 const FLAGS: [&str; 2] = ["--service=kubemoor-system/kubemoor", "--drift=Repair"];
 
@@ -25,6 +27,8 @@ struct Scene {
     control_plane: ControlPlane,
     path: String,
     admin: Caller,
+    /// Between the leader and the API server.
+    proxy: LaggingWatch,
     leader: Guard,
     follower: Guard,
 }
@@ -45,12 +49,13 @@ impl Scene {
         let helm = Helm::start(&control_plane, Identity::Deployer);
         helm.install(&namespace, RELEASE, &chart, json!({})).await.unwrap();
         let admin = Caller::new(&control_plane, Identity::Admin).await;
-        let leader = Guard::start(&control_plane, &FLAGS).await;
+        let proxy = LaggingWatch::start(&control_plane, Identity::Guard).await;
+        let leader = Guard::start_through(&control_plane, proxy.kubeconfig(), &FLAGS).await;
         comes_to_lead(&leader, SLACK).await;
         let follower = Guard::start(&control_plane, &FLAGS).await;
         assert!(!leads(&follower).await, "two guards lead");
         let path = format!("/api/v1/namespaces/{namespace}/configmaps/settings");
-        Self { control_plane, path, admin, leader, follower }
+        Self { control_plane, path, admin, proxy, leader, follower }
     }
 
     /// Deletes the object and waits until it is back; gives how often guards created it.
@@ -67,14 +72,57 @@ impl Scene {
 
     /// How often a guard wrote the object.
     fn creations(&self) -> usize {
-        let is_creation = |event: &Value| {
+        self.answers().len()
+    }
+
+    /// What the API server has answered to what guards wrote.
+    fn answers(&self) -> Vec<u64> {
+        let is_write = |event: &&Value| {
             event["user"]["username"] == Identity::Guard.user()
                 && event["objectRef"]["resource"] == "configmaps"
                 && event["objectRef"]["name"] == "settings"
                 && !event["requestURI"].as_str().unwrap().contains("dryRun")
                 && ["create", "patch"].contains(&event["verb"].as_str().unwrap())
         };
-        self.control_plane.audit_events().iter().filter(|event| is_creation(event)).count()
+        let events = self.control_plane.audit_events();
+        events
+            .iter()
+            .filter(is_write)
+            .map(|event| event["responseStatus"]["code"].as_u64().unwrap())
+            .collect()
+    }
+
+    /// Changes the object by hand.
+    async fn edit(&self, level: &str) {
+        let path = format!("{}?fieldManager=kubectl-edit", self.path);
+        self.admin.merge(&path, &json!({"data": {"level": level}})).await.done().unwrap();
+    }
+
+    /// Waits until the object is as declared.
+    async fn becomes_as_declared(&self) -> Value {
+        eventually("the object is as declared", SOON, || async {
+            let object = self.admin.get(&self.path).await.done()?;
+            if object["data"]["level"] == "info" { Ok(object) } else { Err(object.to_string()) }
+        })
+        .await
+    }
+
+    /// Waits until a request of the leader's is held up, and another guard has taken over.
+    async fn is_overtaken(&self, request: &str) {
+        eventually("the leader is at it", SOON, || async { self.proxy.stalled(request) == 1 }).await;
+        let since = Instant::now();
+        comes_to_lead(&self.follower, HAND_OVER + SLACK).await;
+        assert!(since.elapsed() < HAND_OVER, "it took {:?}", since.elapsed());
+        eventually("the old leader knows", SLACK, || async { !leads(&self.leader).await }).await;
+    }
+
+    /// Waits until the API server has answered to so many writes.
+    async fn are_answered(&self, writes: usize) -> Vec<u64> {
+        eventually(&format!("{writes} writes are answered"), SOON, || async {
+            let answers = self.answers();
+            if answers.len() >= writes { Ok(answers) } else { Err(format!("{answers:?}")) }
+        })
+        .await
     }
 }
 
@@ -130,4 +178,59 @@ async fn a_leader_that_was_stopped_and_goes_on_does_not_act() {
     assert!(leads(&scene.follower).await);
     assert_eq!(scene.creations(), 1, "both repaired");
     assert_eq!(scene.is_repaired().await, 2);
+}
+
+const WRITE: &str = "PATCH /configmaps/settings";
+const LOOK: &str = "GET /configmaps/settings";
+const RENEWAL: &str = "PUT /leases/kubemoor";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_was_on_its_way_when_the_lease_was_lost_comes_too_late() {
+    let scene = Scene::new().await;
+    scene.proxy.stall(&[WRITE, RENEWAL]);
+    scene.edit("mine").await;
+    scene.is_overtaken(WRITE).await;
+    let repaired = scene.becomes_as_declared().await;
+    scene.proxy.stall(&[RENEWAL]);
+    assert_eq!(scene.are_answered(2).await, [200, 409], "the old leader wrote over the new one's repair");
+    let now = scene.admin.get(&scene.path).await.done().unwrap();
+    assert_eq!(now["metadata"]["resourceVersion"], repaired["metadata"]["resourceVersion"]);
+    scene.proxy.stall(&[]);
+    assert_eq!(scene.is_repaired().await, 3);
+    assert!(!scene.leader.log().contains("is as declared again"), "{}", scene.leader.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_re_creation_that_was_on_its_way_when_the_lease_was_lost_changes_nothing() {
+    let scene = Scene::new().await;
+    scene.proxy.stall(&[WRITE, RENEWAL]);
+    scene.admin.delete(&scene.path).await.done().unwrap();
+    scene.is_overtaken(WRITE).await;
+    let repaired = scene.becomes_as_declared().await;
+    scene.proxy.stall(&[RENEWAL]);
+    // It says the same as the one that was faster, which is no change.
+    assert_eq!(scene.are_answered(2).await, [201, 200]);
+    let now = scene.admin.get(&scene.path).await.done().unwrap();
+    assert_eq!(now["metadata"]["resourceVersion"], repaired["metadata"]["resourceVersion"]);
+    assert_eq!(now["metadata"]["uid"], repaired["metadata"]["uid"]);
+    assert!(!scene.leader.log().contains("is re-created"), "{}", scene.leader.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_lost_the_lease_while_it_looked_does_not_write() {
+    let scene = Scene::new().await;
+    scene.proxy.stall(&[LOOK, RENEWAL]);
+    scene.edit("mine").await;
+    scene.is_overtaken(LOOK).await;
+    scene.becomes_as_declared().await;
+    // The old leader finds it changed, and nobody else does.
+    scene.follower.pause();
+    scene.edit("yours").await;
+    scene.proxy.stall(&[RENEWAL]);
+    eventually("it has looked", SOON, || async { scene.proxy.passed(LOOK) >= 1 }).await;
+    scene.follower.resume();
+    scene.becomes_as_declared().await;
+    assert_eq!(scene.answers(), [200, 200]);
+    assert_eq!(scene.proxy.passed(WRITE) + scene.proxy.stalled(WRITE), 0, "{}", scene.leader.log());
+    assert!(!scene.leader.log().contains("could not be repaired"), "{}", scene.leader.log());
 }
