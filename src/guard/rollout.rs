@@ -19,20 +19,29 @@ pub(super) fn touches_template(object: &ObjectId, path: &Path) -> bool {
         && matches!(names.as_slice(), [Segment::Field(spec), Segment::Field(template)] if spec == "spec" && template == "template")
 }
 
-/// Whether the pods of a workload are what its template says.
+/// Whether the pods of a workload are what its template says, and ready. One
+/// whose pods somebody else has to replace rolls out nothing.
 pub(super) fn is_rolled_out(object: &Value) -> bool {
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
+    let on_delete =
+        object.pointer("/spec/updateStrategy/type").is_some_and(|strategy| strategy == "OnDelete");
+    if on_delete || object.pointer("/spec/paused").is_some_and(|paused| *paused == true) {
+        return true;
+    }
     let Some(observed) = number("/status/observedGeneration") else { return true };
     if number("/metadata/generation").is_some_and(|generation| observed < generation) {
         return false;
     }
-    let (wanted, updated, ready) = if let Some(wanted) = number("/status/desiredNumberScheduled") {
-        (wanted, number("/status/updatedNumberScheduled"), number("/status/numberReady"))
-    } else {
-        let wanted = number("/spec/replicas").unwrap_or(1);
-        (wanted, number("/status/updatedReplicas"), number("/status/readyReplicas"))
-    };
-    updated.unwrap_or(0) >= wanted && ready.unwrap_or(0) >= wanted
+    let count = |pointer: &str| number(pointer).unwrap_or(0);
+    if let Some(wanted) = number("/status/desiredNumberScheduled") {
+        return count("/status/updatedNumberScheduled") >= wanted && count("/status/numberReady") >= wanted;
+    }
+    let wanted = number("/spec/replicas").unwrap_or(1);
+    let kept = count("/spec/updateStrategy/rollingUpdate/partition");
+    let updated = count("/status/updatedReplicas");
+    // The pods that are ready may be old ones, as long as there are any.
+    let are_old_gone = kept > 0 || count("/status/replicas") <= updated;
+    updated >= wanted.saturating_sub(kept) && count("/status/readyReplicas") >= wanted && are_old_gone
 }
 
 #[cfg(test)]
@@ -59,10 +68,29 @@ mod tests {
         check(deployment(3, 2, 1), false);
         check(deployment(3, 2, 2), true);
         check(json!({"spec": {"replicas": 0}, "status": {"observedGeneration": 1}}), true);
+        // The new one is not ready, and the old one still is.
+        let status =
+            json!({"observedGeneration": 3, "replicas": 2, "updatedReplicas": 1, "readyReplicas": 1});
+        check(json!({"metadata": {"generation": 3}, "spec": {"replicas": 1}, "status": status}), false);
         check(
             json!({"status": {"observedGeneration": 1, "desiredNumberScheduled": 2, "updatedNumberScheduled": 1, "numberReady": 2}}),
             false,
         );
+    }
+
+    #[test]
+    fn pods_that_are_to_stay_old_are_not_waited_for() {
+        let status =
+            json!({"observedGeneration": 1, "replicas": 3, "updatedReplicas": 1, "readyReplicas": 3});
+        let with = |spec: Value| json!({"spec": spec, "status": status});
+        check(with(json!({"replicas": 3})), false);
+        check(with(json!({"replicas": 3, "paused": true})), true);
+        check(with(json!({"replicas": 3, "updateStrategy": {"type": "OnDelete"}})), true);
+        let partition = |kept: i64| {
+            with(json!({"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": kept}}}))
+        };
+        check(partition(2), true);
+        check(partition(1), false);
     }
 
     #[test]

@@ -46,6 +46,7 @@ mod loop_faults;
 mod loop_kinds;
 mod loop_orders;
 mod loop_races;
+mod loop_rollouts;
 mod loop_scene;
 mod policies_watched;
 mod policy_command;
