@@ -126,6 +126,7 @@ pub(super) fn failed(connection: &Connection, doing: &str, error: CallError) -> 
             anyhow!("cannot {doing}: {url} did not answer within {} s: try again", within.as_secs())
         }
         CallError::Refused { .. }
+        | CallError::Unserved
         | CallError::TooLarge { .. }
         | CallError::Unreadable { .. }
         | CallError::Unformed { .. } => anyhow::Error::new(error).context(format!("cannot {doing}")),

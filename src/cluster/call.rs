@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use http::Request;
+use http::{Request, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::client::Body;
 use kube::core::Status;
@@ -53,6 +53,10 @@ pub enum CallError {
         /// The fields at fault, as `field: message`, where the API names any.
         causes: Vec<Cause>,
     },
+    /// The API server knows no such path: it does not serve the kind, or not in
+    /// this version.
+    #[error("the API server does not serve this")]
+    Unserved,
     /// The answer is larger than the cap.
     #[error("the API server's answer exceeds {cap} bytes")]
     TooLarge {
@@ -106,7 +110,9 @@ pub(super) async fn send(
         let body = collect(answer.into_body(), REFUSAL_CAP).await.unwrap_or_default();
         Err(match serde_json::from_slice::<Status>(&body) {
             Ok(refusal) if refusal.status.is_some() => Status { code: status.as_u16(), ..refusal }.into(),
-            // An unknown path is answered with the known ones, also as JSON. Or some proxy's page, which says nothing that the status does not.
+            // With the known paths, also as JSON, or with a page.
+            _ if status == StatusCode::NOT_FOUND => CallError::Unserved,
+            // Some proxy's page, which says nothing that the status does not.
             _ => CallError::Refused {
                 code: status.as_u16(),
                 reason: status.canonical_reason().unwrap_or_default().to_owned(),
@@ -153,7 +159,7 @@ pub(super) fn get(path: &str) -> Result<Request<Vec<u8>>, CallError> {
 impl CallError {
     /// Whether the object, or the kind, does not exist.
     pub fn is_not_found(&self) -> bool {
-        matches!(self, Self::Refused { code: 404, .. })
+        matches!(self, Self::Refused { code: 404, .. } | Self::Unserved)
     }
 
     /// Whether the rights for the request are missing.
@@ -171,7 +177,7 @@ impl CallError {
     pub(super) fn is_answer(&self) -> bool {
         match self {
             Self::Refused { code, .. } => *code < 500 && *code != 429,
-            Self::TooLarge { .. } | Self::Unreadable { .. } | Self::Unformed { .. } => true,
+            Self::Unserved | Self::TooLarge { .. } | Self::Unreadable { .. } | Self::Unformed { .. } => true,
             Self::Unreachable { .. } | Self::Late { .. } => false,
         }
     }
@@ -290,9 +296,14 @@ mod tests {
 
     /// Below Kubernetes 1.24 the API server answers like this for `/openapi/v3`.
     #[tokio::test]
-    async fn a_list_of_other_paths_is_no_status_and_keeps_its_code() {
-        let error = check(404, br#"{"paths": ["/apis", "/healthz"]}"#.to_vec(), 10).await.unwrap_err();
-        assert!(error.is_not_found(), "{error}");
+    async fn a_path_that_is_not_known_is_told_from_an_object_that_is_not_there() {
+        for body in [r#"{"paths": ["/apis", "/healthz"]}"#, "404 page not found"] {
+            let error = check(404, body.into(), 10).await.unwrap_err();
+            assert!(error == CallError::Unserved && error.is_not_found(), "{error}");
+        }
+        let missing = r#"{"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}"#;
+        let error = check(404, missing.into(), 10).await.unwrap_err();
+        assert!(error != CallError::Unserved && error.is_not_found(), "{error}");
     }
 
     #[tokio::test(start_paused = true)]

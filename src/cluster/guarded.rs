@@ -141,7 +141,9 @@ impl GuardedReleases {
             .delete(&segment(&release.name)?, &parameters)
             .map_err(CallError::from)?;
         match self.write(request).await {
-            Err(StatusError::Call(CallError::Refused { code: 404 | 409, .. })) => Ok(()),
+            Err(StatusError::Call(CallError::Refused { code: 404 | 409, .. } | CallError::Unserved)) => {
+                Ok(())
+            }
             outcome => outcome,
         }
     }

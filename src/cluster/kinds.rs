@@ -25,7 +25,7 @@ use super::discovery::discover;
 use super::objects::Target;
 use super::queue::{Announcer, Changes};
 use super::resource::Resource;
-use super::schemas::{self, Custom, Documents, TypesError};
+use super::schemas::{self, Custom, Documents, Edition, TypesError};
 use crate::declaration::catalog::{Catalog, KindFacts};
 use crate::declaration::embedded;
 use crate::model::{Gvk, ObjectId};
@@ -63,8 +63,8 @@ pub(super) struct Snapshot {
 struct Reading {
     discovery: Discovery,
     documents: Option<Documents>,
-    /// By name, the generation whose types are in the catalog.
-    customs: HashMap<String, i64>,
+    /// By name, the edition whose types are in the catalog.
+    customs: HashMap<String, Edition>,
 }
 
 struct Draft {
@@ -207,7 +207,7 @@ impl Kinds {
             if !core.contains(gvk.group.as_str())
                 && let Some(custom) = schemas::crd(&self.client, &plural, &gvk.group).await?
             {
-                reading.customs.insert(format!("{plural}.{}", gvk.group), custom.generation);
+                reading.customs.insert(format!("{plural}.{}", gvk.group), custom.edition.clone());
                 draft.add_custom(custom);
                 draft.learned.insert(gvk);
             } else {

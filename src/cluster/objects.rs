@@ -50,7 +50,7 @@ pub struct Sightings {
 /// Why a write did not happen. Messages are the API server's own.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// The object, its kind or its namespace does not exist.
+    /// The object or its namespace does not exist.
     #[error("not found: {message}")]
     NotFound {
         /// The API server's message.
@@ -112,7 +112,8 @@ impl Objects {
     /// The whole object as it lives, or `None` when it does not exist.
     ///
     /// # Errors
-    /// When the API server gives no usable answer.
+    /// When the API server gives no usable answer; [`CallError::Unserved`] when
+    /// it does not serve the kind.
     pub async fn read(&self, target: &Target) -> Result<Option<Live>, CallError> {
         let request = target.requests()?.get(&target.segment()?, &GetParams::default())?;
         let raw = found(call::fetch::<Box<RawValue>>(&self.client, request, PATIENCE).await)?;
@@ -194,6 +195,20 @@ impl Objects {
         let request = target.patch(object, &PatchParams::apply(manager).force().dry_run())?;
         let answer = call::send(&self.client, request, BODY_CAP, within).await;
         Ok(call::decode(&answer.map_err(|error| WriteError::of(target, error))?)?)
+    }
+
+    /// Whether the API server would take the object if there were none of its
+    /// name; stores nothing. Of one that exists it says so after it has looked at
+    /// the new one, and before it holds one against the other.
+    ///
+    /// # Errors
+    /// See [`WriteError`]; [`WriteError::AlreadyExists`] is as good as taken.
+    pub async fn would_create(&self, target: &Target, object: &Value) -> Result<(), WriteError> {
+        let body = serde_json::to_vec(object).map_err(unformed)?;
+        let parameters = PostParams { dry_run: true, field_manager: None };
+        let request = target.requests()?.create(&parameters, body).map_err(CallError::from)?;
+        let answer = call::send(&self.client, request, BODY_CAP, PATIENCE).await;
+        answer.map(drop).map_err(|error| WriteError::of(target, error))
     }
 
     /// Deletes the object if it still is the one with the uid `uid`; its
@@ -284,7 +299,8 @@ impl WriteError {
 fn found<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
     match answer {
         Ok(object) => Ok(Some(object)),
-        Err(error) if error.is_not_found() => Ok(None),
+        // Of a kind that is not served nobody knows whether it exists.
+        Err(error) if error.is_not_found() && error != CallError::Unserved => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -106,9 +106,12 @@ impl Documents {
 pub(super) struct Custom {
     pub(super) facts: KindFacts,
     pub(super) types: Vec<(Gvk, KindSchema)>,
-    /// Counts the changes of its spec.
-    pub(super) generation: i64,
+    pub(super) edition: Edition,
 }
+
+/// A state of a CustomResourceDefinition's spec: the definition's uid, for one
+/// that is made anew counts from one again, and its generation.
+pub(super) type Edition = (String, i64);
 
 /// The custom resource `plural` of `group`; `None` when there is no such
 /// CustomResourceDefinition, or it may not be read: then the OpenAPI documents,
@@ -126,9 +129,10 @@ pub(super) async fn crd(
         Err(error) => return Err(error.into()),
     };
     let Some(facts) = KindFacts::from_crd(&definition) else { return Ok(None) };
+    let uid = definition.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned();
     let generation = definition.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
     let types = reduce(move || openapi::from_crd(&definition)).await?;
-    Ok(Some(Custom { facts, types, generation }))
+    Ok(Some(Custom { facts, types, edition: (uid, generation) }))
 }
 
 async fn reduce(

@@ -220,7 +220,7 @@ fn detail(drifted: &Drifted) -> Option<&str> {
 
 fn is_terminating(error: &CallError) -> bool {
     match error {
-        CallError::Refused { code: 404, .. } => true,
+        CallError::Refused { code: 404, .. } | CallError::Unserved => true,
         CallError::Refused { causes, .. } => {
             causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
         }

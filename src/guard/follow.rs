@@ -18,6 +18,7 @@ use super::{Shared, watch};
 use crate::cluster::Resource;
 use crate::helm::index::DeclaredResource;
 use crate::helm::record::Status;
+use crate::helm::release::Declared;
 use crate::model::{Gvk, ObjectId};
 
 /// A kind in a version, in one namespace or in all.
@@ -106,11 +107,22 @@ impl Shared {
     /// shows, has to be looked at.
     fn suspect_unserved(self: &Arc<Self>) {
         let index = self.guard.releases.index().read();
+        let unserved: HashSet<(String, String)> = index
+            .resources()
+            .into_iter()
+            .map(|DeclaredResource { group, version, kind, .. }| Gvk { group, version, kind })
+            .filter(|gvk| self.guard.kinds.resource(gvk).is_none())
+            .map(|gvk| (gvk.group, gvk.kind))
+            .collect();
+        let is_known = |object: &ObjectId, declared: &Declared| {
+            declared.plural.is_some()
+                && (unserved.is_empty() || !unserved.contains(&(object.group.clone(), object.kind.clone())))
+        };
         let mut concerned = HashSet::new();
         let mut drifts = self.drifts.lock();
         for release in index.releases().filter(|release| release.state.status == Status::Deployed) {
             for (object, declarations) in release.objects.iter() {
-                let unknown = declarations.latest.iter().find(|declared| declared.plural.is_none());
+                let unknown = declarations.latest.iter().find(|declared| !is_known(object, declared));
                 let Some(declared) = unknown else { continue };
                 if self.guard.kinds.target(object, &declared.version).is_none()
                     && drifts.get_mut(&release.id, object).is_none()

@@ -14,6 +14,7 @@ use super::drifts::{Drifts, Suspect};
 use super::judge::observe;
 use super::repair::{Done, Task, attempt};
 use super::{Shared, order, report};
+use crate::cluster::call::CallError;
 use crate::cluster::objects::Target;
 use crate::helm::record::Status;
 use crate::helm::release::Release;
@@ -83,7 +84,7 @@ async fn look(shared: &Shared, release: &Release, object: &ObjectId, suspect: Su
         shared.drifts.lock().is_undeclared(&release.id, object);
         return Done::Settled;
     };
-    let Some(target) = shared.guard.kinds.target(object, &declared.version) else {
+    let unserved = || {
         // Nothing exists of a kind that stays away.
         if Timestamp::now().duration_since(suspect.since)
             >= SignedDuration::try_from(UNSERVED).unwrap_or_default()
@@ -91,8 +92,9 @@ async fn look(shared: &Shared, release: &Release, object: &ObjectId, suspect: Su
             is_gone(shared, release, object, suspect.since);
             return Done::Settled;
         }
-        return Done::Later(UNSERVED);
+        Done::Later(UNSERVED)
     };
+    let Some(target) = shared.guard.kinds.target(object, &declared.version) else { return unserved() };
     match shared.guard.objects.read(&target).await {
         Ok(Some(live)) => {
             observe(shared, &live, &target.resource.version);
@@ -107,6 +109,7 @@ async fn look(shared: &Shared, release: &Release, object: &ObjectId, suspect: Su
             is_gone(shared, release, object, suspect.since);
             Done::Settled
         }
+        Err(CallError::Unserved) => unserved(),
         Err(_) => Done::Later(RETRY),
     }
 }

@@ -28,7 +28,7 @@ use super::pass::{RETRY, UNSERVED};
 use super::plan::{Case, Plan, plan};
 use super::rollout::Rollouts;
 use super::state::DriftKind;
-use crate::cluster::objects::Manager;
+use crate::cluster::objects::{Manager, WriteError};
 use crate::helm::record::ApplyMethod;
 use crate::helm::release::{Declared, Release};
 use crate::metrics::Repair;
@@ -266,6 +266,15 @@ impl Task<'_> {
                 "{object} is not as Helm release {id} declares it and is not repaired: {reason}{}",
                 fields(&drift.findings)
             ),
+        }
+    }
+
+    /// A write did not happen.
+    fn refused(&self, error: &WriteError) -> Done {
+        match error {
+            // The next leader does it, or this one when it leads again.
+            WriteError::NotLeading => Done::Later(RETRY),
+            error => self.failed(&error.to_string()),
         }
     }
 

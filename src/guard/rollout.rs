@@ -3,8 +3,8 @@
 //!
 //! Entry points: [`touches_template`], [`is_rolled_out`], [`Rollouts`].
 //! Invariant: total on any JSON; a workload that no controller looks at, or that
-//! is to have no pods and has none, has nothing to roll out. Whether new pods get
-//! ready is not asked: a release whose pods never do is repaired all the same.
+//! is to have no pods and has none, has nothing to roll out. A release whose pods
+//! never get ready is repaired all the same, once Kubernetes gives up or time is up.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -75,8 +75,9 @@ pub(super) fn touches_template(object: &ObjectId, path: &Path) -> bool {
         && matches!(names.as_slice(), [Segment::Field(spec), Segment::Field(template)] if spec == "spec" && template == "template")
 }
 
-/// Whether a workload has as many pods of its template as it is to have, ready or
-/// not, or nobody works on that: it is left to people, or Kubernetes has given up.
+/// Whether a workload has as many pods of its template as it is to have and none of
+/// an older one, or nobody works on that: it is left to people, or Kubernetes has
+/// given up.
 pub(super) fn is_rolled_out(object: &Value) -> bool {
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
     let Some(observed) = number("/status/observedGeneration") else { return true };
@@ -96,7 +97,10 @@ pub(super) fn is_rolled_out(object: &Value) -> bool {
     }
     // Those of a StatefulSet below its partition keep their old template.
     let kept = number("/spec/updateStrategy/rollingUpdate/partition").unwrap_or(0);
-    updated.unwrap_or(0) >= wanted.saturating_sub(kept) || has_failed(object)
+    let updated = updated.unwrap_or(0);
+    // The last of the old ones goes when the new ones are ready.
+    let are_old_gone = scheduled.is_some() || kept > 0 || number("/status/replicas").unwrap_or(0) <= updated;
+    (updated >= wanted.saturating_sub(kept) && are_old_gone) || has_failed(object)
 }
 
 /// Whether a Deployment's roll-out has made no progress for as long as it may.

@@ -326,7 +326,7 @@ impl Known {
 /// the watch brings, or the namespace goes.
 fn passes(error: &CallError) -> bool {
     match error {
-        CallError::Refused { code: 404 | 409, .. } => true,
+        CallError::Refused { code: 404 | 409, .. } | CallError::Unserved => true,
         CallError::Refused { causes, .. } => {
             causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
         }

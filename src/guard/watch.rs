@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::Shared;
 use super::follow::Scope;
 use super::judge::observe;
+use crate::cluster::call::CallError;
 use crate::cluster::objects::Live;
 use crate::cluster::{Event, Resource};
 use crate::helm::record::Status;
@@ -60,6 +61,9 @@ pub(super) async fn run(shared: Arc<Shared>, scope: Scope, resource: Resource, s
             Event::Deleted(live) => shared.attend_if(went(&shared, &live.sighting.id)),
             Event::Broken(error) => {
                 if !std::mem::replace(&mut broken, true) {
+                    if matches!(error, CallError::Unserved) {
+                        unserved(&shared, &scope).into_iter().for_each(|release| shared.attend(release));
+                    }
                     tracing::warn!(
                         watch.group = scope.group,
                         watch.kind = scope.kind,
@@ -98,6 +102,19 @@ fn went(shared: &Shared, object: &ObjectId) -> Option<ReleaseId> {
 fn went_but(shared: &Shared, scope: &Scope, listed: &HashSet<ObjectId>) -> HashSet<ReleaseId> {
     let alive = shared.drifts.lock().alive(|object| scope.holds(object) && !listed.contains(object));
     alive.iter().filter_map(|object| went(shared, object)).collect()
+}
+
+/// Nobody serves the kind any more: what was alive has to be looked at. It need
+/// not be gone.
+fn unserved(shared: &Shared, scope: &Scope) -> HashSet<ReleaseId> {
+    let mut drifts = shared.drifts.lock();
+    let alive = drifts.alive(|object| scope.holds(object));
+    let held = alive.into_iter().filter_map(|object| Some((drifts.life(&object)?.release.clone(), object)));
+    let held: Vec<_> = held.collect();
+    for (release, object) in &held {
+        drifts.suspect(release, object.clone(), Timestamp::now());
+    }
+    held.into_iter().map(|(release, _)| release).collect()
 }
 
 /// Notes what releases in force declare of a kind and was not there when the

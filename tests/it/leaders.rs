@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, Review, eventually};
+use crate::support::{
+    Caller, Chart, ControlPlane, Guard, Helm, Identity, LaggingWatch, RELEASE, Review, SOON, eventually,
+};
 
 const FLAGS: [&str; 2] = ["--service=kubemoor-system/kubemoor", "--drift=Repair"];
 
@@ -27,6 +29,8 @@ struct Scene {
     control_plane: ControlPlane,
     path: String,
     admin: Caller,
+    /// Between the leader and the API server.
+    proxy: LaggingWatch,
     leader: Guard,
     follower: Guard,
 }
@@ -50,12 +54,13 @@ impl Scene {
         let helm = Helm::start(&control_plane, Identity::Deployer);
         helm.install(&namespace, RELEASE, &chart, json!({})).await.unwrap();
         let admin = Caller::new(&control_plane, Identity::Admin).await;
-        let leader = Guard::start(&control_plane, &FLAGS).await;
+        let proxy = LaggingWatch::start(&control_plane, Identity::Guard).await;
+        let leader = Guard::start_through(&control_plane, proxy.kubeconfig(), &FLAGS).await;
         comes_to_lead(&leader, SLACK).await;
         let follower = Guard::start(&control_plane, &FLAGS).await;
         assert!(!leads(&follower).await, "two guards lead");
         let path = format!("/api/v1/namespaces/{namespace}/configmaps/settings");
-        Self { control_plane, path, admin, leader, follower }
+        Self { control_plane, path, admin, proxy, leader, follower }
     }
 
     /// Deletes the object and waits until it is back; gives how often guards created it.
@@ -72,20 +77,60 @@ impl Scene {
 
     /// How often a guard wrote the object.
     fn creations(&self) -> usize {
+        self.answers().len()
+    }
+
+    /// What the API server has answered to what guards wrote to the object.
+    fn answers(&self) -> Vec<u64> {
         let is_settings = |event: &Value| event["objectRef"]["name"] == "settings";
         self.asked("configmaps", &["create", "patch"], is_settings)
     }
 
-    /// How often a guard asked for this, and not as a dry run.
-    fn asked(&self, resource: &str, verbs: &[&str], meant: impl Fn(&Value) -> bool) -> usize {
-        let is_meant = |event: &Value| {
+    /// What the API server has answered to what guards asked for, but for dry runs.
+    fn asked(&self, resource: &str, verbs: &[&str], meant: impl Fn(&Value) -> bool) -> Vec<u64> {
+        let is_meant = |event: &&Value| {
             event["user"]["username"] == Identity::Guard.user()
                 && event["objectRef"]["resource"] == resource
                 && !event["requestURI"].as_str().unwrap().contains("dryRun")
                 && verbs.contains(&event["verb"].as_str().unwrap())
                 && meant(event)
         };
-        self.control_plane.audit_events().iter().filter(|event| is_meant(event)).count()
+        let events = self.control_plane.audit_events();
+        let code = |event: &Value| event["responseStatus"]["code"].as_u64().unwrap();
+        events.iter().filter(is_meant).map(code).collect()
+    }
+
+    /// Changes the object by hand.
+    async fn edit(&self, level: &str) {
+        let path = format!("{}?fieldManager=kubectl-edit", self.path);
+        self.admin.merge(&path, &json!({"data": {"level": level}})).await.done().unwrap();
+    }
+
+    /// Waits until the object is as declared.
+    async fn becomes_as_declared(&self) -> Value {
+        eventually("the object is as declared", SOON, || async {
+            let object = self.admin.get(&self.path).await.done()?;
+            if object["data"]["level"] == "info" { Ok(object) } else { Err(object.to_string()) }
+        })
+        .await
+    }
+
+    /// Waits until a request of the leader's is held up, and another guard has taken over.
+    async fn is_overtaken(&self, request: &str) {
+        eventually("the leader is at it", SOON, || async { self.proxy.stalled(request) == 1 }).await;
+        let since = Instant::now();
+        comes_to_lead(&self.follower, HAND_OVER + SLACK).await;
+        assert!(since.elapsed() < HAND_OVER, "it took {:?}", since.elapsed());
+        eventually("the old leader knows", SLACK, || async { !leads(&self.leader).await }).await;
+    }
+
+    /// Waits until the API server has answered to so many writes.
+    async fn are_answered(&self, writes: usize) -> Vec<u64> {
+        eventually(&format!("{writes} writes are answered"), SOON, || async {
+            let answers = self.answers();
+            if answers.len() >= writes { Ok(answers) } else { Err(format!("{answers:?}")) }
+        })
+        .await
     }
 
     /// Waits until the status of a policy speaks of this generation.
@@ -172,6 +217,61 @@ async fn a_leader_that_was_stopped_and_goes_on_does_not_act() {
     assert_eq!(scene.is_repaired().await, 2);
 }
 
+const WRITE: &str = "PATCH /configmaps/settings";
+const LOOK: &str = "GET /configmaps/settings";
+const RENEWAL: &str = "PUT /leases/kubemoor";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_was_on_its_way_when_the_lease_was_lost_comes_too_late() {
+    let scene = Scene::new().await;
+    scene.proxy.stall(&[WRITE, RENEWAL]);
+    scene.edit("mine").await;
+    scene.is_overtaken(WRITE).await;
+    let repaired = scene.becomes_as_declared().await;
+    scene.proxy.stall(&[RENEWAL]);
+    assert_eq!(scene.are_answered(2).await, [200, 409], "the old leader wrote over the new one's repair");
+    let now = scene.admin.get(&scene.path).await.done().unwrap();
+    assert_eq!(now["metadata"]["resourceVersion"], repaired["metadata"]["resourceVersion"]);
+    scene.proxy.stall(&[]);
+    assert_eq!(scene.is_repaired().await, 3);
+    assert!(!scene.leader.log().contains("is as declared again"), "{}", scene.leader.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_re_creation_that_was_on_its_way_when_the_lease_was_lost_changes_nothing() {
+    let scene = Scene::new().await;
+    scene.proxy.stall(&[WRITE, RENEWAL]);
+    scene.admin.delete(&scene.path).await.done().unwrap();
+    scene.is_overtaken(WRITE).await;
+    let repaired = scene.becomes_as_declared().await;
+    scene.proxy.stall(&[RENEWAL]);
+    // It says the same as the one that was faster, which is no change.
+    assert_eq!(scene.are_answered(2).await, [201, 200]);
+    let now = scene.admin.get(&scene.path).await.done().unwrap();
+    assert_eq!(now["metadata"]["resourceVersion"], repaired["metadata"]["resourceVersion"]);
+    assert_eq!(now["metadata"]["uid"], repaired["metadata"]["uid"]);
+    assert!(!scene.leader.log().contains("is re-created"), "{}", scene.leader.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_lost_the_lease_while_it_looked_does_not_write() {
+    let scene = Scene::new().await;
+    scene.proxy.stall(&[LOOK, RENEWAL]);
+    scene.edit("mine").await;
+    scene.is_overtaken(LOOK).await;
+    scene.becomes_as_declared().await;
+    // The old leader finds it changed, and nobody else does.
+    scene.follower.pause();
+    scene.edit("yours").await;
+    scene.proxy.stall(&[RENEWAL]);
+    eventually("it has looked", SOON, || async { scene.proxy.passed(LOOK) >= 1 }).await;
+    scene.follower.resume();
+    scene.becomes_as_declared().await;
+    assert_eq!(scene.answers(), [200, 200]);
+    assert_eq!(scene.proxy.passed(WRITE) + scene.proxy.stalled(WRITE), 0, "{}", scene.leader.log());
+    assert!(!scene.leader.log().contains("could not be repaired"), "{}", scene.leader.log());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_leader_alone_writes_the_statuses_of_policies_and_every_guard_judges_by_them() {
     let control_plane = ControlPlane::start();
@@ -198,9 +298,11 @@ async fn the_leader_alone_writes_the_statuses_of_policies_and_every_guard_judges
         scene.is_accepted(generation).await;
     }
     let statuses = |scene: &Scene| {
-        scene.asked("driftpolicies", &["patch", "update"], |event| {
-            event["objectRef"]["subresource"] == "status"
-        })
+        scene
+            .asked("driftpolicies", &["patch", "update"], |event| {
+                event["objectRef"]["subresource"] == "status"
+            })
+            .len()
     };
     assert_eq!(statuses(&scene), 4, "both wrote");
 
@@ -234,5 +336,5 @@ async fn the_leader_alone_clears_allowances_away() {
         if left["items"] == json!([]) { Ok(()) } else { Err(left.to_string()) }
     })
     .await;
-    assert_eq!(scene.asked("driftallowances", &["delete"], |_| true), 4, "both deleted");
+    assert_eq!(scene.asked("driftallowances", &["delete"], |_| true).len(), 4, "both deleted");
 }

@@ -1,64 +1,213 @@
-//! Kinds that are defined after the guard has started, or after the releases that declare them.
+//! Kinds that change under a release: versions that end, schemas that become stricter.
 
 use serde_json::{Value, json};
 
 use crate::loop_scene::{Scene, said};
-use crate::support::{Caller, Chart, ControlPlane, Identity, RELEASE, SOON, add_widgets, eventually, forged};
+use crate::support::{Caller, ControlPlane, Identity, RELEASE, SOON, add_widgets, eventually};
 
-fn widget(group: &str) -> String {
-    format!("apiVersion: {group}/v1\nkind: Widget\nmetadata: {{name: main}}\nspec: {{replicas: 2}}\n")
+/// A definition that the test changes.
+struct Definition {
+    admin: Caller,
+    group: &'static str,
+    /// Its one version as it was made.
+    version: Value,
 }
 
-/// Waits until a Widget that was changed by hand is as declared.
-async fn is_repaired(scene: &Scene, group: &str) {
-    let path = format!("/apis/{group}/v1/namespaces/{}/widgets/main", scene.namespace);
-    scene.edit(&path, json!({"spec": {"replicas": 7}})).await;
-    scene.becomes(&path, "/spec/replicas", json!(2)).await;
+impl Definition {
+    async fn new(control_plane: &ControlPlane, group: &'static str) -> Self {
+        control_plane.define_policies();
+        let definition = add_widgets(control_plane, group).await;
+        let admin = Caller::new(control_plane, Identity::Admin).await;
+        Self { admin, group, version: definition["spec"]["versions"][0].clone() }
+    }
+
+    /// The same version under a name, served or not; `v1` is the one that is stored.
+    fn version(&self, name: &str, served: bool) -> Value {
+        let mut version = self.version.clone();
+        version["name"] = json!(name);
+        version["served"] = json!(served);
+        version["storage"] = json!(name == "v1");
+        version
+    }
+
+    /// Replaces the versions, and waits until those are served that are to be, and no other.
+    async fn has(&self, versions: &[Value]) {
+        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.{}", self.group);
+        self.admin.merge(&path, &json!({"spec": {"versions": versions}})).await.done().unwrap();
+        for version in versions {
+            let name = version["name"].as_str().unwrap();
+            let wanted = if version["served"] == true { 200 } else { 404 };
+            let path = format!("/apis/{}/{name}/widgets", self.group);
+            eventually(&format!("{path}: {wanted}"), SOON, || async {
+                let answer = self.admin.get(&path).await;
+                if answer.code == wanted { Ok(()) } else { Err(answer.to_string()) }
+            })
+            .await;
+        }
+    }
+
+    /// `v1` with another upper bound of replicas.
+    async fn takes_replicas_up_to(&self, scene: &Scene, maximum: u32) {
+        let mut version = self.version("v1", true);
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["replicas"]["maximum"] =
+            json!(maximum);
+        self.has(&[version]).await;
+        let path = format!("{}?dryRun=All", self.widget(scene, "v1"));
+        eventually("the schema is in force", SOON, || async {
+            let code = |replicas: u32| {
+                let admin = &self.admin;
+                let patch = json!({"spec": {"replicas": replicas}});
+                let path = &path;
+                async move { admin.merge(path, &patch).await.code }
+            };
+            let codes = (code(maximum).await, code(maximum + 1).await);
+            if codes == (200, 422) { Ok(()) } else { Err(format!("{codes:?}")) }
+        })
+        .await;
+    }
+
+    fn widget(&self, scene: &Scene, version: &str) -> String {
+        format!("/apis/{}/{version}/namespaces/{}/widgets/main", self.group, scene.namespace)
+    }
+
+    fn manifest(&self, version: &str) -> String {
+        format!(
+            "apiVersion: {}/{version}\nkind: Widget\nmetadata: {{name: main}}\nspec: {{replicas: 7, enabled: true}}\n",
+            self.group
+        )
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_is_followed_whose_kind_is_defined_after_it_was_seen() {
-    let group = "after.example.com";
+async fn a_version_that_is_served_no_more_is_followed_in_another_one() {
     let control_plane = ControlPlane::start();
-    control_plane.define_policies();
-    let scene = Scene::install_on(control_plane, "after", "").await;
-    let admin = Caller::new(&scene.control_plane, Identity::Admin).await;
-    // As a restore brings it: the record first.
-    let records = format!("/api/v1/namespaces/{}/secrets", scene.namespace);
-    let record = forged(&scene.namespace, "late", 1, "deployed", &widget(group));
-    admin.post(&records, &serde_json::to_value(record).unwrap()).await.done().unwrap();
+    let definition = Definition::new(&control_plane, "ending.example.com").await;
+    definition.has(&[definition.version("v1", true), definition.version("v1beta1", true)]).await;
+    let scene = Scene::install_on(control_plane, "versions", &definition.manifest("v1beta1")).await;
+    let mut guard = scene.guard().await;
+    scene.remembers(1).await;
+    scene.stands("InSync").await;
+    let widget = definition.widget(&scene, "v1");
+    let uid = scene.alice.get(&widget).await.done().unwrap()["metadata"]["uid"].clone();
+
+    definition.has(&[definition.version("v1", true), definition.version("v1beta1", false)]).await;
+    scene.edit(&widget, json!({"spec": {"replicas": 3}})).await;
+    scene.becomes(&widget, "/spec/replicas", json!(7)).await;
+    scene.stands("InSync").await;
+    scene.alice.delete(&widget).await.done().unwrap();
+    let object = scene.becomes(&widget, "/spec/replicas", json!(7)).await;
+    assert_ne!(object["metadata"]["uid"], uid);
+    // So does the next guard, which never saw the old version served.
+    guard.kill();
+    scene.edit(&widget, json!({"spec": {"replicas": 4}})).await;
+    guard.start_again().await;
+    scene.becomes(&widget, "/spec/replicas", json!(7)).await;
+    scene.stands("InSync").await;
+    assert_eq!(scene.answers("widgets"), [200, 201, 200], "{}", guard.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_is_served_in_no_version_is_said_and_taken_up_again() {
+    let control_plane = ControlPlane::start();
+    let definition = Definition::new(&control_plane, "paused.example.com").await;
+    let scene = Scene::install_on(control_plane, "unserved", &definition.manifest("v1")).await;
     let guard = scene.guard().await;
-    said(&guard, "the guard never saw it alive").await;
-    add_widgets(&scene.control_plane, group).await;
-    let mut object: Value = json!({
-        "apiVersion": format!("{group}/v1"), "kind": "Widget", "spec": {"replicas": 2},
-        "metadata": {"name": "main", "labels": {"app.kubernetes.io/managed-by": "Helm"}},
-    });
-    object["metadata"]["annotations"] =
-        json!({"meta.helm.sh/release-name": "late", "meta.helm.sh/release-namespace": scene.namespace});
-    let widgets = format!("/apis/{group}/v1/namespaces/{}/widgets", scene.namespace);
-    admin.post(&widgets, &object).await.done().unwrap();
-    is_repaired(&scene, group).await;
+    scene.remembers(1).await;
+    scene.stands("InSync").await;
+    let widget = definition.widget(&scene, "v1");
+    let uid = scene.alice.get(&widget).await.done().unwrap()["metadata"]["uid"].clone();
+
+    definition.has(&[definition.version("v1", false)]).await;
+    said(&guard, "the cluster does not serve its kind").await;
+    let status = scene.stands("Drifted").await;
+    assert!(status["drifts"].to_string().contains("does not serve its kind"), "{status}");
+
+    definition.has(&[definition.version("v1", true)]).await;
+    scene.stands("InSync").await;
+    let object = scene.alice.get(&widget).await.done().unwrap();
+    assert_eq!((&object["metadata"]["uid"], &object["spec"]["replicas"]), (&uid, &json!(7)));
+    assert_eq!(scene.writes("widgets"), 0, "what was never away was written: {}", guard.log());
+    // And it is watched as before.
+    scene.edit(&widget, json!({"spec": {"replicas": 3}})).await;
+    scene.becomes(&widget, "/spec/replicas", json!(7)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_is_followed_whose_kind_is_defined_just_after_the_guard_started() {
-    let (group, never) = ("soon.example.com", "never.example.com");
+async fn a_definition_that_is_made_anew_is_read_anew() {
     let control_plane = ControlPlane::start();
-    control_plane.define_policies();
-    let scene = Scene::install_on(control_plane, "soon", "").await;
-    let admin = Caller::new(&scene.control_plane, Identity::Admin).await;
-    // Of a kind that nobody ever serves, for which others need not wait.
-    let records = format!("/api/v1/namespaces/{}/secrets", scene.namespace);
-    let record = forged(&scene.namespace, "never", 1, "deployed", &widget(never));
-    admin.post(&records, &serde_json::to_value(record).unwrap()).await.done().unwrap();
-    let _guard = scene.guard().await;
-    add_widgets(&scene.control_plane, group).await;
-    let chart = Chart::new(RELEASE).template("widget.yaml", &widget(group));
-    eventually("Helm finds the kind", SOON, || async {
-        scene.helm.upgrade(&scene.namespace, RELEASE, &chart, json!({})).await
+    let definition = Definition::new(&control_plane, "anew.example.com").await;
+    let scene = Scene::install_on(control_plane, "anew", &definition.manifest("v1")).await;
+    let guard = scene.guard().await;
+    scene.remembers(1).await;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let path = format!("{definitions}/widgets.{}", definition.group);
+    let mut anew = definition.admin.get(&path).await.done().unwrap();
+    definition.admin.delete(&path).await.done().unwrap();
+    scene.stands("Drifted").await;
+    // Its first generation as well, and another version.
+    anew["metadata"] = json!({"name": anew["metadata"]["name"]});
+    anew["status"] = Value::Null;
+    anew["spec"]["versions"] = json!([definition.version("v2", true)]);
+    anew["spec"]["versions"][0]["storage"] = json!(true);
+    eventually("the old definition is gone", SOON, || async {
+        definition.admin.post(definitions, &anew).await.done()
     })
     .await;
+    scene.becomes(&definition.widget(&scene, "v2"), "/spec/replicas", json!(7)).await;
+    scene.stands("InSync").await;
+    assert!(!guard.log().contains("could not be repaired"), "{}", guard.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_stricter_schema_refuses_is_said_tried_ever_less_often_and_done_once_it_may_be() {
+    let control_plane = ControlPlane::start();
+    let definition = Definition::new(&control_plane, "strict.example.com").await;
+    let scene = Scene::install_on(control_plane, "strict", &definition.manifest("v1")).await;
+    let guard = scene.guard().await;
     scene.remembers(1).await;
-    is_repaired(&scene, group).await;
+    let widget = definition.widget(&scene, "v1");
+    guard.pause();
+    scene.edit(&widget, json!({"spec": {"replicas": 2}})).await;
+    definition.takes_replicas_up_to(&scene, 5).await;
+    guard.resume();
+    let refused = "less than or equal to 5";
+    let status = scene.status("why", |status| status["drifts"].to_string().contains(refused)).await;
+    assert_eq!(status["conditions"][0]["reason"], "Drifted", "{status}");
+    // To delete the object would be the end of it.
+    assert!(!guard.log().contains("cannot be changed in place"), "{}", guard.log());
+    let attempts = || guard.log().matches("could not be repaired").count();
+    eventually("it tries again", SOON, || async { attempts() >= 4 }).await;
+    assert!(scene.writes("widgets") < 20, "{} attempts", scene.writes("widgets"));
+    let object = scene.alice.get(&widget).await.done().unwrap();
+    assert_eq!(object["spec"]["replicas"], 2);
+
+    definition.takes_replicas_up_to(&scene, 9).await;
+    scene.becomes(&widget, "/spec/replicas", json!(7)).await;
+    scene.stands("InSync").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_went_missing_and_a_stricter_schema_refuses_comes_back_once_it_may() {
+    let control_plane = ControlPlane::start();
+    let definition = Definition::new(&control_plane, "stricter.example.com").await;
+    let scene = Scene::install_on(control_plane, "stricter", &definition.manifest("v1")).await;
+    let guard = scene.guard().await;
+    scene.remembers(1).await;
+    let widget = definition.widget(&scene, "v1");
+    guard.pause();
+    scene.edit(&widget, json!({"spec": {"replicas": 2}})).await;
+    definition.takes_replicas_up_to(&scene, 5).await;
+    scene.alice.delete(&widget).await.done().unwrap();
+    guard.resume();
+    let refused = |status: &Value| status["drifts"].to_string().contains("less than or equal to 5");
+    let status = scene.status("why", refused).await;
+    assert_eq!(status["drifts"][0]["type"], "missing", "{status}");
+    let mut version = definition.version("v1", true);
+    version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["replicas"]["maximum"] =
+        json!(9);
+    definition.has(&[version]).await;
+    scene.becomes(&widget, "/spec/replicas", json!(7)).await;
+    scene.stands("InSync").await;
+    let revisions = scene.helm.history(&scene.namespace, RELEASE).await.unwrap();
+    assert_eq!(revisions.as_array().unwrap().len(), 1);
 }

@@ -35,10 +35,20 @@ impl Scene {
 
     /// The same on a control plane as it is.
     pub(crate) async fn install_on(control_plane: ControlPlane, prefix: &str, templates: &str) -> Self {
+        Self::install_with(control_plane, prefix, templates, json!({})).await
+    }
+
+    /// The same with options for Helm.
+    pub(crate) async fn install_with(
+        control_plane: ControlPlane,
+        prefix: &str,
+        templates: &str,
+        options: Value,
+    ) -> Self {
         let namespace = control_plane.namespace(prefix).await;
         let chart = Chart::new(RELEASE).template("all.yaml", templates);
         let helm = Helm::start(&control_plane, Identity::Deployer);
-        helm.install(&namespace, RELEASE, &chart, json!({})).await.unwrap();
+        helm.install(&namespace, RELEASE, &chart, options).await.unwrap();
         let alice = Caller::new(&control_plane, Identity::Alice).await;
         Self { control_plane, namespace, helm, alice }
     }
@@ -46,6 +56,17 @@ impl Scene {
     /// Starts a guard that repairs.
     pub(crate) async fn guard(&self) -> Guard {
         Guard::start(&self.control_plane, &["--drift", "Repair"]).await
+    }
+
+    /// Has Helm make the next revision from these templates.
+    pub(crate) async fn upgrade(&self, templates: &str, options: Value) -> Result<Value, String> {
+        let chart = Chart::new(RELEASE).template("all.yaml", templates);
+        self.helm.upgrade(&self.namespace, RELEASE, &chart, options).await
+    }
+
+    /// The address of a Deployment.
+    pub(crate) fn deployment(&self, name: &str) -> String {
+        format!("/apis/apps/v1/namespaces/{}/deployments/{name}", self.namespace)
     }
 
     pub(crate) fn config_map(&self, name: &str) -> String {
@@ -112,13 +133,23 @@ impl Scene {
 
     /// How often the guard has asked to write an object of a resource.
     pub(crate) fn writes(&self, resource: &str) -> usize {
-        let is_write = |event: &Value| {
+        self.answers(resource).len()
+    }
+
+    /// What the API server has answered to the guard's writes of objects of a resource.
+    pub(crate) fn answers(&self, resource: &str) -> Vec<u64> {
+        let is_write = |event: &&Value| {
             let verb = event["verb"].as_str().unwrap_or_default();
             event["user"]["username"] == Identity::Guard.user()
                 && event["objectRef"]["resource"] == resource
                 && !["get", "list", "watch"].contains(&verb)
         };
-        self.control_plane.audit_events().iter().filter(|event| is_write(event)).count()
+        let events = self.control_plane.audit_events();
+        events
+            .iter()
+            .filter(is_write)
+            .map(|event| event["responseStatus"]["code"].as_u64().unwrap())
+            .collect()
     }
 }
 

@@ -143,6 +143,7 @@ pub async fn make(
     match call::fetch::<DriftAllowance>(client, request, within).await {
         Ok(made) => return Ok(Kept::Made(made)),
         Err(CallError::Refused { code: 409, reason, .. }) if reason == "AlreadyExists" => {}
+        Err(CallError::Unserved) => return Err(MakeError::NotDefined),
         // The namespace exists: an object in it is being judged, or was named.
         Err(CallError::Refused { code: 404, reason, message, .. })
             if reason != "NotFound" || !message.contains("namespaces") =>
@@ -200,7 +201,7 @@ pub async fn delete(
     match call::send(client, request, BODY_CAP, PATIENCE).await {
         Ok(_) => Ok(true),
         // Gone, or another one has taken its place.
-        Err(CallError::Refused { code: 404 | 409, .. }) => Ok(false),
+        Err(CallError::Refused { code: 404 | 409, .. } | CallError::Unserved) => Ok(false),
         Err(error) => Err(error),
     }
 }

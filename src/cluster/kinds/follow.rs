@@ -76,8 +76,8 @@ impl Kinds {
                 }
             }
             match schemas::crd(&self.client, plural, group).await {
-                Ok(Some(custom)) if reading.customs.get(&name) != Some(&custom.generation) => {
-                    let (kind, generation) = (custom.facts.kind.clone(), custom.generation);
+                Ok(Some(custom)) if reading.customs.get(&name) != Some(&custom.edition) => {
+                    let (kind, edition) = (custom.facts.kind.clone(), custom.edition.clone());
                     let of_kind = |gvk: &&Gvk| gvk.group == group && gvk.kind == kind;
                     let declared: Vec<Gvk> =
                         snapshot.settled.keys().chain(&owed).filter(of_kind).cloned().collect();
@@ -85,7 +85,7 @@ impl Kinds {
                     if !declared.is_empty() {
                         draft.add_custom(custom);
                         draft.learned.extend(declared);
-                        reading.customs.insert(name, generation);
+                        reading.customs.insert(name, edition);
                     }
                 }
                 Ok(_) => {}

@@ -220,7 +220,7 @@ impl PolicyWatch {
             }
             match write(&self.client, name, known, conditions).await {
                 // Somebody was faster, which the watch tells of.
-                Ok(()) | Err(CallError::Refused { code: 404 | 409, .. }) => {}
+                Ok(()) | Err(CallError::Refused { code: 404 | 409, .. } | CallError::Unserved) => {}
                 Err(error) => {
                     result = Err(());
                     if !std::mem::replace(&mut self.complained, true) {

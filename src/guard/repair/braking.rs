@@ -56,7 +56,9 @@ fn drifting(shared: &Shared, but: Option<&ReleaseId>) -> Drifting {
         let kind = if life.alive { DriftKind::Changed } else { DriftKind::Missing };
         release.state.status == Status::Deployed
             && policy.drift == DriftMode::Repair
-            && release.declared(object).is_some_and(|declared| !declared.opted_out)
+            && release.declared(object).is_some_and(|declared| {
+                !declared.opted_out && shared.guard.kinds.target(object, &declared.version).is_some()
+            })
             && never(release, object, kind, policy.repair).is_none()
     };
     let by_namespace = shared.drifts.lock().count(counts);

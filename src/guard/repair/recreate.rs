@@ -12,6 +12,7 @@ use super::super::pass::RETRY;
 use super::super::plan::Plan;
 use super::super::report;
 use super::{AGAIN, Done, LOOK, Situation, Task, body};
+use crate::cluster::call::CallError;
 use crate::cluster::objects::{Target, WriteError};
 use crate::helm::record::{ApplyMethod, Status};
 use crate::helm::state::{self, Deletion};
@@ -34,6 +35,7 @@ impl Task<'_> {
                 return self.is_present();
             }
             Ok(None) => {}
+            Err(CallError::Unserved) => return self.is_unserved(situation),
             Err(error) => return self.failed(&error.to_string()),
         }
         // The records are read after the object: what they say now is what counts.
@@ -72,7 +74,24 @@ impl Task<'_> {
                 self.keep(Some("its namespace is being deleted"));
                 Done::Later(RETRY)
             }
-            Err(error) => self.failed(&error.to_string()),
+            Err(WriteError::Failed(CallError::Unserved)) => self.is_unserved(&situation),
+            Err(WriteError::Failed(error)) => {
+                let done = self.failed(&error.to_string());
+                self.take_back_if_made(&target, &manager).await;
+                done
+            }
+            Err(error) => self.refused(&error),
+        }
+    }
+
+    /// After a write of which nobody knows whether it was done: looks for what
+    /// it would have made. Its release may have dropped it, and then nobody
+    /// would look at it again.
+    async fn take_back_if_made(&self, target: &Target, manager: &str) {
+        let Ok(Some(live)) = self.shared.guard.objects.read(target).await else { return };
+        let is_made = live.sighting.managers.iter().any(|it| it.name == manager);
+        if is_made && live.sighting.release.as_ref() == Some(self.id) {
+            self.take_back_if_dropped(target, &live.sighting.uid).await;
         }
     }
 

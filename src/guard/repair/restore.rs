@@ -16,6 +16,7 @@ use super::super::rollout::{Rollout, is_rolled_out, touches_template};
 use super::super::state::DriftKind;
 use super::examine::{Answer, Examined};
 use super::{AGAIN, Done, LOOK, Situation, Task, body};
+use crate::cluster::call::CallError;
 use crate::cluster::objects::{Live, Target, WriteError};
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
@@ -63,6 +64,7 @@ impl Task<'_> {
                 is_gone(shared, &before.release, object, since);
                 return done(Done::Later(AGAIN));
             }
+            Err(CallError::Unserved) => return done(self.is_unserved(&before)),
             Err(error) => return done(self.failed(&error.to_string())),
         };
         // The records are read after the object: what they say now is what counts.
@@ -125,6 +127,10 @@ impl Task<'_> {
         let attempts = shared.repairer.backoff.lock().attempt(object, Instant::now());
         let mut fixed: Vec<Path> = Vec::new();
         let mut written = self.send(situation, target, value, &changes, &fixed, answer).await;
+        let refusal = match &written {
+            Err(Trouble::Write(WriteError::Invalid { message, .. })) => Some(message.clone()),
+            _ => None,
+        };
         // One field that stays can make another one invalid.
         for _ in 0..ROUNDS {
             let Err(Trouble::Write(WriteError::Invalid { causes, .. })) = &written else { break };
@@ -136,23 +142,50 @@ impl Task<'_> {
             }
             written = self.send(situation, target, value, &changes, &fixed, answer).await;
         }
+        let outdated = match &refusal {
+            Some(message) if !fixed.is_empty() => self.is_outdated(situation, target, message).await,
+            _ => None,
+        };
         let now = match written {
             Ok(Some(now)) => now,
             Ok(None) => return Round::Done(self.failed("nothing can be written that would change it")),
             Err(Trouble::Write(WriteError::Conflict { .. }) | Trouble::Moved) => return Round::Again,
+            Err(Trouble::Write(WriteError::Invalid { .. })) if let Some(reason) = outdated => {
+                return Round::Done(self.failed(&reason));
+            }
             Err(Trouble::Write(WriteError::Invalid { message, .. })) if !fixed.is_empty() => {
                 self.learn_fixed(situation, &fixed);
                 self.say(&situation.release, &format!("these fields cannot be changed in place: {message}"));
                 shared.guard.metrics.repaired(DriftKind::Changed.into(), Repair::Failed);
                 return Round::Done(Done::Settled);
             }
-            Err(Trouble::Write(error)) => return Round::Done(self.failed(&error.to_string())),
+            Err(Trouble::Write(WriteError::Failed(CallError::Unserved))) => {
+                return Round::Done(self.is_unserved(situation));
+            }
+            Err(Trouble::Write(error)) => return Round::Done(self.refused(&error)),
             Err(Trouble::Other(reason)) => return Round::Done(self.failed(&reason)),
         };
         if changes.iter().any(|change| touches_template(object, &change.path)) {
             shared.repairer.rollouts.lock().begin(id, object, &now, Instant::now());
         }
+        let fixed = Fixed { paths: fixed, outdated };
         self.compare(situation, live, &changes, &fixed, &now, answer, attempts)
+    }
+
+    /// Why the API server takes the manifest itself no more, whatever the object
+    /// is; none if it would take it anew, and the object is what it is held
+    /// against.
+    async fn is_outdated(&self, situation: &Situation, target: &Target, message: &str) -> Option<String> {
+        let Self { shared, id, object, .. } = self;
+        let revision = situation.release.state.revision;
+        let documents = shared.guard.releases.documents(id, revision, LOOK).await.ok()?;
+        let document = body::of(documents.objects, object, target)?;
+        match shared.guard.objects.would_create(target, &document).await {
+            Err(WriteError::Invalid { .. }) => {
+                Some(format!("the API server does not take what its manifest says any more: {message}"))
+            }
+            _ => None,
+        }
     }
 
     /// Compares the object as it was written with what is declared.
@@ -162,7 +195,7 @@ impl Task<'_> {
         situation: &Situation,
         live: &Live,
         changes: &[FieldChange],
-        fixed: &[Path],
+        fixed: &Fixed,
         now: &Value,
         answer: &Answer,
         attempts: u32,
@@ -182,7 +215,7 @@ impl Task<'_> {
             _ => Vec::new(),
         };
         left.retain(|change| change.agreement == Agreement::Differs);
-        let (known, open): (Vec<_>, Vec<_>) = left.into_iter().partition(|it| fixed.contains(&it.path));
+        let (known, open): (Vec<_>, Vec<_>) = left.into_iter().partition(|it| fixed.paths.contains(&it.path));
         if !open.is_empty() {
             let paths: Vec<String> = open.iter().map(|change| change.path.to_string()).collect();
             let reason = format!(
@@ -201,9 +234,12 @@ impl Task<'_> {
             shared.drifts.lock().recovered(id, object);
         } else {
             self.repaired(&told, Repair::Partly, attempts, contested);
-            self.learn_fixed(situation, fixed);
             let rest = judge::seen(live, DriftKind::Changed, &known, &helms, false, situation.drift.since);
             shared.drifts.lock().drifts(id, object, rest);
+            if let Some(reason) = &fixed.outdated {
+                return Round::Done(self.failed(reason));
+            }
+            self.learn_fixed(situation, &fixed.paths);
             self.say(&situation.release, "these fields cannot be changed in place");
         }
         Round::Done(Done::Settled)
@@ -266,7 +302,7 @@ impl Task<'_> {
                 Round::Done(Done::Settled)
             }
             Err(WriteError::Conflict { .. }) => Round::Again,
-            Err(error) => Round::Done(self.failed(&error.to_string())),
+            Err(error) => Round::Done(self.refused(&error)),
         }
     }
 
@@ -313,6 +349,13 @@ impl Task<'_> {
                 && changes.iter().all(|change| paths.contains(&change.path.to_string()))
         })
     }
+}
+
+/// What of a change the API server did not take.
+struct Fixed {
+    paths: Vec<Path>,
+    /// Why it takes that on no object; none if only this one is in the way.
+    outdated: Option<String>,
 }
 
 /// Why nothing was written.

@@ -23,14 +23,14 @@ fn web(kind: &str) -> ObjectId {
 }
 
 #[test]
-fn a_workload_is_rolled_out_when_it_has_its_new_pods_ready_or_not() {
+fn a_workload_is_rolled_out_when_all_its_pods_are_new() {
     check(&json!({}), true);
     check(&json!({"metadata": {"generation": 3}, "spec": {"replicas": 2}}), true);
     check(&deployment(2, 2, 2), false);
     check(&deployment(3, 1, 2), false);
     check(&deployment(3, 2, 2), true);
-    // An old one goes when a new one is ready, which may never be.
-    check(&deployment(3, 2, 3), true);
+    // An old one goes when a new one is ready.
+    check(&deployment(3, 2, 3), false);
     let mut unready = deployment(3, 2, 2);
     unready["status"]["unavailableReplicas"] = json!(2);
     check(&unready, true);

@@ -1,10 +1,10 @@
-//! A watch that falls behind, and an API server that turns requests away: what a guard sees on a bad day, made on
-//! purpose.
+//! A watch that falls behind, a network that holds requests up or breaks in the middle of an answer, and an API server
+//! that turns requests away: what a guard sees on a bad day, made on purpose.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -24,43 +24,68 @@ use super::identity::Identity;
 use super::process::folder;
 
 /// Stands between a guard and its API server and passes everything on, but for the events of watches while they are
-/// held, and for what it is told to turn away. Dropping it cuts the connections.
+/// held, and for requests that it is told to turn away, to hold up or to leave without an answer. Dropping it cuts the
+/// connections.
+///
+/// Requests are named by method and a part of the path: `PATCH /configmaps/settings`.
 pub(crate) struct LaggingWatch {
     kubeconfig: PathBuf,
     traffic: watch::Sender<Traffic>,
-    turned_away: Arc<AtomicUsize>,
+    requests: Arc<Requests>,
     server: JoinHandle<()>,
 }
 
 struct Upstream {
     client: Client,
     traffic: watch::Receiver<Traffic>,
-    turned_away: Arc<AtomicUsize>,
+    requests: Arc<Requests>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Traffic {
     held: bool,
     throttled: bool,
-    /// How often all watches were ended.
-    expired: u64,
+    /// Requests that are held up.
+    stalled: &'static [&'static str],
+    /// Requests whose answer breaks off.
+    cut: Option<&'static str>,
+    /// How all watches ended last.
+    end: End,
+    /// How often they were ended.
+    ended: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+enum End {
+    #[default]
+    Expired,
+    Broken,
+}
+
+/// What became of requests, by method and path.
+#[derive(Default)]
+struct Requests {
+    turned_away: AtomicUsize,
+    stalled: Mutex<Vec<String>>,
+    passed: Mutex<Vec<String>>,
+    cut: Mutex<Vec<String>>,
 }
 
 impl LaggingWatch {
     /// Starts it with watches flowing; requests go on under the identity given.
     pub(crate) async fn start(control_plane: &ControlPlane, identity: Identity) -> Self {
         let (traffic, receiver) = watch::channel(Traffic::default());
-        let turned_away = Arc::new(AtomicUsize::new(0));
+        let requests = Arc::new(Requests::default());
         let upstream = Arc::new(Upstream {
             client: control_plane.client(identity).await,
             traffic: receiver,
-            turned_away: Arc::clone(&turned_away),
+            requests: Arc::clone(&requests),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let kubeconfig = kubeconfig(&format!("http://{}", listener.local_addr().unwrap()));
         let router = Router::new().fallback(pass_on).with_state(upstream);
         let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { kubeconfig, traffic, turned_away, server }
+        Self { kubeconfig, traffic, requests, server }
     }
 
     /// What the guard is to be started with.
@@ -80,7 +105,20 @@ impl LaggingWatch {
 
     /// Every watch is told that it is too old, and ends; what was held never arrives.
     pub(crate) fn expire(&self) {
-        self.traffic.send_modify(|traffic| traffic.expired += 1);
+        self.end(End::Expired);
+    }
+
+    /// The connection of every watch breaks, in the middle of an event where one was held; what else was held never
+    /// arrives.
+    pub(crate) fn sever(&self) {
+        self.end(End::Broken);
+    }
+
+    fn end(&self, end: End) {
+        self.traffic.send_modify(|traffic| {
+            traffic.end = end;
+            traffic.ended += 1;
+        });
     }
 
     /// From now on everything is answered with 429, or no more. Watches that stand go on.
@@ -90,7 +128,34 @@ impl LaggingWatch {
 
     /// How many requests were answered with 429.
     pub(crate) fn turned_away(&self) -> usize {
-        self.turned_away.load(Ordering::Relaxed)
+        self.requests.turned_away.load(Ordering::Relaxed)
+    }
+
+    /// From now on these requests wait before they reach the API server; those that waited and are not among these go
+    /// on, also when whoever asked waits no more.
+    pub(crate) fn stall(&self, requests: &'static [&'static str]) {
+        self.traffic.send_modify(|traffic| traffic.stalled = requests);
+    }
+
+    /// How many such requests had to wait so far.
+    pub(crate) fn stalled(&self, request: &str) -> usize {
+        count(&self.requests.stalled, request)
+    }
+
+    /// How many such requests the API server has answered so far.
+    pub(crate) fn passed(&self, request: &str) -> usize {
+        count(&self.requests.passed, request)
+    }
+
+    /// From now on the API server does what such requests ask for, and its answer breaks off in the middle; with none
+    /// no more.
+    pub(crate) fn cut(&self, request: Option<&'static str>) {
+        self.traffic.send_modify(|traffic| traffic.cut = request);
+    }
+
+    /// How many answers to such requests were cut so far.
+    pub(crate) fn answers_cut(&self, request: &str) -> usize {
+        count(&self.requests.cut, request)
     }
 }
 
@@ -105,7 +170,7 @@ async fn pass_on(State(upstream): State<Arc<Upstream>>, request: Request) -> Res
         request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair == "watch=true"));
     let began = *upstream.traffic.borrow();
     if began.throttled {
-        upstream.turned_away.fetch_add(1, Ordering::Relaxed);
+        upstream.requests.turned_away.fetch_add(1, Ordering::Relaxed);
         let status = json!({
             "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 429,
             "reason": "TooManyRequests", "message": "too many requests",
@@ -117,19 +182,44 @@ async fn pass_on(State(upstream): State<Arc<Upstream>>, request: Request) -> Res
             .body(Body::from(status.to_string()))
             .unwrap();
     }
+    let name = format!("{} {}", request.method(), request.uri());
     let (mut head, body) = request.into_parts();
     // The client has its own address and token to put there.
     head.headers.remove(http::header::HOST);
     head.headers.remove(http::header::AUTHORIZATION);
     let body = body.collect().await.unwrap().to_bytes();
     let request = http::Request::from_parts(head, kube::client::Body::from(body));
-    let Ok(answer) = upstream.client.send(request).await else {
+    let (client, requests) = (upstream.client.clone(), Arc::clone(&upstream.requests));
+    let mut traffic = upstream.traffic.clone();
+    // What was sent arrives, also when whoever sent it has gone meanwhile.
+    let sending = tokio::spawn(async move {
+        let waits = |traffic: &Traffic| traffic.stalled.iter().any(|rule| is_meant(rule, &name));
+        if waits(&traffic.borrow()) {
+            requests.stalled.lock().unwrap().push(name.clone());
+            // Fails when the test is over: then nobody listens either.
+            let _ = traffic.wait_for(|traffic| !waits(traffic)).await;
+        }
+        let answer = client.send(request).await;
+        let is_cut = traffic.borrow().cut.is_some_and(|rule| is_meant(rule, &name));
+        if is_cut {
+            requests.cut.lock().unwrap().push(name.clone());
+        }
+        requests.passed.lock().unwrap().push(name);
+        answer.map(|answer| (answer, is_cut))
+    });
+    let Ok((answer, is_cut)) = sending.await.unwrap() else {
         return Response::builder().status(StatusCode::BAD_GATEWAY).body(Body::empty()).unwrap();
     };
     let (head, body) = answer.into_parts();
+    if is_cut {
+        let whole = body.collect().await.unwrap().to_bytes();
+        let half = Ok(whole.slice(..whole.len() / 2));
+        let halved = stream::iter([half]).chain(stream::once(sent_before(broken())));
+        return Response::from_parts(head, Body::from_stream(halved));
+    }
     let chunks = body.into_data_stream().map(|chunk| chunk.map_err(axum::Error::new));
     if is_watch {
-        let chunks = lagging(chunks.boxed(), upstream.traffic.clone(), began.expired);
+        let chunks = lagging(chunks.boxed(), upstream.traffic.clone(), began.ended);
         return Response::from_parts(head, Body::from_stream(chunks));
     }
     Response::from_parts(head, Body::from_stream(chunks))
@@ -141,21 +231,24 @@ fn lagging(
     traffic: watch::Receiver<Traffic>,
     began: u64,
 ) -> impl Stream<Item = Result<Bytes, axum::Error>> {
-    stream::unfold(Some((chunks, traffic)), move |open| async move {
-        let (mut chunks, mut traffic) = open?;
+    stream::unfold(Some(Ok((chunks, traffic))), move |open| async move {
+        let (mut chunks, mut traffic) = match open? {
+            Ok(open) => open,
+            Err(error) => return Some((sent_before(error).await, None)),
+        };
         let mut ended = traffic.clone();
         let chunk = tokio::select! {
             // Fails when the test is over: then nobody listens either.
-            _ = ended.wait_for(|traffic| traffic.expired > began) => None,
+            _ = ended.wait_for(|traffic| traffic.ended > began) => None,
             chunk = chunks.next() => Some(chunk?),
         };
         if chunk.is_some() {
-            let _ = traffic.wait_for(|traffic| !traffic.held || traffic.expired > began).await;
+            let _ = traffic.wait_for(|traffic| !traffic.held || traffic.ended > began).await;
         }
-        let is_expired = traffic.borrow().expired > began;
-        match chunk {
-            Some(chunk) if !is_expired => Some((chunk, Some((chunks, traffic)))),
-            _ => {
+        let now = *traffic.borrow();
+        match (chunk, now.end) {
+            (Some(chunk), _) if now.ended == began => Some((chunk, Some(Ok((chunks, traffic))))),
+            (_, End::Expired) => {
                 let status = json!({
                     "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410,
                     "reason": "Expired", "message": "too old resource version",
@@ -163,8 +256,29 @@ fn lagging(
                 let event = json!({"type": "ERROR", "object": status});
                 Some((Ok(Bytes::from(format!("{event}\n"))), None))
             }
+            (Some(Ok(event)), End::Broken) => Some((Ok(event.slice(..event.len() / 2)), Some(Err(broken())))),
+            (_, End::Broken) => Some((Err(broken()), None)),
         }
     })
+}
+
+/// The error, once what was sent before it is on its way.
+async fn sent_before(error: axum::Error) -> Result<Bytes, axum::Error> {
+    tokio::task::yield_now().await;
+    Err(error)
+}
+
+fn broken() -> axum::Error {
+    axum::Error::new(std::io::Error::from(std::io::ErrorKind::ConnectionReset))
+}
+
+fn is_meant(rule: &str, request: &str) -> bool {
+    let (method, part) = rule.split_once(' ').unwrap();
+    request.strip_prefix(method).is_some_and(|path| path.starts_with(' ') && path.contains(part))
+}
+
+fn count(requests: &Mutex<Vec<String>>, rule: &str) -> usize {
+    requests.lock().unwrap().iter().filter(|request| is_meant(rule, request)).count()
 }
 
 fn kubeconfig(url: &str) -> PathBuf {

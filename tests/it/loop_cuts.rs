@@ -1,0 +1,131 @@
+//! Connections to the API server that break in the middle of an answer: what was done is not done again, and what was
+//! not heard of is found.
+
+use serde_json::{Value, json};
+
+use crate::loop_scene::{Scene, TWO};
+use crate::support::{Guard, Identity, LaggingWatch, SOON, eventually};
+
+const SETTINGS: &str = "PATCH /configmaps/settings";
+
+/// A release, and a guard that reaches its API server by a connection that can break.
+async fn cut_off(prefix: &str) -> (Scene, LaggingWatch, Guard) {
+    let scene = Scene::install(prefix, TWO).await;
+    let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
+    let guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &["--drift", "Repair"]).await;
+    scene.remembers(2).await;
+    (scene, proxy, guard)
+}
+
+/// Has the guard repair the other object: whatever it meant to do to the first, it has had its chance.
+async fn another_repair(scene: &Scene) {
+    let extra = scene.config_map("extra");
+    scene.edit(&extra, json!({"data": {"color": "mine"}})).await;
+    scene.becomes(&extra, "/data/color", json!("blue")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_whose_answer_never_comes_is_made_once() {
+    let (scene, proxy, guard) = cut_off("unanswered").await;
+    let settings = scene.config_map("settings");
+    proxy.cut(Some(SETTINGS));
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    let object = scene.becomes(&settings, "/data/level", json!("info")).await;
+    eventually("the answer is cut", SOON, || async { proxy.answers_cut(SETTINGS) == 1 }).await;
+    scene.stands("InSync").await;
+    proxy.cut(None);
+    another_repair(&scene).await;
+    assert_eq!(scene.answers("configmaps"), [200, 200], "{}", guard.log());
+    let now = scene.alice.get(&settings).await.done().unwrap();
+    assert_eq!(now["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_re_creation_whose_answer_never_comes_is_made_once() {
+    let (scene, proxy, guard) = cut_off("unborn").await;
+    let settings = scene.config_map("settings");
+    proxy.cut(Some(SETTINGS));
+    scene.alice.delete(&settings).await.done().unwrap();
+    let object = scene.becomes(&settings, "/data/level", json!("info")).await;
+    eventually("the answer is cut", SOON, || async { proxy.answers_cut(SETTINGS) == 1 }).await;
+    scene.stands("InSync").await;
+    proxy.cut(None);
+    another_repair(&scene).await;
+    assert_eq!(scene.answers("configmaps"), [201, 200], "{}", guard.log());
+    let now = scene.alice.get(&settings).await.done().unwrap();
+    assert_eq!(now["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_hears_neither_the_answer_nor_the_watch_looks_before_another_write() {
+    let (scene, proxy, guard) = cut_off("deaf").await;
+    let settings = scene.config_map("settings");
+    proxy.stall(&[SETTINGS]);
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    eventually("the repair is on its way", SOON, || async { proxy.stalled(SETTINGS) == 1 }).await;
+    proxy.hold();
+    proxy.cut(Some(SETTINGS));
+    proxy.stall(&[]);
+    eventually("the answer is cut", SOON, || async { proxy.answers_cut(SETTINGS) == 1 }).await;
+    eventually("the guard has looked", SOON, || async {
+        let metrics = guard.metrics().await;
+        metrics.contains("kubemoor_repairs_total{kind=\"changed\",outcome=\"present\"} 1")
+    })
+    .await;
+    proxy.cut(None);
+    proxy.release();
+    another_repair(&scene).await;
+    assert_eq!(scene.answers("configmaps"), [200, 200], "{}", guard.log());
+    scene.stands("InSync").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_re_creation_without_an_answer_is_taken_back_as_well() {
+    let (scene, proxy, guard) = cut_off("orphan").await;
+    let extra = scene.config_map("extra");
+    const REQUEST: &str = "PATCH /configmaps/extra";
+    proxy.stall(&[REQUEST]);
+    scene.alice.delete(&extra).await.done().unwrap();
+    eventually("the re-creation is on its way", SOON, || async { proxy.stalled(REQUEST) == 1 }).await;
+    // Helm drops the object, and finds that it is gone already.
+    let settings = TWO.split("---").next().unwrap();
+    scene.upgrade(settings, json!({})).await.unwrap();
+    proxy.cut(Some(REQUEST));
+    proxy.stall(&[]);
+    eventually("the answer is cut", SOON, || async { proxy.answers_cut(REQUEST) == 1 }).await;
+    eventually("nobody's object is gone", SOON, || async {
+        let answer = scene.alice.get(&extra).await;
+        if answer.code == 404 { Ok(()) } else { Err(format!("{answer}\n{}", guard.log())) }
+    })
+    .await;
+    scene.stands("InSync").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_breaks_within_an_event_goes_on_where_it_was() {
+    let (scene, proxy, guard) = cut_off("severed").await;
+    let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
+    for round in 0..3 {
+        proxy.hold();
+        scene.edit(&settings, json!({"data": {"level": format!("mine-{round}")}})).await;
+        scene.alice.delete(&extra).await.done().unwrap();
+        proxy.sever();
+        proxy.release();
+        scene.becomes(&settings, "/data/level", json!("info")).await;
+        scene.becomes(&extra, "/data/color", json!("blue")).await;
+    }
+    scene.stands("InSync").await;
+    let good = |code: &u64| [200, 201].contains(code);
+    let answers = scene.answers("configmaps");
+    assert_eq!((answers.len(), answers.iter().all(good)), (6, true), "{answers:?}\n{}", guard.log());
+    let listings = |event: &&Value| {
+        event["user"]["username"] == Identity::Guard.user()
+            && event["objectRef"]["resource"] == "configmaps"
+            && event["verb"] == "list"
+            // Not the question whether the server is where it was.
+            && event["requestURI"].as_str().unwrap().contains("limit=50")
+    };
+    let events = scene.control_plane.audit_events();
+    let listed = events.iter().filter(listings).count();
+    assert_eq!(listed, 1, "a broken watch needs no listing of everything");
+}

@@ -1,0 +1,64 @@
+//! Kinds that are defined after the guard has started, or after the releases that declare them.
+
+use serde_json::{Value, json};
+
+use crate::loop_scene::{Scene, said};
+use crate::support::{Caller, Chart, ControlPlane, Identity, RELEASE, SOON, add_widgets, eventually, forged};
+
+fn widget(group: &str) -> String {
+    format!("apiVersion: {group}/v1\nkind: Widget\nmetadata: {{name: main}}\nspec: {{replicas: 2}}\n")
+}
+
+/// Waits until a Widget that was changed by hand is as declared.
+async fn is_repaired(scene: &Scene, group: &str) {
+    let path = format!("/apis/{group}/v1/namespaces/{}/widgets/main", scene.namespace);
+    scene.edit(&path, json!({"spec": {"replicas": 7}})).await;
+    scene.becomes(&path, "/spec/replicas", json!(2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_is_followed_whose_kind_is_defined_after_it_was_seen() {
+    let group = "after.example.com";
+    let control_plane = ControlPlane::start();
+    control_plane.define_policies();
+    let scene = Scene::install_on(control_plane, "after", "").await;
+    let admin = Caller::new(&scene.control_plane, Identity::Admin).await;
+    // As a restore brings it: the record first.
+    let records = format!("/api/v1/namespaces/{}/secrets", scene.namespace);
+    let record = forged(&scene.namespace, "late", 1, "deployed", &widget(group));
+    admin.post(&records, &serde_json::to_value(record).unwrap()).await.done().unwrap();
+    let guard = scene.guard().await;
+    said(&guard, "the guard never saw it alive").await;
+    add_widgets(&scene.control_plane, group).await;
+    let mut object: Value = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "Widget", "spec": {"replicas": 2},
+        "metadata": {"name": "main", "labels": {"app.kubernetes.io/managed-by": "Helm"}},
+    });
+    object["metadata"]["annotations"] =
+        json!({"meta.helm.sh/release-name": "late", "meta.helm.sh/release-namespace": scene.namespace});
+    let widgets = format!("/apis/{group}/v1/namespaces/{}/widgets", scene.namespace);
+    admin.post(&widgets, &object).await.done().unwrap();
+    is_repaired(&scene, group).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_is_followed_whose_kind_is_defined_just_after_the_guard_started() {
+    let (group, never) = ("soon.example.com", "never.example.com");
+    let control_plane = ControlPlane::start();
+    control_plane.define_policies();
+    let scene = Scene::install_on(control_plane, "soon", "").await;
+    let admin = Caller::new(&scene.control_plane, Identity::Admin).await;
+    // Of a kind that nobody ever serves, for which others need not wait.
+    let records = format!("/api/v1/namespaces/{}/secrets", scene.namespace);
+    let record = forged(&scene.namespace, "never", 1, "deployed", &widget(never));
+    admin.post(&records, &serde_json::to_value(record).unwrap()).await.done().unwrap();
+    let _guard = scene.guard().await;
+    add_widgets(&scene.control_plane, group).await;
+    let chart = Chart::new(RELEASE).template("widget.yaml", &widget(group));
+    eventually("Helm finds the kind", SOON, || async {
+        scene.helm.upgrade(&scene.namespace, RELEASE, &chart, json!({})).await
+    })
+    .await;
+    scene.remembers(1).await;
+    is_repaired(&scene, group).await;
+}

@@ -1,0 +1,149 @@
+//! Others write between the guard's look and its write: each of these races is provoked by holding the guard's own
+//! request up.
+
+use serde_json::json;
+
+use crate::loop_scene::{Scene, TWO, said};
+use crate::support::{ControlPlane, Guard, Identity, LaggingWatch, RELEASE, SOON, eventually};
+
+const SETTINGS: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {level: {{ .Values.level | default \"info\" }}, color: blue}
+";
+
+const DEPLOYMENT: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: app, image: \"registry.example/shop:1\"}]}
+";
+
+/// A guard whose requests can be held up.
+async fn slowed(scene: &Scene) -> (LaggingWatch, Guard) {
+    let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
+    let guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &["--drift", "Repair"]).await;
+    scene.stands("InSync").await;
+    (proxy, guard)
+}
+
+async fn on_its_way(proxy: &LaggingWatch, request: &str) {
+    eventually("the guard's write is on its way", SOON, || async { proxy.stalled(request) == 1 }).await;
+}
+
+async fn an_upgrade_in_between_wins(server_side: bool) {
+    const WRITE: &str = "PATCH /configmaps/settings";
+    let control_plane = ControlPlane::start();
+    control_plane.define_policies();
+    let options = json!({"server_side_apply": server_side});
+    let scene = Scene::install_with(control_plane, "between", SETTINGS, options).await;
+    let (proxy, guard) = slowed(&scene).await;
+    let settings = scene.config_map("settings");
+    proxy.stall(&[WRITE]);
+    scene.edit(&settings, json!({"data": {"level": "mine", "color": "red"}})).await;
+    on_its_way(&proxy, WRITE).await;
+    let apply = if server_side { "true" } else { "false" };
+    let options = |level: &str, force: bool| json!({"values": {"level": level}, "server_side_apply": apply, "force_conflicts": force});
+    scene.upgrade(SETTINGS, options("debug", server_side)).await.unwrap();
+    proxy.stall(&[]);
+    eventually("the late write is answered", SOON, || async { proxy.passed(WRITE) >= 1 }).await;
+    eventually("the API server has refused it", SOON, || async {
+        let answers = scene.answers("configmaps");
+        if answers.first() == Some(&409) { Ok(()) } else { Err(format!("{answers:?}")) }
+    })
+    .await;
+    scene.becomes(&settings, "/data/color", json!("blue")).await;
+    scene.stands("InSync").await;
+    let now = scene.alice.get(&settings).await.done().unwrap();
+    assert_eq!(now["data"]["level"], "debug", "{}", guard.log());
+    assert!(!guard.log().contains("could not be repaired"), "{}", guard.log());
+    // Helm never noticed: no conflict, no extra revision.
+    scene.upgrade(SETTINGS, options("warn", false)).await.unwrap();
+    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "warn");
+    let revisions = scene.helm.history(&scene.namespace, RELEASE).await.unwrap();
+    assert_eq!(revisions.as_array().unwrap().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_between_the_look_and_the_write_wins_in_a_server_side_release() {
+    an_upgrade_in_between_wins(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_between_the_look_and_the_write_wins_in_a_client_side_release() {
+    an_upgrade_in_between_wins(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_upgrade_drops_between_the_look_and_the_write_is_taken_back() {
+    const WRITE: &str = "PATCH /configmaps/extra";
+    let scene = Scene::install("dropped", TWO).await;
+    let (proxy, guard) = slowed(&scene).await;
+    let extra = scene.config_map("extra");
+    proxy.stall(&[WRITE]);
+    scene.alice.delete(&extra).await.done().unwrap();
+    on_its_way(&proxy, WRITE).await;
+    scene.upgrade(TWO.split("---").next().unwrap(), json!({})).await.unwrap();
+    proxy.stall(&[]);
+    said(&guard, "is taken back: its release dropped it").await;
+    assert_eq!(scene.answers("configmaps"), [201, 200], "made, and deleted again");
+    assert_eq!(scene.alice.get(&extra).await.code, 404);
+    scene.stands("InSync").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_helm_uninstalls_between_the_look_and_the_write_is_taken_back() {
+    const WRITE: &str = "PATCH /configmaps/extra";
+    let scene = Scene::install("leaving", TWO).await;
+    let (proxy, _guard) = slowed(&scene).await;
+    let extra = scene.config_map("extra");
+    proxy.stall(&[WRITE]);
+    scene.alice.delete(&extra).await.done().unwrap();
+    on_its_way(&proxy, WRITE).await;
+    scene.helm.uninstall(&scene.namespace, RELEASE, json!({})).await.unwrap();
+    proxy.stall(&[]);
+    eventually("it is made, and deleted again", SOON, || async {
+        let answers = scene.answers("configmaps");
+        if answers == [201, 200] { Ok(()) } else { Err(format!("{answers:?}")) }
+    })
+    .await;
+    assert_eq!(scene.alice.get(&extra).await.code, 404);
+    assert_eq!(scene.alice.get(&scene.config_map("settings")).await.code, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_autoscaler_writes_between_the_look_and_the_write_stays() {
+    const WRITE: &str = "PATCH /deployments/web";
+    let scene = Scene::install("scaled", DEPLOYMENT).await;
+    let web = scene.deployment("web");
+    let scaler = json!({
+        "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 1, "maxReplicas": 6,
+        },
+    });
+    let scalers = format!("/apis/autoscaling/v1/namespaces/{}/horizontalpodautoscalers", scene.namespace);
+    scene.alice.post(&scalers, &scaler).await.done().unwrap();
+    let (proxy, guard) = slowed(&scene).await;
+    let mine = json!([{"name": "app", "image": "mine"}]);
+    proxy.stall(&[WRITE]);
+    scene.edit(&web, json!({"spec": {"template": {"spec": {"containers": mine}}}})).await;
+    on_its_way(&proxy, WRITE).await;
+    let path = format!("{web}/scale?fieldManager=horizontal-pod-autoscaler");
+    scene.alice.merge(&path, &json!({"spec": {"replicas": 5}})).await.done().unwrap();
+    proxy.stall(&[]);
+    let image = "/spec/template/spec/containers/0/image";
+    let object = scene.becomes(&web, image, json!("registry.example/shop:1")).await;
+    assert_eq!(object["spec"]["replicas"], 5, "{}", guard.log());
+    assert_eq!(scene.answers("deployments").first(), Some(&409), "the race was not met");
+    scene.stands("InSync").await;
+    let object = scene.alice.get(&web).await.done().unwrap();
+    assert_eq!(object["spec"]["replicas"], 5, "{}", guard.log());
+}

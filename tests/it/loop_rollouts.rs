@@ -1,0 +1,136 @@
+//! New pods of one workload at a time: the others of its release wait until these are ready.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::loop_scene::Scene;
+use crate::support::{Guard, SOON, eventually};
+
+const WORKLOADS: &str = "
+{{- range $name := list \"first\" \"second\" }}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: {{ $name }}}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: {{ $name }}}}
+  template:
+    metadata: {labels: {app: {{ $name }}}}
+    spec: {containers: [{name: app, image: \"registry.example/shop:1\"}]}
+{{- end }}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {level: info}
+";
+
+const IMAGE: &str = "/spec/template/spec/containers/0/image";
+const DECLARED: &str = "registry.example/shop:1";
+
+/// No kubelet runs here: says of each pod of a workload's that it is ready.
+async fn rolls_out(scene: &Scene, name: &str) {
+    let deployment = scene.deployment(name);
+    let pods = format!("/api/v1/namespaces/{}/pods", scene.namespace);
+    eventually(&format!("{name} is rolled out"), SOON, || async {
+        let selected = format!("{pods}?labelSelector=app%3D{name}");
+        for pod in scene.alice.get(&selected).await.done()?["items"].as_array().unwrap() {
+            let path = format!("{pods}/{}/status", pod["metadata"]["name"].as_str().unwrap());
+            let ready = json!({"status": {
+                "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
+            }});
+            scene.alice.merge(&path, &ready).await;
+        }
+        let object = scene.alice.get(&deployment).await.done()?;
+        let status = &object["status"];
+        let done = status["observedGeneration"] == object["metadata"]["generation"]
+            && status["updatedReplicas"] == 1
+            && status["readyReplicas"] == 1
+            && status["replicas"] == 1;
+        if done { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+}
+
+/// Changes the pods of both workloads by hand, and waits until none of the old ones is left: they would be as declared.
+async fn both_change(scene: &Scene) {
+    let mine = json!({"spec": {"template": {"spec": {"containers": [{"name": "app", "image": "mine"}]}}}});
+    for name in ["first", "second"] {
+        scene.edit(&scene.deployment(name), mine.clone()).await;
+    }
+    for name in ["first", "second"] {
+        rolls_out(scene, name).await;
+    }
+}
+
+/// Waits until one of them is being rolled out and the other one waits for it; gives both.
+async fn one_waits(scene: &Scene) -> (&'static str, &'static str) {
+    let status = scene
+        .status("that one waits", |status| status["drifts"].to_string().contains("is still being rolled out"))
+        .await;
+    let waits = status["drifts"][0]["object"]["name"].as_str().unwrap().to_owned();
+    let (rolls, waits) = if waits == "second" { ("first", "second") } else { ("second", "first") };
+    assert_eq!(status["drifted"], 1, "{status}");
+    let detail = status["drifts"].to_string();
+    assert!(detail.contains(&format!("Deployment/{rolls}")), "{detail}");
+    (rolls, waits)
+}
+
+async fn image(scene: &Scene, name: &str) -> Value {
+    scene.alice.get(&scene.deployment(name)).await.done().unwrap().pointer(IMAGE).unwrap().clone()
+}
+
+async fn installed(prefix: &str) -> Scene {
+    let scene = Scene::install(prefix, WORKLOADS).await;
+    rolls_out(&scene, "first").await;
+    rolls_out(&scene, "second").await;
+    scene
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workload_waits_for_the_roll_out_of_another_and_goes_on_soon_after() {
+    let scene = installed("rolling").await;
+    let guard = scene.guard().await;
+    scene.remembers(3).await;
+    guard.pause();
+    both_change(&scene).await;
+    guard.resume();
+    let (rolls, waits) = one_waits(&scene).await;
+    assert_eq!((image(&scene, rolls).await, image(&scene, waits).await), (json!(DECLARED), json!("mine")));
+    // Nothing else has to wait.
+    let settings = scene.config_map("settings");
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    scene.becomes(&settings, "/data/level", json!("info")).await;
+    assert_eq!(image(&scene, waits).await, "mine");
+    let writes = scene.writes("deployments");
+
+    rolls_out(&scene, rolls).await;
+    let since = Instant::now();
+    scene.becomes(&scene.deployment(waits), IMAGE, json!(DECLARED)).await;
+    // The pause between looks is never longer than this.
+    assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
+    scene.stands("InSync").await;
+    assert_eq!((writes, scene.writes("deployments")), (1, 2), "{}", guard.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wish_lasts_until_every_workload_has_had_its_turn() {
+    let scene = installed("wished").await;
+    scene.control_plane.apply_deploy(&["enforce/arbiter.yaml", "enforce/repair.yaml"]).await;
+    let guard = Guard::start(&scene.control_plane, &["--drift", "Report"]).await;
+    scene.remembers(3).await;
+    both_change(&scene).await;
+    scene.status("two drifts", |status| status["drifted"] == 2).await;
+    scene.moor("reconcile");
+    let (rolls, waits) = one_waits(&scene).await;
+    rolls_out(&scene, rolls).await;
+    scene.becomes(&scene.deployment(waits), IMAGE, json!(DECLARED)).await;
+    scene.stands("InSync").await;
+    // One wish repairs each of them once.
+    rolls_out(&scene, waits).await;
+    both_change(&scene).await;
+    scene.status("two drifts", |status| status["drifted"] == 2).await;
+    assert_eq!(scene.writes("deployments"), 2, "{}", guard.log());
+}
