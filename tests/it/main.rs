@@ -45,6 +45,7 @@ mod loop_brakes;
 mod loop_faults;
 mod loop_kinds;
 mod loop_orders;
+mod loop_rollouts;
 mod loop_scene;
 mod policies_watched;
 mod policy_command;
