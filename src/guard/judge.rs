@@ -8,6 +8,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::Shared;
 use super::blame::{Taken, taken, writer};
@@ -74,7 +75,7 @@ pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Option<Rel
     let goes_on = live
         .object
         .as_ref()
-        .is_some_and(|value| shared.repairer.rollouts.lock().see(&release.id, object, value));
+        .is_some_and(|value| shared.repairer.rollouts.lock().see(&release.id, object, value, Instant::now()));
     let policy = shared.guard.book.of(&release.id);
     let now = Timestamp::now();
     let circumstances = shared.circumstances(&release, object);

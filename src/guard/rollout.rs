@@ -1,10 +1,10 @@
 //! Whether a workload has rolled out what its pod template says, and which one
 //! of each release does so for the guard.
 //!
-//! Entry points: [`touches_template`], [`is_rolled_out`], [`Rollouts`].
+//! Entry points: [`touches_template`], [`Rollouts`].
 //! Invariant: total on any JSON; a workload that no controller looks at, or that
-//! is to have no pods and has none, has nothing to roll out. A release whose pods
-//! never get ready is repaired all the same, once Kubernetes gives up or time is up.
+//! is to have no pods and has none, has nothing to roll out. What does not move is
+//! waited for no longer: a release whose pods never get ready is repaired all the same.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,6 +18,10 @@ use crate::model::{ObjectId, ReleaseId};
 /// How long a roll-out may keep others of its release waiting.
 const LONGEST: Duration = Duration::from_secs(600);
 
+/// How long it may do so while nothing is seen to move: Kubernetes holds it up
+/// for ever if pods do not get ready.
+const STALLED: Duration = Duration::from_secs(30);
+
 /// The workload that each release rolls out for the guard.
 #[derive(Debug, Default)]
 pub(super) struct Rollouts(HashMap<ReleaseId, Rollout>);
@@ -29,33 +33,53 @@ pub(super) struct Rollout {
     pub(super) since: Instant,
     /// Its `metadata.generation` by then.
     generation: i64,
+    /// The numbers of its status, and when they changed last.
+    numbers: Vec<Option<i64>>,
+    moved: Instant,
 }
 
 impl Rollouts {
     /// The pod template of a workload was put right, which is now this.
     pub(super) fn begin(&mut self, release: &ReleaseId, object: &ObjectId, written: &Value, now: Instant) {
         if !is_rolled_out(written) {
-            let rollout = Rollout { object: object.clone(), since: now, generation: generation(written) };
+            let rollout = Rollout {
+                object: object.clone(),
+                since: now,
+                generation: generation(written),
+                numbers: numbers(written),
+                moved: now,
+            };
             self.0.insert(release.clone(), rollout);
         }
     }
 
-    /// Another workload of the release than `object` that may not be rolled out yet.
+    /// Another workload of the release than `object` that may not be rolled out
+    /// yet, and was seen to move not long ago.
     pub(super) fn of_another(&self, release: &ReleaseId, object: &ObjectId, now: Instant) -> Option<Rollout> {
         let rollout = self.0.get(release).filter(|rollout| rollout.object != *object)?;
-        (now.duration_since(rollout.since) < LONGEST).then(|| rollout.clone())
+        let waits =
+            now.duration_since(rollout.since) < LONGEST && now.duration_since(rollout.moved) < STALLED;
+        waits.then(|| rollout.clone())
     }
 
     /// A workload is seen like this, perhaps as it was a moment ago. Gives
     /// whether its release goes on by that.
-    pub(super) fn see(&mut self, release: &ReleaseId, object: &ObjectId, live: &Value) -> bool {
-        let ends = self.0.get(release).is_some_and(|rollout| {
-            rollout.object == *object && generation(live) >= rollout.generation && is_rolled_out(live)
-        });
-        if ends {
-            self.0.remove(release);
+    pub(super) fn see(&mut self, release: &ReleaseId, object: &ObjectId, live: &Value, now: Instant) -> bool {
+        let Some(rollout) = self.0.get_mut(release).filter(|rollout| rollout.object == *object) else {
+            return false;
+        };
+        if generation(live) < rollout.generation {
+            return false;
         }
-        ends
+        if is_rolled_out(live) {
+            self.0.remove(release);
+            return true;
+        }
+        let numbers = numbers(live);
+        if numbers != rollout.numbers {
+            (rollout.numbers, rollout.moved) = (numbers, now);
+        }
+        false
     }
 
     /// The release goes on.
@@ -78,7 +102,7 @@ pub(super) fn touches_template(object: &ObjectId, path: &Path) -> bool {
 /// Whether a workload has as many pods of its template as it is to have and none of
 /// an older one, or nobody works on that: it is left to people, or Kubernetes has
 /// given up.
-pub(super) fn is_rolled_out(object: &Value) -> bool {
+fn is_rolled_out(object: &Value) -> bool {
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
     let Some(observed) = number("/status/observedGeneration") else { return true };
     let scheduled = number("/status/desiredNumberScheduled");
@@ -110,6 +134,12 @@ fn has_failed(object: &Value) -> bool {
         let is = |field: &str, wanted: &str| condition.get(field).and_then(Value::as_str) == Some(wanted);
         is("type", "Progressing") && is("reason", "ProgressDeadlineExceeded")
     })
+}
+
+/// What of a workload's status moves while it rolls out.
+fn numbers(object: &Value) -> Vec<Option<i64>> {
+    let status = object.get("status").and_then(Value::as_object);
+    status.into_iter().flatten().map(|(_, value)| value.as_i64()).collect()
 }
 
 fn generation(object: &Value) -> i64 {

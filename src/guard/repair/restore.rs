@@ -12,7 +12,7 @@ use super::super::blame::{Taken, returned};
 use super::super::judge::{self, Standing};
 use super::super::pass::{RETRY, is_gone};
 use super::super::plan::Plan;
-use super::super::rollout::{Rollout, is_rolled_out, touches_template};
+use super::super::rollout::{Rollout, touches_template};
 use super::super::state::DriftKind;
 use super::examine::{Answer, Examined};
 use super::{AGAIN, Done, LOOK, Situation, Task, body};
@@ -326,11 +326,14 @@ impl Task<'_> {
             Some(target) => self.shared.guard.objects.read(&target).await.ok().flatten(),
             None => None,
         };
-        let rolls = live.and_then(|live| live.object).is_some_and(|object| !is_rolled_out(&object));
-        if !rolls {
-            rollouts.lock().end(self.id);
+        let mut rollouts = rollouts.lock();
+        match live.and_then(|live| live.object) {
+            Some(object) => {
+                rollouts.see(self.id, &rollout.object, &object, Instant::now());
+            }
+            None => rollouts.end(self.id),
         }
-        rolls.then_some(rollout)
+        rollouts.of_another(self.id, self.object, Instant::now())
     }
 
     fn learn_fixed(&self, situation: &Situation, paths: &[Path]) {

@@ -96,11 +96,31 @@ async fn others_of_a_release_wait_until_the_roll_out_is_seen_to_be_done() {
     let mut before = deployment(2, 2, 2);
     before["metadata"]["generation"] = json!(2);
     for seen in [&before, &deployment(3, 1, 2)] {
-        assert!(!rollouts.see(&shop, &object, seen) && waits(&rollouts), "{seen}");
+        assert!(!rollouts.see(&shop, &object, seen, now) && waits(&rollouts), "{seen}");
     }
-    assert!(!rollouts.see(&shop, &other, &deployment(3, 2, 2)));
-    assert!(rollouts.see(&shop, &object, &deployment(3, 2, 2)) && !waits(&rollouts));
-    assert!(!rollouts.see(&shop, &object, &deployment(3, 2, 2)), "once");
+    assert!(!rollouts.see(&shop, &other, &deployment(3, 2, 2), now));
+    assert!(rollouts.see(&shop, &object, &deployment(3, 2, 2), now) && !waits(&rollouts));
+    assert!(!rollouts.see(&shop, &object, &deployment(3, 2, 2), now), "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_roll_out_keeps_others_waiting_only_while_it_moves() {
+    let shop = ReleaseId { namespace: "shop".to_owned(), name: "shop".to_owned() };
+    let (object, other) = (web("Deployment"), web("StatefulSet"));
+    let start = Instant::now();
+    let mut rollouts = Rollouts::default();
+    rollouts.begin(&shop, &object, &deployment(2, 0, 2), start);
+    let waits = |rollouts: &Rollouts, at| rollouts.of_another(&shop, &other, at).is_some();
+    let almost = STALLED - Duration::from_secs(1);
+    assert!(waits(&rollouts, start + almost) && !waits(&rollouts, start + STALLED));
+    rollouts.see(&shop, &object, &deployment(3, 1, 3), start + almost);
+    rollouts.see(&shop, &object, &deployment(3, 1, 3), start + almost * 2);
+    assert!(waits(&rollouts, start + almost * 2) && !waits(&rollouts, start + almost + STALLED));
+    for round in 0..60 {
+        let now = start + almost * round;
+        rollouts.see(&shop, &object, &deployment(3, 1, 3 + i64::from(round)), now);
+        assert_eq!(waits(&rollouts, now), now < start + LONGEST, "{round}");
+    }
 }
 
 #[test]

@@ -119,6 +119,11 @@ impl ControlPlane {
         self.wait_until_ready().unwrap_or_else(|message| panic!("{message}"));
     }
 
+    /// Stops kube-controller-manager where it is: nobody acts on what changes.
+    pub(crate) fn pause_controllers(&self) {
+        self.controller_manager.pause();
+    }
+
     /// Freezes the API server: connections stay open and nothing answers.
     pub(crate) fn pause_apiserver(&mut self) {
         self.apiserver.pause();
