@@ -74,6 +74,10 @@ async fn an_object_is_explained_by_its_release_record_fields_and_owners() {
     assert!(record.out.contains("a record of Helm's") && !record.out.contains("not judged"), "{record:?}");
     let place = explain(&namespace, &[&format!("namespace/{namespace}")]);
     assert!(place.out.contains("Its deletion is judged"), "{place:?}");
+    alice.delete(&format!("/api/v1/namespaces/{namespace}/secrets/key")).await.done().unwrap();
+    let missing = explain(&namespace, &["secret/key"]);
+    assert!(missing.out.contains("missing") && missing.out.contains("--path 'delete'"), "{missing:?}");
+    assert!(!missing.out.contains("kubemoor reconcile"), "nobody would: {missing:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,6 +105,9 @@ async fn a_pasted_denial_is_explained() {
     let report = ran.json();
     assert_eq!(report["object"]["name"], json!("web"));
     assert_eq!(report["release"]["namespace"], json!(shop.namespace));
+    let sentences: Vec<_> =
+        report["advice"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    assert!(sentences.iter().any(|it| it.contains("helm upgrade shop")), "{sentences:?}");
     let fields = report["fields"].as_array().unwrap();
     assert!(fields.len() == 1 && fields[0]["path"] == "/spec/replicas", "{report}");
     assert_eq!((&fields[0]["state"], &fields[0]["live"]), (&json!("AsDeclared"), &json!("2")), "{report}");

@@ -150,12 +150,13 @@ pub(super) async fn of(
         }
         _ => ("not declared by the state of the record", Vec::new(), Vec::new()),
     };
-    let advice = advice(&object, &release.id, state, &fields, !patterns.is_empty());
     let mut unread = surroundings.unread.clone();
     let guard = guarded::get(&reader.connection.client, &release.id).await.unwrap_or_else(|error| {
         unread.push(format!("{GUARD} cannot be read: {error}"));
         None
     });
+    let is_asked = !patterns.is_empty();
+    let advice = advice(&object, &release.id, state, &fields, is_asked, guard.is_some());
     let said = |source: &crate::policy::Source, value: String| match source {
         crate::policy::Source::Default => None,
         crate::policy::Source::Policy(name) => Some(format!("{value} (policy {name})")),
@@ -235,7 +236,14 @@ fn means(release: &Release, timeout: std::time::Duration, now: Timestamp) -> &'s
     }
 }
 
-fn advice(object: &ObjectId, release: &ReleaseId, state: &str, fields: &[Field], asked: bool) -> Vec<String> {
+fn advice(
+    object: &ObjectId,
+    release: &ReleaseId,
+    state: &str,
+    fields: &[Field],
+    asked: bool,
+    guarded: bool,
+) -> Vec<String> {
     let ReleaseId { namespace, name } = release;
     if asked && fields.is_empty() {
         return vec![
@@ -249,9 +257,13 @@ fn advice(object: &ObjectId, release: &ReleaseId, state: &str, fields: &[Field],
     let drifted = fields.iter().any(|field| field.state == FieldState::Drifted && field.spared_by.is_empty());
     if drifted || state == "missing" {
         advice.push(format!("To see all that has drifted: `kubemoor diff {name} -n {namespace}`."));
+        if guarded {
+            advice.push(format!("To have it put right now: `kubemoor reconcile {name} -n {namespace}`."));
+        }
     }
     if fields.iter().all(|field| field.spared_by.is_empty()) {
-        let path = fields.first().map_or("PATH", |field| field.path.as_str());
+        let nothing_named = if state == "missing" { "delete" } else { "PATH" };
+        let path = fields.first().map_or(nothing_named, |field| field.path.as_str());
         let place = object.namespace.as_ref().map_or(String::new(), |namespace| format!(" -n {namespace}"));
         let kind = object.kind.to_lowercase();
         advice.push(format!(
