@@ -7,18 +7,21 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use jiff::Timestamp;
+use serde::Serialize;
 
 use super::connect::{self, ClusterArgs, NamespaceArgs};
 use super::object::ObjectArg;
+use super::output::{self, OutputArgs};
 use super::serve::parse_duration;
-use super::{Outcome, output};
+use super::{Outcome, warn};
 use crate::cluster::allowances::requests::{self, Kept, MakeError, Wish};
 use crate::cluster::client::Connection;
 use crate::cluster::identity;
-use crate::model::Actor;
+use crate::model::{Actor, ObjectId};
 use crate::policy::allowance::Request;
 use crate::policy::flaw::Flaw;
 use crate::policy::grant::DELETE;
+use crate::policy::pattern::by_number;
 
 /// How long the API server may take for one answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -48,6 +51,9 @@ pub(super) struct Args {
     reason: Option<String>,
 
     #[command(flatten)]
+    output: OutputArgs,
+
+    #[command(flatten)]
     namespace: NamespaceArgs,
 
     #[command(flatten)]
@@ -62,24 +68,53 @@ pub(super) struct RevokeArgs {
     what: String,
 
     #[command(flatten)]
+    output: OutputArgs,
+
+    #[command(flatten)]
     namespace: NamespaceArgs,
 
     #[command(flatten)]
     cluster: ClusterArgs,
 }
 
+/// The allowance that there is now.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Allowed {
+    namespace: String,
+    name: String,
+    /// Whether it was made now, not by an equal request before.
+    made: bool,
+    object: ObjectId,
+    paths: Vec<String>,
+    until: String,
+}
+
+/// The allowances that are no more.
+#[derive(Debug, Serialize)]
+struct Revoked {
+    namespace: String,
+    names: Vec<String>,
+}
+
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let told = connect::run(allow(args))?;
-    output::write(&told)
+    let format = args.output.output;
+    let allowed = connect::run(allow(args))?;
+    let Allowed { namespace: _, name, made, object, paths, until } = &allowed;
+    let (verb, paths) = (if *made { "made" } else { "unchanged" }, paths.join(", "));
+    let told = format!("driftallowance/{name} {verb}: {paths} of {object} may change until {until}");
+    output::say(format, &allowed, &told)
 }
 
 pub(super) fn revoke(args: RevokeArgs) -> anyhow::Result<Outcome> {
-    let told = connect::run(revoked(args))?;
-    output::write(&told)
+    let format = args.output.output;
+    let revoked = connect::run(revoked(args))?;
+    let told: Vec<_> = revoked.names.iter().map(|name| format!("driftallowance/{name} deleted")).collect();
+    output::say(format, &revoked, &told.join("\n"))
 }
 
-async fn allow(args: Args) -> anyhow::Result<String> {
-    let Args { object, path, duration, until, reason, namespace, cluster } = args;
+async fn allow(args: Args) -> anyhow::Result<Allowed> {
+    let Args { object, path, duration, until, reason, output: _, namespace, cluster } = args;
     let now = Timestamp::now();
     let until = match (duration, until) {
         (Some(duration), _) => {
@@ -93,6 +128,11 @@ async fn allow(args: Args) -> anyhow::Result<String> {
     let request = Request::read(&path.join(","), Some(&until.to_string()), reason.as_deref());
     let request = request.map_err(|flaws| anyhow!("{}", told(&flaws)))?;
     request.until_from(now).map_err(|flaw| anyhow!("{}", told(&[flaw])))?;
+    for path in request.grant.mask.0.iter().filter(|path| by_number(path)) {
+        warn(&format!(
+            "a number in {path} is a key: list elements are named by their keys, such as [name=app]"
+        ));
+    }
 
     let connection = cluster.connect().await?;
     let namespace = namespace.or_default(&connection);
@@ -115,36 +155,32 @@ async fn allow(args: Args) -> anyhow::Result<String> {
         MakeError::Call(error) => connect::failed(&connection, "make the allowance", error),
         other => anyhow::Error::new(other),
     })?;
-    let verb = match &kept {
-        Kept::Made(_) => "made",
-        Kept::There(_) => "unchanged",
-    };
     let resource = kept.resource();
-    Ok(format!(
-        "driftallowance/{} {verb}: {} of {object} may change until {}\n",
-        resource.metadata.name.as_deref().unwrap_or_default(),
-        resource.spec.paths.join(", "),
-        resource.spec.until
-    ))
+    Ok(Allowed {
+        name: resource.metadata.name.clone().unwrap_or_default(),
+        made: matches!(kept, Kept::Made(_)),
+        paths: resource.spec.paths.clone(),
+        until: resource.spec.until.clone(),
+        namespace,
+        object,
+    })
 }
 
-async fn revoked(args: RevokeArgs) -> anyhow::Result<String> {
-    let RevokeArgs { what, namespace, cluster } = args;
+async fn revoked(args: RevokeArgs) -> anyhow::Result<Revoked> {
+    let RevokeArgs { what, output: _, namespace, cluster } = args;
     let connection = cluster.connect().await?;
     let namespace = namespace.or_default(&connection);
     let names =
         if what.contains('/') { of_object(&connection, &what, &namespace).await? } else { vec![what] };
-    let mut told = String::new();
-    for name in names {
-        let deleted = requests::delete(&connection.client, &namespace, &name, None).await;
+    for name in &names {
+        let deleted = requests::delete(&connection.client, &namespace, name, None).await;
         if !deleted.map_err(|error| connect::failed(&connection, "delete the allowance", error))? {
             bail!(
                 "there is no allowance {name} in namespace {namespace}: `kubemoor get allowances -A` lists all"
             );
         }
-        told.push_str(&format!("driftallowance/{name} deleted\n"));
     }
-    Ok(told)
+    Ok(Revoked { namespace, names })
 }
 
 /// The names of the allowances for an object.

@@ -156,6 +156,17 @@ pub(super) fn write(text: &str) -> anyhow::Result<Outcome> {
     }
 }
 
+/// Prints an answer in a format; for people it is `text`.
+pub(super) fn say<T: Serialize>(format: Format, answer: &T, text: &str) -> anyhow::Result<Outcome> {
+    print(format, answer, || {
+        let mut lines = Text::default();
+        for line in text.lines() {
+            lines.add(PLAIN, line).line();
+        }
+        lines
+    })
+}
+
 /// A number and what it counts: `1 object`, `2 objects`.
 pub(super) fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })

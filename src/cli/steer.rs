@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use jiff::Timestamp;
+use serde::Serialize;
 
+use super::Outcome;
 use super::connect::{self, ClusterArgs, NamespaceArgs, failed, parse_release, spoken};
-use super::{Outcome, output};
+use super::output::{self, OutputArgs};
 use crate::cluster::guarded::{self, Setting};
 use crate::model::ReleaseId;
 
@@ -26,39 +28,71 @@ pub(super) struct Args {
     release: String,
 
     #[command(flatten)]
+    output: OutputArgs,
+
+    #[command(flatten)]
     namespace: NamespaceArgs,
 
     #[command(flatten)]
     cluster: ClusterArgs,
 }
 
+/// What was said of which release.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    #[serde(flatten)]
+    release: ReleaseId,
+    said: Said,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+enum Said {
+    Reconcile,
+    Suspend,
+    Resume,
+}
+
 /// Asks for a repair now.
 pub(super) fn reconcile(args: Args) -> anyhow::Result<Outcome> {
-    let release = set(args, Setting::Reconcile(Timestamp::now().to_string()), "have the release reconciled")?;
-    output::write(&format!(
-        "release {} is being reconciled: `kubemoor get releases -n {}` shows how it stands\n",
-        spoken(&release),
-        release.namespace
-    ))
+    say(args, Said::Reconcile)
 }
 
 /// Has the loop leave a release alone.
 pub(super) fn suspend(args: Args) -> anyhow::Result<Outcome> {
-    let release = set(args, Setting::Suspend(true), "suspend the release")?;
-    output::write(&format!(
-        "release {} is suspended: nothing is repaired; edits are judged as before\n",
-        spoken(&release)
-    ))
+    say(args, Said::Suspend)
 }
 
 /// Has the loop go on.
 pub(super) fn resume(args: Args) -> anyhow::Result<Outcome> {
-    let release = set(args, Setting::Suspend(false), "resume the release")?;
-    output::write(&format!("release {} is resumed\n", spoken(&release)))
+    say(args, Said::Resume)
+}
+
+fn say(args: Args, said: Said) -> anyhow::Result<Outcome> {
+    let format = args.output.output;
+    let (setting, doing) = match said {
+        Said::Reconcile => (Setting::Reconcile(Timestamp::now().to_string()), "have the release reconciled"),
+        Said::Suspend => (Setting::Suspend(true), "suspend the release"),
+        Said::Resume => (Setting::Suspend(false), "resume the release"),
+    };
+    let release = set(args, setting, doing)?;
+    let (name, namespace) = (spoken(&release), release.namespace.clone());
+    let text = match said {
+        Said::Reconcile => {
+            format!(
+                "release {name} is being reconciled: `kubemoor get releases -n {namespace}` shows how it stands"
+            )
+        }
+        Said::Suspend => {
+            format!("release {name} is suspended: nothing is repaired; edits are judged as before")
+        }
+        Said::Resume => format!("release {name} is resumed"),
+    };
+    output::say(format, &Answer { release, said }, &text)
 }
 
 fn set(args: Args, setting: Setting, doing: &str) -> anyhow::Result<ReleaseId> {
-    let Args { release, namespace, cluster } = args;
+    let Args { release, output: _, namespace, cluster } = args;
     connect::run(async move {
         let connection = cluster.connect().await?;
         let release = ReleaseId { namespace: namespace.or_default(&connection), name: release };

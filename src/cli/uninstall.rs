@@ -7,8 +7,11 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 
+use serde::Serialize;
+
+use super::Outcome;
 use super::connect::{self, ClusterArgs, failed};
-use super::{Outcome, output};
+use super::output::{self, OutputArgs};
 use crate::cluster::client::Connection;
 use crate::webhook::registration;
 use crate::webhook::registration::keep::{self, RegistrationError};
@@ -17,11 +20,21 @@ use crate::webhook::registration::keep::{self, RegistrationError};
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
+    output: OutputArgs,
+
+    #[command(flatten)]
     cluster: ClusterArgs,
 }
 
+/// What was done.
+#[derive(Debug, Serialize)]
+struct Answer {
+    /// Whether there was anything to withdraw.
+    withdrawn: bool,
+}
+
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let Args { cluster } = args;
+    let Args { output, cluster } = args;
     let found = connect::run(async move {
         let connection = cluster.connect().await?;
         // Both, even if the first cannot be withdrawn.
@@ -29,7 +42,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
         let validating = keep::withdraw::<ValidatingWebhookConfiguration>(&connection.client).await;
         mutating.and_then(|mutating| Ok(mutating | validating?)).map_err(|error| said(&connection, error))
     })?;
-    output::write(&report(found))
+    output::say(output.output, &Answer { withdrawn: found }, &report(found))
 }
 
 fn said(connection: &Connection, error: RegistrationError) -> anyhow::Error {

@@ -160,5 +160,16 @@ impl fmt::Display for Pattern {
     }
 }
 
+/// Whether a step of the pattern is a number: where no manifest's lists are
+/// looked at, as for allowances, it is a key and no element's place.
+pub fn by_number(pattern: &Pattern) -> bool {
+    pattern.0.iter().any(|step| match step {
+        Step::Only(Segment::Field(name)) => {
+            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit())
+        }
+        Step::Only(_) | Step::Any => false,
+    })
+}
+
 #[cfg(test)]
 mod tests;

@@ -62,10 +62,7 @@ async fn an_object_is_explained_by_its_release_record_fields_and_owners() {
     let undeclared = explain(&namespace, &["deploy/web", "--path", "/spec/paused"]);
     assert!(undeclared.out.contains("does not declare this field"), "{undeclared:?}");
     let by_number = explain(&namespace, &["deploy/web", "--path", "/spec/template/spec/containers/0/image"]);
-    assert!(
-        by_number.out.contains("named by their keys") && !by_number.out.contains("pass"),
-        "{by_number:?}"
-    );
+    assert!(by_number.out.contains("/[name=app]/image: as declared"), "{by_number:?}");
     let unguarded = explain(&namespace, &["deploy/web"]);
     assert!(unguarded.out.contains("GUARD") && unguarded.out.contains("says nothing"), "{unguarded:?}");
     let secret = explain(&namespace, &["secret/key", "--path", "/data"]);
@@ -73,6 +70,14 @@ async fn an_object_is_explained_by_its_release_record_fields_and_owners() {
     assert!(!secret.out.contains("aHVudGVyMg"), "{secret:?}");
     let free = explain(&namespace, &["configmap/kube-root-ca.crt"]);
     assert!(free.code == 0 && free.out.contains("not declared"), "{free:?}");
+    let record = explain(&namespace, &["secret/sh.helm.release.v1.shop.v1"]);
+    assert!(record.out.contains("a record of Helm's") && !record.out.contains("not judged"), "{record:?}");
+    let place = explain(&namespace, &[&format!("namespace/{namespace}")]);
+    assert!(place.out.contains("Its deletion is judged"), "{place:?}");
+    alice.delete(&format!("/api/v1/namespaces/{namespace}/secrets/key")).await.done().unwrap();
+    let missing = explain(&namespace, &["secret/key"]);
+    assert!(missing.out.contains("missing") && missing.out.contains("--path 'delete'"), "{missing:?}");
+    assert!(!missing.out.contains("kubemoor reconcile"), "nobody would: {missing:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,6 +105,9 @@ async fn a_pasted_denial_is_explained() {
     let report = ran.json();
     assert_eq!(report["object"]["name"], json!("web"));
     assert_eq!(report["release"]["namespace"], json!(shop.namespace));
+    let sentences: Vec<_> =
+        report["advice"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    assert!(sentences.iter().any(|it| it.contains("helm upgrade shop")), "{sentences:?}");
     let fields = report["fields"].as_array().unwrap();
     assert!(fields.len() == 1 && fields[0]["path"] == "/spec/replicas", "{report}");
     assert_eq!((&fields[0]["state"], &fields[0]["live"]), (&json!("AsDeclared"), &json!("2")), "{report}");

@@ -176,6 +176,39 @@ fn a_malformed_argument_is_named_with_its_form_and_exit_2() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_done_is_told_to_people_and_to_programs() {
+    let namespace = install("told", TEMPLATES).await;
+    unguarded().define_policies();
+    let told = |arguments: &[&str]| {
+        let ran =
+            moor(unguarded(), Identity::Alice, &[arguments, &["-n", &namespace, "-o", "json"]].concat());
+        assert_eq!(ran.code, 0, "{ran:?}");
+        ran
+    };
+    let path = "/spec/containers/0/image";
+    let until = jiff::Timestamp::now().checked_add(jiff::SignedDuration::from_hours(1)).unwrap().to_string();
+    let allow = ["allow", "cm/settings", "--path", path, "--path", "delete", "--until", &until];
+    let made = told(&allow);
+    assert!(made.error.contains("named by their keys") && made.error.lines().count() == 1, "{made:?}");
+    let (made, again) = (made.json(), told(&allow).json());
+    assert_eq!((&made["made"], &again["made"]), (&json!(true), &json!(false)), "{again}");
+    assert_eq!((&made["name"], &made["paths"]), (&again["name"], &json!([path, "delete"])), "{made}");
+    assert_eq!(made["object"]["kind"], json!("ConfigMap"), "{made}");
+    let revoked = told(&["revoke", "configmap/settings"]).json();
+    assert_eq!(revoked, json!({"namespace": namespace, "names": [made["name"]]}));
+
+    let cluster = |arguments: &[&str]| {
+        let ran = moor(unguarded(), Identity::Alice, &[arguments, &["-o", "json"]].concat());
+        assert_eq!((ran.code, ran.error.as_str()), (0, ""), "{ran:?}");
+        ran.json()
+    };
+    assert_eq!(cluster(&["emergency", "off"]), json!({"open": true, "removed": 0}));
+    assert_eq!(cluster(&["emergency", "on"]), json!({"open": false, "armed": "Empty"}));
+    assert_eq!(cluster(&["emergency", "on"]), json!({"open": false, "armed": "Already"}));
+    assert_eq!(cluster(&["uninstall"]), json!({"withdrawn": false}));
+}
+
 /// The commands whose answer is not empty here, with flags for the cluster.
 fn printing(kubeconfig: &str) -> Vec<Vec<String>> {
     let policies = concat!(env!("CARGO_MANIFEST_DIR"), "/policies");

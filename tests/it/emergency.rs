@@ -48,7 +48,7 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     assert!(emergency("on").out.contains("Nothing had been opened"));
     let off = emergency("off");
     assert!(
-        off.code == 0 && off.out.contains("1 webhook configurations") && off.out.contains("emergency on"),
+        off.code == 0 && off.out.contains("1 webhook configuration") && off.out.contains("emergency on"),
         "{off:?}"
     );
     assert!(configurations.get_opt(NAME).await.unwrap().is_none());

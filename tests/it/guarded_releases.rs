@@ -105,7 +105,9 @@ async fn a_person_steers_a_release_and_is_told_where_there_is_none() {
     let object = path(&namespace, RELEASE);
     is_there(&admin, &object, true).await;
     let run = |command: &str| moor(&control_plane, Identity::Admin, &[command, RELEASE, "-n", &namespace]);
-    assert_eq!(run("suspend").code, 0);
+    let suspend = ["suspend", RELEASE, "-n", &namespace, "-o", "json"];
+    let suspended = moor(&control_plane, Identity::Admin, &suspend).json();
+    assert_eq!(suspended, json!({"namespace": namespace, "name": RELEASE, "said": "Suspend"}));
     assert_eq!(admin.get(&object).await.done().unwrap()["spec"]["suspend"], true);
     assert_eq!(run("resume").code, 0);
     assert_eq!(admin.get(&object).await.done().unwrap()["spec"]["suspend"], Value::Null);

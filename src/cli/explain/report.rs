@@ -12,10 +12,12 @@ use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Table, Text};
 use super::super::reading::{Found, Reader};
 use super::fields::{self, Field, FieldState};
 use crate::cluster::guarded;
+use crate::helm::record::parse_record_name;
 use crate::helm::release::Release;
 use crate::helm::state;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::guarded::GuardedReleaseStatus;
+use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
 use crate::verdict::drift::{self, Live};
 use crate::verdict::edit::Evidence;
@@ -94,9 +96,7 @@ pub(super) async fn of(
 ) -> anyhow::Result<Report> {
     let Some(release) = release else {
         let state = if live.is_some() { "not declared" } else { "absent, and not declared" };
-        let advice = vec![
-            "No release that you may read declares it; if none does, edits of it are not judged.".to_owned(),
-        ];
+        let advice = undeclared(&object);
         let (fields, exceptions, flaws, unread) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (release, policy, guard) = (None, None, None);
         return Ok(Report {
@@ -115,6 +115,11 @@ pub(super) async fn of(
     let surroundings = reader.surroundings(&release.id.namespace).await;
     let policy = reader.book.of(&release.id);
     let declared = release.declared(&object);
+    // An element may be named by its place, as in a JSON Pointer.
+    let patterns = match declared {
+        Some(declared) => Mask(patterns).placed(&declared.fields).0,
+        None => patterns,
+    };
     // In the version in which it is declared.
     let live = match (live, declared) {
         (Some(_), Some(declared)) => match reader.live(&object, &declared.version).await {
@@ -145,12 +150,13 @@ pub(super) async fn of(
         }
         _ => ("not declared by the state of the record", Vec::new(), Vec::new()),
     };
-    let advice = advice(&object, &release.id, state, &fields, &patterns);
     let mut unread = surroundings.unread.clone();
     let guard = guarded::get(&reader.connection.client, &release.id).await.unwrap_or_else(|error| {
         unread.push(format!("{GUARD} cannot be read: {error}"));
         None
     });
+    let is_asked = !patterns.is_empty();
+    let advice = advice(&object, &release.id, state, &fields, is_asked, guard.is_some());
     let said = |source: &crate::policy::Source, value: String| match source {
         crate::policy::Source::Default => None,
         crate::policy::Source::Policy(name) => Some(format!("{value} (policy {name})")),
@@ -177,6 +183,23 @@ pub(super) async fn of(
         unread,
         object,
     })
+}
+
+/// What to know of an object that no release declares.
+fn undeclared(object: &ObjectId) -> Vec<String> {
+    if matches!(object.kind.as_str(), "Secret" | "ConfigMap")
+        && object.group.is_empty()
+        && parse_record_name(&object.name).is_some()
+    {
+        return vec!["It is a record of Helm's: what of it may be changed is a rule of its own.".to_owned()];
+    }
+    let mut advice = vec![
+        "No release that you may read declares it; if none does, edits of it are not judged.".to_owned(),
+    ];
+    if matches!(object.kind.as_str(), "Namespace" | "CustomResourceDefinition") {
+        advice.push("Its deletion is judged by what releases declare in it.".to_owned());
+    }
+    advice
 }
 
 /// How a live object stands, in a word.
@@ -213,25 +236,20 @@ fn means(release: &Release, timeout: std::time::Duration, now: Timestamp) -> &'s
     }
 }
 
-/// Whether a path names a list's element by its place.
-fn by_number(path: &Pattern) -> bool {
-    let is_number = |segment: &str| !segment.is_empty() && segment.bytes().all(|byte| byte.is_ascii_digit());
-    path.to_string().split('/').any(is_number)
-}
-
 fn advice(
     object: &ObjectId,
     release: &ReleaseId,
     state: &str,
     fields: &[Field],
-    patterns: &[Pattern],
+    asked: bool,
+    guarded: bool,
 ) -> Vec<String> {
     let ReleaseId { namespace, name } = release;
-    if !patterns.is_empty() && fields.is_empty() {
-        return vec![match patterns.iter().any(by_number) {
-            true => "No declared field is called so: list elements are named by their keys, such as [name=app], not by number.".to_owned(),
-            false => "The manifest does not declare this field: edits of it pass.".to_owned(),
-        }];
+    if asked && fields.is_empty() {
+        return vec![
+            "The manifest does not declare this field: edits of it pass. List elements are named by their keys, such as [name=app]."
+                .to_owned(),
+        ];
     }
     let mut advice = vec![format!(
         "To change it for good: change the chart's values and run `helm upgrade {name} -n {namespace}`."
@@ -239,9 +257,13 @@ fn advice(
     let drifted = fields.iter().any(|field| field.state == FieldState::Drifted && field.spared_by.is_empty());
     if drifted || state == "missing" {
         advice.push(format!("To see all that has drifted: `kubemoor diff {name} -n {namespace}`."));
+        if guarded {
+            advice.push(format!("To have it put right now: `kubemoor reconcile {name} -n {namespace}`."));
+        }
     }
     if fields.iter().all(|field| field.spared_by.is_empty()) {
-        let path = fields.first().map_or("PATH", |field| field.path.as_str());
+        let nothing_named = if state == "missing" { "delete" } else { "PATH" };
+        let path = fields.first().map_or(nothing_named, |field| field.path.as_str());
         let place = object.namespace.as_ref().map_or(String::new(), |namespace| format!(" -n {namespace}"));
         let kind = object.kind.to_lowercase();
         advice.push(format!(
