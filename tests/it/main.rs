@@ -5,6 +5,7 @@
 #![allow(clippy::indexing_slicing, clippy::string_slice)]
 
 mod allowances;
+mod allowances_made;
 mod allowed_edits;
 mod architecture;
 mod attacks;
