@@ -57,7 +57,11 @@ pub(super) async fn run(shared: Arc<Shared>, scope: Scope, resource: Resource, s
             }
             Event::Watching => broken = false,
             Event::Applied(live) => judge(&shared, &live, &resource),
-            Event::Deleted(live) => shared.attend_if(went(&shared, &live.sighting.id)),
+            Event::Deleted(live) => {
+                if let Some(release) = went(&shared, &live.sighting.id) {
+                    shared.attend(release);
+                }
+            }
             Event::Broken(error) => {
                 if !std::mem::replace(&mut broken, true) {
                     tracing::warn!(
@@ -78,7 +82,7 @@ pub(super) async fn run(shared: Arc<Shared>, scope: Scope, resource: Resource, s
 }
 
 fn judge(shared: &Arc<Shared>, live: &Live, resource: &Resource) {
-    shared.attend_if(observe(shared, live, &resource.version));
+    observe(shared, live, &resource.version).into_iter().for_each(|release| shared.attend(release));
 }
 
 /// Notes that a watch shows an object no more; gives the release that misses it.
@@ -116,12 +120,4 @@ fn never_seen(shared: &Shared, scope: &Scope) -> HashSet<ReleaseId> {
         }
     }
     releases
-}
-
-impl Shared {
-    fn attend_if(self: &Arc<Self>, release: Option<ReleaseId>) {
-        if let Some(release) = release {
-            self.attend(release);
-        }
-    }
 }

@@ -220,6 +220,8 @@ impl Told {
             declared: 1,
             seen_alive: vec![self.drifted().object],
             drifted,
+            flaws: Vec::new(),
+            foreign: Vec::new(),
             reason,
         }
     }
