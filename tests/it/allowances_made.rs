@@ -1,9 +1,9 @@
-//! Allowances as they are made: how many of a namespace count.
+//! Allowances as they are made: who asked for them, and how many of a namespace count.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::support::{Policed, RELEASE, SOON, eventually};
+use crate::support::{Identity, Policed, RELEASE, SOON, eventually, moor};
 
 const SETTINGS: &str = "
 apiVersion: v1
@@ -67,4 +67,36 @@ async fn whoever_fills_his_namespace_takes_room_from_nobody_else() {
     // When one goes, the one that waits counts.
     crowded.alice.delete(&format!("{allowances}/n7")).await.done().unwrap();
     eventually("it counts", SOON, || async { crowded.alice.merge(&settings, &edit).await.done() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_allowance_names_who_asked_for_it_by_command_or_nobody() {
+    let shop = Policed::install("asking", SETTINGS).await;
+    let allowances = shop.at("apis/kubemoor.dev/v1alpha1", "driftallowances");
+    let path = ["allow", "configmap/settings", "--path", "/data/level", "--for", "1h"];
+    let users = || async {
+        let listed = shop.alice.get(&allowances).await.done().unwrap();
+        let user = |item: &Value| item["spec"]["requestedBy"]["user"].as_str().map(str::to_owned);
+        let mut users: Vec<_> = listed["items"].as_array().unwrap().iter().map(user).collect();
+        users.sort();
+        users
+    };
+    let as_carol = ["--as=carol", "--as-group=system:masters"];
+    let asked = shop.moor(&[&path[..], &as_carol].concat());
+    assert_eq!(asked.code, 0, "{asked:?}");
+    assert_eq!(users().await, [Some("carol".to_owned())]);
+
+    // Who may not ask the API server who he is, is named by the refusal.
+    let namespace = format!("-n={}", shop.namespace);
+    let asked = moor(Policed::control_plane(), Identity::Guard, &[&path[..], &[&namespace]].concat());
+    assert_eq!(asked.code, 0, "{asked:?}");
+    let guard = Some(Identity::Guard.user().to_owned());
+    assert_eq!(users().await, [Some("carol".to_owned()), guard]);
+
+    // Of whoever has every right there is nothing to go by before Kubernetes 1.26.
+    let asked = shop.moor(&path);
+    assert_eq!(asked.code, 0, "{asked:?}");
+    let users = users().await;
+    assert_eq!(users.len(), 3);
+    assert!(users.contains(&None) || users.contains(&Some("alice".to_owned())), "{users:?}");
 }
