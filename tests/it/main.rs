@@ -50,6 +50,7 @@ mod policy_command;
 mod policy_library;
 mod policy_resources;
 mod records_guarded;
+mod refusals;
 mod registration;
 mod repairs;
 mod reverts;
