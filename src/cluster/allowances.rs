@@ -19,7 +19,7 @@ use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use self::known::{Key, Known, Life};
@@ -59,6 +59,8 @@ pub struct Allowances {
     changed: Announcer<ObjectId>,
     /// Something may be due sooner than before.
     rescheduled: Notify,
+    /// There may be room for those that wait.
+    freed: Notify,
     listings: Listings,
 }
 
@@ -76,6 +78,7 @@ impl Allowances {
             known: RwLock::default(),
             changed: Announcer::default(),
             rescheduled: Notify::new(),
+            freed: Notify::new(),
         })
     }
 
@@ -139,6 +142,7 @@ impl Allowances {
             () = stop.cancelled() => {}
             _ = join_all(scopes(&self.namespaces).into_iter().map(|it| self.follow(it))) => {}
             () = self.follow_ends() => {}
+            () = self.follow_room() => {}
         }
     }
 
@@ -177,23 +181,30 @@ impl Allowances {
         }
     }
 
-    /// Tells of every end when it comes, and takes in what has waited for it.
+    /// Tells of every end when it comes.
     async fn follow_ends(&self) {
         loop {
-            let again = match self.admit().await {
-                Ok(()) => None,
-                Err(error) => {
-                    tracing::debug!(%error, "a DriftAllowance that waits cannot be read");
-                    Some(Instant::now() + ADMITTING_AGAIN)
-                }
-            };
             let wake = wake(self.known.read().next_due(), Timestamp::now());
             tokio::select! {
                 () = self.rescheduled.notified() => {}
-                () = sleep_until(again.map_or(wake, |again| again.min(wake))) => {
+                () = sleep_until(wake) => {
                     for (key, life) in self.end(Timestamp::now()) {
                         self.clear(&key, life).await;
                     }
+                }
+            }
+        }
+    }
+
+    /// Takes in those that wait, whenever there is room. No part of telling
+    /// ends, which must not wait for an answer.
+    async fn follow_room(&self) {
+        loop {
+            match self.admit().await {
+                Ok(()) => self.freed.notified().await,
+                Err(error) => {
+                    tracing::debug!(%error, "a DriftAllowance that waits cannot be read");
+                    sleep(ADMITTING_AGAIN).await;
                 }
             }
         }
@@ -242,19 +253,21 @@ impl Allowances {
         let touched = self.known.write().put(&key, life, compiled.ok(), Timestamp::now());
         touched.iter().for_each(|object| self.changed.announce(object));
         self.rescheduled.notify_one();
+        self.freed.notify_one();
         Some(key)
     }
 
     fn forget(&self, key: &Key) {
         let touched = self.known.write().take(key);
         touched.iter().for_each(|object| self.changed.announce(object));
-        self.rescheduled.notify_one();
+        self.freed.notify_one();
     }
 
     /// Ends what is due; what is to be cleared away.
     fn end(&self, now: Timestamp) -> Vec<(Key, Life)> {
         let (touched, garbage) = self.known.write().end(now);
         touched.iter().for_each(|object| self.changed.announce(object));
+        self.freed.notify_one();
         garbage
     }
 
