@@ -18,10 +18,11 @@ use crate::cluster::allowances::requests::{self, Kept, MakeError, Wish};
 use crate::cluster::client::Connection;
 use crate::cluster::identity;
 use crate::model::{Actor, ObjectId};
-use crate::policy::allowance::Request;
+use crate::policy::allowance::{Allowance, Request};
 use crate::policy::flaw::Flaw;
 use crate::policy::grant::DELETE;
 use crate::policy::pattern::by_number;
+use crate::policy::resource::DriftAllowance;
 
 /// How long the API server may take for one answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -150,7 +151,9 @@ async fn allow(args: Args) -> anyhow::Result<Allowed> {
         reason: reason.as_deref(),
         by: by.as_ref(),
     };
-    let kept = requests::make(&connection.client, &requests::resource(&wish), PATIENCE).await;
+    let resource = requests::resource(&wish);
+    has_room(&connection, &resource, now).await?;
+    let kept = requests::make(&connection.client, &resource, PATIENCE).await;
     let kept = kept.map_err(|error| match error {
         MakeError::Call(error) => connect::failed(&connection, "make the allowance", error),
         other => anyhow::Error::new(other),
@@ -164,6 +167,19 @@ async fn allow(args: Args) -> anyhow::Result<Allowed> {
         namespace,
         object,
     })
+}
+
+/// Fails where the guard would not count one more in its namespace. Whoever may
+/// not list them learns that from the guard alone.
+async fn has_room(connection: &Connection, wanted: &DriftAllowance, now: Timestamp) -> anyhow::Result<()> {
+    let namespace = wanted.metadata.namespace.clone().unwrap_or_default();
+    let Ok(listed) = requests::list(&connection.client, Some(&namespace)).await else { return Ok(()) };
+    let others = listed.iter().filter(|it| it.metadata.name != wanted.metadata.name);
+    let open = others.filter(|it| Allowance::compile(it).is_ok_and(|it| it.open(now))).count();
+    if open >= requests::MOST_HERE {
+        return Err(MakeError::Full { namespace }.into());
+    }
+    Ok(())
 }
 
 async fn revoked(args: RevokeArgs) -> anyhow::Result<Revoked> {

@@ -3,11 +3,13 @@
 //! Entry points: [`Allowances::of`], and [`Allowances::changes`] for whoever
 //! looks at an object again when an allowance of it begins or ends. Invariant:
 //! of an allowance that has ended nothing is kept but when to clear it away;
-//! its end is told by a timer, at the moment when it comes.
+//! its end is told by a timer, at the moment when it comes. No namespace takes
+//! room from another: of each only so many count, and the others wait.
 
+mod known;
 pub mod requests;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,10 +19,12 @@ use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use self::known::{Key, Known, Life};
 use self::requests::{Kept, MADE_BY};
+use super::call::CallError;
 use super::custom::CustomWatch;
 use super::kinds::Kinds;
 use super::lease::Leadership;
@@ -31,15 +35,16 @@ use crate::model::{ObjectId, ReleaseId};
 use crate::policy::allowance::Allowance;
 use crate::policy::resource::DriftAllowance;
 
-/// The most open allowances that count at one time.
-const MOST: usize = 10_000;
-
 /// How long one that Kubemoor made is left for people to look at once it ended.
 const KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// After a clearing that failed, or that was another replica's, the pause until
 /// the next.
 const CLEARING_AGAIN: SignedDuration = SignedDuration::from_hours(1);
+
+/// After an allowance that has waited cannot be read, the pause until the next
+/// attempt.
+const ADMITTING_AGAIN: Duration = Duration::from_secs(30);
 
 /// The longest sleep: the wall clock may be set while the timer runs.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
@@ -56,29 +61,9 @@ pub struct Allowances {
     changed: Announcer<ObjectId>,
     /// Something may be due sooner than before.
     rescheduled: Notify,
+    /// There may be room for those that wait.
+    freed: Notify,
     listings: Listings,
-}
-
-/// An allowance's namespace and name.
-type Key = (String, String);
-
-#[derive(Default)]
-struct Known {
-    open: HashMap<Key, Arc<Allowance>>,
-    by_object: HashMap<ObjectId, Vec<Arc<Allowance>>>,
-    /// By allowance, the version that was taken in, and its life.
-    versions: HashMap<Key, Life>,
-    due: BTreeSet<(Timestamp, Key)>,
-    /// Whether it was said that there are more than count.
-    overflowed: bool,
-}
-
-#[derive(Clone, Debug)]
-struct Life {
-    version: String,
-    uid: String,
-    /// When it is to be cleared away; never, where somebody else keeps it.
-    clearing: Option<Timestamp>,
 }
 
 impl Allowances {
@@ -101,6 +86,7 @@ impl Allowances {
             known: RwLock::default(),
             changed: Announcer::default(),
             rescheduled: Notify::new(),
+            freed: Notify::new(),
         })
     }
 
@@ -108,14 +94,14 @@ impl Allowances {
     /// ended a moment ago.
     pub fn of(&self, object: &ObjectId, release: &ReleaseId) -> Vec<Arc<Allowance>> {
         let known = self.known.read();
-        let allowances = known.by_object.get(object).into_iter().flatten();
+        let allowances = known.named(object).iter();
         allowances.filter(|allowance| allowance.is_for(object, release)).cloned().collect()
     }
 
     /// The open allowances that name an object, whatever declares it. Some may
     /// have ended a moment ago.
     pub fn named(&self, object: &ObjectId) -> Vec<Arc<Allowance>> {
-        self.known.read().by_object.get(object).cloned().unwrap_or_default()
+        self.known.read().named(object).to_vec()
     }
 
     /// Every object for which an allowance is open, then each one for which one
@@ -123,7 +109,7 @@ impl Allowances {
     pub fn changes(&self) -> Changes<ObjectId> {
         let changes = self.changed.subscribe([]);
         // Subscribed first: what opens meanwhile is told twice, and not never.
-        self.known.read().by_object.keys().for_each(|object| changes.add(object.clone()));
+        self.known.read().objects().for_each(|object| changes.add(object.clone()));
         changes
     }
 
@@ -144,6 +130,13 @@ impl Allowances {
         if self.leadership.is_none() {
             return Err(requests::MakeError::ReadOnly);
         }
+        let key = (
+            resource.metadata.namespace.clone().unwrap_or_default(),
+            resource.metadata.name.clone().unwrap_or_default(),
+        );
+        if !self.known.read().has_room_for(&key) {
+            return Err(requests::MakeError::Full { namespace: key.0 });
+        }
         let kept = requests::make(&self.client, resource, within).await?;
         if let Ok(value) = serde_json::to_value(kept.resource()) {
             self.set(&value);
@@ -157,6 +150,7 @@ impl Allowances {
             () = stop.cancelled() => {}
             _ = join_all(scopes(&self.namespaces).into_iter().map(|it| self.follow(it))) => {}
             () = self.follow_ends() => {}
+            () = self.follow_room() => {}
         }
     }
 
@@ -178,7 +172,7 @@ impl Allowances {
                 }
                 Event::Synced => {
                     let is_here = |key: &&Key| namespace.is_none_or(|namespace| key.0 == namespace);
-                    let known: Vec<_> = self.known.read().versions.keys().filter(is_here).cloned().collect();
+                    let known: Vec<_> = self.known.read().keys().filter(is_here).cloned().collect();
                     known.iter().filter(|key| !listed.contains(*key)).for_each(|key| self.forget(key));
                     if !std::mem::replace(&mut is_whole, true) {
                         self.listings.whole();
@@ -198,7 +192,7 @@ impl Allowances {
     /// Tells of every end when it comes.
     async fn follow_ends(&self) {
         loop {
-            let wake = wake(self.known.read().due.first().map(|(due, _)| *due), Timestamp::now());
+            let wake = wake(self.known.read().next_due(), Timestamp::now());
             tokio::select! {
                 () = self.rescheduled.notified() => {}
                 () = sleep_until(wake) => {
@@ -210,12 +204,41 @@ impl Allowances {
         }
     }
 
+    /// Takes in those that wait, whenever there is room. No part of telling
+    /// ends, which must not wait for an answer.
+    async fn follow_room(&self) {
+        loop {
+            match self.admit().await {
+                Ok(()) => self.freed.notified().await,
+                Err(error) => {
+                    tracing::debug!(%error, "a DriftAllowance that waits cannot be read");
+                    sleep(ADMITTING_AGAIN).await;
+                }
+            }
+        }
+    }
+
+    /// Takes in those that have waited, as far as there is room.
+    async fn admit(&self) -> Result<(), CallError> {
+        loop {
+            let Some(key) = self.known.read().admissible() else { return Ok(()) };
+            match requests::read(&self.client, &key.0, &key.1).await? {
+                Some(object) => {
+                    // Its version was taken in before, as one that waits.
+                    self.known.write().take(&key);
+                    self.set(&object);
+                }
+                None => self.forget(&key),
+            }
+        }
+    }
+
     /// Takes an allowance in; its key.
     fn set(&self, object: &Value) -> Option<Key> {
         let key = key(object)?;
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let version = text("/metadata/resourceVersion").to_owned();
-        if self.known.read().versions.get(&key).is_some_and(|known| known.version == version) {
+        if self.known.read().is_of(&key, &version) {
             return Some(key);
         }
         let compiled = match DriftAllowance::deserialize(object) {
@@ -238,18 +261,21 @@ impl Allowances {
         let touched = self.known.write().put(&key, life, compiled.ok(), Timestamp::now());
         touched.iter().for_each(|object| self.changed.announce(object));
         self.rescheduled.notify_one();
+        self.freed.notify_one();
         Some(key)
     }
 
     fn forget(&self, key: &Key) {
         let touched = self.known.write().take(key);
         touched.iter().for_each(|object| self.changed.announce(object));
+        self.freed.notify_one();
     }
 
     /// Ends what is due; what is to be cleared away.
     fn end(&self, now: Timestamp) -> Vec<(Key, Life)> {
         let (touched, garbage) = self.known.write().end(now);
         touched.iter().for_each(|object| self.changed.announce(object));
+        self.freed.notify_one();
         garbage
     }
 
@@ -272,82 +298,8 @@ impl Allowances {
 
     fn put_off(&self, key: &Key) {
         if let Ok(again) = Timestamp::now().checked_add(CLEARING_AGAIN) {
-            self.known.write().due.insert((again, key.clone()));
+            self.known.write().clear_at(again, key.clone());
         }
-    }
-}
-
-impl Known {
-    /// Puts an allowance in, in place of its earlier self; the objects for
-    /// which something changes.
-    fn put(&mut self, key: &Key, life: Life, allowance: Option<Allowance>, now: Timestamp) -> Vec<ObjectId> {
-        let mut touched = self.take(key);
-        let clearing = life.clearing;
-        self.versions.insert(key.clone(), life);
-        match allowance.filter(|allowance| allowance.open(now)) {
-            Some(_) if self.open.len() >= MOST => {
-                if !std::mem::replace(&mut self.overflowed, true) {
-                    tracing::warn!(
-                        "there are more than {MOST} open DriftAllowances: the others count for nothing"
-                    );
-                }
-            }
-            Some(allowance) => {
-                let allowance = Arc::new(allowance);
-                self.due.insert((allowance.until, key.clone()));
-                for object in allowance.objects() {
-                    self.by_object.entry(object.clone()).or_default().push(Arc::clone(&allowance));
-                    if !touched.contains(&object) {
-                        touched.push(object);
-                    }
-                }
-                self.open.insert(key.clone(), allowance);
-            }
-            None => self.due.extend(clearing.map(|clearing| (clearing, key.clone()))),
-        }
-        touched
-    }
-
-    /// Takes an allowance out; the objects that it was for.
-    fn take(&mut self, key: &Key) -> Vec<ObjectId> {
-        if let Some(life) = self.versions.remove(key)
-            && let Some(clearing) = life.clearing
-        {
-            self.due.remove(&(clearing, key.clone()));
-        }
-        self.shut(key)
-    }
-
-    fn shut(&mut self, key: &Key) -> Vec<ObjectId> {
-        let Some(allowance) = self.open.remove(key) else { return Vec::new() };
-        self.due.remove(&(allowance.until, key.clone()));
-        let objects = allowance.objects();
-        for object in &objects {
-            if let Some(others) = self.by_object.get_mut(object) {
-                others.retain(|other| !Arc::ptr_eq(other, &allowance));
-                if others.is_empty() {
-                    self.by_object.remove(object);
-                }
-            }
-        }
-        objects
-    }
-
-    /// Shuts what has ended by `now`: the objects concerned, and the allowances
-    /// to be cleared away.
-    fn end(&mut self, now: Timestamp) -> (Vec<ObjectId>, Vec<(Key, Life)>) {
-        let (mut touched, mut garbage) = (Vec::new(), Vec::new());
-        while let Some((due, key)) = self.due.first().cloned().filter(|(due, _)| *due <= now) {
-            self.due.remove(&(due, key.clone()));
-            let life = self.versions.get(&key).cloned();
-            if self.open.contains_key(&key) {
-                touched.extend(self.shut(&key));
-                self.due.extend(life.and_then(|life| Some((life.clearing?, key))));
-            } else if let Some(life) = life {
-                garbage.push((key, life));
-            }
-        }
-        (touched, garbage)
     }
 }
 

@@ -69,6 +69,20 @@ impl Drifts {
         seen
     }
 
+    /// What of a release's objects was seen with another release's
+    /// annotations, and whose; sorted.
+    pub(super) fn foreign(&self, release: &Release) -> Vec<(ObjectId, ReleaseId)> {
+        let owner = |object: &ObjectId| {
+            let life = self.life(object)?;
+            (life.vouched && life.alive && life.release != release.id).then(|| life.release.clone())
+        };
+        let declared = release.objects.iter().filter(|(_, declarations)| declarations.latest.is_some());
+        let mut foreign: Vec<_> =
+            declared.filter_map(|(object, _)| Some((object.clone(), owner(object)?))).collect();
+        foreign.sort();
+        foreign
+    }
+
     /// An object lives like this.
     pub(super) fn lives(&mut self, object: ObjectId, life: Life) {
         if let Some(before) = self.lives.get(&object).filter(|before| before.release != life.release) {

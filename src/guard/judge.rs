@@ -42,28 +42,40 @@ pub(super) enum Standing {
     Taken(Taken),
 }
 
-/// Takes in an object that was read in `version`; gives the release of which
+/// Takes in an object that was read in `version`; gives the releases of which
 /// something has changed by that.
-pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Option<ReleaseId> {
+pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Vec<ReleaseId> {
     let object = &live.sighting.id;
     if object.name.is_empty() {
-        return None;
+        return Vec::new();
     }
-    let (release, is_new) = {
+    let (release, is_new, mut concerned) = {
         let index = shared.guard.releases.index().read();
         let mut drifts = shared.drifts.lock();
         let before = drifts.life(object);
         let Some(life) = life(&index, &live.sighting, before) else {
             drifts.forget(object);
-            return None;
+            return Vec::new();
         };
         // That it was seen alive is told on. Of the first listing all is told at its end.
         let is_known = before.is_some_and(|before| before.vouched && before.release == life.release);
         let is_new = life.vouched && !is_known && *shared.guard.listed.borrow();
         let release = index.release(&life.release).cloned();
+        let stays = before.is_some_and(|before| before.release == life.release);
+        // Whoever else declares it says that it is another's.
+        let others = index.claims(object).iter().filter(|claim| !stays && claim.id != life.release);
+        let others: Vec<ReleaseId> = others.map(|claim| claim.id.clone()).collect();
         drifts.lives(object.clone(), life);
-        (release?, is_new)
+        (release, is_new, others)
     };
+    concerned.extend(release.and_then(|release| judged(shared, &release, live, version, is_new)));
+    concerned
+}
+
+/// Judges an object of `release`, which may be newly seen alive; gives the
+/// release if something has changed.
+fn judged(shared: &Shared, release: &Release, live: &Live, version: &str, is_new: bool) -> Option<ReleaseId> {
+    let object = &live.sighting.id;
     let declared = release.declared(object)?;
     let gvk =
         Gvk { group: object.group.clone(), version: declared.version.to_string(), kind: object.kind.clone() };
@@ -78,11 +90,11 @@ pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Option<Rel
         .is_some_and(|value| shared.repairer.rollouts.lock().see(&release.id, object, value, Instant::now()));
     let policy = shared.guard.book.of(&release.id);
     let now = Timestamp::now();
-    let circumstances = shared.circumstances(&release, object);
+    let circumstances = shared.circumstances(release, object);
     let exceptions = Exceptions::new((object, &release.id), declared, &policy, &circumstances, None, now);
     shared.alarms.set(&release.id, object, exceptions.next_change());
-    let standing = weigh(&release, live, &policy, &circumstances, Evidence::None, now);
-    let changed = record(&mut shared.drifts.lock(), &release, live, standing, now);
+    let standing = weigh(release, live, &policy, &circumstances, Evidence::None, now);
+    let changed = record(&mut shared.drifts.lock(), release, live, standing, now);
     if let (true, Some(touched)) = (changed, live.sighting.touched) {
         shared.guard.metrics.detected_after(now.duration_since(touched));
     }

@@ -97,7 +97,7 @@ async fn look(shared: &Shared, release: &Release, object: &ObjectId, suspect: Su
     let Some(target) = shared.guard.kinds.target(object, &declared.version) else { return unserved() };
     match shared.guard.objects.read(&target).await {
         Ok(Some(live)) => {
-            observe(shared, &live, &target.resource.version);
+            drop(observe(shared, &live, &target.resource.version));
             // Nobody's, by now.
             let mut drifts = shared.drifts.lock();
             if drifts.suspects(&release.id).iter().any(|(left, _)| left == object) {

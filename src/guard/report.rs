@@ -13,6 +13,8 @@ use crate::helm::state::is_locked;
 use crate::ledger::row::{Change, Repaired, Row};
 use crate::metrics::DriftFound;
 use crate::model::{ObjectId, ReleaseId};
+use crate::policy::flaw::Flaw;
+use crate::policy::standing;
 
 /// Publishes what is known of a release, once everything has been listed.
 pub(super) fn publish(shared: &Shared, id: &ReleaseId) {
@@ -21,7 +23,11 @@ pub(super) fn publish(shared: &Shared, id: &ReleaseId) {
         return;
     }
     match shared.release(id) {
-        Some(release) => shared.guard.state.publish(of(shared, &release)),
+        Some(release) => {
+            let report = of(shared, &release);
+            complain(shared, &report);
+            shared.guard.state.publish(report);
+        }
         None => shared.guard.state.withdraw(id),
     }
 }
@@ -64,13 +70,50 @@ fn of(shared: &Shared, release: &Release) -> ReleaseReport {
     drifts_of.sort_by(|(a, _), (b, _)| a.cmp(b));
     let declared = release.objects.values().filter(|declarations| declarations.latest.is_some()).count();
     let seen_alive = drifts.seen_alive(release);
+    let foreign = drifts.foreign(release);
     let first = drifts.first(id, revision).cloned();
     drop(drifts);
     let digest = first.as_ref().map_or(release.state.digest, |first| first.digest);
     let record = first.and_then(|first| first.uid);
+    let flaws = flaws(release);
     let reason = reason(shared, release, &drifts_of);
     let drifted: Vec<Drifted> = drifts_of.iter().map(|(object, drift)| drift.shown(object)).collect();
-    ReleaseReport { release: id.clone(), revision, record, digest, declared, seen_alive, drifted, reason }
+    ReleaseReport {
+        release: id.clone(),
+        revision,
+        record,
+        digest,
+        declared,
+        seen_alive,
+        drifted,
+        flaws,
+        foreign,
+        reason,
+    }
+}
+
+/// What is wrong with the annotations by which the manifest allows changes.
+fn flaws(release: &Release) -> Vec<(ObjectId, Flaw)> {
+    let declared = release.objects.iter().filter_map(|(object, it)| Some((object, it.latest.as_ref()?)));
+    let flawed = declared.filter_map(|(object, declared)| {
+        let flaw = standing::of_manifest(declared).err()?.into_iter().next()?;
+        Some((object.clone(), flaw))
+    });
+    let mut flaws: Vec<_> = flawed.collect();
+    flaws.sort_by(|(a, _), (b, _)| a.cmp(b));
+    flaws
+}
+
+/// Says once what is wrong with a chart's annotations.
+fn complain(shared: &Shared, report: &ReleaseReport) {
+    let Some((object, flaw)) = report.flaws.first() else { return };
+    if shared.guard.state.of(&report.release).is_some_and(|before| before.flaws == report.flaws) {
+        return;
+    }
+    tracing::warn!(
+        release.id = %report.release, release.revision = report.revision, objects = report.flaws.len(),
+        "a chart's annotations allow nothing: {object}: {flaw}"
+    );
 }
 
 fn reason(shared: &Shared, release: &Release, drifts: &[(ObjectId, Drift)]) -> Reason {

@@ -16,6 +16,7 @@ use tokio::sync::broadcast;
 use crate::cluster::{Announcer, Changes};
 use crate::metrics::Standing;
 use crate::model::{ObjectId, ReleaseId};
+use crate::policy::flaw::Flaw;
 use crate::verdict::edit::Finding;
 
 /// Incidents that a slow listener may fall behind before it loses some.
@@ -46,6 +47,13 @@ pub struct ReleaseReport {
     pub seen_alive: Vec<ObjectId>,
     /// What is not as declared, in the order of objects.
     pub drifted: Vec<Drifted>,
+    /// The first thing that is wrong with the annotations by which the manifest
+    /// allows changes of an object, and for which they allow nothing; in the
+    /// order of objects.
+    pub flaws: Vec<(ObjectId, Flaw)>,
+    /// What the revision declares and another release owns by the object's
+    /// annotations, to which alone it is held; in the order of objects.
+    pub foreign: Vec<(ObjectId, ReleaseId)>,
     /// All of it in one word.
     pub reason: Reason,
 }

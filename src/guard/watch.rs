@@ -58,7 +58,11 @@ pub(super) async fn run(shared: Arc<Shared>, scope: Scope, resource: Resource, s
             }
             Event::Watching => broken = false,
             Event::Applied(live) => judge(&shared, &live, &resource),
-            Event::Deleted(live) => shared.attend_if(went(&shared, &live.sighting.id)),
+            Event::Deleted(live) => {
+                if let Some(release) = went(&shared, &live.sighting.id) {
+                    shared.attend(release);
+                }
+            }
             Event::Broken(error) => {
                 if !std::mem::replace(&mut broken, true) {
                     if matches!(error, CallError::Unserved) {
@@ -82,7 +86,7 @@ pub(super) async fn run(shared: Arc<Shared>, scope: Scope, resource: Resource, s
 }
 
 fn judge(shared: &Arc<Shared>, live: &Live, resource: &Resource) {
-    shared.attend_if(observe(shared, live, &resource.version));
+    observe(shared, live, &resource.version).into_iter().for_each(|release| shared.attend(release));
 }
 
 /// Notes that a watch shows an object no more; gives the release that misses it.
@@ -133,12 +137,4 @@ fn never_seen(shared: &Shared, scope: &Scope) -> HashSet<ReleaseId> {
         }
     }
     releases
-}
-
-impl Shared {
-    fn attend_if(self: &Arc<Self>, release: Option<ReleaseId>) {
-        if let Some(release) = release {
-            self.attend(release);
-        }
-    }
 }

@@ -63,6 +63,9 @@ pub struct GuardedReleaseStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Ready: whether all is as declared. Stalled: whether a person has to act.
+    /// Only while it is so, AnnotationsAccepted: what the chart allows by its own
+    /// annotations counts for nothing; and ForeignOwned: other releases own
+    /// objects that it declares.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -128,7 +128,7 @@ async fn what_lives_is_held_against_what_is_declared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_autoscaler_does_within_its_range_is_no_drift() {
+async fn replicas_are_an_autoscalers_but_for_none_where_it_rests() {
     let namespace = install("diff-scaled", TEMPLATES).await;
     let alice = Caller::new(unguarded(), Identity::Alice).await;
     let scaler = json!({
@@ -141,7 +141,7 @@ async fn what_an_autoscaler_does_within_its_range_is_no_drift() {
     let scalers = format!("/apis/autoscaling/v1/namespaces/{namespace}/horizontalpodautoscalers");
     alice.post(&scalers, &scaler).await.done().unwrap();
     let web = format!("/apis/apps/v1/namespaces/{namespace}/deployments/web");
-    for (replicas, code) in [(4, 0), (9, 1)] {
+    for (replicas, code) in [(4, 0), (9, 0), (0, 1)] {
         alice.merge(&web, &json!({"spec": {"replicas": replicas}})).await.done().unwrap();
         let ran = diff(&namespace, &[]);
         assert_eq!(ran.code, code, "{replicas}: {ran:?}");

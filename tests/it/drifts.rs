@@ -240,7 +240,7 @@ async fn what_cannot_be_changed_in_place_is_reported_and_the_rest_put_right() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_are_an_autoscaler_s_within_its_range_and_helm_s_outside() {
+async fn replicas_are_an_autoscaler_s_and_helm_s_where_it_rests() {
     let scene = scene("ranged", DEPLOYMENT, true).await;
     let web = scene.web();
     let scaler = json!({
@@ -261,7 +261,13 @@ async fn replicas_are_an_autoscaler_s_within_its_range_and_helm_s_outside() {
     scene.edit(&web, both).await;
     let object = scene.becomes(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
     assert_eq!(object["spec"]["replicas"], 4, "a repair took the replicas along:\n{}", scene.log());
-    scene.edit(&web, json!({"spec": {"replicas": 9}})).await;
+    // Outside of its range the autoscaler brings them in.
+    let both = json!({"spec": {"replicas": 9, "template": {"spec": {"containers": with("worst")}}}});
+    scene.edit(&web, both).await;
+    let object = scene.becomes(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
+    assert_eq!(object["spec"]["replicas"], 9, "{}", scene.log());
+    // From none it does not.
+    scene.edit(&web, json!({"spec": {"replicas": 0}})).await;
     scene.becomes(&web, "/spec/replicas", json!(2)).await;
 }
 

@@ -223,6 +223,8 @@ impl Told {
             declared: 1,
             seen_alive: vec![self.drifted().object],
             drifted,
+            flaws: Vec::new(),
+            foreign: Vec::new(),
             reason,
         }
     }

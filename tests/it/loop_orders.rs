@@ -133,6 +133,37 @@ async fn a_suspended_release_is_left_alone_until_it_is_resumed_also_by_the_next_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_release_says_which_of_its_objects_another_release_owns() {
+    let scene = Scene::install("owned", TWO).await;
+    let _guard = scene.guard().await;
+    scene.stands("InSync").await;
+    let foreign = |status: &Value| {
+        let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|condition| condition["type"] == "ForeignOwned")
+    };
+    assert_eq!(foreign(&scene.stands("InSync").await), None);
+
+    let settings = TWO.split("---").next().unwrap();
+    let chart = Chart::new("other").template("all.yaml", &settings.replace("info", "debug"));
+    let taking = json!({"take_ownership": true, "force_conflicts": true});
+    scene.helm.install(&scene.namespace, "other", &chart, taking).await.unwrap();
+    let status = scene.status("whose it is", |status| foreign(status).is_some()).await;
+    let condition = foreign(&status).unwrap();
+    assert_eq!((&condition["status"], &condition["reason"]), (&json!("True"), &json!("ForeignOwned")));
+    let message = condition["message"].as_str().unwrap();
+    assert!(message.contains("ConfigMap/settings") && message.contains("/other"), "{message}");
+    // It is held to the other one alone.
+    assert_eq!((&status["drifted"], &status["conditions"][0]["reason"]), (&json!(0), &json!("InSync")));
+    scene.becomes(&scene.config_map("settings"), "/data/level", json!("debug")).await;
+
+    // Taken back.
+    let chart = Chart::new(RELEASE).template("all.yaml", TWO);
+    let taking = json!({"take_ownership": true, "force_conflicts": true});
+    scene.helm.upgrade(&scene.namespace, RELEASE, &chart, taking).await.unwrap();
+    scene.status("that it is its own", |status| status["revision"] == 2 && foreign(status).is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn repairs_stop_while_much_drifts_at_once_and_go_on_when_a_person_says_so() {
     let many = "
 {{- range $i := until 30 }}

@@ -5,6 +5,7 @@
 #![allow(clippy::indexing_slicing, clippy::string_slice)]
 
 mod allowances;
+mod allowances_made;
 mod allowed_edits;
 mod architecture;
 mod attacks;
@@ -62,6 +63,7 @@ mod policy_library;
 mod policy_library_traffic;
 mod policy_resources;
 mod records_guarded;
+mod refusals;
 mod registration;
 mod repairs;
 mod reverts;

@@ -5,7 +5,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::support::{Caller, Identity, Policed, RELEASE, SOON, eventually, shipped};
+use crate::support::{Caller, Chart, Identity, Policed, RELEASE, SOON, eventually, shipped};
 
 const WORKLOADS: &str = "
 apiVersion: apps/v1
@@ -269,7 +269,7 @@ async fn an_autoscaler_that_no_chart_declares_scales_nothing_where_a_policy_says
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_refused_is_told_that_the_charts_own_annotation_is_broken() {
+async fn that_the_charts_own_annotation_is_broken_is_said_to_all_whom_it_concerns() {
     const BROKEN: &str = "
 apiVersion: v1
 kind: ConfigMap
@@ -285,4 +285,31 @@ data: {level: info}
     assert!(said.contains("own annotations allow nothing: kubemoor.dev/allow"), "{said}");
     let explained = shop.moor(&["explain", "configmap/settings"]);
     assert!(explained.out.contains("ALLOWS NOTHING"), "{explained:?}");
+
+    let guarded = shop.at("apis/kubemoor.dev/v1alpha1", &format!("guardedreleases/{RELEASE}"));
+    let flawed = |status: &Value| {
+        let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|condition| condition["type"] == "AnnotationsAccepted")
+    };
+    let condition = eventually("the GuardedRelease says it", SOON, || async {
+        let status = shop.alice.get(&guarded).await.done()?["status"].take();
+        flawed(&status).ok_or_else(|| status.to_string())
+    })
+    .await;
+    assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("InvalidPath")));
+    assert!(condition["message"].as_str().unwrap().contains("ConfigMap/settings"), "{condition}");
+    let complaints = || shop.log().matches("a chart's annotations allow nothing").count();
+    shop.loop_has_passed().await;
+    assert_eq!(complaints(), 1, "{}", shop.log());
+
+    // Mended, nothing is left of it.
+    let mended = Chart::new(RELEASE).template("all.yaml", &BROKEN.replace("data/level", "/data/level"));
+    shop.helm.upgrade(&shop.namespace, RELEASE, &mended, json!({})).await.unwrap();
+    eventually("the GuardedRelease says no more of it", SOON, || async {
+        let status = shop.alice.get(&guarded).await.done()?["status"].take();
+        if status["revision"] == 2 && flawed(&status).is_none() { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+    shop.alice.merge(&settings, &json!({"data": {"level": "debug"}})).await.done().unwrap();
+    assert_eq!(complaints(), 1, "{}", shop.log());
 }

@@ -11,6 +11,7 @@ use kube::api::ObjectMeta;
 use kube::core::Request as Requests;
 use kube::core::params::{DeleteParams, GetParams, ListParams, PostParams, Preconditions};
 use serde::Deserialize;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::super::call::{self, BODY_CAP, CallError, PATIENCE};
@@ -21,6 +22,9 @@ use crate::policy::resource::{AllowedObject, DriftAllowance, DriftAllowanceSpec,
 
 /// The label of allowances that Kubemoor made, and its value.
 pub const MADE_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "kubemoor");
+
+/// The most open allowances of one namespace that count at one time.
+pub const MOST_HERE: usize = 250;
 
 /// How much of an object's name goes into its allowance's.
 const NAMED: usize = 40;
@@ -66,6 +70,14 @@ pub enum MakeError {
     /// Every write is forgone.
     #[error("the guard runs with --read-only and makes none")]
     ReadOnly,
+    /// There are as many as count.
+    #[error(
+        "namespace {namespace} has {MOST_HERE} open allowances, or the cluster as many as count: delete some"
+    )]
+    Full {
+        /// The namespace.
+        namespace: String,
+    },
     /// Something else has its name.
     #[error("an allowance for something else has the name {name} already: delete it")]
     Taken {
@@ -178,6 +190,19 @@ pub async fn list(client: &kube::Client, namespace: Option<&str>) -> Result<Vec<
             Some(token) => parameters.continue_token = Some(token),
             None => return Ok(found),
         }
+    }
+}
+
+/// An allowance as it is now; none where it is gone.
+///
+/// # Errors
+/// When the API server gives no usable answer.
+pub async fn read(client: &kube::Client, namespace: &str, name: &str) -> Result<Option<Value>, CallError> {
+    let request = requests(Some(namespace))?.get(&segment(name)?, &GetParams::default())?;
+    match call::fetch(client, request, PATIENCE).await {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

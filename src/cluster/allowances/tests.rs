@@ -101,3 +101,47 @@ fn the_timer_waits_for_the_next_end_and_follows_a_clock_that_is_set() {
     assert_eq!(left(Some("12:00:00"), "02:00:00"), 3600.0);
     assert_eq!(left(None, "12:00:00"), 3600.0);
 }
+
+/// So many open ones of a namespace, by number.
+fn fill(known: &mut Known, namespace: &str, count: usize) {
+    for number in 0..count {
+        let key = (namespace.to_owned(), format!("n{number:05}"));
+        known.put(&key, life(None), Some(allowance("a", "web", "12:00:00")), at("11:00:00"));
+    }
+}
+
+#[test]
+fn a_namespace_that_is_full_leaves_room_to_others_and_lets_the_next_in_when_one_ends() {
+    let mut known = Known::default();
+    fill(&mut known, "greedy", requests::MOST_HERE + 5);
+    assert_eq!(known.open.len(), requests::MOST_HERE);
+    assert_eq!(known.admissible(), None);
+    let of = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
+    assert!(!known.has_room_for(&of("greedy", "another")) && known.has_room_for(&of("greedy", "n00000")));
+    assert!(known.has_room_for(&of("shop", "a")));
+    assert_eq!(put(&mut known, "a", "db", "12:00:00", "11:00:00"), [deployment("db")]);
+
+    // One goes, and the first of those that wait may come.
+    known.take(&of("greedy", "n00007"));
+    let next = known.admissible().unwrap();
+    assert_eq!(next, of("greedy", "n00250"));
+    known.put(&next, life(None), Some(allowance("a", "web", "12:00:00")), at("11:00:00"));
+    assert_eq!((known.open.len(), known.admissible()), (requests::MOST_HERE + 1, None));
+    // One that waits is gone, another one ends as it waits, and is not cleared away for that.
+    known.take(&of("greedy", "n00251"));
+    let (ended, garbage) = known.end(at("12:00:00"));
+    assert_eq!(ended.len(), requests::MOST_HERE + 1);
+    assert!(garbage.is_empty() && known.open.is_empty() && known.due.is_empty());
+    assert_eq!(known.admissible(), None);
+}
+
+#[test]
+fn all_namespaces_together_have_a_limit_as_well() {
+    let mut known = Known::default();
+    for number in 0..41 {
+        fill(&mut known, &format!("tenant-{number}"), requests::MOST_HERE);
+    }
+    assert_eq!(known.open.len(), 10_000);
+    known.take(&("tenant-0".to_owned(), "n00000".to_owned()));
+    assert_eq!(known.admissible(), Some(("tenant-40".to_owned(), "n00000".to_owned())));
+}

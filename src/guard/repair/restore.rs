@@ -18,6 +18,7 @@ use super::examine::{Answer, Examined};
 use super::{AGAIN, Done, LOOK, Situation, Task, body};
 use crate::cluster::call::CallError;
 use crate::cluster::objects::{Live, Target, WriteError};
+use crate::cluster::releases::LookError;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
@@ -70,6 +71,15 @@ impl Task<'_> {
         // The records are read after the object: what they say now is what counts.
         if let Err(error) = shared.guard.releases.fresh(id, LOOK).await {
             return done(self.failed(&error.to_string()));
+        }
+        match self.is_taken_over(&live).await {
+            Ok(false) => {}
+            Ok(true) => {
+                // The release that it belongs to now hears of it by its own record.
+                drop(judge::observe(shared, &live, &target.resource.version));
+                return done(Done::Settled);
+            }
+            Err(error) => return done(self.failed(&error.to_string())),
         }
         let Some(situation) = self.situation() else { return done(Done::Settled) };
         if situation.plan != Plan::Repair {
@@ -304,6 +314,18 @@ impl Task<'_> {
             Err(WriteError::Conflict { .. }) => Round::Again,
             Err(error) => Round::Done(self.refused(&error)),
         }
+    }
+
+    /// Whether the object's annotations name another release, and that declares
+    /// it. Helm writes the record first, but of the two the object may be known
+    /// first; what Helm has just taken over must not be taken back.
+    async fn is_taken_over(&self, live: &Live) -> Result<bool, LookError> {
+        let Self { shared, id, object, .. } = self;
+        let Some(named) = live.sighting.release.as_ref().filter(|named| named != id) else {
+            return Ok(false);
+        };
+        shared.guard.releases.fresh(named, LOOK).await?;
+        Ok(shared.release(named).is_some_and(|other| other.objects.contains_key(*object)))
     }
 
     async fn is_terminating(&self, namespace: &str) -> bool {

@@ -9,6 +9,8 @@ fn report(reason: Reason) -> ReleaseReport {
         declared: 1,
         seen_alive: Vec::new(),
         drifted: Vec::new(),
+        flaws: Vec::new(),
+        foreign: Vec::new(),
         reason,
     }
 }

@@ -21,6 +21,9 @@ const FIELDS: usize = 10;
 /// The most characters of a text that comes from elsewhere.
 const TEXT: usize = 300;
 
+/// Objects that a condition names.
+const NAMED: usize = 5;
+
 /// Objects seen alive that are remembered; further ones are not re-created
 /// after a restart.
 const SEEN: usize = 5000;
@@ -48,21 +51,36 @@ pub(super) fn summary(
     let (ready, stalled) = standing(reason);
     let message = message(reason, report, drift);
     let conditions = before.map(|before| before.conditions.as_slice()).unwrap_or_default();
-    let condition = |r#type: &str, status: &str, message: &str| {
+    let condition = |r#type: &str, status: &str, reason: &str, message: &str| {
         let known = conditions.iter().find(|known| known.r#type == r#type && known.status == status);
         Condition {
             r#type: r#type.to_owned(),
             status: status.to_owned(),
-            reason: reason.as_str().to_owned(),
+            reason: reason.to_owned(),
             message: message.to_owned(),
             last_transition_time: known.map_or(now, |known| known.last_transition_time),
             observed_generation: generation,
         }
     };
     let is_stalled = if stalled { "True" } else { "False" };
+    let mut all = vec![
+        condition("Ready", ready, reason.as_str(), &message),
+        condition("Stalled", is_stalled, reason.as_str(), &message),
+    ];
+    if let Some((_, flaw)) = report.flaws.first() {
+        let told = report.flaws.iter().map(|(object, flaw)| format!("{object}: {flaw}"));
+        let message = format!("the chart's own annotations allow nothing: {}", named(told));
+        all.push(condition("AnnotationsAccepted", "False", flaw.reason.as_str(), &message));
+    }
+    if !report.foreign.is_empty() {
+        let told = report.foreign.iter().map(|(object, owner)| format!("{object} of release {owner}"));
+        let message =
+            format!("declared here, and held to another release by their annotations: {}", named(told));
+        all.push(condition("ForeignOwned", "True", "ForeignOwned", &message));
+    }
     GuardedReleaseStatus {
         observed_generation: generation,
-        conditions: vec![condition("Ready", ready, &message), condition("Stalled", is_stalled, &message)],
+        conditions: all,
         revision: report.revision,
         record_uid: report.record.clone(),
         manifest_digest: report.digest.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -158,6 +176,14 @@ fn shown(drifted: &Drifted, home: &str) -> DriftedObject {
         since: drifted.since,
         message,
     }
+}
+
+/// The first of these, and how many more there are.
+fn named(all: impl ExactSizeIterator<Item = String>) -> String {
+    let more = all.len().saturating_sub(NAMED);
+    let first: Vec<String> = all.take(NAMED).map(|text| cut(&text)).collect();
+    let rest = if more == 0 { String::new() } else { format!("; and {more} more") };
+    first.join("; ") + &rest
 }
 
 fn cut(text: &str) -> String {

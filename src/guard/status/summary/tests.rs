@@ -1,6 +1,7 @@
 use super::*;
 use crate::guard::state::DriftKind;
 use crate::model::{ObjectId, ReleaseId};
+use crate::policy::flaw::{Flaw, FlawReason};
 
 fn report(reason: Reason, drifted: usize) -> ReleaseReport {
     let object = |index: usize| ObjectId {
@@ -28,6 +29,8 @@ fn report(reason: Reason, drifted: usize) -> ReleaseReport {
                 contested_by: Some("other".to_owned()),
             })
             .collect(),
+        flaws: Vec::new(),
+        foreign: Vec::new(),
         reason,
     }
 }
@@ -68,6 +71,35 @@ fn each_reason_has_its_conditions() {
     check(Reason::RecordInvalid, "False", "True");
     check(Reason::ReleaseMissing, "False", "False");
     check(Reason::Suspended, "Unknown", "False");
+}
+
+#[test]
+fn what_a_chart_allows_in_vain_and_what_others_own_is_said_while_it_is_so() {
+    let spec = GuardedReleaseSpec::default();
+    let mut report = report(Reason::InSync, 0);
+    let objects: Vec<ObjectId> = report.seen_alive.iter().take(7).cloned().collect();
+    let flaw = Flaw {
+        field: "kubemoor.dev/allow[0]".to_owned(),
+        reason: FlawReason::InvalidPath,
+        message: "it is no pointer".repeat(100),
+    };
+    report.flaws = objects.iter().map(|object| (object.clone(), flaw.clone())).collect();
+    let other = ReleaseId { namespace: "bank".to_owned(), name: "pay".to_owned() };
+    report.foreign = objects.iter().take(1).map(|object| (object.clone(), other.clone())).collect();
+    let status = summary(&report, None, context(&spec, 10));
+    let [ready, _, flawed, foreign] = status.conditions.as_slice() else { panic!("{:?}", status.conditions) };
+    assert_eq!((ready.reason.as_str(), ready.status.as_str()), ("InSync", "True"));
+    assert_eq!(
+        (flawed.r#type.as_str(), flawed.status.as_str(), flawed.reason.as_str()),
+        ("AnnotationsAccepted", "False", "InvalidPath")
+    );
+    assert!(flawed.message.contains("ConfigMap/c0") && flawed.message.ends_with("and 2 more"), "{flawed:?}");
+    assert!(flawed.message.len() < 2000, "{}", flawed.message.len());
+    assert_eq!((foreign.r#type.as_str(), foreign.status.as_str()), ("ForeignOwned", "True"));
+    assert!(foreign.message.contains("ConfigMap/c0 in namespace shop of release bank/pay"), "{foreign:?}");
+    assert_eq!(summary(&report, Some(&status), context(&spec, 20)), status);
+    (report.flaws, report.foreign) = (Vec::new(), Vec::new());
+    assert_eq!(summary(&report, Some(&status), context(&spec, 20)).conditions.len(), 2);
 }
 
 #[test]

@@ -1,0 +1,102 @@
+//! Allowances as they are made: who asked for them, and how many of a namespace count.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::support::{Identity, Policed, RELEASE, SOON, eventually, moor};
+
+const SETTINGS: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {level: info}
+";
+
+/// As many as count in one namespace.
+const MOST: usize = 250;
+
+fn allowance(name: &str, object: &str, until: &str) -> Value {
+    json!({
+        "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftAllowance", "metadata": {"name": name},
+        "spec": {"object": {"kind": "ConfigMap", "name": object}, "paths": ["/data/level"], "until": until},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_fills_his_namespace_takes_room_from_nobody_else() {
+    let crowded = Policed::install("crowded", SETTINGS).await;
+    let quiet = Policed::install("quiet", SETTINGS).await;
+    let allowances = crowded.at("apis/kubemoor.dev/v1alpha1", "driftallowances");
+    let until = (Timestamp::now() + SignedDuration::from_hours(1)).to_string();
+    for number in 0..MOST {
+        let other = allowance(&format!("n{number}"), &format!("other-{number}"), &until);
+        crowded.alice.post(&allowances, &other).await.done().unwrap();
+    }
+    let settings = crowded.at("api/v1", "configmaps/settings");
+    crowded.is_guarded(&settings).await;
+    let edit = json!({"data": {"level": "debug"}});
+
+    // One more counts for nothing, and that is said.
+    crowded.alice.post(&allowances, &allowance("more", "settings", &until)).await.done().unwrap();
+    eventually("the guard says that there are too many", SOON, || async {
+        let words = format!("more than {MOST} open DriftAllowances in namespace {}", crowded.namespace);
+        if crowded.log().contains(&words) { Ok(()) } else { Err(crowded.log()) }
+    })
+    .await;
+    crowded.alice.merge(&settings, &edit).await.refused(RELEASE).unwrap();
+    // So none is made.
+    let full = format!("namespace {} has {MOST} open allowances", crowded.namespace);
+    let asked = crowded.moor(&["allow", "configmap/settings", "--path", "/data/level", "--for", "1h"]);
+    asked.fails(&[&full]);
+    let request = json!({
+        "metadata": {"annotations": {"kubemoor.dev/allow": "/data/level", "kubemoor.dev/allow-until": until}},
+    });
+    let answer = crowded.alice.merge(&settings, &request).await;
+    let said = answer.to_string();
+    answer.refused(RELEASE).unwrap();
+    assert!(said.contains("NotMade") && said.contains(&full), "{said}");
+
+    // Elsewhere there is room.
+    let elsewhere = quiet.at("api/v1", "configmaps/settings");
+    quiet.is_guarded(&elsewhere).await;
+    let asked = quiet.moor(&["allow", "configmap/settings", "--path", "/data/level", "--for", "1h"]);
+    assert_eq!(asked.code, 0, "{asked:?}");
+    eventually("the other may edit", SOON, || async { quiet.alice.merge(&elsewhere, &edit).await.done() })
+        .await;
+
+    // When one goes, the one that waits counts.
+    crowded.alice.delete(&format!("{allowances}/n7")).await.done().unwrap();
+    eventually("it counts", SOON, || async { crowded.alice.merge(&settings, &edit).await.done() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_allowance_names_who_asked_for_it_by_command_or_nobody() {
+    let shop = Policed::install("asking", SETTINGS).await;
+    let allowances = shop.at("apis/kubemoor.dev/v1alpha1", "driftallowances");
+    let path = ["allow", "configmap/settings", "--path", "/data/level", "--for", "1h"];
+    let users = || async {
+        let listed = shop.alice.get(&allowances).await.done().unwrap();
+        let user = |item: &Value| item["spec"]["requestedBy"]["user"].as_str().map(str::to_owned);
+        let mut users: Vec<_> = listed["items"].as_array().unwrap().iter().map(user).collect();
+        users.sort();
+        users
+    };
+    let as_carol = ["--as=carol", "--as-group=system:masters"];
+    let asked = shop.moor(&[&path[..], &as_carol].concat());
+    assert_eq!(asked.code, 0, "{asked:?}");
+    assert_eq!(users().await, [Some("carol".to_owned())]);
+
+    // Who may not ask the API server who he is, is named by the refusal.
+    let namespace = format!("-n={}", shop.namespace);
+    let asked = moor(Policed::control_plane(), Identity::Guard, &[&path[..], &[&namespace]].concat());
+    assert_eq!(asked.code, 0, "{asked:?}");
+    let guard = Some(Identity::Guard.user().to_owned());
+    assert_eq!(users().await, [Some("carol".to_owned()), guard]);
+
+    // Of whoever has every right there is nothing to go by before Kubernetes 1.26.
+    let asked = shop.moor(&path);
+    assert_eq!(asked.code, 0, "{asked:?}");
+    let users = users().await;
+    assert_eq!(users.len(), 3);
+    assert!(users.contains(&None) || users.contains(&Some("alice".to_owned())), "{users:?}");
+}
