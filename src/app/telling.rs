@@ -136,8 +136,8 @@ async fn remember(
         loop {
             match read {
                 Ok(remembered) => {
-                    for Remembered { release, revision, digest, seen } in remembered {
-                        let command = Command::Remember { release, revision, digest, seen_alive: seen };
+                    for Remembered { release, revision, digest, seen: seen_alive, contested } in remembered {
+                        let command = Command::Remember { release, revision, digest, seen_alive, contested };
                         // Without a loop there is nobody to tell.
                         drop(statuses.commands.send(command).await);
                     }

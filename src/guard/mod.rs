@@ -230,7 +230,10 @@ impl Shared {
                     self.attend_all();
                 }
             }
-            Command::Remember { release, revision, digest, seen_alive } => {
+            Command::Remember { release, revision, digest, seen_alive, contested } => {
+                let (mut backoff, now) = (self.repairer.backoff.lock(), Instant::now());
+                contested.iter().for_each(|object| backoff.contest(object, now));
+                drop(backoff);
                 self.drifts.lock().remember(&release, (revision, digest), seen_alive);
                 self.attend(release);
             }

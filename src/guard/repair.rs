@@ -51,7 +51,7 @@ const HELM: &str = "helm";
 #[derive(Default)]
 pub(super) struct Repairer {
     pub(super) brake: Mutex<Brake>,
-    backoff: Mutex<Backoff>,
+    pub(super) backoff: Mutex<Backoff>,
     /// The workload that each release rolls out for the guard, and since when.
     rollouts: Mutex<HashMap<ReleaseId, (ObjectId, Instant)>>,
     /// The fields of an object that cannot be changed in place, for a revision.

@@ -48,6 +48,7 @@ mod loop_orders;
 mod loop_races;
 mod loop_rollouts;
 mod loop_scene;
+mod loop_told;
 mod policies_watched;
 mod policy_command;
 mod policy_library;
