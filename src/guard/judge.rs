@@ -48,7 +48,7 @@ pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Option<Rel
     if object.name.is_empty() {
         return None;
     }
-    let release = {
+    let (release, is_news) = {
         let index = shared.guard.releases.index().read();
         let mut drifts = shared.drifts.lock();
         let Some(life) = life(&index, &live.sighting, drifts.life(object)) else {
@@ -56,15 +56,19 @@ pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Option<Rel
             return None;
         };
         let release = index.release(&life.release).cloned();
+        let is_known =
+            drifts.life(object).is_some_and(|before| before.vouched && before.release == life.release);
+        // What was seen alive is told, for the next guard; of the first listing all at once.
+        let is_news = life.vouched && !is_known && *shared.guard.listed.borrow();
         drifts.lives(object.clone(), life);
-        release?
+        (release?, is_news)
     };
     let declared = release.declared(object)?;
     let gvk =
         Gvk { group: object.group.clone(), version: declared.version.to_string(), kind: object.kind.clone() };
     // Of the watches of two versions of a kind, the one of the manifest's.
     if shared.guard.kinds.resource(&gvk).is_some_and(|resource| resource.version != version) {
-        return None;
+        return is_news.then(|| release.id.clone());
     }
     let policy = shared.guard.book.of(&release.id);
     let now = Timestamp::now();
@@ -76,7 +80,7 @@ pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Option<Rel
     if let (true, Some(touched)) = (changed, live.sighting.touched) {
         shared.guard.metrics.detected_after(now.duration_since(touched));
     }
-    changed.then(|| release.id.clone())
+    (changed || is_news).then(|| release.id.clone())
 }
 
 /// How an object stands against what `release` declares of it.
