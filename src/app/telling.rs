@@ -136,9 +136,10 @@ async fn remember(
         loop {
             match read {
                 Ok(remembered) => {
-                    for Remembered { release, revision, record, digest, seen } in remembered {
+                    for Remembered { release, revision, record, digest, seen, contested } in remembered {
                         let seen_alive = seen;
-                        let command = Command::Remember { release, revision, record, digest, seen_alive };
+                        let command =
+                            Command::Remember { release, revision, record, digest, seen_alive, contested };
                         // Without a loop there is nobody to tell.
                         drop(statuses.commands.send(command).await);
                     }

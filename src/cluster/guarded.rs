@@ -29,6 +29,9 @@ use super::watch::Event;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus};
 
+/// The reason of a release of which somebody keeps changing something back.
+const CONTESTED: &str = "Contested";
+
 const KIND: &str = "GuardedRelease";
 const PLURAL: &str = "guardedreleases";
 
@@ -58,6 +61,8 @@ pub struct Remembered {
     pub digest: [u8; 32],
     /// What was seen alive with the release's annotations.
     pub seen: Vec<ObjectId>,
+    /// What somebody kept changing back.
+    pub contested: Vec<ObjectId>,
 }
 
 /// What a person sets in a GuardedRelease.
@@ -211,7 +216,10 @@ impl Watching {
 impl Remembered {
     fn of(guarded: &GuardedRelease) -> Option<Self> {
         let (release, status) = (guarded.release()?, guarded.status.as_ref()?);
+        let is_contested = status.conditions.iter().any(|condition| condition.reason == CONTESTED);
+        let drifts = status.drifts.iter().filter(|_| is_contested);
         Some(Self {
+            contested: drifts.map(|drift| drift.object.id(&release.namespace)).collect(),
             revision: status.revision,
             record: status.record_uid.clone(),
             digest: digest(&status.manifest_digest)?,

@@ -47,6 +47,12 @@ impl Backoff {
             .is_some_and(|(attempts, last)| *attempts >= AT_ONCE && now.duration_since(*last) < PEACE)
     }
 
+    /// Somebody undid what was done for an object, before this process ran.
+    pub(super) fn contest(&mut self, object: &ObjectId, now: Instant) {
+        let (attempts, _) = self.0.entry(object.clone()).or_insert((0, now));
+        *attempts = (*attempts).max(AT_ONCE);
+    }
+
     /// A person asks for an attempt now.
     pub(super) fn forget(&mut self, object: &ObjectId) {
         self.0.remove(object);

@@ -230,9 +230,12 @@ impl Shared {
                     self.attend_all();
                 }
             }
-            Command::Remember { release, revision, record, digest, seen_alive } => {
+            Command::Remember { release, revision, record, digest, seen_alive, contested } => {
                 let first = First { uid: record, revision, digest };
                 if self.release(&release).is_none_or(|release| !first.is_outlived_by(&release)) {
+                    let (mut backoff, now) = (self.repairer.backoff.lock(), Instant::now());
+                    contested.iter().for_each(|object| backoff.contest(object, now));
+                    drop(backoff);
                     self.drifts.lock().remember(&release, first, seen_alive);
                 }
                 self.attend(release);

@@ -52,6 +52,9 @@ pub enum Command {
         digest: [u8; 32],
         /// The objects.
         seen_alive: Vec<ObjectId>,
+        /// Objects that somebody kept changing back: they are not fought over
+        /// hot once more.
+        contested: Vec<ObjectId>,
     },
     /// What holds for these objects has changed, such as by an allowance that
     /// opened or ended: judge them again.

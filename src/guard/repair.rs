@@ -54,7 +54,7 @@ const HELM: &str = "helm";
 #[derive(Default)]
 pub(super) struct Repairer {
     pub(super) brake: Mutex<Brake>,
-    backoff: Mutex<Backoff>,
+    pub(super) backoff: Mutex<Backoff>,
     pub(super) rollouts: Mutex<Rollouts>,
     /// The fields of an object that cannot be changed in place, for a revision.
     fixed: Mutex<HashMap<ObjectId, (u64, Vec<String>)>>,

@@ -319,7 +319,7 @@ async fn an_event_stands_on_the_object_and_on_its_release() {
     told.state.tell(incident.clone());
     told.state.tell(incident.clone());
     let repaired = Drifted { repaired: Some(Ok(())), ..told.drifted() };
-    told.state.tell(Incident { drifted: repaired, ..incident });
+    told.state.tell(Incident { drifted: repaired, ..incident.clone() });
     let list = format!("/apis/events.k8s.io/v1/namespaces/{}/events", told.release.namespace);
     let events = eventually("all events are there", SOON, || async {
         let events = told.admin.get(&list).await.done()?;
@@ -349,5 +349,20 @@ async fn an_event_stands_on_the_object_and_on_its_release() {
             ["GuardedRelease", "Warning", "Drifted"],
         ]
     );
+    // Said again and again it stays one event, which counts.
+    eventually("the series is written", SOON, || async {
+        told.state.tell(incident.clone());
+        let events = told.admin.get(&list).await.done()?;
+        let ours = events["items"].as_array().unwrap();
+        let ours = ours.iter().filter(|it| it["reportingController"] == "kubemoor.dev/guard");
+        let counts: Vec<_> = ours.map(|it| it["series"]["count"].as_u64().unwrap_or(1)).collect();
+        assert_eq!(counts.len(), 4, "{events}");
+        if counts.iter().filter(|count| **count > 1).count() == 2 {
+            Ok(())
+        } else {
+            Err(format!("{counts:?}"))
+        }
+    })
+    .await;
     told.stop.cancel();
 }

@@ -1,5 +1,7 @@
 //! The loop while the API server is away, overloaded or forgetful, and while kinds, namespaces and rules go and come.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
 use crate::loop_scene::{Scene, TWO, said};
@@ -7,10 +9,12 @@ use crate::support::{
     Caller, ControlPlane, Guard, Identity, LaggingWatch, RELEASE, SOON, add_widgets, eventually, record_name,
 };
 
+const MINUTE: Duration = Duration::from_secs(60);
+
 const REPAIRED: &str = "was changed and is as declared again";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_drifted_before_the_api_server_went_is_repaired_once_when_it_is_back() {
+async fn what_drifted_before_the_api_server_was_gone_for_a_minute_is_repaired_once_when_it_is_back() {
     let mut scene = Scene::install("away", TWO).await;
     let guard = scene.guard().await;
     scene.stands("InSync").await;
@@ -20,9 +24,19 @@ async fn what_drifted_before_the_api_server_went_is_repaired_once_when_it_is_bac
     scene.control_plane.kill_apiserver();
     guard.resume();
     said(&guard, "cannot be watched").await;
+    assert!(guard.is_ready().await, "the last state serves");
+    let since = Instant::now();
+    eventually("it is said that the outage lasts", MINUTE * 2, || async { !guard.is_ready().await }).await;
+    assert!(since.elapsed() > MINUTE / 2, "{:?}", since.elapsed());
     scene.control_plane.start_apiserver();
-    scene.becomes(&settings, "/data/level", json!("info")).await;
+    // The pauses between attempts have grown meanwhile.
+    eventually("it is as declared", MINUTE * 2, || async {
+        let level = scene.alice.get(&settings).await.done()?["data"]["level"].take();
+        if level == "info" { Ok(()) } else { Err(level.to_string()) }
+    })
+    .await;
     scene.stands("InSync").await;
+    eventually("the guard is ready again", MINUTE * 2, || async { guard.is_ready().await }).await;
     assert_eq!(guard.log().matches(REPAIRED).count(), 1, "{}", guard.log());
 }
 

@@ -1,5 +1,7 @@
 //! What people, policies and earlier guards tell the loop.
 
+use std::time::{Duration, Instant};
+
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 
@@ -127,6 +129,17 @@ async fn a_suspended_release_is_left_alone_until_it_is_resumed_also_by_the_next_
         })
         .await;
     assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "mine too");
+    assert_eq!(scene.writes("configmaps"), 0, "the next guard was faster than its orders");
+    // A person may still ask, once.
+    scene.moor("reconcile");
+    scene.becomes(&settings, "/data/level", json!("info")).await;
+    scene.edit(&settings, json!({"data": {"level": "mine again"}})).await;
+    scene
+        .status("the drift after it", |status| {
+            drifts(status) && status["drifts"].to_string().contains("mine again")
+        })
+        .await;
+    assert_eq!(scene.writes("configmaps"), 1);
     scene.moor("resume");
     scene.becomes(&settings, "/data/level", json!("info")).await;
     scene.stands("InSync").await;
@@ -161,6 +174,34 @@ async fn a_release_says_which_of_its_objects_another_release_owns() {
     let taking = json!({"take_ownership": true, "force_conflicts": true});
     scene.helm.upgrade(&scene.namespace, RELEASE, &chart, taking).await.unwrap();
     scene.status("that it is its own", |status| status["revision"] == 2 && foreign(status).is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_contested_before_a_restart_is_not_fought_hot_after_it() {
+    let scene = Scene::install("rival", TWO).await;
+    let mut guard = scene.guard().await;
+    scene.remembers(2).await;
+    let settings = scene.config_map("settings");
+    let undoes = async |times: usize| {
+        let path = format!("{settings}?fieldManager=rival");
+        for _ in 0..times {
+            scene.becomes(&settings, "/data/level", json!("info")).await;
+            scene.alice.merge(&path, &json!({"data": {"level": "rivals"}})).await.done().unwrap();
+        }
+    };
+    undoes(5).await;
+    let status = scene.stands("Contested").await;
+    assert!(status["conditions"][0]["message"].as_str().unwrap().contains("rival"), "{status}");
+    guard.kill();
+    scene.edit(&settings, json!({"data": {"level": "rivals too"}})).await;
+    guard.start_again().await;
+    let since = Instant::now();
+    undoes(3).await;
+    // After about one, two and four seconds, and not at once.
+    assert!(since.elapsed() > Duration::from_secs(4), "{:?}\n{}", since.elapsed(), guard.log());
+    scene.stands("Contested").await;
+    scene.moor("reconcile");
+    scene.becomes(&settings, "/data/level", json!("info")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -57,6 +57,8 @@ mod loop_races;
 mod loop_rollouts;
 mod loop_scene;
 mod loop_stalls;
+mod loop_told;
+mod loop_watches;
 mod policies_watched;
 mod policy_command;
 mod policy_library;

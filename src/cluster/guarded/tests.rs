@@ -18,6 +18,28 @@ fn what_an_earlier_guard_knew_is_read() {
     assert_eq!(remembered.record.as_deref(), Some("u3"));
     let names: Vec<_> = remembered.seen.iter().map(ToString::to_string).collect();
     assert_eq!(names, ["Service/web in namespace shop", "Namespace/n"]);
+    assert!(remembered.contested.is_empty());
+}
+
+#[test]
+fn what_somebody_kept_changing_back_is_read() {
+    let status = |reason: &str| {
+        let now = "2026-01-01T00:00:00Z";
+        let condition = json!({
+            "type": "Ready", "status": "False", "reason": reason, "message": "", "lastTransitionTime": now,
+        });
+        let drift = json!({"object": {"kind": "Service", "name": "web"}, "type": "changed", "since": now});
+        json!({
+            "revision": 3, "manifestDigest": "07".repeat(32), "seen": [],
+            "conditions": [condition], "drifts": [drift],
+        })
+    };
+    let contested = |reason: &str| {
+        let remembered = Remembered::of(&typed(guarded(status(reason))).unwrap()).unwrap();
+        remembered.contested.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(contested("Contested"), ["Service/web in namespace shop"]);
+    assert!(contested("Drifted").is_empty());
 }
 
 #[test]

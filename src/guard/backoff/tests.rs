@@ -47,6 +47,17 @@ fn later_waits_double_up_to_five_minutes_and_are_never_given_up() {
 }
 
 #[test]
+fn what_was_contested_before_waits_from_the_start() {
+    let (mut backoff, object, now) = (Backoff::default(), object("a"), Instant::now());
+    backoff.contest(&object, now);
+    assert!(backoff.is_contested(&object, now) && backoff.until(&object, now).is_some());
+    assert_eq!(backoff.attempt(&object, now), AT_ONCE + 1);
+    // It forgets nothing that this process has learned.
+    backoff.contest(&object, now);
+    assert_eq!(backoff.attempt(&object, now), AT_ONCE + 2);
+}
+
+#[test]
 fn objects_do_not_all_come_at_once() {
     let all: std::collections::HashSet<_> =
         (0..20).filter_map(|n| waits(&format!("web-{n}"), 12).last().copied()).collect();

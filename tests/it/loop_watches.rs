@@ -1,0 +1,105 @@
+//! Which kinds the loop watches: each that is declared and may be read, also those that no webhook ever sees.
+
+use serde_json::{Value, json};
+
+use crate::loop_scene::{Scene, said};
+use crate::support::{Caller, ControlPlane, Identity, SOON, add_widgets, eventually};
+
+const SETTINGS: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {level: info}
+";
+
+const ACCOUNT: &str = "
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: shop}
+automountServiceAccountToken: false
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_the_guard_may_not_read_is_named_once_and_hinders_nothing() {
+    const GROUP: &str = "closed.example.com";
+    let control_plane = ControlPlane::start();
+    control_plane.define_policies();
+    add_widgets(&control_plane, GROUP).await;
+    let admin = Caller::new(&control_plane, Identity::Admin).await;
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let path = format!("{roles}/kubemoor-widgets-of-{GROUP}");
+    let mut role = admin.get(&path).await.done().unwrap();
+    admin.delete(&path).await.done().unwrap();
+    let templates = format!(
+        "{SETTINGS}---\napiVersion: {GROUP}/v1\nkind: Widget\nmetadata: {{name: main}}\nspec: {{replicas: 2}}\n"
+    );
+    let scene = Scene::install_on(control_plane, "closed", &templates).await;
+    let guard = scene.guard().await;
+    said(&guard, "objects of the kind Widget cannot be watched, so the loop does not see them").await;
+    let settings = scene.config_map("settings");
+    for level in ["mine", "yours"] {
+        scene.edit(&settings, json!({"data": {"level": level}})).await;
+        scene.becomes(&settings, "/data/level", json!("info")).await;
+    }
+    assert_eq!(guard.log().matches("of the kind Widget cannot be watched").count(), 1, "{}", guard.log());
+    // As soon as it may, it does.
+    role["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    admin.post(roles, &role).await.done().unwrap();
+    scene.remembers(2).await;
+    let widget = format!("/apis/{GROUP}/v1/namespaces/{}/widgets/main", scene.namespace);
+    scene.edit(&widget, json!({"spec": {"replicas": 5}})).await;
+    scene.becomes(&widget, "/spec/replicas", json!(2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_is_watched_from_when_a_release_declares_it_until_none_does() {
+    let scene = Scene::install("followed", SETTINGS).await;
+    let guard = scene.guard().await;
+    scene.remembers(1).await;
+    let watches = |event: &&Value, stage: &str| {
+        event["user"]["username"] == Identity::Guard.user()
+            && event["objectRef"]["resource"] == "serviceaccounts"
+            && event["verb"] == "watch"
+            && event["stage"] == stage
+    };
+    let count =
+        |stage: &str| scene.control_plane.audit_events().iter().filter(|event| watches(event, stage)).count();
+    scene.upgrade(&format!("{SETTINGS}---{ACCOUNT}"), json!({})).await.unwrap();
+    scene.remembers(2).await;
+    let account = format!("/api/v1/namespaces/{}/serviceaccounts/shop", scene.namespace);
+    scene.edit(&account, json!({"automountServiceAccountToken": true})).await;
+    scene.becomes(&account, "/automountServiceAccountToken", json!(false)).await;
+    assert_eq!(count("ResponseComplete"), 0, "the watch goes on: {}", guard.log());
+    scene.upgrade(SETTINGS, json!({})).await.unwrap();
+    eventually("the watch ends", SOON, || async { count("ResponseComplete") == 1 }).await;
+    scene.stands("InSync").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_configuration_which_no_webhook_sees_is_seen_by_the_loop() {
+    let rule = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: "{{ .Release.Namespace }}-rule"}
+webhooks:
+- name: rule.example.com
+  clientConfig: {url: "https://127.0.0.1:1/rule"}
+  rules: [{apiGroups: ["example.com"], apiVersions: ["v1"], resources: ["nothing"], operations: ["CREATE"]}]
+  failurePolicy: Fail
+  sideEffects: None
+  admissionReviewVersions: ["v1"]
+"#;
+    let scene = Scene::install("intercepted", rule).await;
+    scene.control_plane.apply_deploy(&["namespace.yaml", "enforce/privileged.yaml"]).await;
+    let guard = scene.guard().await;
+    scene.remembers(1).await;
+    let rules = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let path = format!("{rules}/{}-rule", scene.namespace);
+    let open = json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}]);
+    scene.alice.patch_all(&format!("{path}?fieldManager=kubectl-edit"), &open).await.done().unwrap();
+    said(&guard, "objects that grant rights, intercept requests or define kinds are not repaired").await;
+    scene.stands("Drifted").await;
+    scene.policy(json!({"drift": "Repair", "repair": {"rbac": true, "clusterScoped": true}})).await;
+    scene.becomes(&path, "/webhooks/0/failurePolicy", json!("Fail")).await;
+    scene.stands("InSync").await;
+}
