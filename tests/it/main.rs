@@ -28,6 +28,7 @@ mod documentation;
 mod drifts;
 mod embedded;
 mod emergency;
+mod flux_storage;
 mod forecast;
 mod guarded_releases;
 mod helm_failures;

@@ -167,7 +167,7 @@ fn lagging(
     })
 }
 
-fn kubeconfig(url: &str) -> PathBuf {
+pub(super) fn kubeconfig(url: &str) -> PathBuf {
     let kubeconfig = json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -176,7 +176,7 @@ fn kubeconfig(url: &str) -> PathBuf {
         "users": [{"name": "test", "user": {}}],
         "current-context": "test",
     });
-    let path = folder("lagging-watch").join("kubeconfig");
+    let path = folder("proxied").join("kubeconfig");
     fs::write(&path, kubeconfig.to_string()).unwrap();
     path
 }
