@@ -103,9 +103,11 @@ impl Index {
         self.named.values().map(|named| &named.speaker)
     }
 
-    /// Whether several histories say that the release is installed.
-    pub fn is_contested(&self, id: &ReleaseId) -> bool {
-        self.named.get(id).is_some_and(|named| named.rivals().is_some())
+    /// The release for which the records at `stored` speak, if no others say
+    /// that it is installed. Of several histories any may go.
+    pub fn uncontested(&self, stored: &ReleaseId) -> Option<&Arc<Release>> {
+        let release = self.stored.get(stored)?;
+        self.named.get(&release.id)?.rivals().is_none().then_some(release)
     }
 
     /// The release for which the records at `stored` speak.

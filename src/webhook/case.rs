@@ -290,11 +290,7 @@ impl<'a> Case<'a> {
         let Some((id, _)) = records::names(object) else {
             return Judgement::of(Verdict::allow(Reason::NotDeclared), String::new(), Vec::new(), Vec::new());
         };
-        let release = {
-            let index = index.read();
-            // Of several histories any may go: a person has to delete all but one.
-            index.stored(&id).filter(|release| !index.is_contested(&release.id)).cloned()
-        };
+        let release = index.read().uncontested(&id).cloned();
         let old = self.old.as_ref().map(|old| review::object(old.get())).transpose();
         let being_deleted =
             matches!(&old, Ok(Some(old)) if old.pointer("/metadata/deletionTimestamp").is_some());

@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, Caller, Chart, ControlPlane, Helm, Identity, Policed, RELEASE, Ran, SOON, StorageNamespace,
-    eventually, forged, guarded, moor, opened, record_name, sealed,
+    Answer, Caller, Chart, ControlPlane, Guard, Helm, Identity, Policed, RELEASE, Ran, SOON,
+    StorageNamespace, eventually, forged, guarded, moor, opened, record_name, sealed,
 };
 
 const TEMPLATES: &str = r#"
@@ -54,7 +54,10 @@ impl Flux {
     /// Two namespaces with nothing in them.
     async fn new(prefix: &str) -> Self {
         Policed::guard().await;
-        let control_plane = Policed::control_plane();
+        Self::on(Policed::control_plane(), prefix).await
+    }
+
+    async fn on(control_plane: &ControlPlane, prefix: &str) -> Self {
         let namespace = control_plane.namespace(prefix).await;
         let storage = control_plane.namespace(&format!("{prefix}-store")).await;
         let proxy = StorageNamespace::start(control_plane, Identity::Deployer, &namespace, &storage).await;
@@ -370,4 +373,31 @@ async fn a_second_history_of_a_release_hinders_repairs_and_never_helm() {
     bob.delete(&record).await.done().unwrap();
     flux.stands(&flux.namespace, RELEASE, "InSync").await;
     flux.edit().await.refused(RELEASE).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_that_starts_again_forgets_nothing_of_a_release_whose_records_lie_elsewhere() {
+    let control_plane = ControlPlane::start();
+    control_plane.define_policies();
+    let flags = ["--register", "--edits", "Deny", "--drift", "Repair"];
+    let mut guard = Guard::start(&control_plane, &flags).await;
+    let flux = Flux::on(&control_plane, "flux-again").await;
+    flux.trust().await;
+    flux.install().await;
+    flux.is_guarded().await;
+    flux.stands(&flux.namespace, RELEASE, "InSync").await;
+    let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{}/guardedreleases/{RELEASE}", flux.namespace);
+    flux.admin.merge(&path, &json!({"spec": {"suspend": true}})).await.done().unwrap();
+    let before = flux.stands(&flux.namespace, RELEASE, "Suspended").await;
+    guard.terminate();
+    guard.start_again().await;
+    flux.is_guarded().await;
+    flux.upgrade(json!({"level": "debug"})).await;
+    let after = eventually("the guard that started again speaks of revision 2", SOON, || async {
+        let guarded = flux.admin.get(&path).await.done()?;
+        if guarded["status"]["revision"] == 2 { Ok(guarded) } else { Err(guarded.to_string()) }
+    })
+    .await;
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"], "its GuardedRelease was made anew");
+    assert_eq!(after["spec"]["suspend"], true);
 }

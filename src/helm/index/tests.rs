@@ -270,6 +270,7 @@ fn of_two_histories_of_a_release_each_has_its_say_and_none_is_repaired_by() {
     check_speaker(&index, Some(("shop", false)));
     check_claims(&index, "config", &["web 1"]);
     check_claims(&index, "other", &["web 1"]);
+    assert!(index.uncontested(&id("web")).is_none() && index.stored(&id("web")).is_some());
     index.set(stored_in("ci", Deployed, CONFIG));
     assert_eq!(index.claims(&config("config")).len(), 2);
     index.remove(&id("web"));
@@ -280,6 +281,10 @@ fn of_two_histories_of_a_release_each_has_its_say_and_none_is_repaired_by() {
     let flux = ReleaseId { namespace: "flux-system".to_owned(), name: "web".to_owned() };
     index.remove(&flux);
     check_speaker(&index, Some(("ci", true)));
+    assert_eq!(
+        index.uncontested(&ReleaseId { namespace: "ci".to_owned(), ..id("web") }).unwrap().storage,
+        "ci"
+    );
     index.remove(&ReleaseId { namespace: "ci".to_owned(), ..flux });
     check_speaker(&index, None);
 }
