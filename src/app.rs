@@ -14,6 +14,7 @@ mod policing;
 mod registrar;
 mod telling;
 mod transitions;
+mod trusting;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};

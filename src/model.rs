@@ -58,10 +58,13 @@ pub struct ObjectId {
     pub name: String,
 }
 
-/// What names one release: the namespace that holds its records, and its name.
+/// What names one release, as `meta.helm.sh/*` annotations do: the namespace that
+/// it was installed into, and its name. Of records it is the namespace that
+/// holds them, and the name of the release: the same, but where a policy trusts
+/// another namespace with them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct ReleaseId {
-    /// The namespace of the release's records.
+    /// The release's namespace.
     pub namespace: String,
     /// The release's name.
     pub name: String,

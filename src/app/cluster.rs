@@ -18,7 +18,7 @@ use super::leading::Office;
 use super::policing::Policing;
 use super::registrar::Registrar;
 use super::telling::{self, Telling};
-use super::{Judging, Naming, Run, permitting, transitions};
+use super::{Judging, Naming, Run, permitting, transitions, trusting};
 use crate::admin::Condition;
 use crate::cluster::arbiter::Arbiter;
 use crate::cluster::client::{self, Connection};
@@ -160,7 +160,6 @@ impl Work {
             let (kinds, stop) = (Arc::clone(&kinds), self.stop.clone());
             async move { kinds.run(stop).await }
         });
-        parts.spawn(Arc::clone(&releases).run(self.stop.clone()));
         let (open, is_open) = watch::channel(None);
         parts.spawn(emergency::follow(client.clone(), open, self.stop.clone()));
         parts.spawn(obey(
@@ -182,13 +181,18 @@ impl Work {
         );
         let mut health = releases.health();
         self.records.unmet("the first listing is not whole yet");
-        tokio::select! {
-            () = self.stop.cancelled() => {}
-            whole = health.wait_for(|health| health.indexed) => drop(whole),
-        }
+        // Policies say which records speak for which releases, and a release
+        // that is not there loses its GuardedRelease.
         tokio::select! {
             () = self.stop.cancelled() => {}
             () = policing.known(&self.policies) => {}
+        }
+        parts.spawn(trusting::run(Arc::clone(&releases), Arc::clone(&self.in_force), self.stop.clone()));
+        releases.trust(book.policies().storage());
+        parts.spawn(Arc::clone(&releases).run(self.stop.clone()));
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            whole = health.wait_for(|health| health.indexed) => drop(whole),
         }
         // Nothing is repaired before it is known whether it may be.
         let mut switch_known = is_open.clone();

@@ -102,7 +102,9 @@ impl Reader {
             Vec::new()
         });
         let defaults = Policy::new(EditsMode::Warn, DriftMode::Report, OPERATION_TIMEOUT);
-        let book = Book::of_policies(Policies::new(defaults, cluster, policies));
+        let policies = Policies::new(defaults, cluster, policies);
+        releases.trust(policies.storage());
+        let book = Book::of_policies(policies);
         let namespaces = Mutex::default();
         Ok(Self { connection, kinds, releases, objects, arbiter, book, unread, namespaces })
     }

@@ -21,6 +21,7 @@ use crate::declaration::catalog::Catalog;
 use crate::helm::manifest::{self, SkipReason};
 use crate::helm::record::{self, ApplyMethod, DEFAULT_CAP, Record, RecordError, Status};
 use crate::helm::release::{self, Appearance, Assembled, Head, Payload};
+use crate::helm::storage::Storage;
 use crate::model::ReleaseId;
 
 /// The type of a Secret that holds a record.
@@ -148,7 +149,7 @@ pub fn assemble(record: Record, catalog: &Catalog) -> Assembled {
         appearance: Appearance::Listed,
     };
     let payload = Payload { record: Ok(record) };
-    release::assemble(&id, (&head, &payload), None, None, catalog)
+    release::assemble(&id, (&head, &payload), None, None, &Storage::default(), catalog)
 }
 
 impl Content {

@@ -118,6 +118,11 @@ impl Records {
         self.releases.get(release).map(|entry| entry.records.clone()).unwrap_or_default()
     }
 
+    /// The releases that have records in a namespace.
+    pub(super) fn releases_in(&self, namespace: &str) -> Vec<ReleaseId> {
+        self.releases.keys().filter(|release| release.namespace == namespace).cloned().collect()
+    }
+
     /// How many records there are of how many releases.
     pub(super) fn count(&self) -> (usize, usize) {
         (self.releases.values().map(|entry| entry.records.len()).sum(), self.releases.len())

@@ -5,17 +5,20 @@
 //! baseline are ever read whole, and nothing but their declared fields is kept;
 //! a record that does not count costs one warning and leaves its release as it
 //! was; of two states of a release the index never goes back to the older one.
-//! The work is in `settle` (records to index) and `feed` (watch to records).
+//! The work is in `settle` (records to index) and `feed` (watch to records), which
+//! know records by where they lie; everybody else knows releases.
 
 mod document;
 mod feed;
 mod once;
 mod settle;
+mod trust;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -29,6 +32,7 @@ use super::records::Records;
 use crate::config::RecordDriver;
 use crate::helm::index::Index;
 use crate::helm::release::Head;
+use crate::helm::storage::Storage;
 use crate::metrics::{Look, RecordMetrics};
 use crate::model::ReleaseId;
 
@@ -46,7 +50,9 @@ pub struct Releases {
     /// Releases that some new knowledge of kinds concerns.
     outdated: Mutex<HashSet<ReleaseId>>,
     gates: Mutex<HashMap<ReleaseId, Arc<Gate>>>,
-    /// Releases whose records have changed.
+    /// Which records are trusted for releases in other namespaces.
+    storage: RwLock<Arc<Storage>>,
+    /// Where records have changed.
     dirty: Changes<ReleaseId>,
     announcer: Announcer<ReleaseId>,
     health: watch::Sender<Health>,
@@ -147,6 +153,7 @@ impl Releases {
             standings: Mutex::default(),
             outdated: Mutex::default(),
             gates: Mutex::default(),
+            storage: RwLock::default(),
             dirty: Changes::of([]),
             announcer: Announcer::default(),
             health: watch::Sender::new(Health::default()),
@@ -175,8 +182,8 @@ impl Releases {
         self.records.lock().count()
     }
 
-    /// Looks up the records of `release` at the API server itself, and puts
-    /// what they declare into the index. Says whether that was another state
+    /// Looks up the records of `release` at the API server itself, wherever they
+    /// are trusted to lie, and puts what they declare into the index. Says whether that was another state
     /// than the index had; another task may have brought the index up to date
     /// just before, so judge again either way.
     ///
@@ -185,12 +192,20 @@ impl Releases {
     /// # Errors
     /// When the records could not be read within the time `within`.
     pub async fn fresh(&self, release: &ReleaseId, within: Duration) -> Result<bool, LookError> {
-        if !self.can_exist(release) {
+        let places = self.storage().places(release);
+        let looks = places.iter().map(|stored| self.fresh_at(stored, within));
+        let outcomes = join_all(looks).await;
+        let changed = outcomes.into_iter().collect::<Result<Vec<bool>, _>>()?;
+        Ok(changed.contains(&true))
+    }
+
+    async fn fresh_at(&self, stored: &ReleaseId, within: Duration) -> Result<bool, LookError> {
+        if !self.can_exist(stored) {
             return Ok(false);
         }
         let arrived = Instant::now();
-        let outcome = timeout(within, self.look_once(release, arrived, within)).await;
-        let outcome = outcome.unwrap_or_else(|_| Err(LookError::Late { release: release.clone(), within }));
+        let outcome = timeout(within, self.look_once(stored, arrived, within)).await;
+        let outcome = outcome.unwrap_or_else(|_| Err(LookError::Late { release: stored.clone(), within }));
         self.metrics.looked(match &outcome {
             Ok(false) => Look::Unchanged,
             Ok(true) => Look::Changed,

@@ -1,23 +1,36 @@
 //! Which releases declare an object, found in constant time.
 //!
 //! Entry point: [`Index`], fed with [`Release`] values. Invariant: of several
-//! claims on one object the one seen first stays first. Holds no client and
-//! starts no task.
+//! claims on one object the one seen first stays first; of several histories of
+//! one release all have their say about edits, and none is repaired by. Holds
+//! no client and starts no task.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::release::{Declared, Release};
+use super::record::Status;
+use super::release::{Declared, Invalid, Release};
 use crate::declaration::path::Path;
 use crate::model::{ObjectId, ReleaseId};
 
 /// All releases, and the objects that they declare.
 #[derive(Debug, Default)]
 pub struct Index {
-    releases: HashMap<ReleaseId, Arc<Release>>,
+    /// By where their records lie.
+    stored: HashMap<ReleaseId, Arc<Release>>,
+    named: HashMap<ReleaseId, Named>,
     claims: HashMap<ObjectId, Vec<Arc<Release>>>,
     /// By group and plural: the kind, and where `scale` keeps the replicas.
     resources: HashMap<(String, String), (String, Option<Path>)>,
+}
+
+/// What has the records of one release.
+#[derive(Debug)]
+struct Named {
+    /// What the records in each namespace say; as a rule there is one.
+    histories: Vec<Arc<Release>>,
+    /// The one that counts where one has to.
+    speaker: Arc<Release>,
 }
 
 /// A resource that some release declares, in the version in which it does.
@@ -36,22 +49,26 @@ pub struct DeclaredResource {
 }
 
 impl Index {
-    /// Puts a release in, in place of its earlier self.
+    /// Puts a release in, in place of what the same records said before.
     pub fn set(&mut self, release: Release) {
-        let release = Arc::new(release);
-        let before = self.releases.insert(release.id.clone(), Arc::clone(&release));
+        let (stored, release) = (release.stored(), Arc::new(release));
+        let before = self.stored.insert(stored.clone(), Arc::clone(&release));
+        if let Some(before) = before.as_ref().filter(|before| before.id != release.id) {
+            self.withdraw(&before.id, &stored);
+        }
+        self.enter(&release, &stored);
         let unchanged = |object: &ObjectId| release.objects.contains_key(object);
         for object in
             before.iter().flat_map(|before| before.objects.keys()).filter(|object| !unchanged(object))
         {
-            self.drop_claim(object, &release.id);
+            self.drop_claim(object, &stored);
         }
         for (object, declarations) in release.objects.iter() {
             for declared in declarations.latest.iter().chain(&declarations.baseline) {
                 self.learn(object, declared);
             }
             match self.claims.get_mut(object) {
-                Some(claims) => match claims.iter_mut().find(|claim| claim.id == release.id) {
+                Some(claims) => match claims.iter_mut().find(|claim| claim.is_stored_as(&stored)) {
                     Some(claim) => *claim = Arc::clone(&release),
                     None => claims.push(Arc::clone(&release)),
                 },
@@ -60,11 +77,12 @@ impl Index {
         }
     }
 
-    /// Takes a release out.
-    pub fn remove(&mut self, id: &ReleaseId) {
-        if let Some(release) = self.releases.remove(id) {
+    /// Takes out what the records at `stored` say.
+    pub fn remove(&mut self, stored: &ReleaseId) {
+        if let Some(release) = self.stored.remove(stored) {
+            self.withdraw(&release.id, stored);
             for object in release.objects.keys() {
-                self.drop_claim(object, id);
+                self.drop_claim(object, stored);
             }
         }
     }
@@ -74,14 +92,33 @@ impl Index {
         self.claims.get(object).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// A release.
+    /// A release. One with histories in several namespaces is invalid, unless
+    /// all but one say that it is uninstalled.
     pub fn release(&self, id: &ReleaseId) -> Option<&Arc<Release>> {
-        self.releases.get(id)
+        self.named.get(id).map(|named| &named.speaker)
     }
 
     /// All releases, in no order.
     pub fn releases(&self) -> impl Iterator<Item = &Arc<Release>> {
-        self.releases.values()
+        self.named.values().map(|named| &named.speaker)
+    }
+
+    /// The release for which the records at `stored` speak, if no others say
+    /// that it is installed. Of several histories any may go.
+    pub fn uncontested(&self, stored: &ReleaseId) -> Option<&Arc<Release>> {
+        let release = self.stored.get(stored)?;
+        self.named.get(&release.id)?.rivals().is_none().then_some(release)
+    }
+
+    /// The release for which the records at `stored` speak.
+    pub fn stored(&self, stored: &ReleaseId) -> Option<&Arc<Release>> {
+        self.stored.get(stored)
+    }
+
+    /// What all records say, in no order: more than one release for those with
+    /// histories in several namespaces.
+    pub fn histories(&self) -> impl Iterator<Item = &Arc<Release>> {
+        self.stored.values()
     }
 
     /// How many objects are declared.
@@ -100,7 +137,7 @@ impl Index {
     /// left out.
     pub fn resources(&self) -> BTreeSet<DeclaredResource> {
         let mut resources = BTreeSet::new();
-        for release in self.releases.values() {
+        for release in self.histories() {
             for (object, declarations) in release.objects.iter() {
                 for declared in declarations.latest.iter().chain(&declarations.baseline) {
                     resources.extend(resource(object, declared));
@@ -122,14 +159,78 @@ impl Index {
         }
     }
 
-    fn drop_claim(&mut self, object: &ObjectId, id: &ReleaseId) {
+    /// Counts a release among those of its name.
+    fn enter(&mut self, release: &Arc<Release>, stored: &ReleaseId) {
+        match self.named.get_mut(&release.id) {
+            Some(named) => {
+                named.histories.retain(|history| !history.is_stored_as(stored));
+                named.histories.push(Arc::clone(release));
+                named.elect();
+            }
+            None => {
+                let histories = vec![Arc::clone(release)];
+                let speaker = Arc::clone(release);
+                self.named.insert(release.id.clone(), Named { histories, speaker });
+            }
+        }
+    }
+
+    /// Counts what the records at `stored` say no more as the release `id`.
+    fn withdraw(&mut self, id: &ReleaseId, stored: &ReleaseId) {
+        if let Some(named) = self.named.get_mut(id) {
+            named.histories.retain(|history| !history.is_stored_as(stored));
+            if named.histories.is_empty() {
+                self.named.remove(id);
+            } else {
+                named.elect();
+            }
+        }
+    }
+
+    fn drop_claim(&mut self, object: &ObjectId, stored: &ReleaseId) {
         if let Some(claims) = self.claims.get_mut(object) {
-            claims.retain(|claim| claim.id != *id);
+            claims.retain(|claim| !claim.is_stored_as(stored));
             if claims.is_empty() {
                 self.claims.remove(object);
             }
         }
     }
+}
+
+impl Named {
+    /// Has the right history speak: one that is in force before one that is
+    /// uninstalled, one that is believed, then the one in the release's own
+    /// namespace.
+    fn elect(&mut self) {
+        self.histories.sort_by_cached_key(|it| {
+            (is_over(it), !it.state.is_known(), it.storage != it.id.namespace, it.storage.clone())
+        });
+        match (self.rivals(), self.histories.first()) {
+            (Some((first, second)), _) => self.speaker = Arc::new(contested(first, second)),
+            (None, Some(only)) => self.speaker = Arc::clone(only),
+            (None, None) => {}
+        }
+    }
+
+    /// The first two histories by which the release is installed.
+    fn rivals(&self) -> Option<(&Release, &Release)> {
+        let mut rivals = self.histories.iter().filter(|it| !is_over(it));
+        Some((rivals.next()?, rivals.next()?))
+    }
+}
+
+fn is_over(release: &Release) -> bool {
+    release.state.status == Status::Uninstalled
+}
+
+/// A release of which nobody can tell what it declares.
+fn contested(release: &Release, rival: &Release) -> Release {
+    let reason = format!(
+        "the release has records in namespace {} and in namespace {}: delete those that are not its own",
+        release.storage, rival.storage
+    );
+    let invalid = Invalid { secret: rival.latest.secret.clone(), reason };
+    Release { invalid: Some(release.invalid.clone().unwrap_or(invalid)), ..release.clone() }
 }
 
 fn resource(object: &ObjectId, declared: &Declared) -> Option<DeclaredResource> {

@@ -11,4 +11,5 @@ pub mod manifest;
 pub mod record;
 pub mod release;
 pub mod state;
+pub mod storage;
 mod yaml;

@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 
 use super::manifest::{self, Skipped};
 use super::record::{ApplyMethod, Record, RecordError, Status};
+use super::storage::Storage;
 use crate::declaration::catalog::Catalog;
 use crate::declaration::declare::declare;
 use crate::declaration::fields::Fields;
@@ -64,8 +65,10 @@ pub struct Payload {
 /// One release as its records say.
 #[derive(Clone, Debug)]
 pub struct Release {
-    /// The release.
+    /// The release, as the annotations of its objects name it.
     pub id: ReleaseId,
+    /// The namespace that holds its records.
+    pub storage: String,
     /// The latest record's metadata, for telling whether this is still true.
     pub latest: Head,
     /// The baseline's metadata, where it is another record than the latest.
@@ -172,34 +175,55 @@ pub fn baseline(heads: &[Head]) -> Option<&Head> {
     (latest(heads)?.revision != chosen.revision).then_some(chosen)
 }
 
-/// Brings a release's records together.
+/// Brings together the records that lie at `stored`.
 ///
-/// If the latest cannot be believed, the release keeps what `previous` says,
-/// else what the baseline says, and is marked invalid.
+/// The release is the one that they speak for: of the same name, in the
+/// namespace that their payloads give, where `storage` trusts them for it. If
+/// the latest cannot be believed, the release keeps what `previous` says, as
+/// long as that is trusted, else what the baseline says, and is marked invalid.
 pub fn assemble(
-    id: &ReleaseId,
+    stored: &ReleaseId,
     latest: (&Head, &Payload),
     baseline: Option<(&Head, &Payload)>,
     previous: Option<&Release>,
+    storage: &Storage,
     catalog: &Catalog,
 ) -> Assembled {
-    let believed = baseline.and_then(|(head, payload)| Some((head, believe(id, head, payload).ok()?)));
+    let told = believe(stored, latest.0, latest.1, storage);
+    let believed =
+        baseline.and_then(|(head, payload)| Some((head, believe(stored, head, payload, storage).ok()?)));
+    // What was said of a release for which these records count no more is
+    // nobody's word; what was never known is none.
+    let previous = previous.filter(|previous| {
+        storage.holds(&stored.namespace, &previous.id.namespace)
+            && (previous.state.is_known() || believed.is_none())
+    });
+    let home = |record: &Record| ReleaseId { namespace: record.namespace.clone(), name: stored.name.clone() };
+    let id = match (&told, previous, &believed) {
+        (Ok(record), _, _) => home(record),
+        (Err(_), Some(previous), _) => previous.id.clone(),
+        (Err(_), None, Some((_, record))) => home(record),
+        (Err(_), None, None) => stored.clone(),
+    };
+    // One history is of one release.
+    let believed = believed.filter(|(_, record)| record.namespace == id.namespace);
     let base = |objects: &mut HashMap<ObjectId, Declarations>| {
-        for (object, declared) in believed.iter().flat_map(|(_, record)| declared(id, record, catalog).0) {
+        for (object, declared) in believed.iter().flat_map(|(_, record)| declared(&id, record, catalog).0) {
             objects.entry(object).or_default().baseline = Some(declared);
         }
     };
     let release = |state, objects, invalid| Release {
         id: id.clone(),
+        storage: stored.namespace.clone(),
         latest: latest.0.clone(),
         baseline: baseline.map(|(head, _)| head.clone()),
         invalid,
         state,
         objects,
     };
-    match believe(id, latest.0, latest.1) {
+    match told {
         Ok(record) => {
-            let (found, skipped) = declared(id, record, catalog);
+            let (found, skipped) = declared(&id, record, catalog);
             let mut objects = HashMap::with_capacity(found.len());
             for (object, declared) in found {
                 objects.entry(object).or_insert_with(Declarations::default).latest = Some(declared);
@@ -214,7 +238,7 @@ pub fn assemble(
                 (Some(previous), _) => (previous.state.clone(), Arc::clone(&previous.objects)),
                 (None, Some((head, record))) => {
                     let mut objects = HashMap::new();
-                    for (object, declared) in declared(id, record, catalog).0 {
+                    for (object, declared) in declared(&id, record, catalog).0 {
                         objects.entry(object).or_insert_with(Declarations::default).latest = Some(declared);
                     }
                     (State::of(head, record), Arc::new(objects))
@@ -251,15 +275,26 @@ pub fn gvk(object: &Value) -> Gvk {
     Gvk::from_api_version(text("apiVersion"), text("kind"))
 }
 
-/// The record, if its name, its labels and its payload agree.
+/// The record at `stored`, if its name, its labels and its payload agree and
+/// `storage` trusts it for the namespace that its payload gives.
 ///
 /// # Errors
 /// Why it cannot be believed.
-pub fn believe<'p>(id: &ReleaseId, head: &Head, payload: &'p Payload) -> Result<&'p Record, Disbelief> {
+pub fn believe<'p>(
+    stored: &ReleaseId,
+    head: &Head,
+    payload: &'p Payload,
+    storage: &Storage,
+) -> Result<&'p Record, Disbelief> {
     let record = payload.record.as_ref().map_err(|error| Disbelief::Decode(error.to_string()))?;
+    // A namespace that is trusted counts as the record's own.
+    let namespace = match storage.holds(&stored.namespace, &record.namespace) {
+        true => &record.namespace,
+        false => &stored.namespace,
+    };
     let told = [
-        ("release", id.name.clone(), record.name.clone()),
-        ("namespace", id.namespace.clone(), record.namespace.clone()),
+        ("release", stored.name.clone(), record.name.clone()),
+        ("namespace", namespace.clone(), record.namespace.clone()),
         ("revision", head.revision.to_string(), record.revision.to_string()),
         ("status", head.status.to_string(), record.status.to_string()),
     ];
@@ -276,6 +311,16 @@ pub fn digest(manifest: &str) -> [u8; 32] {
 }
 
 impl Release {
+    /// Where its records lie: their namespace, and its name.
+    pub fn stored(&self) -> ReleaseId {
+        ReleaseId { namespace: self.storage.clone(), name: self.id.name.clone() }
+    }
+
+    /// Whether its records lie there.
+    pub fn is_stored_as(&self, stored: &ReleaseId) -> bool {
+        self.storage == stored.namespace && self.id.name == stored.name
+    }
+
     /// The object as the record in force declares it: the latest's manifest,
     /// else the baseline's.
     pub fn declared(&self, object: &ObjectId) -> Option<&Arc<Declared>> {
@@ -295,6 +340,11 @@ impl State {
             apply_method: record.apply_method,
             digest: digest(&record.manifest),
         }
+    }
+
+    /// Whether it comes from a record that was believed.
+    pub(super) fn is_known(&self) -> bool {
+        self.digest != [0; 32]
     }
 
     fn unknown(head: &Head) -> Self {

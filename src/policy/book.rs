@@ -12,6 +12,7 @@ use parking_lot::RwLock;
 
 use super::compile::Compiled;
 use super::{Policy, Source, Tie};
+use crate::helm::storage::Storage;
 use crate::model::{DriftMode, EditsMode, ReleaseId};
 
 /// The labels of namespaces, or of a cluster.
@@ -26,6 +27,7 @@ const REMEMBERED: usize = 20_000;
 pub struct Policies {
     defaults: Policy,
     ranked: Vec<Arc<Compiled>>,
+    storage: Storage,
 }
 
 /// What holds for each release. Shared by whoever asks and whoever learns of
@@ -57,7 +59,9 @@ impl Policies {
     ) -> Self {
         let mut ranked: Vec<_> = accepted.into_iter().filter(|policy| policy.is_in(cluster)).collect();
         ranked.sort_by(|a, b| (Reverse(a.priority), &a.name).cmp(&(Reverse(b.priority), &b.name)));
-        Self { defaults, ranked }
+        let pairs = ranked.iter().flat_map(|policy| &policy.storage);
+        let storage = pairs.map(|(records, releases)| (records.as_str(), releases.as_str())).collect();
+        Self { defaults, ranked, storage }
     }
 
     /// What holds for a release, whose namespace has these labels: each single
@@ -99,6 +103,12 @@ impl Policies {
     /// front.
     pub fn ranked(&self) -> &[Arc<Compiled>] {
         &self.ranked
+    }
+
+    /// Which namespaces may hold the records of releases in others, by any of
+    /// the policies in force.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
     }
 
     /// Whether anything may ever be reverted: only then the webhook that does

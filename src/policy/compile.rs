@@ -13,13 +13,14 @@ use super::grant::{self, Grant};
 use super::mask::Mask;
 use super::resource::{
     AllowRule, Autoscalers, DriftPolicy, DriftPolicySpec, IgnoreRule, LabelSelector, MAX_PATHS, MAX_RULES,
-    RepairSpec,
+    RepairSpec, StoragePair,
 };
 use super::schedule::Schedule;
 use super::selector::Selector;
 use super::standing::{Origin, Standing};
 use super::subject::{self, Subject};
 use super::target::{Regexes, Target};
+use crate::config::is_dns_label;
 use crate::model::{DriftMode, EditsMode, ReleaseId};
 
 /// A policy that was checked.
@@ -43,6 +44,8 @@ pub struct Compiled {
     pub operators: Vec<Subject>,
     /// Which notifiers are told.
     pub notify: Vec<String>,
+    /// Which namespaces may hold records of which others: pairs of both.
+    pub storage: Vec<(String, String)>,
     pub(super) ignore: Vec<(Target, Mask)>,
     pub(super) allow: Vec<(Target, Arc<Standing>)>,
     names: Globs,
@@ -69,6 +72,7 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
         exempt,
         operators,
         notify,
+        storage,
     } = &policy.spec;
     let mut flaws = Flaws::default();
     let flaws_of = &mut flaws;
@@ -82,6 +86,7 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
         ("spec.exempt", exempt.len()),
         ("spec.operators", operators.len()),
         ("spec.notify", notify.len()),
+        ("spec.storage", storage.len()),
     ];
     if lists.into_iter().filter(|(field, count)| !flaws_of.within(field, *count, MAX_RULES)).count() > 0 {
         return flaws.or(()).and(Err(Vec::new()));
@@ -100,6 +105,7 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
         exempt: subject::compile(exempt, "spec.exempt", flaws_of),
         operators: subject::compile(operators, "spec.operators", flaws_of),
         notify: notify.clone(),
+        storage: stored(storage, flaws_of),
         ignore: ignored(ignore, &mut regexes, flaws_of),
         allow: allowed(&name, allow, &mut regexes, flaws_of),
         names: Globs::compile(&releases.names, "spec.releases.names", flaws_of),
@@ -127,6 +133,39 @@ impl Compiled {
     pub fn is_in(&self, cluster: &BTreeMap<String, String>) -> bool {
         self.cluster_selector.matches(|key| cluster.get(key).map(|value| value.as_str().into()))
     }
+}
+
+fn stored(pairs: &[StoragePair], flaws: &mut Flaws) -> Vec<(String, String)> {
+    let mut compiled = Vec::new();
+    for (index, StoragePair { records, releases }) in pairs.iter().enumerate() {
+        let at = format!("spec.storage[{index}]");
+        is_namespace(records, &format!("{at}.records"), flaws);
+        let at = format!("{at}.releases");
+        if releases.is_empty() {
+            flaws.add(&at, FlawReason::Missing, "the list is empty: name the namespaces of the releases");
+        }
+        if !flaws.within(&at, releases.len(), MAX_RULES) {
+            continue;
+        }
+        for (index, namespace) in releases.iter().enumerate() {
+            let at = format!("{at}[{index}]");
+            if is_namespace(namespace, &at, flaws) && namespace == records {
+                let own = "a namespace holds the records of its own releases anyway: leave it out";
+                flaws.add(&at, FlawReason::InvalidValue, own);
+            }
+            compiled.push((records.clone(), namespace.clone()));
+        }
+    }
+    compiled
+}
+
+fn is_namespace(name: &str, at: &str, flaws: &mut Flaws) -> bool {
+    let is_name = is_dns_label(name);
+    if !is_name {
+        let what = "this is no name of a namespace: write the whole name, without * or ?";
+        flaws.add(at, FlawReason::InvalidValue, what);
+    }
+    is_name
 }
 
 fn ignored(rules: &[IgnoreRule], regexes: &mut Regexes, flaws: &mut Flaws) -> Vec<(Target, Mask)> {

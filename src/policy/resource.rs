@@ -30,6 +30,9 @@ const PATH: &str = r"^(\*|(/[^/]+)+)$";
 /// The same where the deletion may be named as well.
 const GRANTED_PATH: &str = r"^(\*|delete|(/[^/]+)+)$";
 
+/// What the name of a namespace looks like.
+const NAMESPACE: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+
 /// What a glob of a release or a namespace looks like.
 const GLOB: &str = r"^[-a-z0-9.*?]+$";
 
@@ -105,6 +108,12 @@ pub struct DriftPolicySpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_RULES), inner(length(min = 1, max = 63)))]
     pub notify: Vec<String>,
+    /// Which namespaces may hold the records of releases in others, as Flux
+    /// does with storageNamespace. Whoever may write Secrets in such a
+    /// namespace can act as Helm in the others. Holds whatever releases says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_RULES))]
+    pub storage: Vec<StoragePair>,
 }
 
 /// Which releases; every part that is given must hold.
@@ -296,6 +305,18 @@ pub enum SubjectKind {
     User,
     Group,
     ServiceAccount,
+}
+
+/// Records in one namespace that speak for releases in others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct StoragePair {
+    /// The namespace that holds the records.
+    #[schemars(length(min = 1, max = 63), regex(pattern = NAMESPACE))]
+    pub records: String,
+    /// The namespaces that the releases are in, each by its whole name.
+    #[schemars(length(min = 1, max = MAX_RULES), inner(length(min = 1, max = 63), regex(pattern = NAMESPACE)))]
+    pub releases: Vec<String>,
 }
 
 /// What the guard says of a policy.

@@ -65,8 +65,9 @@ pub fn names(object: &ObjectId) -> Option<(ReleaseId, u64)> {
     Some((ReleaseId { namespace: object.namespace.clone()?, name }, revision))
 }
 
-/// Judges one edit of a record; `release` is the release of that name as its
-/// records say now. Also says what would be falsified, and whether that hangs
+/// Judges one edit of a record; `release` is the release for which the records
+/// there speak now. What holds for any release for which the record speaks,
+/// before or after, holds for the edit. Also says what would be falsified, and whether that hangs
 /// on the request alone.
 pub fn judge(
     edit: &RecordEdit<'_>,
@@ -82,25 +83,48 @@ pub fn judge(
     if edit.operation == Operation::Delete && identities::deletes(edit.actor, edit.object) {
         return (Verdict::allow(Reason::Identity), None);
     }
-    let policy = rules.book.of(&id);
+    let releases = spoken_for(edit, &id, release, rules);
+    let policies: Vec<_> = releases.iter().map(|release| rules.book.of(release)).collect();
     let among = |subjects: &[Subject]| subjects.iter().any(|subject| subject.is(edit.actor));
-    let is_stranger = !policy.operators.is_empty() && !among(&policy.operators);
+    let is_stranger = policies.iter().any(|policy| !policy.operators.is_empty() && !among(&policy.operators));
     let falsified = match edit.operation {
         _ if is_stranger => Some(Falsified::Stranger),
         Operation::Delete => last_deployed(edit.object, release),
         Operation::Create | Operation::Update => rewritten(edit, &id, revision),
     };
-    match falsified {
-        Some(_) if among(&policy.exempt) => {
-            let grounds = Grounds { release: id, revision, fields: Vec::new() };
-            (Verdict::excused(&policy, Reason::Exempt, grounds), falsified)
-        }
-        None => (Verdict::allow(Reason::RecordIntact), None),
-        Some(what) => {
-            let grounds = Grounds { release: id, revision, fields: Vec::new() };
-            (Verdict::by_mode(&policy, Reason::Record, Some(grounds)), Some(what))
-        }
+    if falsified.is_none() {
+        return (Verdict::allow(Reason::RecordIntact), None);
     }
+    let governed = || releases.iter().zip(&policies);
+    let grounds = |release: &ReleaseId| Grounds { release: release.clone(), revision, fields: Vec::new() };
+    let strictest = governed().filter(|(_, policy)| !among(&policy.exempt)).max_by_key(|(_, it)| it.edits);
+    let verdict = match (strictest, governed().next()) {
+        (Some((release, policy)), _) => Verdict::by_mode(policy, Reason::Record, Some(grounds(release))),
+        (None, Some((release, policy))) => Verdict::excused(policy, Reason::Exempt, grounds(release)),
+        (None, None) => Verdict::allow(Reason::RecordIntact),
+    };
+    (verdict, falsified)
+}
+
+/// The releases for which the record at `stored` speaks, before and after the
+/// edit: the one of its own name and namespace, if it is trusted for no other.
+fn spoken_for(
+    edit: &RecordEdit<'_>,
+    stored: &ReleaseId,
+    release: Option<&Release>,
+    rules: &Rules<'_>,
+) -> Vec<ReleaseId> {
+    let policies = rules.book.policies();
+    let records = [edit.old, edit.new].into_iter().flatten().filter_map(|it| it.payload.as_ref().ok());
+    let trusted = records.filter(|it| policies.storage().holds(&stored.namespace, &it.namespace));
+    let told = trusted.map(|it| ReleaseId { namespace: it.namespace.clone(), name: stored.name.clone() });
+    let mut releases: Vec<_> = release.map(|release| release.id.clone()).into_iter().chain(told).collect();
+    if releases.is_empty() {
+        releases.push(stored.clone());
+    }
+    releases.sort();
+    releases.dedup();
+    releases
 }
 
 fn last_deployed(object: &ObjectId, release: Option<&Release>) -> Option<Falsified> {
@@ -119,6 +143,12 @@ fn rewritten(edit: &RecordEdit<'_>, id: &ReleaseId, revision: u64) -> Option<Fal
         && old.manifest != new.manifest
     {
         return Some(Falsified::Manifest);
+    }
+    // Another release's record, which Helm makes of none.
+    if let (Some(Ok(old)), Ok(new)) = (edit.old.map(|old| &old.payload), &new.payload)
+        && old.namespace != new.namespace
+    {
+        return Some(Falsified::Disagreement);
     }
     // What disagreed before need not be mended to be touched.
     let agreed = edit.old.is_none_or(|old| agrees(old, id, revision));

@@ -290,7 +290,7 @@ impl<'a> Case<'a> {
         let Some((id, _)) = records::names(object) else {
             return Judgement::of(Verdict::allow(Reason::NotDeclared), String::new(), Vec::new(), Vec::new());
         };
-        let release = index.read().release(&id).cloned();
+        let release = index.read().uncontested(&id).cloned();
         let old = self.old.as_ref().map(|old| review::object(old.get())).transpose();
         let being_deleted =
             matches!(&old, Ok(Some(old)) if old.pointer("/metadata/deletionTimestamp").is_some());
@@ -313,7 +313,7 @@ impl<'a> Case<'a> {
         let (verdict, falsified) = records::judge(&edit, release.as_deref(), rules);
         let message = falsified.map(|falsified| message::of_record(object, falsified)).unwrap_or_default();
         let rests_on = match falsified {
-            Some(records::Falsified::LastDeployed) => vec![id],
+            Some(records::Falsified::LastDeployed) => vec![release.map_or(id, |release| release.id.clone())],
             _ => Vec::new(),
         };
         Judgement::of(verdict, message, rests_on, Vec::new())

@@ -34,6 +34,7 @@ mod documentation_policies;
 mod drifts;
 mod embedded;
 mod emergency;
+mod flux_storage;
 mod forecast;
 mod guarded_releases;
 mod helm_failures;

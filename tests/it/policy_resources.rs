@@ -70,6 +70,7 @@ async fn the_definitions_refuse_what_a_schema_can() {
                    "schedule": {"cron": "30 7 * * SAT,SUN", "duration": "10h", "timeZone": "America/New_York"},
                    "subjects": [{"kind": "Group", "name": "admins"}]}],
         "exempt": [{"kind": "ServiceAccount", "namespace": "ci", "name": "deployer"}],
+        "storage": [{"records": "flux-system", "releases": ["shop", "web"]}],
     });
     check(policy(every_field), None);
     check(policy(json!({})), None);

@@ -90,24 +90,28 @@ impl Releases {
         let called =
             |reason| DocumentError::Call { release: release.clone(), revision, reason: Box::new(reason) };
         let none = || DocumentError::NoRecord { release: release.clone(), revision };
-        let mut head = self.head(release, revision).ok_or_else(none)?;
+        let (stored, storage) = (self.stored(release), self.storage());
+        let mut head = self.head(&stored, revision).ok_or_else(none)?;
         for _ in 0..ATTEMPTS {
-            match self.payloads.fetch(&release.namespace, &head, within).await.map_err(called)? {
+            match self.payloads.fetch(&stored.namespace, &head, within).await.map_err(called)? {
                 Fetched::Gone => return Err(none()),
                 Fetched::Moved(meta) => {
                     // The watch will tell the index.
-                    head = records::read(meta).ok().filter(|(id, _)| id == release).ok_or_else(none)?.1.head;
+                    head = records::read(meta).ok().filter(|(id, _)| *id == stored).ok_or_else(none)?.1.head;
                 }
                 Fetched::Payload(payload) => {
                     let (id, catalog) = (release.clone(), self.kinds.catalog());
                     let parsing = tokio::task::spawn_blocking(move || {
-                        let record = release::believe(&id, &head, &payload).map_err(|disbelief| {
-                            DocumentError::Unbelievable {
-                                release: id.clone(),
-                                record: head.secret.clone(),
-                                reason: disbelief.to_string(),
-                            }
-                        })?;
+                        let unbelievable = |reason| DocumentError::Unbelievable {
+                            release: id.clone(),
+                            record: head.secret.clone(),
+                            reason,
+                        };
+                        let record = release::believe(&stored, &head, &payload, &storage)
+                            .map_err(|disbelief| unbelievable(disbelief.to_string()))?;
+                        if record.namespace != id.namespace {
+                            return Err(unbelievable(format!("it is of namespace {}", record.namespace)));
+                        }
                         Ok(Documents {
                             revision: record.revision,
                             status: record.status,

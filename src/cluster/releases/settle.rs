@@ -12,6 +12,7 @@ use super::{LookError, Releases, Standing};
 use crate::declaration::catalog::Catalog;
 use crate::helm::record::{RecordError, Status};
 use crate::helm::release::{self, Assembled, Disbelief, Head, Payload, Release};
+use crate::helm::storage::Storage;
 use crate::metrics::RecordFault;
 use crate::model::{Gvk, ReleaseId};
 
@@ -32,15 +33,17 @@ pub(super) enum Care {
 
 /// The records that count, whole.
 struct Material {
-    id: ReleaseId,
+    /// Where they lie.
+    stored: ReleaseId,
+    storage: Arc<Storage>,
     latest: (Head, Payload),
     baseline: Option<(Head, Payload)>,
     previous: Option<Arc<Release>>,
 }
 
 impl Releases {
-    /// Brings the index's release up to the records that are known. Says
-    /// whether the index changed. The caller holds the release's gate.
+    /// Brings what the index has of the records at `id` up to what is known of
+    /// them. Says whether the index changed. The caller holds their gate.
     pub(super) async fn settle(&self, id: &ReleaseId, care: Care) -> Result<bool, LookError> {
         let is_outdated = self.outdated.lock().remove(id);
         let outcome = self.settle_anew(id, care, is_outdated).await;
@@ -52,6 +55,7 @@ impl Releases {
 
     async fn settle_anew(&self, id: &ReleaseId, care: Care, is_outdated: bool) -> Result<bool, LookError> {
         let called = |reason| LookError::called(id, reason);
+        let storage = self.storage();
         for _ in 0..ATTEMPTS {
             let known = self.records.lock().of(id);
             let heads: Vec<Head> = known.iter().map(|known| known.head.clone()).collect();
@@ -64,7 +68,9 @@ impl Releases {
             }
             let Some(payload) = self.fetch(id, latest).await.map_err(called)? else { continue };
             let base = match baseline {
-                None if release::believe(id, latest, &payload).is_err() => next_best(&heads, latest),
+                None if release::believe(id, latest, &payload, &storage).is_err() => {
+                    next_best(&heads, latest)
+                }
                 baseline => baseline.cloned(),
             };
             let base = match base {
@@ -75,9 +81,9 @@ impl Releases {
                 },
             };
             let standing = Standing { latest: latest.clone(), baseline: baseline.cloned(), generation: 0 };
-            let previous = self.index.read().release(id).cloned();
-            let material =
-                Material { id: id.clone(), latest: (latest.clone(), payload), baseline: base, previous };
+            let previous = self.index.read().stored(id).cloned();
+            let latest = (latest.clone(), payload);
+            let material = Material { stored: id.clone(), storage, latest, baseline: base, previous };
             return self.take_in(Arc::new(material), &known, standing, care).await.map_err(called);
         }
         Err(LookError::Moving { release: id.clone() })
@@ -105,14 +111,20 @@ impl Releases {
         }
         self.report(&material, &assembled, known);
         standing.generation = snapshot.generation;
-        self.standings.lock().insert(material.id.clone(), standing);
-        self.index.write().set(assembled.release);
-        self.announcer.announce(&material.id);
+        let stored = &material.stored;
+        let release = assembled.release.id.clone();
+        self.standings.lock().insert(stored.clone(), standing);
+        let is_trusted = self.put(assembled.release, &material.storage);
+        self.announcer.announce(&release);
+        // What was another release's records until now.
+        if let Some(before) = material.previous.as_ref().filter(|before| before.id != release) {
+            self.announcer.announce(&before.id);
+        }
         // Kinds may have changed since the snapshot, when the index did not
         // hold this yet.
         let current = self.kinds.snapshot();
-        if kinds.iter().any(|gvk| current.is_newer(gvk, snapshot.generation)) {
-            self.outdate(&material.id);
+        if !is_trusted || kinds.iter().any(|gvk| current.is_newer(gvk, snapshot.generation)) {
+            self.outdate(stored);
         }
         Ok(true)
     }
@@ -126,7 +138,7 @@ impl Releases {
             let declares = |release: &&Arc<Release>| {
                 release.objects.keys().any(|object| object.kind == gvk.kind && object.group == gvk.group)
             };
-            index.releases().filter(declares).map(|release| release.id.clone()).collect()
+            index.histories().filter(declares).map(|release| release.stored()).collect()
         };
         for id in declaring {
             let generation = self.standings.lock().get(&id).map(|standing| standing.generation);
@@ -136,7 +148,7 @@ impl Releases {
         }
     }
 
-    fn outdate(&self, id: &ReleaseId) {
+    pub(super) fn outdate(&self, id: &ReleaseId) {
         self.outdated.lock().insert(id.clone());
         self.dirty.add(id.clone());
     }
@@ -156,7 +168,7 @@ impl Releases {
         if stands && standing.latest.appearance != latest.appearance {
             standing.latest.appearance = latest.appearance;
             let mut index = self.index.write();
-            if let Some(mut release) = index.release(id).map(|release| Release::clone(release)) {
+            if let Some(mut release) = index.stored(id).map(|release| Release::clone(release)) {
                 release.latest.appearance = latest.appearance;
                 if release.state.revision == latest.revision {
                     release.state.appearance = latest.appearance;
@@ -168,17 +180,15 @@ impl Releases {
     }
 
     /// Takes a release without records out of the index.
-    fn remove(&self, id: &ReleaseId) -> bool {
-        self.outdated.lock().remove(id);
-        self.standings.lock().remove(id);
+    fn remove(&self, stored: &ReleaseId) -> bool {
+        self.outdated.lock().remove(stored);
+        self.standings.lock().remove(stored);
         let mut index = self.index.write();
-        if index.release(id).is_none() {
-            return false;
-        }
-        index.remove(id);
+        let Some(release) = index.stored(stored).map(|release| release.id.clone()) else { return false };
+        index.remove(stored);
         drop(index);
-        tracing::info!(release = %id, "the release has no records any more");
-        self.announcer.announce(id);
+        tracing::info!(%release, "the release has no records any more");
+        self.announcer.announce(&release);
         true
     }
 
@@ -201,7 +211,7 @@ impl Releases {
 
     /// Says once what of a release's records does not count.
     fn report(&self, material: &Material, assembled: &Assembled, known: &[Known]) {
-        let Material { id, latest, baseline, previous } = material;
+        let Material { stored: id, storage, latest, baseline, previous } = material;
         let told = |head: &Head| {
             let same =
                 |other: &Head| other.uid == head.uid && other.resource_version == head.resource_version;
@@ -210,7 +220,7 @@ impl Releases {
             })
         };
         for (head, payload) in std::iter::once(latest).chain(baseline).filter(|(head, _)| !told(head)) {
-            let Err(disbelief) = release::believe(id, head, payload) else { continue };
+            let Err(disbelief) = release::believe(id, head, payload, storage) else { continue };
             self.metrics.undecodable(fault(payload, &disbelief));
             let flaw =
                 known.iter().find(|known| known.head.uid == head.uid).and_then(|known| known.flaw.as_deref());
@@ -236,10 +246,11 @@ impl Material {
     async fn assemble(self: Arc<Self>, catalog: Arc<Catalog>) -> Result<Assembled, CallError> {
         let assembling = tokio::task::spawn_blocking(move || {
             release::assemble(
-                &self.id,
+                &self.stored,
                 (&self.latest.0, &self.latest.1),
                 self.baseline.as_ref().map(|(head, payload)| (head, payload)),
                 self.previous.as_deref(),
+                &self.storage,
                 &catalog,
             )
         });

@@ -4,6 +4,7 @@ use crate::declaration::path::Segment;
 use crate::helm::record::Status;
 use crate::helm::release::assemble;
 use crate::helm::release::tests::{Given, assembled};
+use crate::helm::storage::Storage;
 
 const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: shared, name: config}\n";
 const OTHER: &str = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: shared, name: other}\n";
@@ -85,7 +86,8 @@ fn of_widgets(name: &str, scale: Option<Path>) -> Release {
         scale_replicas_path: scale,
     });
     let given = Given { name, manifest: WIDGET, ..Given::default() };
-    assemble(&given.id(), (&given.head(), &given.payload()), None, None, &catalog).release
+    assemble(&given.id(), (&given.head(), &given.payload()), None, None, &Storage::default(), &catalog)
+        .release
 }
 
 #[test]
@@ -232,4 +234,74 @@ fn a_release_that_knows_less_of_a_kind_does_not_erase_its_scale() {
     // Who moves it is believed.
     index.set(of_widgets("a", Some(count.clone())));
     check_kind(&index, widgets, Some(("Widget", Some(&count))));
+}
+
+/// The release `shop/web` as records in the namespace `storage` have it.
+fn stored_in(storage: &str, status: Status, manifest: &str) -> Release {
+    let given = Given { status, manifest, ..Given::default() };
+    let stored = ReleaseId { namespace: storage.to_owned(), name: "web".to_owned() };
+    let trusted: Storage = [("flux-system", "shop"), ("ci", "shop")].into_iter().collect();
+    let latest = (&given.head(), &given.payload());
+    assemble(&stored, latest, None, None, &trusted, &Catalog::with_core()).release
+}
+
+/// Who speaks for `shop/web`: where its records lie, and whether it counts.
+#[track_caller]
+fn check_speaker(index: &Index, wanted: Option<(&str, bool)>) {
+    let speaker = index.release(&id("web"));
+    assert_eq!(speaker.map(|it| (it.storage.as_str(), it.invalid.is_none())), wanted);
+    assert_eq!(index.releases().count(), usize::from(wanted.is_some()));
+}
+
+#[test]
+fn a_release_is_found_by_its_own_name_and_by_where_its_records_lie() {
+    let index = index([stored_in("flux-system", Status::Deployed, CONFIG)]);
+    check_speaker(&index, Some(("flux-system", true)));
+    let stored = ReleaseId { namespace: "flux-system".to_owned(), name: "web".to_owned() };
+    assert!(Arc::ptr_eq(index.release(&id("web")).unwrap(), index.stored(&stored).unwrap()));
+    assert!(index.release(&stored).is_none() && index.stored(&id("web")).is_none());
+}
+
+#[test]
+fn of_two_histories_of_a_release_each_has_its_say_and_none_is_repaired_by() {
+    use Status::{Deployed, Uninstalled};
+    let mut index = index([stored_in("flux-system", Deployed, CONFIG)]);
+    index.set(stored_in("shop", Deployed, OTHER));
+    check_speaker(&index, Some(("shop", false)));
+    check_claims(&index, "config", &["web 1"]);
+    check_claims(&index, "other", &["web 1"]);
+    assert!(index.uncontested(&id("web")).is_none() && index.stored(&id("web")).is_some());
+    index.set(stored_in("ci", Deployed, CONFIG));
+    assert_eq!(index.claims(&config("config")).len(), 2);
+    index.remove(&id("web"));
+    check_speaker(&index, Some(("ci", false)));
+    check_claims(&index, "other", &[]);
+    index.set(stored_in("ci", Uninstalled, CONFIG));
+    check_speaker(&index, Some(("flux-system", true)));
+    let flux = ReleaseId { namespace: "flux-system".to_owned(), name: "web".to_owned() };
+    index.remove(&flux);
+    check_speaker(&index, Some(("ci", true)));
+    assert_eq!(
+        index.uncontested(&ReleaseId { namespace: "ci".to_owned(), ..id("web") }).unwrap().storage,
+        "ci"
+    );
+    index.remove(&ReleaseId { namespace: "ci".to_owned(), ..flux });
+    check_speaker(&index, None);
+}
+
+#[test]
+fn records_that_come_to_speak_for_another_release_leave_the_one_before() {
+    let mut index = index([stored_in("flux-system", Status::Deployed, CONFIG)]);
+    let given = Given { namespace: "flux-system", manifest: OTHER, ..Given::default() };
+    index.set(assembled(given, None));
+    check_speaker_of(&index, "shop", None);
+    check_speaker_of(&index, "flux-system", Some("flux-system"));
+    check_claims(&index, "config", &[]);
+    check_claims(&index, "other", &["web 1"]);
+}
+
+#[track_caller]
+fn check_speaker_of(index: &Index, namespace: &str, wanted: Option<&str>) {
+    let id = ReleaseId { namespace: namespace.to_owned(), name: "web".to_owned() };
+    assert_eq!(index.release(&id).map(|it| it.storage.as_str()), wanted, "web in {namespace}");
 }

@@ -68,7 +68,8 @@ pub(crate) fn assembled(latest: Given<'_>, baseline: Option<Given<'_>>) -> Relea
     let base = baseline.map(|given| (given.head(), given.payload()));
     let base = base.as_ref().map(|(head, payload)| (head, payload));
     let catalog = Catalog::with_core();
-    assemble(&latest.id(), (&latest.head(), &latest.payload()), base, None, &catalog).release
+    assemble(&latest.id(), (&latest.head(), &latest.payload()), base, None, &Storage::default(), &catalog)
+        .release
 }
 
 /// The revisions of latest and baseline among records such as
@@ -120,7 +121,7 @@ fn a_stale_pending_record_is_no_baseline() {
 #[track_caller]
 fn check_belief(metadata: &Given<'_>, payload: &Given<'_>, wanted: Option<&str>) {
     let payload = payload.payload();
-    let disbelief = believe(&metadata.id(), &metadata.head(), &payload).err();
+    let disbelief = believe(&metadata.id(), &metadata.head(), &payload, &Storage::default()).err();
     assert_eq!(disbelief.map(|it| it.to_string()).as_deref(), wanted);
 }
 
@@ -154,6 +155,6 @@ fn a_record_is_believed_only_if_name_labels_and_payload_agree() {
 fn a_payload_that_does_not_decode_is_not_believed() {
     let (head, error) = (Given::default().head(), RecordError::Missing { field: "manifest" });
     let payload = Payload { record: Err(error) };
-    let disbelief = believe(&Given::default().id(), &head, &payload).unwrap_err();
+    let disbelief = believe(&Given::default().id(), &head, &payload, &Storage::default()).unwrap_err();
     assert_eq!(disbelief, Disbelief::Decode("the record has no `manifest`".to_owned()));
 }

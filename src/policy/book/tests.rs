@@ -163,6 +163,23 @@ fn new_policies_hold_for_releases_that_were_asked_for_before() {
 }
 
 #[test]
+fn records_are_stored_elsewhere_only_for_named_pairs() {
+    let policies = policies([
+        policy("p", "{storage: [{records: flux-system, releases: [shop, web]}]}"),
+        policy("q", "{releases: {names: [other]}, storage: [{records: ci, releases: [shop]}]}"),
+        policy(
+            "r",
+            "{clusterSelector: {matchLabels: {env: none}}, storage: [{records: test, releases: [shop]}]}",
+        ),
+    ]);
+    let storage = policies.storage();
+    assert!(storage.holds("flux-system", "shop") && storage.holds("flux-system", "web"));
+    assert!(storage.holds("ci", "shop") && storage.holds("shop", "shop"));
+    assert!(!storage.holds("shop", "flux-system") && !storage.holds("flux-system", "other"));
+    assert!(!storage.holds("ci", "web") && !storage.holds("test", "shop"));
+}
+
+#[test]
 fn reverts_are_needed_only_where_a_policy_says_so() {
     assert!(policies([policy("p", "{edits: Revert}")]).reverts());
     assert!(!policies([policy("p", "{edits: Deny}"), policy("q", "{}")]).reverts());

@@ -41,6 +41,21 @@ fn a_policy_with_a_flaw_is_refused_with_field_and_reason() {
         "spec.clusterSelector.matchExpressions[0]",
         InvalidSelector,
     );
+    check("{storage: [{records: flux-system}]}", "spec.storage[0]", Missing);
+    check("{storage: [{records: flux-system, releases: []}]}", "spec.storage[0].releases", Missing);
+    check("{storage: [{records: '*', releases: [shop]}]}", "spec.storage[0].records", InvalidValue);
+    check(
+        "{storage: [{records: a, releases: [shop, 'shop-*']}]}",
+        "spec.storage[0].releases[1]",
+        InvalidValue,
+    );
+    check("{storage: [{records: a, releases: [b, a]}]}", "spec.storage[0].releases[1]", InvalidValue);
+    check(
+        &format!("{{storage: [{{records: a, releases: [{}]}}]}}", "b,".repeat(101)),
+        "spec.storage[0].releases",
+        TooMany,
+    );
+    check(&format!("{{storage: [{}]}}", "{records: a, releases: [b]},".repeat(101)), "spec.storage", TooMany);
     check("{edits: Denied}", "spec.edits", InvalidValue);
     check("{edit: Deny}", "spec.edit", UnknownField);
     check("{allow: [{paths: [/a]}]}", "spec.allow[0]", Missing);
@@ -81,6 +96,7 @@ allow:
 exempt: [{kind: Group, name: break-glass}]
 operators: [{kind: ServiceAccount, namespace: ci, name: deployer}]
 notify: [oncall]
+storage: [{records: flux-system, releases: [shop]}]
 "#,
     )
     .unwrap();

@@ -1,7 +1,12 @@
+use std::time::Duration;
+
 use super::*;
 use crate::helm::record::ApplyMethod;
 use crate::helm::release::tests::{Given, assembled};
 use crate::model::EditsMode;
+use crate::policy::Policy;
+use crate::policy::book::{Book, Labels, Policies};
+use crate::policy::samples::policy;
 use crate::verdict::judge::tests::book;
 
 fn secret(name: &str) -> ObjectId {
@@ -189,4 +194,72 @@ fn the_mode_says_what_becomes_of_a_falsified_record() {
         let case = Case { mode, new: Some(stored("b: 2")), ..Case::default() };
         check(case, &format!("{word} record"), Some(Falsified::Manifest));
     }
+}
+
+/// A policy for the namespace of the records, and one for the release's.
+fn paired(
+    actor: &str,
+    operation: Operation,
+    old: Option<Stored>,
+    new: Option<Stored>,
+) -> (Verdict, Option<Falsified>) {
+    let policies = [
+        policy("here", "{releases: {namespaces: [flux-system]}, edits: Record}"),
+        policy(
+            "there",
+            "{releases: {namespaces: [shop]}, edits: Deny, operators: [{kind: User, name: flux}],
+              storage: [{records: flux-system, releases: [shop]}]}",
+        ),
+    ];
+    let defaults = Policy::new(EditsMode::Warn, crate::model::DriftMode::Report, Duration::from_secs(60));
+    let book = Book::of_policies(Policies::new(defaults, &Labels::new(), policies));
+    let object =
+        ObjectId { namespace: Some("flux-system".to_owned()), ..secret("sh.helm.release.v1.web.v1") };
+    let actor = Actor { user: actor.to_owned(), groups: Vec::new() };
+    let edit = RecordEdit {
+        operation,
+        actor: &actor,
+        object: &object,
+        old: old.as_ref(),
+        new: new.as_ref(),
+        being_deleted: false,
+    };
+    judge(&edit, None, &Rules { book: &book, own_account: None })
+}
+
+#[track_caller]
+fn check_paired(
+    actor: &str,
+    old: Option<&str>,
+    new: Option<&str>,
+    wanted: &str,
+    falsified: Option<Falsified>,
+) {
+    let record = |namespace: &str| changed(|record| record.namespace = namespace.to_owned());
+    let operation = match (old, new) {
+        (None, _) => Operation::Create,
+        (Some(_), Some(_)) => Operation::Update,
+        (Some(_), None) => Operation::Delete,
+    };
+    let (verdict, found) = paired(actor, operation, old.map(record), new.map(record));
+    assert_eq!((verdict.outcome.as_str(), found), (wanted, falsified), "{actor}: {old:?} to {new:?}");
+}
+
+#[test]
+fn a_record_elsewhere_falls_under_the_policies_of_the_release_that_it_speaks_for() {
+    use Falsified::{Disagreement, Stranger};
+    check_paired("flux", None, Some("shop"), "Allow", None);
+    check_paired("flux", Some("shop"), Some("shop"), "Allow", None);
+    check_paired("flux", Some("shop"), None, "Allow", None);
+    check_paired("mallory", None, Some("shop"), "Deny", Some(Stranger));
+    check_paired("mallory", Some("shop"), Some("shop"), "Deny", Some(Stranger));
+    check_paired("mallory", Some("shop"), None, "Deny", Some(Stranger));
+    // Nor by making it speak for another release, or another's for this one.
+    check_paired("mallory", Some("shop"), Some("flux-system"), "Deny", Some(Stranger));
+    check_paired("mallory", Some("flux-system"), Some("shop"), "Deny", Some(Stranger));
+    check_paired("flux", Some("shop"), Some("flux-system"), "Deny", Some(Disagreement));
+    // What is no trusted record of that release is none of its operators' business.
+    check_paired("mallory", None, Some("flux-system"), "Allow", None);
+    check_paired("mallory", None, Some("billing"), "Allow", None);
+    check_paired("mallory", Some("billing"), Some("flux-system"), "Record", Some(Disagreement));
 }

@@ -34,12 +34,17 @@ struct Pipes {
 
 impl Helm {
     pub(crate) fn start(control_plane: &ControlPlane, identity: Identity) -> Self {
+        Self::with(&control_plane.kubeconfig(identity))
+    }
+
+    /// Helm with this kubeconfig.
+    pub(crate) fn with(kubeconfig: &Path) -> Self {
         let home = folder("helm");
         let log = home.join("helm.log");
         let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/control-plane/helm.py");
         let mut command = Command::new(provided("KUBEMOOR_HELM_PYTHON", "helm/bin/python3"));
         // A home of its own: the discovery cache must not outlive the control plane.
-        command.arg(driver).arg(control_plane.kubeconfig(identity)).env("HOME", &home);
+        command.arg(driver).arg(kubeconfig).env("HOME", &home);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
         let mut child = command.spawn().unwrap();
         reap(&child);

@@ -281,7 +281,7 @@ fn count(requests: &Mutex<Vec<String>>, rule: &str) -> usize {
     requests.lock().unwrap().iter().filter(|request| is_meant(rule, request)).count()
 }
 
-fn kubeconfig(url: &str) -> PathBuf {
+pub(super) fn kubeconfig(url: &str) -> PathBuf {
     let kubeconfig = json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -290,7 +290,7 @@ fn kubeconfig(url: &str) -> PathBuf {
         "users": [{"name": "test", "user": {}}],
         "current-context": "test",
     });
-    let path = folder("lagging-watch").join("kubeconfig");
+    let path = folder("proxied").join("kubeconfig");
     fs::write(&path, kubeconfig.to_string()).unwrap();
     path
 }

@@ -71,13 +71,16 @@ fn a_latest_that_is_not_believed_keeps_the_last_good_one() {
     for payload in [undecodable(), Given { name: "api", ..next() }.payload()] {
         let (base_head, base_payload) = (base().head(), base().payload());
         let baseline = Some((&base_head, &base_payload));
-        let found = assemble(&good.id, (&head, &payload), baseline, Some(&good), &catalog).release;
+        let found =
+            assemble(&good.id, (&head, &payload), baseline, Some(&good), &Storage::default(), &catalog)
+                .release;
         assert_eq!(found.state, good.state);
         assert!(Arc::ptr_eq(&found.objects, &good.objects));
         assert_eq!(found.invalid.as_ref().unwrap().secret, "sh.helm.release.v1.web.v2");
         assert_eq!(found.latest, head);
         // And again from there.
-        let again = assemble(&good.id, (&head, &payload), None, Some(&found), &catalog).release;
+        let again =
+            assemble(&good.id, (&head, &payload), None, Some(&found), &Storage::default(), &catalog).release;
         assert_eq!(again.state, good.state);
         assert!(again.invalid.is_some());
     }
@@ -92,6 +95,7 @@ fn a_latest_that_was_never_believed_falls_back_on_the_baseline() {
         (&head, &undecodable()),
         Some((&base_head, &base_payload)),
         None,
+        &Storage::default(),
         &Catalog::with_core(),
     );
     let release = found.release;
@@ -103,8 +107,15 @@ fn a_latest_that_was_never_believed_falls_back_on_the_baseline() {
 
 #[test]
 fn a_release_with_nothing_to_believe_declares_nothing() {
-    let found =
-        assemble(&base().id(), (&base().head(), &undecodable()), None, None, &Catalog::with_core()).release;
+    let found = assemble(
+        &base().id(),
+        (&base().head(), &undecodable()),
+        None,
+        None,
+        &Storage::default(),
+        &Catalog::with_core(),
+    )
+    .release;
     assert_eq!((found.state.status, found.objects.len()), (Status::Unknown, 0));
     let reason = found.invalid.unwrap().reason;
     assert_eq!(reason, "the record has no `manifest`");
@@ -118,6 +129,7 @@ fn a_baseline_that_is_not_believed_declares_nothing() {
         (&next().head(), &next().payload()),
         Some((&head, &payload)),
         None,
+        &Storage::default(),
         &Catalog::with_core(),
     );
     assert_eq!(found.release.objects.len(), 1);
@@ -138,6 +150,7 @@ fn what_is_no_object_is_named_and_skipped() {
         (&base().head(), &Given { manifest: &manifest, ..base() }.payload()),
         None,
         None,
+        &Storage::default(),
         &Catalog::with_core(),
     );
     assert_eq!(found.release.objects.len(), 1);
@@ -207,4 +220,77 @@ fn a_manifest_keeps_by_helms_own_reading_of_the_word() {
     check_annotation("helm.sh/resource-policy: keep", (false, true));
     check_annotation("helm.sh/resource-policy: ' KEEP '", (false, true));
     check_annotation("helm.sh/resource-policy: delete", (false, false));
+}
+
+/// What records in `flux-system`, trusted for `shop` alone, come to when their
+/// payloads give these namespaces: the release's own, whether it counts, and
+/// where it declares its one object.
+#[track_caller]
+fn check_stored(
+    latest: &str,
+    baseline: Option<&str>,
+    previous: Option<&Release>,
+    wanted: (&str, bool, &[&str]),
+) {
+    let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n";
+    let given =
+        |namespace, revision, status| Given { namespace, revision, status, manifest, ..Given::default() };
+    let stored = ReleaseId { namespace: "flux-system".to_owned(), name: "web".to_owned() };
+    let storage = [("flux-system", "shop")].into_iter().collect();
+    let base = baseline.map(|namespace| given(namespace, 1, Status::Superseded));
+    let base = base.map(|given| (given.head(), given.payload()));
+    let latest = given(latest, 2, Status::Deployed);
+    let found = assemble(
+        &stored,
+        (&latest.head(), &latest.payload()),
+        base.as_ref().map(|(head, payload)| (head, payload)),
+        previous,
+        &storage,
+        &Catalog::with_core(),
+    );
+    let release = found.release;
+    let objects: Vec<_> = release.objects.keys().map(|object| object.namespace.as_deref().unwrap()).collect();
+    let found = (release.id.namespace.as_str(), release.invalid.is_none(), objects.as_slice());
+    assert_eq!((found, release.storage.as_str()), (wanted, "flux-system"));
+}
+
+#[test]
+fn records_elsewhere_speak_for_the_release_that_they_are_trusted_for() {
+    check_stored("shop", None, None, ("shop", true, &["shop"]));
+    check_stored("flux-system", None, None, ("flux-system", true, &["flux-system"]));
+    // Nobody trusts them with these.
+    check_stored("billing", None, None, ("flux-system", false, &[]));
+    check_stored("billing", Some("billing"), None, ("flux-system", false, &[]));
+    check_stored("billing", Some("shop"), None, ("shop", false, &["shop"]));
+    // A baseline of another release is none of this one.
+    check_stored("shop", Some("flux-system"), None, ("shop", true, &["shop"]));
+    check_stored("shop", Some("billing"), None, ("shop", true, &["shop"]));
+}
+
+#[test]
+fn what_was_said_before_counts_while_it_is_trusted() {
+    let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n";
+    let before = |namespace| {
+        let stored = ReleaseId { namespace: "flux-system".to_owned(), name: "web".to_owned() };
+        let given = Given { namespace, manifest, ..Given::default() };
+        let storage = [("flux-system", namespace)].into_iter().collect();
+        let latest = (&given.head(), &given.payload());
+        assemble(&stored, latest, None, None, &storage, &Catalog::with_core()).release
+    };
+    check_stored("other", None, Some(&before("shop")), ("shop", false, &["shop"]));
+    // The pair is gone since.
+    check_stored("billing", None, Some(&before("billing")), ("flux-system", false, &[]));
+    check_stored("billing", Some("shop"), Some(&before("billing")), ("shop", false, &["shop"]));
+}
+
+#[test]
+fn objects_of_records_elsewhere_are_owned_by_the_release_where_it_is() {
+    let (objects, _) = documents(
+        &ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() },
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n",
+        &Catalog::with_core(),
+    );
+    let (id, object) = objects.first().unwrap();
+    assert_eq!(id.namespace.as_deref(), Some("shop"));
+    assert_eq!(object["metadata"]["annotations"]["meta.helm.sh/release-namespace"], "shop");
 }

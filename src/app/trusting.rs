@@ -1,0 +1,29 @@
+//! From the policies to the releases: which records are trusted for releases in
+//! other namespaces.
+//!
+//! Entry point: [`run`]. Invariant: follows every change of the policies in
+//! force. Must not decide anything.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::policies::InForce;
+use crate::cluster::releases::Releases;
+
+/// Hands on what policies say until `stop`.
+pub(super) async fn run(releases: Arc<Releases>, in_force: Arc<InForce>, stop: CancellationToken) {
+    let mut changes = in_force.changes();
+    loop {
+        // After the subscription: a change in between is seen by one or the other.
+        releases.trust(in_force.book().policies().storage());
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = changes.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}

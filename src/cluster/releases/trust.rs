@@ -1,0 +1,66 @@
+//! Which records are trusted for releases in other namespaces, as policies say
+//! it at any time.
+//!
+//! Entry point: [`Releases::trust`]. Invariant: what is trusted no more is out
+//! of the index when [`Releases::trust`] returns, and stays out.
+
+use std::sync::Arc;
+
+use super::Releases;
+use crate::helm::release::Release;
+use crate::helm::storage::Storage;
+use crate::model::ReleaseId;
+
+impl Releases {
+    /// Trusts these records from now on, and no others. What they say of
+    /// releases comes into the index soon after.
+    pub fn trust(&self, storage: &Storage) {
+        // What is not watched cannot be relied on.
+        let storage = Arc::new(storage.clone().within(&self.namespaces));
+        let before = {
+            let mut current = self.storage.write();
+            if **current == *storage {
+                return;
+            }
+            std::mem::replace(&mut *current, Arc::clone(&storage))
+        };
+        for release in self.distrusted(&storage) {
+            let stored = release.stored();
+            self.standings.lock().remove(&stored);
+            self.index.write().remove(&stored);
+            self.announcer.announce(&release.id);
+        }
+        for namespace in before.changed(&storage) {
+            let concerned = self.records.lock().releases_in(&namespace);
+            concerned.iter().for_each(|stored| self.outdate(stored));
+        }
+    }
+
+    /// Which records are trusted now.
+    pub(super) fn storage(&self) -> Arc<Storage> {
+        Arc::clone(&self.storage.read())
+    }
+
+    /// Puts into the index what records say that were believed by `storage`.
+    /// Says whether that is what is trusted now.
+    pub(super) fn put(&self, release: Release, storage: &Arc<Storage>) -> bool {
+        // Held, so that nothing that is distrusted meanwhile comes after.
+        let current = self.storage.read();
+        if current.holds(&release.storage, &release.id.namespace) {
+            self.index.write().set(release);
+        }
+        Arc::ptr_eq(&current, storage)
+    }
+
+    fn distrusted(&self, storage: &Storage) -> Vec<Arc<Release>> {
+        let index = self.index.read();
+        let is_distrusted = |it: &&Arc<Release>| !storage.holds(&it.storage, &it.id.namespace);
+        index.histories().filter(is_distrusted).cloned().collect()
+    }
+
+    /// The records that speak for `release`; where they would lie by rights, if
+    /// there are none.
+    pub(super) fn stored(&self, release: &ReleaseId) -> ReleaseId {
+        self.index.read().release(release).map_or_else(|| release.clone(), |release| release.stored())
+    }
+}

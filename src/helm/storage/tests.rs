@@ -1,0 +1,52 @@
+use super::*;
+
+fn storage(pairs: &[(&str, &str)]) -> Storage {
+    pairs.iter().copied().collect()
+}
+
+/// Whether records in the one namespace may speak for releases in the other.
+#[track_caller]
+fn check(storage: &Storage, records: &str, releases: &str, wanted: bool) {
+    assert_eq!(storage.holds(records, releases), wanted, "records in {records}, releases in {releases}");
+}
+
+#[test]
+fn records_are_trusted_in_their_own_namespace_and_for_named_pairs() {
+    let storage = storage(&[("flux-system", "shop"), ("flux-system", "web"), ("ci", "shop")]);
+    check(&storage, "shop", "shop", true);
+    check(&storage, "elsewhere", "elsewhere", true);
+    check(&storage, "flux-system", "shop", true);
+    check(&storage, "flux-system", "web", true);
+    check(&storage, "ci", "shop", true);
+    check(&storage, "ci", "web", false);
+    check(&storage, "shop", "flux-system", false);
+    check(&storage, "flux-system", "billing", false);
+    check(&storage, "shop", "web", false);
+    assert!(storage.is_shared("flux-system") && storage.is_shared("ci") && !storage.is_shared("shop"));
+}
+
+#[test]
+fn the_records_of_a_release_are_looked_for_wherever_they_may_lie() {
+    let id = |namespace: &str| ReleaseId { namespace: namespace.to_owned(), name: "web".to_owned() };
+    let storage = storage(&[("flux-system", "shop"), ("ci", "shop"), ("shop", "shop")]);
+    assert_eq!(storage.places(&id("shop")), [id("shop"), id("ci"), id("flux-system")]);
+    assert_eq!(storage.places(&id("flux-system")), [id("flux-system")]);
+}
+
+#[test]
+fn a_guard_of_some_namespaces_trusts_no_others() {
+    let all = storage(&[("flux-system", "shop"), ("ci", "shop"), ("flux-system", "web")]);
+    let namespaces = ["flux-system".to_owned(), "shop".to_owned()];
+    assert_eq!(all.clone().within(&namespaces), storage(&[("flux-system", "shop")]));
+    assert_eq!(all.clone().within(&namespaces[..1]), Storage::default());
+    assert_eq!(all.clone().within(&[]), all);
+}
+
+#[test]
+fn what_changes_is_where_records_lie() {
+    let before = storage(&[("flux-system", "shop"), ("ci", "shop")]);
+    let after = storage(&[("flux-system", "shop"), ("ci", "web")]);
+    assert_eq!(before.changed(&after), BTreeSet::from(["ci".to_owned()]));
+    assert_eq!(before.changed(&before), BTreeSet::new());
+    assert_eq!(Storage::default().changed(&before).len(), 2);
+}

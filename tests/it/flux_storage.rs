@@ -1,0 +1,403 @@
+//! Releases whose records lie in another namespace, as Flux's `storageNamespace` has them: guarded like all others where
+//! a policy trusts that namespace with them, and not at all where none does.
+
+use k8s_openapi::api::core::v1::Secret;
+use serde_json::{Value, json};
+
+use crate::support::{
+    Answer, Caller, Chart, ControlPlane, Guard, Helm, Identity, Policed, RELEASE, Ran, SOON,
+    StorageNamespace, eventually, forged, guarded, moor, opened, record_name, sealed,
+};
+
+const TEMPLATES: &str = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {level: {{ .Values.level | default "info" }}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - {name: app, image: registry.example/shop:1, env: [{name: LEVEL, value: {{ .Values.level | default "info" }}}]}
+{{- if .Values.extra }}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: extra}
+data: {a: b}
+{{- end }}
+"#;
+
+const SETTINGS: &str = "configmaps/settings";
+
+const POLICIES: &str = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
+
+/// A release in one namespace, and its records in another.
+struct Flux {
+    namespace: String,
+    storage: String,
+    helm: Helm,
+    chart: Chart,
+    alice: Caller,
+    admin: Caller,
+    _proxy: StorageNamespace,
+}
+
+impl Flux {
+    /// Two namespaces with nothing in them.
+    async fn new(prefix: &str) -> Self {
+        Policed::guard().await;
+        Self::on(Policed::control_plane(), prefix).await
+    }
+
+    async fn on(control_plane: &ControlPlane, prefix: &str) -> Self {
+        let namespace = control_plane.namespace(prefix).await;
+        let storage = control_plane.namespace(&format!("{prefix}-store")).await;
+        let proxy = StorageNamespace::start(control_plane, Identity::Deployer, &namespace, &storage).await;
+        let helm = Helm::with(proxy.kubeconfig());
+        let chart = Chart::new(RELEASE).template("all.yaml", TEMPLATES);
+        let alice = Caller::new(control_plane, Identity::Alice).await;
+        let admin = Caller::new(control_plane, Identity::Admin).await;
+        Self { namespace, storage, helm, chart, alice, admin, _proxy: proxy }
+    }
+
+    /// The release, of which the guard knows by a policy.
+    async fn guarded(prefix: &str) -> Self {
+        let flux = Self::new(prefix).await;
+        flux.trust().await;
+        flux.install().await;
+        flux.is_guarded().await;
+        flux
+    }
+
+    /// Has a policy trust the one namespace with the records of the other.
+    async fn trust(&self) {
+        self.policy("pair", json!({"storage": [{"records": self.storage, "releases": [self.namespace]}]}))
+            .await;
+    }
+
+    async fn policy(&self, name: &str, spec: Value) {
+        let name = format!("{}-{name}", self.namespace);
+        let policy = json!({
+            "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": name}, "spec": spec,
+        });
+        eventually("the policy is made", SOON, || async { self.admin.post(POLICIES, &policy).await.done() })
+            .await;
+        eventually("the policy is in force", SOON, || async {
+            let status = self.admin.get(&format!("{POLICIES}/{name}")).await.done()?["status"].take();
+            if status["conditions"][0]["status"] == "True" { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await;
+    }
+
+    async fn install(&self) {
+        self.helm.install(&self.namespace, RELEASE, &self.chart, json!({})).await.unwrap();
+    }
+
+    async fn upgrade(&self, values: Value) {
+        let options = json!({"values": values});
+        self.helm.upgrade(&self.namespace, RELEASE, &self.chart, options).await.unwrap();
+    }
+
+    async fn is_guarded(&self) {
+        guarded(&self.alice, RELEASE, &self.core(SETTINGS)).await;
+        guarded(&self.alice, RELEASE, &self.web()).await;
+    }
+
+    fn core(&self, object: &str) -> String {
+        format!("/api/v1/namespaces/{}/{object}", self.namespace)
+    }
+
+    fn web(&self) -> String {
+        format!("/apis/apps/v1/namespaces/{}/deployments/web", self.namespace)
+    }
+
+    fn records(&self) -> String {
+        format!("/api/v1/namespaces/{}/secrets", self.storage)
+    }
+
+    fn record(&self, revision: u32) -> String {
+        format!("{}/{}", self.records(), record_name(RELEASE, revision))
+    }
+
+    /// An edit that no revision declares.
+    async fn edit(&self) -> Answer {
+        self.alice.merge(&self.core(SETTINGS), &json!({"data": {"level": "mine"}})).await
+    }
+
+    async fn level(&self) -> Value {
+        self.alice.get(&self.core(SETTINGS)).await.done().unwrap()["data"]["level"].take()
+    }
+
+    /// Waits for what the guard says of a release in a namespace.
+    async fn stands(&self, namespace: &str, release: &str, reason: &str) -> Value {
+        let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{namespace}/guardedreleases/{release}");
+        eventually(&format!("release {release} in {namespace} is {reason}"), SOON, || async {
+            let guarded = self.admin.get(&path).await.done()?;
+            let ready = guarded["status"]["conditions"].as_array().into_iter().flatten();
+            let found = ready.filter(|it| it["type"] == "Ready").any(|it| it["reason"] == reason);
+            if found { Ok(guarded) } else { Err(guarded["status"].to_string()) }
+        })
+        .await
+    }
+
+    /// Puts a record into a namespace, as whoever may write Secrets there can.
+    async fn forge(&self, caller: &Caller, namespace: &str, record: &Secret) {
+        let path = format!("/api/v1/namespaces/{namespace}/secrets");
+        let mut record = serde_json::to_value(record).unwrap();
+        record["metadata"]["namespace"] = json!(namespace);
+        caller.post(&path, &record).await.done().unwrap();
+    }
+
+    fn moor(&self, arguments: &[&str]) -> Ran {
+        let arguments = [arguments, &["-n", self.namespace.as_str()]].concat();
+        moor(Policed::control_plane(), Identity::Alice, &arguments)
+    }
+}
+
+/// Deletes an object in a way that the guard does not stand in: controllers may delete.
+async fn delete_unhindered(control_plane: &ControlPlane, path: &str) {
+    let controller = Caller::new(control_plane, Identity::NamespaceController).await;
+    controller.delete(path).await.done().unwrap();
+}
+
+/// Waits until the guard has listed a resource: what it never saw alive it does not re-create.
+async fn is_watched(resource: &str) {
+    let is_listing = |event: &Value| {
+        event["verb"] == "list"
+            && event["user"]["username"] == Identity::Guard.user()
+            && event["objectRef"]["resource"] == resource
+            && event["responseStatus"]["code"] == 200
+    };
+    eventually(&format!("the guard watches {resource}"), SOON, || async {
+        Policed::control_plane().audit_events().iter().any(is_listing)
+    })
+    .await;
+}
+
+/// The manifest of one ConfigMap, as a forged record declares it.
+fn settings(namespace: &str, level: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: {namespace}}}\ndata: {{level: {level}}}\n"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn helm_passes_and_edits_by_hand_are_refused_where_records_are_kept_elsewhere() {
+    let flux = Flux::guarded("flux-story").await;
+    flux.alice.get(&flux.record(1)).await.done().unwrap();
+    let answer = flux.edit().await;
+    answer.refused(RELEASE).unwrap();
+    assert!(answer.to_string().contains(&format!("in namespace {}", flux.namespace)), "{answer}");
+    flux.upgrade(json!({"level": "debug", "extra": true})).await;
+    assert_eq!(flux.level().await, "debug");
+    flux.is_guarded().await;
+    flux.edit().await.refused(RELEASE).unwrap();
+    flux.alice.delete(&flux.core("configmaps/extra")).await.refused(RELEASE).unwrap();
+    flux.helm.rollback(&flux.namespace, RELEASE, json!({"version": 1})).await.unwrap();
+    assert_eq!(flux.level().await, "info");
+    assert_eq!(flux.alice.get(&flux.core("configmaps/extra")).await.code, 404);
+    flux.edit().await.refused(RELEASE).unwrap();
+    flux.alice.merge(&flux.web(), &json!({"spec": {"replicas": 5}})).await.refused(RELEASE).unwrap();
+    let scale = format!("{}/scale", flux.web());
+    flux.alice.merge(&scale, &json!({"spec": {"replicas": 5}})).await.refused(RELEASE).unwrap();
+    flux.helm.uninstall(&flux.namespace, RELEASE, json!({})).await.unwrap();
+    assert_eq!(flux.alice.get(&flux.core(SETTINGS)).await.code, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_object_comes_back_and_the_next_upgrade_passes() {
+    let flux = Flux::guarded("flux-repair").await;
+    let guarded = flux.stands(&flux.namespace, RELEASE, "InSync").await;
+    assert_eq!(guarded["status"]["revision"], 1);
+    for (path, resource) in [(flux.core(SETTINGS), "configmaps"), (flux.web(), "deployments")] {
+        is_watched(resource).await;
+        let uid = flux.alice.get(&path).await.done().unwrap()["metadata"]["uid"].take();
+        delete_unhindered(Policed::control_plane(), &path).await;
+        let back = eventually(&format!("{path} is back"), SOON, || async {
+            let object = flux.alice.get(&path).await.done()?;
+            if object["metadata"]["uid"] == uid { Err("it is the old one".to_owned()) } else { Ok(object) }
+        })
+        .await;
+        let annotations = &back["metadata"]["annotations"];
+        assert_eq!(annotations["meta.helm.sh/release-namespace"], json!(flux.namespace));
+    }
+    flux.upgrade(json!({"level": "debug"})).await;
+    assert_eq!(flux.level().await, "debug");
+    let containers = flux.alice.get(&flux.web()).await.done().unwrap();
+    assert_eq!(containers["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"], "debug");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_count_from_when_a_policy_trusts_their_namespace_until_none_does() {
+    let flux = Flux::new("flux-pair").await;
+    flux.install().await;
+    let unbelieved = flux.stands(&flux.storage, RELEASE, "RecordInvalid").await;
+    assert_eq!(unbelieved["status"]["declared"], 0);
+    flux.edit().await.done().unwrap();
+    flux.alice.merge(&flux.core(SETTINGS), &json!({"data": {"level": "info"}})).await.done().unwrap();
+
+    flux.trust().await;
+    flux.is_guarded().await;
+    flux.edit().await.refused(RELEASE).unwrap();
+    flux.stands(&flux.namespace, RELEASE, "InSync").await;
+    let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{}/guardedreleases/{RELEASE}", flux.storage);
+    eventually("nothing is said of a release where only records lie", SOON, || async {
+        flux.admin.get(&path).await.code == 404
+    })
+    .await;
+
+    let policy = format!("{POLICIES}/{}-pair", flux.namespace);
+    flux.admin.delete(&policy).await.done().unwrap();
+    eventually("the records count no more", SOON, || async { flux.edit().await.done() }).await;
+    flux.stands(&flux.storage, RELEASE, "RecordInvalid").await;
+    // As Flux does: the field is Alice's by now.
+    let options = json!({"values": {"level": "debug"}, "force_conflicts": true});
+    flux.helm.upgrade(&flux.namespace, RELEASE, &flux.chart, options).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_find_a_release_by_its_own_name() {
+    let flux = Flux::guarded("flux-commands").await;
+    flux.stands(&flux.namespace, RELEASE, "InSync").await;
+    let listed = flux.moor(&["get", "releases", "-o", "json"]).json();
+    let rows: Vec<_> = listed["releases"].as_array().unwrap().iter().collect();
+    assert_eq!(rows.len(), 1, "{listed}");
+    assert_eq!((&rows[0]["namespace"], &rows[0]["guarded"]), (&json!(flux.namespace), &json!(true)));
+    let stored = moor(
+        Policed::control_plane(),
+        Identity::Alice,
+        &["get", "releases", "-n", flux.storage.as_str(), "-o", "json"],
+    );
+    assert_eq!(stored.json()["releases"], json!([]), "{stored:?}");
+    let same = flux.moor(&["diff", RELEASE]);
+    assert_eq!(same.code, 0, "{same:?}");
+    let explained = flux.moor(&["explain", "configmap/settings", "-o", "json"]);
+    assert_eq!(explained.code, 0, "{explained:?}");
+    assert!(explained.out.contains(&format!("\"namespace\": \"{}\"", flux.namespace)), "{explained:?}");
+    let forecast = flux.moor(&["forecast", RELEASE]);
+    assert_eq!(forecast.code, 0, "{forecast:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trusted_namespace_speaks_for_no_third_one_and_no_other_for_its_releases() {
+    let flux = Flux::guarded("flux-attack").await;
+    let third = Flux::guarded("flux-victim").await;
+    let bob = Caller::new(Policed::control_plane(), Identity::Bob).await;
+    // By the trusted namespace for somebody else's objects: declared otherwise, and being uninstalled.
+    let victim = &third.namespace;
+    for (name, status) in [("other", "pending-upgrade"), ("leaving", "uninstalling")] {
+        let record = forged(victim, name, 1, status, &settings(victim, "mine"));
+        flux.forge(&bob, &flux.storage, &record).await;
+        flux.stands(&flux.storage, name, "RecordInvalid").await;
+    }
+    // By a namespace that nobody trusts for objects of a release whose records are trusted elsewhere, under its own name.
+    let nobody = Policed::control_plane().namespace("flux-nobody").await;
+    let record = forged(&flux.namespace, RELEASE, 9, "uninstalling", &settings(&flux.namespace, "mine"));
+    flux.forge(&bob, &nobody, &record).await;
+    flux.stands(&nobody, RELEASE, "RecordInvalid").await;
+    for attacked in [&flux, &third] {
+        attacked.edit().await.refused(RELEASE).unwrap();
+        attacked.alice.delete(&attacked.core(SETTINGS)).await.refused(RELEASE).unwrap();
+    }
+    // Nor do the records of one trusted namespace speak for the releases that another one is trusted with.
+    let record = forged(victim, RELEASE, 9, "uninstalling", &settings(victim, "mine"));
+    let elsewhere = Policed::control_plane().namespace("flux-elsewhere").await;
+    flux.policy("elsewhere", json!({"storage": [{"records": elsewhere, "releases": [flux.namespace]}]}))
+        .await;
+    flux.forge(&bob, &elsewhere, &record).await;
+    flux.stands(&elsewhere, RELEASE, "RecordInvalid").await;
+    third.edit().await.refused(RELEASE).unwrap();
+    third.alice.delete(&third.core(SETTINGS)).await.refused(RELEASE).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_elsewhere_stay_true_and_are_written_by_whom_the_releases_policy_names() {
+    let flux = Flux::guarded("flux-records").await;
+    let refused = |answer: Answer, why: &str| {
+        let said = answer.to_string();
+        assert!(answer.code == 403 && said.contains(why), "{why}: {said}");
+    };
+    refused(flux.alice.delete(&flux.record(1)).await, "last deployed revision would be gone");
+    let record: Secret =
+        serde_json::from_value(flux.alice.get(&flux.record(1)).await.done().unwrap()).unwrap();
+    let reworded = |change: fn(&mut Value)| {
+        let (mut content, mut record) = (opened(&record), record.clone());
+        change(&mut content);
+        record.data.as_mut().unwrap().get_mut("release").unwrap().0 = sealed(&content);
+        serde_json::to_value(record).unwrap()
+    };
+    let emptied = reworded(|content| content["manifest"] = json!(""));
+    refused(flux.alice.put(&flux.record(1), &emptied).await, "manifest of an existing revision");
+    let moved = reworded(|content| content["namespace"] = json!("default"));
+    refused(flux.alice.put(&flux.record(1), &moved).await, "would disagree");
+
+    // The policy is the release's, not that of the namespace in which the records lie.
+    let operators = json!({
+        "releases": {"namespaces": [flux.namespace]},
+        "operators": [{"kind": "User", "name": Identity::Deployer.user()}],
+    });
+    flux.policy("operators", operators).await;
+    let forged = forged(&flux.namespace, RELEASE, 2, "pending-upgrade", &settings(&flux.namespace, "mine"));
+    let mut forged = serde_json::to_value(forged).unwrap();
+    forged["metadata"]["namespace"] = json!(flux.storage);
+    refused(flux.alice.post(&flux.records(), &forged).await, "names the operators");
+    refused(
+        flux.alice.merge(&flux.record(1), &json!({"metadata": {"annotations": {"a": "b"}}})).await,
+        "operators",
+    );
+    flux.upgrade(json!({"level": "debug"})).await;
+    flux.helm.uninstall(&flux.namespace, RELEASE, json!({})).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_history_of_a_release_hinders_repairs_and_never_helm() {
+    let flux = Flux::guarded("flux-twice").await;
+    flux.stands(&flux.namespace, RELEASE, "InSync").await;
+    let bob = Caller::new(Policed::control_plane(), Identity::Bob).await;
+    let rival = forged(&flux.namespace, RELEASE, 1, "deployed", &settings(&flux.namespace, "rival"));
+    flux.forge(&bob, &flux.namespace, &rival).await;
+    flux.stands(&flux.namespace, RELEASE, "RecordInvalid").await;
+    flux.edit().await.refused(RELEASE).unwrap();
+    flux.upgrade(json!({"level": "debug"})).await;
+    assert_eq!(flux.level().await, "debug");
+    // Whoever cleans up may.
+    let record = flux.core(&format!("secrets/{}", record_name(RELEASE, 1)));
+    bob.delete(&record).await.done().unwrap();
+    flux.stands(&flux.namespace, RELEASE, "InSync").await;
+    flux.edit().await.refused(RELEASE).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_that_starts_again_forgets_nothing_of_a_release_whose_records_lie_elsewhere() {
+    let control_plane = ControlPlane::start();
+    control_plane.define_policies();
+    let flags = ["--register", "--edits", "Deny", "--drift", "Repair"];
+    let mut guard = Guard::start(&control_plane, &flags).await;
+    let flux = Flux::on(&control_plane, "flux-again").await;
+    flux.trust().await;
+    flux.install().await;
+    flux.is_guarded().await;
+    flux.stands(&flux.namespace, RELEASE, "InSync").await;
+    let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{}/guardedreleases/{RELEASE}", flux.namespace);
+    flux.admin.merge(&path, &json!({"spec": {"suspend": true}})).await.done().unwrap();
+    let before = flux.stands(&flux.namespace, RELEASE, "Suspended").await;
+    guard.terminate();
+    guard.start_again().await;
+    flux.is_guarded().await;
+    flux.upgrade(json!({"level": "debug"})).await;
+    let after = eventually("the guard that started again speaks of revision 2", SOON, || async {
+        let guarded = flux.admin.get(&path).await.done()?;
+        if guarded["status"]["revision"] == 2 { Ok(guarded) } else { Err(guarded.to_string()) }
+    })
+    .await;
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"], "its GuardedRelease was made anew");
+    assert_eq!(after["spec"]["suspend"], true);
+}
