@@ -121,6 +121,7 @@ pub(crate) fn edit(time: Timestamp, release: u64, user: String, verdict: &'stati
         fields: Changes::Listed(vec![change], 0),
         uid: format!("{tag:08x}-0000-4000-8000-000000000000"),
         same: None,
+        unread: false,
         object,
     }
 }

@@ -312,7 +312,8 @@ fn patterns() -> Vec<Row> {
             fields: Changes::Listed(vec![change], 0),
             uid: format!("{number:08x}-0000-4000-8000-000000000000"),
             same: None,
-                object,
+            unread: false,
+            object,
         }
     };
     (0..4000).map(row).collect()

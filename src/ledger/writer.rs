@@ -115,9 +115,13 @@ impl Ledger {
     /// Records a row. Never waits: a row that finds no room goes to standard
     /// output.
     pub fn record(&self, row: Row) {
-        match self.queue.try_send(row) {
+        let sent = match row.unread && self.queue.capacity() <= QUEUE / 2 {
+            true => Err(row),
+            false => self.queue.try_send(row).map_err(mpsc::error::TrySendError::into_inner),
+        };
+        match sent {
             Ok(()) => self.shared.metrics.queued(1),
-            Err(mpsc::error::TrySendError::Full(row) | mpsc::error::TrySendError::Closed(row)) => {
+            Err(row) => {
                 let entry = self.shared.seal(row);
                 self.shared.spill([&entry], Written::Overflow);
             }

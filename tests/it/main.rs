@@ -41,6 +41,7 @@ mod ledger;
 mod ledger_audit;
 mod ledger_outages;
 mod ledger_secrets;
+mod ledger_unjudged;
 mod loop_faults;
 mod loop_orders;
 mod loop_scene;
