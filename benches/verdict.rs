@@ -65,7 +65,7 @@ fn headline(title: &str, base: &str, other: &str) {
 }
 
 fn measure(server: &Served, (base, other): (&str, &str), review: &Review, bar: f64) {
-    let mut clients = [base, other].map(|role| (role, Client::connect(server, role, &review.text)));
+    let mut clients = [base, other].map(|role| (role, Client::connect(server.server(role), &review.text)));
     for (role, client) in &mut clients {
         let answer = client.ask();
         let wanted = if *role == server::NOD { load::ALLOWED } else { review.answer };

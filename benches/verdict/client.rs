@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use super::server::Served;
+use super::server::Server;
 
 /// Sends the same review again and again.
 pub(crate) struct Client {
@@ -19,9 +19,9 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn connect(server: &Served, role: &str, review: &str) -> Self {
+    pub(crate) fn connect(server: &Server, review: &str) -> Self {
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(server.ca(role).as_bytes()).unwrap()).unwrap();
+        roots.add(CertificateDer::from_pem_slice(server.ca().as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -30,7 +30,7 @@ impl Client {
             .with_no_client_auth();
         let name = ServerName::try_from("localhost").unwrap();
         let connection = ClientConnection::new(Arc::new(config), name).unwrap();
-        let tcp = TcpStream::connect(server.address(role)).unwrap();
+        let tcp = TcpStream::connect(server.address()).unwrap();
         tcp.set_nodelay(true).unwrap();
         let head = format!(
             "POST /validate?timeout=10s HTTP/1.1\r\nhost: localhost\r\nuser-agent: kube-apiserver-admission\r\n\

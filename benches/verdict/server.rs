@@ -3,12 +3,13 @@
 
 use std::env;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::time::Duration;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use http::{Request, Response, header};
 use http_body_util::{BodyExt as _, Full};
@@ -18,16 +19,21 @@ use kubemoor::config::{self, LedgerUrl, RecordDriver, Retention};
 use kubemoor::declaration::catalog::Catalog;
 use kubemoor::helm::index::Index;
 use kubemoor::ledger::Ledger;
+use kubemoor::ledger::row::{Change, Changes, Kind, Row};
 use kubemoor::metrics::{self, AdmissionMetrics, ConnectionMetrics, LedgerMetrics};
-use kubemoor::model::{DriftMode, EditsMode};
+use kubemoor::model::{Actor, DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
 use kubemoor::policy::book::{Book, Labels, Policies};
 use kubemoor::policy::{self, Policy};
 use kubemoor::tls::{Certificates, Source};
+use kubemoor::verdict::shown::Shown;
 use kubemoor::webhook::intake::{BodyLimits, Intake};
 use kubemoor::webhook::look::Truth;
 use kubemoor::webhook::server::{Limits, serve};
 use kubemoor::webhook::validate::{Setup, Validator};
 use parking_lot::RwLock;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -67,8 +73,10 @@ pub(crate) struct Cpu {
     pub(crate) keeping: f64,
 }
 
-struct Server {
+/// One of them. Dropping it ends it.
+pub(crate) struct Server {
     child: Child,
+    said: BufReader<ChildStdout>,
     address: SocketAddr,
     ca: String,
 }
@@ -81,14 +89,6 @@ impl Served {
         Self { judge, governed, nod }
     }
 
-    pub(crate) fn address(&self, role: &str) -> SocketAddr {
-        self.server(role).address
-    }
-
-    pub(crate) fn ca(&self, role: &str) -> &str {
-        &self.server(role).ca
-    }
-
     /// The CPU that a server takes while `work` runs.
     pub(crate) fn cpu_of(&self, role: &str, work: impl FnOnce()) -> Cpu {
         let server = self.server(role);
@@ -98,7 +98,7 @@ impl Served {
         Cpu { answering: after.answering - before.answering, keeping: after.keeping - before.keeping }
     }
 
-    fn server(&self, role: &str) -> &Server {
+    pub(crate) fn server(&self, role: &str) -> &Server {
         match role {
             JUDGE => &self.judge,
             GOVERNED => &self.governed,
@@ -108,16 +108,36 @@ impl Served {
 }
 
 impl Server {
-    fn start(folder: &Path, role: &str) -> Self {
+    /// Starts it; `folder` is as for [`Served::start`].
+    pub(crate) fn start(folder: &Path, role: &str) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
         command.arg(FLAG).arg(folder.join(role)).stdin(Stdio::piped()).stdout(Stdio::piped());
         fs::create_dir_all(folder.join(role)).unwrap();
         let mut child = command.spawn().unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        said.read_line(&mut line).unwrap();
         let address = line.trim().parse().expect("a server says its address");
         let ca = fs::read_to_string(folder.join(role).join("ca.crt")).unwrap();
-        Self { child, address, ca }
+        Self { child, said, address, ca }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn ca(&self) -> &str {
+        &self.ca
+    }
+
+    /// Has other rows written to the ledger, so many a second; none ends that.
+    /// Says how many rows are in it by now, and how many found no place there.
+    pub(crate) fn write_others(&mut self, a_second: u64) -> (u64, u64) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{a_second}").unwrap();
+        let mut line = String::new();
+        self.said.read_line(&mut line).unwrap();
+        let (kept, beyond) = line.trim().split_once(' ').expect("a server says what it has written");
+        (kept.parse().unwrap(), beyond.parse().unwrap())
     }
 
     /// The CPU time of all threads, by the scheduler's own count in
@@ -149,16 +169,20 @@ impl Drop for Server {
 /// Serves until standard input ends, in the role that `folder` is named for.
 pub(crate) fn run(folder: &Path) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let others = Others::default();
+    let heard = others.clone();
     // The benchmark holds the other end: it is closed however that ends.
-    std::thread::spawn(|| {
-        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            heard.turn_to(line.parse().unwrap());
+        }
         std::process::exit(0);
     });
     runtime.block_on(async {
         if folder.ends_with(NOD) {
             listen(folder, nod).await;
         } else {
-            let validator = validator(folder);
+            let validator = validator(folder, &others);
             let answer = move |request: Request<Incoming>| {
                 let validator = validator.clone();
                 async move { validator.answer(request).await }
@@ -189,7 +213,7 @@ where
     serve(listener, tls, answer, Limits::default(), connections, stop).await;
 }
 
-fn validator(folder: &Path) -> Validator {
+fn validator(folder: &Path, others: &Others) -> Validator {
     let directory = directory::load(&folder.with_file_name("store"), &Catalog::with_core()).unwrap();
     assert!(directory.unreadable.is_empty());
     let mut index = Index::default();
@@ -202,7 +226,7 @@ fn validator(folder: &Path) -> Validator {
         own_account: None,
         own_namespace: None,
         metrics: AdmissionMetrics::register(&mut metrics::registry()),
-        ledger: ledger(folder.join("ledger.db")),
+        ledger: ledger(folder.join("ledger.db"), others),
     };
     Validator::new(Intake::new(BodyLimits::default()), setup)
 }
@@ -220,12 +244,89 @@ fn book(folder: &Path) -> Book {
     Book::of_policies(Policies::new(defaults, &Labels::new(), accepted))
 }
 
+/// Rows that are written beside those of the verdicts.
+#[derive(Clone, Default)]
+struct Others {
+    a_second: Arc<AtomicU64>,
+    registry: Arc<OnceLock<Registry>>,
+}
+
+impl Others {
+    /// Has so many written a second, and says what was written before.
+    fn turn_to(&self, a_second: u64) {
+        self.a_second.store(a_second, Ordering::Relaxed);
+        let mut text = String::new();
+        encode(&mut text, self.registry.get().expect("there is a ledger")).unwrap();
+        let rows = |outcome: &str| {
+            let name = format!("kubemoor_ledger_rows_total{{outcome=\"{outcome}\"}} ");
+            text.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap_or(0_u64)
+        };
+        println!("{} {}", rows("database"), rows("overflow") + rows("unavailable") + rows("lost"));
+    }
+
+    /// Writes them, in equal portions every few milliseconds.
+    fn write(&self, ledger: &Ledger) {
+        const PORTION: Duration = Duration::from_millis(2);
+        let patterns = patterns();
+        let (mut next, mut due, mut number) = (Instant::now(), 0.0, 0_usize);
+        loop {
+            due += self.a_second.load(Ordering::Relaxed) as f64 * PORTION.as_secs_f64();
+            while due >= 1.0 {
+                let pattern: &Row = &patterns[number % patterns.len()];
+                ledger.record(Row { time: jiff::Timestamp::now(), ..pattern.clone() });
+                (due, number) = (due - 1.0, number + 1);
+            }
+            next += PORTION;
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+    }
+}
+
+/// Refusals of many releases and users.
+fn patterns() -> Vec<Row> {
+    let row = |number: u64| {
+        let (release, user) = (number * 7919 % 1000, number * 31 % 200);
+        let namespace = format!("team-{}", release % 50);
+        let object = ObjectId {
+            group: "apps".to_owned(),
+            kind: "Deployment".to_owned(),
+            namespace: Some(namespace.clone()),
+            name: format!("release-{release}-web"),
+        };
+        let shown = |tag| Some(Shown::of(&object, &"/spec/replicas".parse().unwrap(), &json!(tag)));
+        let change = Change {
+            path: "/spec/replicas".to_owned(),
+            declared: shown(3),
+            old: shown(3),
+            new: shown(number),
+        };
+        Row {
+            time: jiff::Timestamp::now(),
+            kind: Kind::Verdict,
+            release: Some((ReleaseId { namespace, name: format!("release-{release}") }, 7)),
+            operation: Some(Operation::Update),
+            actor: Actor { user: format!("user-{user}@example.com"), groups: vec!["developers".to_owned()] },
+            verdict: "Deny",
+            reason: "drift",
+            detail: String::new(),
+            fields: Changes::Listed(vec![change], 0),
+            uid: format!("{number:08x}-0000-4000-8000-000000000000"),
+            same: None,
+            unread: false,
+            object,
+        }
+    };
+    (0..4000).map(row).collect()
+}
+
 /// A ledger that is written to, as the program has one, but by threads of its
 /// own, so that their CPU is told apart.
-fn ledger(file: PathBuf) -> Ledger {
+fn ledger(file: PathBuf, others: &Others) -> Ledger {
     let retention = Retention { age: Duration::MAX, rows: u64::MAX };
     let settings = config::Ledger { url: LedgerUrl::Sqlite(file), cluster_name: None, retention };
-    let (ledger, writer) = Ledger::new(settings, LedgerMetrics::default()).unwrap();
+    let mut registry = metrics::registry();
+    let (ledger, writer) = Ledger::new(settings, LedgerMetrics::register(&mut registry)).unwrap();
+    assert!(others.registry.set(registry).is_ok());
     let (name, named) = oneshot::channel();
     name.send("bench".to_owned()).unwrap();
     let keeping = move || {
@@ -234,5 +335,8 @@ fn ledger(file: PathBuf) -> Ledger {
         runtime.block_on(writer.run(named, CancellationToken::new()));
     };
     std::thread::Builder::new().name("ledger".to_owned()).spawn(keeping).unwrap();
+    let (beside, recording) = (others.clone(), ledger.clone());
+    let writing = move || beside.write(&recording);
+    std::thread::Builder::new().name("ledger-others".to_owned()).spawn(writing).unwrap();
     ledger
 }

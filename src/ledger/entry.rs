@@ -60,6 +60,10 @@ pub struct Entry {
     pub more_fields: i64,
     /// The uid of the admission request; may be empty.
     pub uid: String,
+    /// Set where every guard of a cluster sees the same, which is kept once.
+    /// Not shown.
+    #[serde(skip)]
+    pub(super) same: Option<i64>,
 }
 
 /// An object, by what names it.
@@ -95,7 +99,9 @@ impl Entry {
     /// `row` as it is kept under this id in the name of `cluster`. Without a
     /// key, values of Secrets show as nothing but masked.
     pub(super) fn seal(row: Row, id: i64, cluster: &str, key: Option<&SealingKey>) -> Self {
-        let Row { kind, release, object, operation, actor, verdict, reason, detail, fields, uid, .. } = row;
+        let Row {
+            kind, release, object, operation, actor, verdict, reason, detail, fields, uid, same, ..
+        } = row;
         let (fields, beyond) = fields.into_listed();
         let beyond = i64::try_from(beyond).unwrap_or(i64::MAX);
         let own_namespace = release.as_ref().map(|(release, _)| release.namespace.clone());
@@ -125,6 +131,7 @@ impl Entry {
             fields,
             more_fields: more_fields.saturating_add(beyond),
             uid: cut(&uid),
+            same: same.as_deref().map(id::of_same),
         }
     }
 }

@@ -69,8 +69,8 @@ pub struct Row {
     pub operation: Option<Operation>,
     /// By whom; nobody for what happens by itself.
     pub actor: Actor,
-    /// The outcome in one word: of an edit `Record`, `Warn` or `Deny`, of a
-    /// record its status, of repairs and allowances theirs.
+    /// The outcome in one word: of an edit `Record`, `Warn`, `Revert` or `Deny`, or
+    /// `Error` where `failurePolicy` decided; of a record its status, of repairs and allowances theirs.
     pub verdict: &'static str,
     /// Why, as one word; may be empty.
     pub reason: &'static str,
@@ -82,6 +82,9 @@ pub struct Row {
     pub uid: String,
     /// Set where every guard of a cluster sees the same: what makes it the same.
     pub same: Option<String>,
+    /// Whether it is about a request that was not read. Such rows leave half of the
+    /// room in the queue to others: who sends what is not read may send much of it.
+    pub unread: bool,
 }
 
 /// The fields of a row.
@@ -130,6 +133,35 @@ impl Row {
             fields: grounds.map_or_else(Changes::default, Changes::of),
             uid: uid.to_owned(),
             same: None,
+            unread: false,
+        }
+    }
+
+    /// An edit that could not be judged and was left to the webhook's
+    /// `failurePolicy`.
+    pub fn unreached(
+        time: Timestamp,
+        release: Option<(ReleaseId, u64)>,
+        object: &ObjectId,
+        operation: Operation,
+        actor: &Actor,
+        reason: &'static str,
+        uid: &str,
+    ) -> Self {
+        Self {
+            time,
+            kind: Kind::Verdict,
+            release,
+            object: object.clone(),
+            operation: Some(operation),
+            actor: actor.clone(),
+            verdict: "Error",
+            reason,
+            detail: String::new(),
+            fields: Changes::default(),
+            uid: uid.to_owned(),
+            same: None,
+            unread: false,
         }
     }
 
@@ -165,6 +197,7 @@ impl Row {
             fields: Changes::default(),
             uid: String::new(),
             same: Some(format!("{} {} {verdict}", release.latest.uid, release.latest.resource_version)),
+            unread: false,
         }
     }
 
@@ -198,6 +231,7 @@ impl Row {
             fields: Changes::Listed(fields, 0),
             uid: String::new(),
             same: None,
+            unread: false,
         }
     }
 
@@ -237,6 +271,7 @@ impl Row {
             ),
             uid: String::new(),
             same: Some(format!("{uid} {generation} {verdict}")),
+            unread: false,
         }
     }
 }

@@ -6,8 +6,10 @@
 //! a statement or a transaction takes.
 
 mod insert;
+mod key;
 mod schema;
 mod select;
+mod trim;
 
 pub(super) use self::schema::Cluster;
 

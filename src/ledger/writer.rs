@@ -28,7 +28,15 @@ use crate::verdict::shown::SealingKey;
 const QUEUE: usize = 8192;
 
 /// Rows of one transaction.
-const BATCH: usize = 1000;
+const BATCH: usize = 2000;
+
+/// Rows of a transaction from which on others are let gather before the next
+/// one: a page of an index that many rows go into is written once for all of
+/// them. Below, a row is written at once.
+const MANY: usize = 50;
+
+/// How long others gather, and how often it is looked whether they are enough.
+const GATHERING: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(10));
 
 /// How long the database may take for one transaction, or to be opened.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -107,9 +115,13 @@ impl Ledger {
     /// Records a row. Never waits: a row that finds no room goes to standard
     /// output.
     pub fn record(&self, row: Row) {
-        match self.queue.try_send(row) {
+        let sent = match row.unread && self.queue.capacity() <= QUEUE / 2 {
+            true => Err(row),
+            false => self.queue.try_send(row).map_err(mpsc::error::TrySendError::into_inner),
+        };
+        match sent {
             Ok(()) => self.shared.metrics.queued(1),
-            Err(mpsc::error::TrySendError::Full(row) | mpsc::error::TrySendError::Closed(row)) => {
+            Err(row) => {
                 let entry = self.shared.seal(row);
                 self.shared.spill([&entry], Written::Overflow);
             }
@@ -142,7 +154,11 @@ impl Writer {
             () = closing.cancelled() => {}
         }
         let mut rows = Vec::new();
+        let mut before = 0;
         loop {
+            if before >= MANY {
+                self.gather(&closing).await;
+            }
             let unopened = self.open.is_none() && self.shared.cluster.get().is_some();
             let again = self.failing.map_or_else(Instant::now, |(at, _)| at);
             tokio::select! {
@@ -152,6 +168,7 @@ impl Writer {
                     if received == 0 {
                         break;
                     }
+                    before = received;
                     self.write(&mut rows).await;
                 }
                 () = sleep_until(again), if unopened => self.attempt_to_open().await,
@@ -163,6 +180,16 @@ impl Writer {
             open.store.close().await;
         }
         self.shared.spill.finish().await;
+    }
+
+    /// Waits until many rows are there, for a while. Being woken by each one
+    /// would take more than it saves.
+    async fn gather(&self, closing: &CancellationToken) {
+        let (longest, step) = GATHERING;
+        let until = Instant::now() + longest;
+        while self.queue.len() < BATCH && Instant::now() < until && !closing.is_cancelled() {
+            tokio::time::sleep(step).await;
+        }
     }
 
     async fn drain(&mut self, mut rows: Vec<Row>) {

@@ -52,6 +52,12 @@ impl LedgerMetrics {
         self.rows.get_or_create(&WrittenLabels { outcome }).inc_by(u64::try_from(rows).unwrap_or(u64::MAX));
     }
 
+    /// How many rows became that.
+    #[cfg(test)]
+    pub(crate) fn rows_written(&self, outcome: Written) -> usize {
+        usize::try_from(self.rows.get_or_create(&WrittenLabels { outcome }).get()).unwrap_or(usize::MAX)
+    }
+
     /// Takes note that so many rows more wait; fewer when negative.
     pub fn queued(&self, rows: i64) {
         self.queue.inc_by(rows);

@@ -150,6 +150,12 @@ impl<'a> Head<'a> {
     }
 }
 
+/// Who asks, from the front of a review that is not read whole; nobody where the
+/// front does not tell.
+pub fn author(front: &[u8]) -> Actor {
+    Fields::read(front, Until::Author).map(|mut fields| fields.author()).unwrap_or_default()
+}
+
 impl<'a> Request<'a> {
     /// Reads a whole review. Its objects are only found: whether they are JSON
     /// shows once they are read.

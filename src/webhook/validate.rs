@@ -5,6 +5,8 @@
 //! leaves before the records were looked at afresh. Knows HTTP and the order of
 //! looks; the rules are [`crate::verdict`]'s.
 
+mod keep;
+
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,17 +17,16 @@ use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::case::{Aspect, Case, Judgement, Subject, governing};
+use super::case::{Aspect, Case, Subject, governing};
 use super::held::Held;
 use super::intake::{Intake, Received};
 use super::look::{Looker, Truth, Unreached};
 use super::mutate;
 use super::registration::{MUTATE, VALIDATE};
 use super::request::{self, Asked};
-use super::review::{self, Answer, AuditKey, Head};
+use super::review::{self, Answer, AuditKey, Head, ReviewError};
 use crate::config::RecordDriver;
 use crate::ledger::Ledger;
-use crate::ledger::row::Row;
 use crate::metrics::{AdmissionMetrics, Decision, Webhook};
 use crate::policy::Policy;
 use crate::policy::book::Book;
@@ -43,6 +44,17 @@ enum Stage {
     Mutate,
     /// Whether it passes.
     Validate,
+}
+
+/// Why there is no verdict.
+#[derive(Debug, thiserror::Error)]
+enum Unjudged {
+    /// The body is no review.
+    #[error(transparent)]
+    Malformed(ReviewError),
+    /// What a refusal rests on could not be looked at: `failurePolicy` decides.
+    #[error(transparent)]
+    Unreached(#[from] Unreached),
 }
 
 /// What the webhook is set up with.
@@ -114,14 +126,19 @@ impl Validator {
             Err(reason) => (Answer::allow().respond(&head.uid), Verdict::allow(reason)),
             Ok(subject) => match &submission.body {
                 Received::Whole(bytes) => {
+                    let uid = head.uid.clone();
                     match self.judged(bytes, head, subject, stage, submission.deadline).await {
                         Ok(judged) => judged,
-                        Err(response) => {
-                            if response.status() == StatusCode::INTERNAL_SERVER_ERROR {
-                                let took = arrived.elapsed();
-                                self.setup.metrics.answered(webhook, Decision::Error, "unreached", took);
-                            }
-                            return response;
+                        Err(Unjudged::Malformed(error)) => {
+                            self.setup.metrics.malformed();
+                            return review::malformed(&error);
+                        }
+                        Err(Unjudged::Unreached(error)) => {
+                            let took = arrived.elapsed();
+                            self.setup.metrics.answered(webhook, Decision::Error, keep::UNREACHED, took);
+                            tracing::warn!(review.uid = %uid, "a review could not be answered: {error}");
+                            self.keep_unreached(bytes, &error);
+                            return review::failed(&error.to_string());
                         }
                     }
                 }
@@ -129,12 +146,14 @@ impl Validator {
                 Received::TooLarge(_) | Received::Busy(_) if stage == Stage::Mutate => {
                     (Answer::allow().respond(&head.uid), Verdict::allow(Reason::TooLarge))
                 }
-                Received::TooLarge(_) => {
+                Received::TooLarge(front) => {
                     let verdict = Verdict::by_mode(&self.policy(&subject), Reason::TooLarge, None);
+                    self.keep_unread(&verdict, &subject, &head, front);
                     (put(&verdict, subject.beyond_judgement()).respond(&head.uid), verdict)
                 }
-                Received::Busy(_) => {
+                Received::Busy(front) => {
                     let verdict = Verdict::by_mode(&self.policy(&subject), Reason::Busy, None);
+                    self.keep_unread(&verdict, &subject, &head, front);
                     (put(&verdict, subject.no_room()).respond(&head.uid), verdict)
                 }
             },
@@ -178,11 +197,8 @@ impl Validator {
         subject: Subject,
         stage: Stage,
         deadline: Instant,
-    ) -> Result<(Response<review::Body>, Verdict), Response<review::Body>> {
-        let request = review::Request::behind(head, bytes).map_err(|error| {
-            self.setup.metrics.malformed();
-            review::malformed(&error)
-        })?;
+    ) -> Result<(Response<review::Body>, Verdict), Unjudged> {
+        let request = review::Request::behind(head, bytes).map_err(Unjudged::Malformed)?;
         let mut case = Case::of(subject, &request, self.setup.record_driver);
         if case.subject.aspect == Aspect::Record {
             match tokio::time::timeout_at(deadline, self.held(bytes.clone())).await {
@@ -191,6 +207,9 @@ impl Validator {
                 Err(_) => {
                     let verdict = Verdict::by_mode(&self.policy(&case.subject), Reason::TooLarge, None);
                     let message = case.subject.beyond_judgement();
+                    if !case.dry_run {
+                        self.keep(&verdict, &case, &request.head.uid);
+                    }
                     return Ok((put(&verdict, message).respond(&request.head.uid), verdict));
                 }
             }
@@ -209,15 +228,10 @@ impl Validator {
                 return Ok((Answer::allow().respond(&request.head.uid), verdict));
             }
         }
-        let (mut judgement, case) = match looker.judge(case).await {
-            Ok(judged) => judged,
-            Err(error) => return Err(unreached(&request.head.uid, &error)),
-        };
+        let (mut judgement, case) = looker.judge(case).await?;
         let answer = match stage {
             Stage::Mutate if mutate::concerns(&case, &judgement, version) => {
-                if let Err(error) = asked.known() {
-                    return Err(unreached(&request.head.uid, &error));
-                }
+                asked.known()?;
                 mutate::answer(&case, &mut judgement, rules.book)
             }
             Stage::Mutate => {
@@ -225,10 +239,7 @@ impl Validator {
                 Answer::allow()
             }
             Stage::Validate => {
-                let warnings = match request::settle(asked, &case, &mut judgement, &looker).await {
-                    Ok(warnings) => warnings,
-                    Err(error) => return Err(unreached(&request.head.uid, &error)),
-                };
+                let warnings = request::settle(asked, &case, &mut judgement, &looker).await?;
                 mutate::refuse(&mut judgement.verdict);
                 let answer = says(&judgement.verdict, &judgement.message);
                 warnings.into_iter().fold(answer, Answer::warn)
@@ -252,46 +263,6 @@ impl Validator {
         let _room = self.decoding.acquire().await;
         let decoding = tokio::task::spawn_blocking(move || Held::read(&body));
         decoding.await.unwrap_or_default()
-    }
-
-    /// Records what was not plainly allowed. A dry run leaves no trace.
-    fn record(&self, judgement: &Judgement, case: &Case<'_>, uid: &str) {
-        let Judgement { verdict, message, .. } = judgement;
-        if case.dry_run {
-            return;
-        }
-        self.keep(verdict, case, uid);
-        if verdict.outcome == Outcome::Allow {
-            return;
-        }
-        let grounds = verdict.grounds.as_ref();
-        tracing::info!(
-            verdict.outcome = verdict.outcome.as_str(),
-            verdict.reason = verdict.reason.as_str(),
-            release.id = grounds.map(|grounds| grounds.release.to_string()),
-            release.revision = grounds.map(|grounds| grounds.revision),
-            edit.object = %case.subject.object,
-            edit.operation = ?case.operation,
-            edit.user = case.actor.user,
-            edit.groups = ?case.actor.groups,
-            review.uid = uid,
-            "{message}"
-        );
-    }
-
-    /// Keeps what was not plainly allowed, and every edit of a record: who
-    /// writes Helm's records is what releases hang on.
-    fn keep(&self, verdict: &Verdict, case: &Case<'_>, uid: &str) {
-        let of_record = verdict.reason == Reason::RecordIntact;
-        if verdict.outcome == Outcome::Allow && !of_record {
-            return;
-        }
-        let object = &case.subject.object;
-        let mut row = Row::verdict(now(), verdict, object, Some(case.operation), &case.actor, uid);
-        if row.release.is_none() && case.subject.aspect == Aspect::Record {
-            row.release = records::names(object);
-        }
-        self.setup.ledger.record(row);
     }
 }
 
@@ -326,11 +297,6 @@ fn annotated(answer: Answer, verdict: &Verdict) -> Answer {
         .annotate(AuditKey::Release, grounds.release.to_string())
         .annotate(AuditKey::Revision, grounds.revision.to_string())
         .annotate(AuditKey::Fields, fields)
-}
-
-fn unreached(uid: &str, error: &Unreached) -> Response<review::Body> {
-    tracing::warn!(review.uid = uid, "a review could not be answered: {error}");
-    review::failed(&error.to_string())
 }
 
 fn decision(outcome: Outcome) -> Decision {

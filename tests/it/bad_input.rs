@@ -10,6 +10,7 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use reqwest::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 
+use crate::ledger_unjudged::rows;
 use crate::support::{
     ControlPlane, Guard, Identity, Review, Victim, bomb, encoded, eventually, folder, forged, holding,
     labelled, record_name, refusal, reply,
@@ -168,6 +169,13 @@ async fn an_api_server_that_is_away_is_waited_for_and_the_last_state_serves() {
     let undecided = ask(object("image", "b")).await;
     let error = undecided.body["error"].as_str().unwrap_or_default();
     assert!(undecided.code == 500 && error.contains("could not be read"), "{undecided:?}");
+    let row = eventually("the ledger says so", WITHIN, || async { rows(&guard, "Error").pop() }).await;
+    assert_eq!(
+        (&row["reason"], &row["user"], &row["release"], &row["object"]["name"]),
+        (&json!("unreached"), &json!("alice"), &json!("shop"), &json!("settings")),
+        "{row}"
+    );
+    assert!(row["detail"].as_str().unwrap().contains("could not be read"), "{row}");
     assert!(guard.is_ready().await);
     control_plane.start_apiserver();
     eventually("the guard refuses again", WITHIN, || async { ask(object("image", "b")).await.code == 200 })

@@ -261,6 +261,85 @@ async fn what_every_replica_sees_is_kept_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_replicas_see_at_different_moments_is_kept_once() {
+    for url in both().await {
+        let node = ObjectId { namespace: None, ..object("Node", "", "n1") };
+        let allowance = allowance(&node);
+        // It is taken back; nothing tells when, so that each says when it saw it.
+        for seconds in [60, 63] {
+            let written = Written::start(&url, "east", FOREVER);
+            let now = begin() + SignedDuration::from_secs(seconds);
+            written.ledger.record(Row::allowance(now, None, &node, &allowance, Permitted::Closed));
+            written.close().await;
+        }
+        // Another cluster's is another, though it be named the same.
+        let written = Written::start(&url, "west", FOREVER);
+        written.ledger.record(Row::allowance(begin(), None, &node, &allowance, Permitted::Closed));
+        written.close().await;
+        let found: Vec<_> =
+            everything(&url).await.into_iter().map(|row| (row.cluster, row.verdict, row.time)).collect();
+        let [(east, closed, time), (west, _, _)] = &found[..] else { panic!("{url}: {found:?}") };
+        assert_eq!((east.as_str(), closed.as_str(), west.as_str()), ("east", "Closed", "west"), "{url}");
+        assert!(*time < begin() + SignedDuration::from_secs(62), "{url}: {time}");
+    }
+}
+
+/// A column by which rows are asked for, in a filter and in a row.
+type Asked = (fn(&mut Filter, String), fn(&Entry) -> &str, [&'static str; 3]);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn filters_together_find_what_each_of_them_finds() {
+    const ROWS: usize = 5000;
+    let columns: [Asked; 4] = [
+        (|filter, it| filter.namespace = Some(it), |row| &row.namespace, ["shop", "prod", "nowhere"]),
+        (
+            |filter, it| filter.release = Some(it),
+            |row| row.release.as_deref().unwrap(),
+            ["web", "db", "none"],
+        ),
+        (|filter, it| filter.user = Some(it), |row| &row.user, ["alice", "rare", "nobody"]),
+        (|filter, it| filter.verdict = Some(it), |row| &row.verdict, ["Warn", "Deny", "Failed"]),
+    ];
+    for url in both().await {
+        let written = Written::start(&url, "east", FOREVER);
+        for number in 0..i64::try_from(ROWS).unwrap() {
+            let namespace = if number % 3 == 0 { "prod" } else { "shop" };
+            let name = if number % 7 < 4 { "web" } else { "db" };
+            let user = if number % 1000 == 17 { "rare" } else { "alice" };
+            // Never of one release: frequent by itself, and not at all together.
+            let verdict = if name == "db" && number % 2 == 0 { "Deny" } else { "Warn" };
+            written.ledger.record(row(number, namespace, name, user, verdict));
+        }
+        written.close().await;
+        let store = Store::read(&url).await.unwrap();
+        let pages = async |mut filter: Filter| {
+            let mut rows = Vec::new();
+            loop {
+                let page = store.page(&filter).await.unwrap();
+                rows.extend(page.items);
+                let Some(next) = page.next else { return rows };
+                filter.before = Some(next.parse().unwrap());
+            }
+        };
+        let all = pages(Filter::default()).await;
+        assert_eq!(all.len(), ROWS, "{url}");
+        // Each column asked for one of its three names, or not at all.
+        for choice in 0..4_usize.pow(4) {
+            let mut filter = Filter::default();
+            let mut expected: Vec<&Entry> = all.iter().collect();
+            for (place, (ask, of, names)) in (0..).zip(&columns) {
+                let Some(name) = names.get(choice / 4_usize.pow(place) % 4) else { continue };
+                ask(&mut filter, (*name).to_owned());
+                expected.retain(|row| of(row) == *name);
+            }
+            let found = pages(filter.clone()).await;
+            assert!(found.iter().eq(expected.iter().copied()), "{url}: {filter:?}: {} rows", found.len());
+        }
+        store.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn old_and_surplus_rows_go_while_others_are_written() {
     for url in both().await {
         let now = Timestamp::now();

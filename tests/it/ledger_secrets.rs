@@ -7,7 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
-use crate::support::{Caller, ControlPlane, Identity, SOON, Shop, eventually};
+use crate::ledger_unjudged::rows;
+use crate::loop_scene::Scene;
+use crate::support::{Caller, ControlPlane, Guard, Identity, Receiver, SOON, Shop, eventually, moor};
 
 const DECLARED: &str = "planted-declared-5e8c";
 const EDITED: &str = "planted-edited-91ab";
@@ -32,6 +34,19 @@ fn check(what: &str, output: &[u8]) {
     assert!(!output.is_empty(), "{what} is empty");
     let found = planted(output);
     assert!(found.is_empty(), "{what} holds {found:?}");
+}
+
+/// The files of a ledger.
+fn check_files(ledger: &Path) {
+    for entry in std::fs::read_dir(ledger.parent().unwrap()).unwrap() {
+        let path = entry.unwrap().path();
+        let is_of_ledger =
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ledger.db"));
+        // The file of shared memory is empty of rows by its nature.
+        if is_of_ledger && std::fs::metadata(&path).unwrap().len() > 0 {
+            check(&path.display().to_string(), &std::fs::read(&path).unwrap());
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,19 +119,59 @@ async fn no_output_of_the_guard_holds_a_value_of_a_secret() {
     }
     check("the log", shop.guard.log().as_bytes());
     check("the metrics", shop.guard.metrics().await.as_bytes());
-    let ledger: &Path = shop.guard.ledger();
-    for entry in std::fs::read_dir(ledger.parent().unwrap()).unwrap() {
-        let path = entry.unwrap().path();
-        let is_of_ledger =
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ledger.db"));
-        // The file of shared memory is empty of rows by its nature.
-        if is_of_ledger && std::fs::metadata(&path).unwrap().len() > 0 {
-            check(&path.display().to_string(), &std::fs::read(&path).unwrap());
-        }
-    }
-    let events = ControlPlane::get().kubectl(Identity::Admin, &["get", "events", "-A", "-o", "json"]);
+    check_files(shop.guard.ledger());
+    let (namespace, here) = (shop.namespace.as_str(), ControlPlane::get());
+    let asked = shop.guard.admin_url(&format!("/api/v1/ledger?namespace={namespace}"));
+    let asked = reqwest::Client::new().get(asked).bearer_auth(Identity::Admin.token()).send().await.unwrap();
+    assert_eq!(asked.status(), 200);
+    check("the ledger over HTTP", &asked.bytes().await.unwrap());
+    let events = here.kubectl(Identity::Admin, &["get", "events", "-A", "-o", "json"]);
     check("the events", &events.stdout);
     let audited = ControlPlane::get().audit_events().into_iter();
     let annotations: String = audited.map(|event| event["annotations"].to_string()).collect();
     check("the audit annotations", annotations.as_bytes());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_word_about_a_drift_holds_a_value_of_a_secret() {
+    let scene = Scene::install("drifting-secrets", SECRET).await;
+    let (namespace, here) = (scene.namespace.as_str(), &scene.control_plane);
+    let receiver = Receiver::start();
+    let notifiers = format!("--notifiers={}", receiver.file.display());
+    let guard = Guard::start(here, &["--edits", "Deny", "--drift", "Report", &notifiers]).await;
+    scene.remembers(1).await;
+    let secret = format!("/api/v1/namespaces/{namespace}/secrets/db");
+    let edit = json!({"data": {"password": STANDARD.encode(EDITED)}, "metadata": {"annotations": {"note": PATCHED}}});
+    scene.edit(&secret, edit).await;
+    check("the status", scene.stands("Drifted").await.to_string().as_bytes());
+    for command in [
+        &["diff", "shop"][..],
+        &["explain", "Secret/db"],
+        &["explain", "Secret/db", "--path", "/data/password"],
+        &["forecast", "shop"],
+        &["get", "releases"],
+    ] {
+        for format in ["table", "json", "yaml"] {
+            let ran = moor(here, Identity::Admin, &[command, &["-n", namespace, "-o", format]].concat());
+            assert!(ran.code < 2 && !ran.out.is_empty(), "{command:?} -o {format}: {ran:?}");
+            check(&format!("{command:?} -o {format}"), (ran.out + &ran.error).as_bytes());
+        }
+    }
+    scene.moor("reconcile");
+    scene.becomes(&secret, "/data/password", json!(STANDARD.encode(DECLARED))).await;
+    let told = || {
+        let received = String::from_utf8(receiver.received()).unwrap();
+        let of = |kind: &str| received.contains(&format!("dev.kubemoor.drift.{kind}"));
+        if of("detected") && of("repaired") { Ok(()) } else { Err(received) }
+    };
+    eventually("the drift and the repair are told", SOON, || async { told() }).await;
+    let received = String::from_utf8(receiver.received()).unwrap();
+    assert!(received.contains("/data/password"), "{received}");
+    check("the notifications", &receiver.received());
+    check("the log", guard.log().as_bytes());
+    check("the metrics", guard.metrics().await.as_bytes());
+    eventually("the repair is kept", SOON, || async { !rows(&guard, "Restored").is_empty() }).await;
+    check_files(guard.ledger());
+    let events = here.kubectl(Identity::Admin, &["get", "events", "-A", "-o", "json"]);
+    check("the events", &events.stdout);
 }

@@ -48,6 +48,7 @@ mod ledger;
 mod ledger_audit;
 mod ledger_outages;
 mod ledger_secrets;
+mod ledger_unjudged;
 mod loop_brakes;
 mod loop_cuts;
 mod loop_definitions;

@@ -11,13 +11,23 @@ CREATE TABLE sealing_key (
     bytes BYTEA NOT NULL
 );
 
+-- `cluster` is one of `clusters`, whose rows nobody deletes. The keys are hashes of
+-- the names beside them: indexes hold them in place of the names, and a query
+-- that finds a key compares the name as well. `same` is set where every guard of a
+-- cluster sees the same: a hash of what makes it the same.
 CREATE TABLE entries (
-    id BIGINT PRIMARY KEY,
-    cluster SMALLINT NOT NULL REFERENCES clusters (id),
+    id BIGINT NOT NULL,
+    revision BIGINT,
+    more_fields BIGINT NOT NULL,
+    same BIGINT,
+    namespace_key INTEGER NOT NULL,
+    release_key INTEGER,
+    user_key INTEGER NOT NULL,
+    verdict_key INTEGER NOT NULL,
+    cluster SMALLINT NOT NULL,
     kind TEXT NOT NULL,
     namespace TEXT NOT NULL,
     release TEXT,
-    revision BIGINT,
     object_group TEXT NOT NULL,
     object_kind TEXT NOT NULL,
     object_namespace TEXT,
@@ -29,15 +39,18 @@ CREATE TABLE entries (
     reason TEXT NOT NULL,
     detail TEXT NOT NULL,
     fields TEXT NOT NULL,
-    more_fields BIGINT NOT NULL,
-    uid TEXT NOT NULL
+    uid TEXT NOT NULL,
+    PRIMARY KEY (cluster, id)
 );
 
-CREATE INDEX entries_time ON entries (cluster, id);
-CREATE INDEX entries_release ON entries (cluster, release, id);
-CREATE INDEX entries_namespace ON entries (cluster, namespace, id);
-CREATE INDEX entries_user ON entries (cluster, user_name, id);
-CREATE INDEX entries_verdict ON entries (cluster, verdict, id);
+CREATE UNIQUE INDEX entries_same ON entries (cluster, same) WHERE same IS NOT NULL;
+
+-- Each holds the other keys as well, so that rows which one more filter drops are
+-- dropped without being read.
+CREATE INDEX entries_release ON entries (cluster, release_key, id, namespace_key, user_key, verdict_key);
+CREATE INDEX entries_namespace ON entries (cluster, namespace_key, id, release_key, user_key, verdict_key);
+CREATE INDEX entries_user ON entries (cluster, user_key, id, namespace_key, release_key, verdict_key);
+CREATE INDEX entries_verdict ON entries (cluster, verdict_key, id, namespace_key, release_key, user_key);
 
 CREATE VIEW ledger AS
 SELECT

@@ -1,61 +1,43 @@
-//! Rows into the database, and out of it when they are old.
+//! Rows into the database.
 
-use sqlx::QueryBuilder;
+use std::sync::LazyLock;
+
+use sqlx::{Postgres, Sqlite, Transaction};
 
 use super::schema::Cluster;
-use super::{Pool, Store, StoreError};
+use super::{Pool, Store, StoreError, key};
 use crate::ledger::entry::Entry;
 
-/// Rows of one INSERT statement. SQLite takes 32,766 values in one, PostgreSQL
-/// 65,535.
-const CHUNK: usize = 250;
+/// What a row holds, in the order in which it is bound.
+const COLUMNS: &str = "id, revision, more_fields, same, namespace_key, release_key, user_key, verdict_key, kind, \
+                       namespace, release, object_group, object_kind, object_namespace, object_name, operation, \
+                       user_name, user_groups, verdict, reason, detail, fields, uid, cluster";
 
-/// Rows that one transaction deletes: few enough that a writer who waits for
-/// it hardly notices.
-const TRIM: i64 = 1000;
+/// One row of a statement for SQLite.
+const VALUES: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
 
-const INSERT: &str = "INSERT INTO entries (id, cluster, kind, namespace, release, revision, object_group, \
-                      object_kind, object_namespace, object_name, operation, user_name, user_groups, verdict, \
-                      reason, detail, fields, more_fields, uid) ";
+/// Rows of one statement for SQLite: few sizes, so that each is prepared once.
+const CHUNKS: [usize; 5] = [256, 64, 16, 4, 1];
 
-const OLDEST: &str = "DELETE FROM entries WHERE cluster = $1 AND id IN \
-                      (SELECT id FROM entries WHERE cluster = $1 AND id < $2 ORDER BY id LIMIT $3)";
+/// The statements of [`CHUNKS`]. One that can fail half-way would have SQLite
+/// copy each page that it changes: with OR IGNORE none can. A row that an attempt
+/// before has written, or another guard, is there already.
+static SQLITE: LazyLock<[String; CHUNKS.len()]> = LazyLock::new(|| {
+    CHUNKS.map(|rows| {
+        format!("INSERT OR IGNORE INTO entries ({COLUMNS}) VALUES {}", vec![VALUES; rows].join(","))
+    })
+});
 
-/// The advisory lock under which one replica trims a cluster's rows; the second
-/// half is the cluster's number.
-const TRIMMING: i32 = 0x6b6d_7472;
-
-/// The statement that inserts `entries`, for a database.
-macro_rules! insertion {
-    ($database:ty, $cluster:expr, $entries:expr) => {{
-        let mut query = QueryBuilder::<$database>::new(INSERT);
-        query.push_values($entries, |mut row, entry: &Entry| {
-            let Entry { object, .. } = entry;
-            row.push_bind(entry.id)
-                .push_bind($cluster.0)
-                .push_bind(entry.kind.as_str())
-                .push_bind(entry.namespace.as_str())
-                .push_bind(entry.release.as_deref())
-                .push_bind(entry.revision)
-                .push_bind(object.group.as_str())
-                .push_bind(object.kind.as_str())
-                .push_bind(object.namespace.as_deref())
-                .push_bind(object.name.as_str())
-                .push_bind(entry.operation.as_deref())
-                .push_bind(entry.user.as_str())
-                .push_bind(json(&entry.groups))
-                .push_bind(entry.verdict.as_str())
-                .push_bind(entry.reason.as_str())
-                .push_bind(entry.detail.as_str())
-                .push_bind(json(&entry.fields))
-                .push_bind(entry.more_fields)
-                .push_bind(entry.uid.as_str());
-        });
-        // A row that an attempt before has written keeps its id.
-        query.push(" ON CONFLICT (id) DO NOTHING");
-        query
-    }};
-}
+/// The statement for PostgreSQL, which takes any number of rows: an array for
+/// each column.
+static POSTGRES: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "INSERT INTO entries ({COLUMNS}) SELECT new.*, $24::int2 FROM unnest($1::int8[], $2::int8[], $3::int8[], \
+         $4::int8[], $5::int4[], $6::int4[], $7::int4[], $8::int4[], $9::text[], $10::text[], $11::text[], \
+         $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], \
+         $20::text[], $21::text[], $22::text[], $23::text[]) AS new ON CONFLICT DO NOTHING"
+    )
+});
 
 impl Store {
     /// Writes rows, all or none.
@@ -71,75 +53,101 @@ impl Store {
             match &self.pool {
                 Pool::Sqlite(pool) => {
                     let mut transaction = pool.begin().await?;
-                    for chunk in entries.chunks(CHUNK) {
-                        let mut query = insertion!(sqlx::Sqlite, cluster, chunk);
-                        query.build().execute(&mut *transaction).await?;
+                    let mut rest = entries;
+                    for (statement, rows) in SQLITE.iter().zip(CHUNKS) {
+                        let (whole, less) = rest.split_at(rest.len() - rest.len() % rows);
+                        for chunk in whole.chunks(rows) {
+                            insert_into_sqlite(&mut transaction, statement, cluster, chunk).await?;
+                        }
+                        rest = less;
                     }
                     transaction.commit().await
                 }
                 Pool::Postgres(pool) => {
                     let mut transaction = pool.begin().await?;
-                    for chunk in entries.chunks(CHUNK) {
-                        let mut query = insertion!(sqlx::Postgres, cluster, chunk);
-                        query.build().execute(&mut *transaction).await?;
-                    }
+                    insert_into_postgres(&mut transaction, cluster, entries).await?;
                     transaction.commit().await
                 }
             }
         };
         written.await.map_err(self.failed("written"))
     }
+}
 
-    /// The id below which rows of `cluster` are more than the newest `rows`;
-    /// none while there are not that many.
-    pub(in crate::ledger) async fn surplus(
-        &self,
-        cluster: Cluster,
-        rows: u64,
-    ) -> Result<Option<i64>, StoreError> {
-        let select = "SELECT id FROM entries WHERE cluster = $1 ORDER BY id DESC LIMIT 1 OFFSET $2";
-        // The oldest row that stays.
-        let last = i64::try_from(rows.saturating_sub(1)).unwrap_or(i64::MAX);
-        let found = match &self.pool {
-            Pool::Sqlite(pool) => {
-                sqlx::query_scalar(select).bind(cluster.0).bind(last).fetch_optional(pool).await
-            }
-            Pool::Postgres(pool) => {
-                sqlx::query_scalar(select).bind(cluster.0).bind(last).fetch_optional(pool).await
-            }
-        };
-        found.map_err(self.failed("trimmed"))
+async fn insert_into_sqlite(
+    transaction: &mut Transaction<'_, Sqlite>,
+    statement: &'static str,
+    cluster: Cluster,
+    entries: &[Entry],
+) -> Result<(), sqlx::Error> {
+    let mut query = sqlx::query(statement);
+    for entry in entries {
+        let Entry { object, .. } = entry;
+        query = query
+            .bind(entry.id)
+            .bind(entry.revision)
+            .bind(entry.more_fields)
+            .bind(entry.same)
+            .bind(key::of(&entry.namespace))
+            .bind(entry.release.as_deref().map(key::of))
+            .bind(key::of(&entry.user))
+            .bind(key::of(&entry.verdict))
+            .bind(entry.kind.as_str())
+            .bind(entry.namespace.as_str())
+            .bind(entry.release.as_deref())
+            .bind(object.group.as_str())
+            .bind(object.kind.as_str())
+            .bind(object.namespace.as_deref())
+            .bind(object.name.as_str())
+            .bind(entry.operation.as_deref())
+            .bind(entry.user.as_str())
+            .bind(json(&entry.groups))
+            .bind(entry.verdict.as_str())
+            .bind(entry.reason.as_str())
+            .bind(entry.detail.as_str())
+            .bind(json(&entry.fields))
+            .bind(entry.uid.as_str())
+            .bind(cluster.0);
     }
+    query.execute(&mut **transaction).await.map(drop)
+}
 
-    /// Deletes a few of the oldest rows of `cluster` whose id is below `before`.
-    /// Says how many; `None` while another replica is at it.
-    pub(in crate::ledger) async fn trim(
-        &self,
-        cluster: Cluster,
-        before: i64,
-    ) -> Result<Option<u64>, StoreError> {
-        let trimmed = async {
-            match &self.pool {
-                Pool::Sqlite(pool) => {
-                    let query = sqlx::query(OLDEST).bind(cluster.0).bind(before).bind(TRIM);
-                    Ok(Some(query.execute(pool).await?.rows_affected()))
-                }
-                Pool::Postgres(pool) => {
-                    let mut transaction = pool.begin().await?;
-                    let lock = sqlx::query_scalar("SELECT pg_try_advisory_xact_lock($1, $2)");
-                    let lock = lock.bind(TRIMMING).bind(i32::from(cluster.0));
-                    if !lock.fetch_one(&mut *transaction).await? {
-                        return Ok(None);
-                    }
-                    let query = sqlx::query(OLDEST).bind(cluster.0).bind(before).bind(TRIM);
-                    let deleted = query.execute(&mut *transaction).await?.rows_affected();
-                    transaction.commit().await?;
-                    Ok(Some(deleted))
-                }
-            }
-        };
-        trimmed.await.map_err(self.failed("trimmed"))
+async fn insert_into_postgres(
+    transaction: &mut Transaction<'_, Postgres>,
+    cluster: Cluster,
+    entries: &[Entry],
+) -> Result<(), sqlx::Error> {
+    fn column<'e, T>(entries: &'e [Entry], of: impl Fn(&'e Entry) -> T) -> Vec<T> {
+        entries.iter().map(of).collect()
     }
+    sqlx::query(POSTGRES.as_str())
+        .bind(column(entries, |entry| entry.id))
+        .bind(column(entries, |entry| entry.revision))
+        .bind(column(entries, |entry| entry.more_fields))
+        .bind(column(entries, |entry| entry.same))
+        .bind(column(entries, |entry| key::of(&entry.namespace)))
+        .bind(column(entries, |entry| entry.release.as_deref().map(key::of)))
+        .bind(column(entries, |entry| key::of(&entry.user)))
+        .bind(column(entries, |entry| key::of(&entry.verdict)))
+        .bind(column(entries, |entry| entry.kind.as_str()))
+        .bind(column(entries, |entry| entry.namespace.as_str()))
+        .bind(column(entries, |entry| entry.release.as_deref()))
+        .bind(column(entries, |entry| entry.object.group.as_str()))
+        .bind(column(entries, |entry| entry.object.kind.as_str()))
+        .bind(column(entries, |entry| entry.object.namespace.as_deref()))
+        .bind(column(entries, |entry| entry.object.name.as_str()))
+        .bind(column(entries, |entry| entry.operation.as_deref()))
+        .bind(column(entries, |entry| entry.user.as_str()))
+        .bind(column(entries, |entry| json(&entry.groups)))
+        .bind(column(entries, |entry| entry.verdict.as_str()))
+        .bind(column(entries, |entry| entry.reason.as_str()))
+        .bind(column(entries, |entry| entry.detail.as_str()))
+        .bind(column(entries, |entry| json(&entry.fields)))
+        .bind(column(entries, |entry| entry.uid.as_str()))
+        .bind(cluster.0)
+        .execute(&mut **transaction)
+        .await
+        .map(drop)
 }
 
 /// Lists of texts and fields always have a JSON form.

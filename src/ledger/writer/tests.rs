@@ -82,6 +82,63 @@ async fn what_finds_no_room_in_the_queue_is_a_line_and_nobody_waits() {
 }
 
 #[tokio::test]
+async fn what_was_not_read_leaves_half_of_the_queue_to_others() {
+    let out = Out::default();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("ledger.db").display());
+    let (ledger, writer) = ledger(&url, &out);
+    // Nobody writes yet.
+    for number in 0..QUEUE {
+        ledger.record(Row { unread: true, ..row(number) });
+    }
+    for number in QUEUE..QUEUE + QUEUE / 2 {
+        ledger.record(row(number));
+    }
+    let (name, named) = oneshot::channel();
+    name.send("east".to_owned()).unwrap();
+    let closing = CancellationToken::new();
+    closing.cancel();
+    writer.run(named, closing).await;
+    let spilled: Vec<_> = out.rows().into_iter().map(|row| row.object.name).collect();
+    // Standard output has bounds of its own.
+    let first = format!("c{}", QUEUE / 2);
+    assert_eq!(spilled.first(), Some(&first));
+    assert!(!spilled.contains(&format!("c{QUEUE}")), "{}", spilled.len());
+}
+
+#[tokio::test]
+async fn rows_that_come_many_at_a_time_and_one_by_one_are_all_written() {
+    let out = Out::default();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("ledger.db").display());
+    let (ledger, writer) = ledger(&url, &out);
+    let (name, named) = oneshot::channel();
+    name.send("east".to_owned()).unwrap();
+    let closing = CancellationToken::new();
+    let writing = tokio::spawn(writer.run(named, closing.clone()));
+    let written = |rows: usize| {
+        let metrics = ledger.shared.metrics.clone();
+        async move {
+            while metrics.rows_written(Written::Database) < rows {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    };
+    let mut number = 0;
+    // Of every size that a statement has, and others.
+    for many in [1, 3, 4, 63, 400, 1, 2 * BATCH + 341, 1] {
+        for _ in 0..many {
+            ledger.record(row(number));
+            number += 1;
+        }
+        timeout(PATIENCE, written(number)).await.unwrap();
+    }
+    closing.cancel();
+    timeout(PATIENCE, writing).await.unwrap().unwrap();
+    assert!(out.rows().is_empty());
+}
+
+#[tokio::test]
 async fn without_a_database_every_row_is_a_line_in_its_order() {
     let out = Out::default();
     let (ledger, writer) = ledger("sqlite:/proc/nowhere/ledger.db", &out);

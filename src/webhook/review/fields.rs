@@ -20,6 +20,8 @@ mod outlined;
 pub(super) enum Until {
     /// Until the head is known.
     Head,
+    /// Until it is known who asks, too.
+    Author,
     /// To its end.
     End,
 }
@@ -42,7 +44,7 @@ pub(super) struct Fields<'a> {
     old_object: Option<Excerpt<'a>>,
     dry_run: Option<bool>,
     options: Option<Options<'a>>,
-    /// Reading ended because the head is known.
+    /// Reading ended because what is wanted is known.
     settled: bool,
     /// The field that stands twice.
     duplicate: Option<&'static str>,
@@ -120,8 +122,8 @@ struct OuterSeed<'f, 'a> {
 
 struct RequestSeed<'f, 'a> {
     fields: &'f mut Fields<'a>,
-    /// Whether the head may end the reading.
-    may_stop: bool,
+    /// The first field that is not wanted; none where all are.
+    stop: Option<Field>,
 }
 
 impl<'a> Fields<'a> {
@@ -181,14 +183,19 @@ impl<'a> Fields<'a> {
         })
     }
 
-    fn complete(self, head: Head<'a>) -> Request<'a> {
-        let actor = match self.user {
+    /// Takes who asks out of the fields.
+    pub(super) fn author(&mut self) -> Actor {
+        match self.user.take() {
             Some(user) => Actor {
                 user: user.username.map(|name| name.0.into_owned()).unwrap_or_default(),
                 groups: user.groups.unwrap_or_default(),
             },
             None => Actor::default(),
-        };
+        }
+    }
+
+    fn complete(mut self, head: Head<'a>) -> Request<'a> {
+        let actor = self.author();
         Request {
             head,
             actor,
@@ -257,9 +264,10 @@ impl Met {
         first
     }
 
-    /// Whether `field`, noted last, shows that the head is behind.
-    fn past_head(&self, field: Field) -> bool {
-        field >= Field::UserInfo && self.ordered && BEFORE_USER.iter().all(|f| self.fields & f.bit() != 0)
+    /// Whether `field`, noted last, shows that all before `stop` is behind; that
+    /// begins behind the head.
+    fn past(&self, stop: Field, field: Field) -> bool {
+        field >= stop && self.ordered && BEFORE_USER.iter().all(|f| self.fields & f.bit() != 0)
     }
 }
 
@@ -305,9 +313,13 @@ impl<'a> Visitor<'a> for OuterSeed<'_, 'a> {
                 Outer::ApiVersion => fields.api_version = map.next_value()?,
                 Outer::Kind => fields.kind = map.next_value()?,
                 Outer::Request => {
-                    let may_stop =
-                        self.until == Until::Head && fields.api_version.is_some() && fields.kind.is_some();
-                    map.next_value_seed(RequestSeed { fields: &mut *fields, may_stop })?;
+                    let stop = match self.until {
+                        Until::Head => Some(Field::UserInfo),
+                        Until::Author => Some(Field::Object),
+                        Until::End => None,
+                    };
+                    let stop = stop.filter(|_| fields.api_version.is_some() && fields.kind.is_some());
+                    map.next_value_seed(RequestSeed { fields: &mut *fields, stop })?;
                 }
                 Outer::Other => {
                     map.next_value::<IgnoredAny>()?;
@@ -350,9 +362,9 @@ impl<'a> Visitor<'a> for RequestSeed<'_, 'a> {
                 fields.duplicate = Some(field.name());
                 return Err(A::Error::duplicate_field(field.name()));
             }
-            if self.may_stop && met.past_head(field) {
+            if self.stop.is_some_and(|stop| met.past(stop, field)) {
                 fields.settled = true;
-                return Err(A::Error::custom("the head is known"));
+                return Err(A::Error::custom("what is wanted is known"));
             }
             match field {
                 Field::Uid => fields.uid = map.next_value()?,

@@ -1,0 +1,177 @@
+//! Filtered queries over many rows.
+
+use std::time::Instant;
+
+use jiff::{SignedDuration, Timestamp};
+use kubemoor::config::LedgerUrl;
+use kubemoor::ledger::query::Filter;
+use kubemoor::ledger::store::Store;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _};
+
+use super::rows::{DEPLOYER, RELEASES, USERS, Written, edit, row};
+use crate::support::Postgres;
+
+/// Milliseconds that a query may take.
+const BAR: f64 = 200.0;
+
+/// Times that each query is put; their median counts.
+const ROUNDS: usize = 15;
+
+/// Rows that are written as the guard writes them; the others are these once
+/// more, at other times.
+const WRITTEN: u64 = 100_000;
+
+/// Pages that are turned.
+const PAGES: usize = 10;
+
+/// A user of a few rows.
+const RARE: &str = "rare@example.com";
+
+/// Prints how long each database takes.
+pub(crate) async fn measure(rows: u64) {
+    let (written, copies) = (WRITTEN.min(rows), rows.div_ceil(WRITTEN).saturating_sub(1));
+    println!("queries over {} rows of {RELEASES} releases and {USERS} users", written * (copies + 1));
+    let folder = tempfile::tempdir().unwrap();
+    let sqlite = LedgerUrl::Sqlite(folder.path().join("ledger.db"));
+    fill(&sqlite, written, copies).await;
+    let options = SqliteConnectOptions::new().filename(folder.path().join("ledger.db"));
+    let options = options.pragma("synchronous", "off").pragma("cache_size", "-200000");
+    let mut connection = options.connect().await.unwrap();
+    for copy in 1..=copies {
+        sqlx::query(sqlx::AssertSqlSafe(once_more(written, copy))).execute(&mut connection).await.unwrap();
+    }
+    connection.close().await.unwrap();
+    query("SQLite", &sqlite).await;
+    drop(folder);
+
+    let server = Postgres::start().await;
+    let url = server.database();
+    let database = url.rsplit_once('/').unwrap().1;
+    let postgres: LedgerUrl = url.parse().unwrap();
+    fill(&postgres, written, copies).await;
+    for copy in 1..=copies {
+        server.psql(database, &once_more(written, copy)).unwrap();
+    }
+    // What autovacuum does by itself within a minute.
+    server.psql(database, "VACUUM ANALYZE entries").unwrap();
+    query("PostgreSQL", &postgres).await;
+}
+
+/// Writes rows that leave room in time for that many copies behind them, and a few
+/// rows of a user who is hardly ever there.
+async fn fill(url: &LedgerUrl, rows: u64, copies: u64) {
+    let written = Written::start(url).await;
+    let seconds = i64::try_from(rows / 10 * (copies + 1)).unwrap();
+    let begin = Timestamp::now() - SignedDuration::from_secs(seconds + 60);
+    let rare = |number: u64| {
+        let time = begin + SignedDuration::from_secs(seconds / 6 * i64::try_from(number + 1).unwrap());
+        edit(time, 17 + number * 50, RARE.to_owned(), "Deny", number)
+    };
+    written.record((0..rows).map(|number| row(begin, number))).await;
+    written.close().await;
+    let written = Written::start(url).await;
+    written.record((0..5).map(rare)).await;
+    written.close().await;
+}
+
+/// The statement that has the first rows stand there once more, so many times later.
+fn once_more(rows: u64, copy: u64) -> String {
+    let columns = "revision, more_fields, same, namespace_key, release_key, user_key, verdict_key, cluster, kind, \
+                   namespace, release, object_group, object_kind, object_namespace, object_name, operation, \
+                   user_name, user_groups, verdict, reason, detail, fields, uid";
+    // Behind the time in microseconds an id has 12 bits; there are ten rows a second.
+    let period = (rows * 100_000) << 12;
+    format!(
+        "INSERT INTO entries (id, {columns}) SELECT id + {}, {columns} FROM entries \
+         WHERE id < (SELECT min(id) FROM entries) + {period} AND user_name <> '{RARE}'",
+        copy * period
+    )
+}
+
+async fn query(name: &str, url: &LedgerUrl) {
+    let store = Store::read(url).await.unwrap();
+    let text = |text: &str| Some(text.to_owned());
+    let all = Filter { limit: Some(1000), ..Filter::default() };
+    let of = |namespace: &str, release: &str, user: &str, verdict: &str| {
+        let given = |it: &str| (!it.is_empty()).then(|| it.to_owned());
+        Filter {
+            namespace: given(namespace),
+            release: given(release),
+            user: given(user),
+            verdict: given(verdict),
+            ..all.clone()
+        }
+    };
+    let hour_ago = Some(Timestamp::now() - SignedDuration::from_hours(1));
+    let (alice, rare) = ("user-7@example.com", RARE);
+    for (what, filter) in [
+        ("the newest", all.clone()),
+        ("an hour", Filter { since: hour_ago, ..all.clone() }),
+        ("a namespace", of("team-17", "", "", "")),
+        ("a frequent namespace", of("team-0", "", "", "")),
+        ("a release", of("", "release-17", "", "")),
+        ("a frequent release", of("", "release-0", "", "")),
+        ("a user", of("", "", alice, "")),
+        ("a frequent user", of("", "", DEPLOYER, "")),
+        ("a rare user", of("", "", rare, "")),
+        ("nobody", of("", "", "nobody", "")),
+        ("denied", of("", "", "", "Deny")),
+        ("a verdict of nearly all", of("", "", "", "Warn")),
+        ("a rare verdict that is not there", of("", "", "", "Failed")),
+        ("a namespace, denied", of("team-17", "", "", "Deny")),
+        ("a namespace and a release", of("team-17", "release-17", "", "")),
+        ("a namespace and a release of another", of("team-17", "release-0", "", "")),
+        ("a namespace and a rare user", of("team-17", "", rare, "")),
+        ("a namespace and nobody", of("team-17", "", "nobody", "")),
+        ("a release and a user", of("", "release-17", alice, "")),
+        ("a release and a frequent user", of("", "release-17", DEPLOYER, "")),
+        ("a frequent release and a user", of("", "release-0", alice, "")),
+        ("a frequent user, denied: none", of("", "", DEPLOYER, "Deny")),
+        ("a frequent release and user: none", of("", "release-0", DEPLOYER, "")),
+        ("all four", of("team-17", "release-17", DEPLOYER, "Warn")),
+        ("all four, none", of("team-0", "release-0", DEPLOYER, "Warn")),
+        ("a release and a user, an hour", Filter { since: hour_ago, ..of("", "release-0", alice, "") }),
+        ("another cluster", Filter { cluster: text("elsewhere"), ..all.clone() }),
+    ] {
+        time(name, &store, what, &filter).await;
+    }
+    for (what, filter) in [
+        ("pages of a user", of("", "", alice, "")),
+        ("pages of a frequent release", of("", "release-0", "", "")),
+        ("pages of a release, denied", Filter { limit: Some(50), ..of("", "release-0", "", "Deny") }),
+    ] {
+        pages(name, &store, what, filter).await;
+    }
+    store.close().await;
+}
+
+async fn time(name: &str, store: &Store, what: &str, filter: &Filter) {
+    let mut times = Vec::new();
+    let mut found = 0;
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        found = store.page(filter).await.unwrap().items.len();
+        times.push(start.elapsed().as_secs_f64() * 1000.0);
+    }
+    let first = times[0];
+    times.sort_by(f64::total_cmp);
+    let median = times[ROUNDS / 2];
+    let missed = if median > BAR { format!(" (at most {BAR} ms: missed)") } else { String::new() };
+    println!("  {name:<11} {median:>8.1} ms (first {first:>6.1} ms), {found:>4} rows: {what}{missed}");
+}
+
+/// Turns pages, and prints the slowest.
+async fn pages(name: &str, store: &Store, what: &str, mut filter: Filter) {
+    let (mut slowest, mut turned, mut found) = (0.0_f64, 0, 0);
+    while turned < PAGES {
+        let start = Instant::now();
+        let page = store.page(&filter).await.unwrap();
+        slowest = slowest.max(start.elapsed().as_secs_f64() * 1000.0);
+        (turned, found) = (turned + 1, found + page.items.len());
+        let Some(next) = page.next else { break };
+        filter.before = Some(next.parse().unwrap());
+    }
+    let missed = if slowest > BAR { format!(" (at most {BAR} ms: missed)") } else { String::new() };
+    println!("  {name:<11} {slowest:>8.1} ms, the slowest of {turned} {what}, {found} rows{missed}");
+}

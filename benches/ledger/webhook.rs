@@ -1,0 +1,103 @@
+//! How long the webhook's answers take while its ledger is written to all the
+//! time, beside how long they take without that.
+//!
+//! One server, one client that sends a review, waits for the answer and keeps to
+//! a pace. Rounds alternate between both, so that what else the machine does
+//! falls on both.
+
+use std::time::{Duration, Instant};
+
+use crate::verdict::client::Client;
+use crate::verdict::load::{self, Review};
+use crate::verdict::server::{self, Server};
+
+/// Rows a second beside those of the verdicts.
+const ROWS: u64 = 10_000;
+
+/// Reviews a second.
+const REVIEWS: u32 = 300;
+
+/// What p99 may grow by.
+const BAR: f64 = 1.1;
+
+const ROUND: Duration = Duration::from_secs(4);
+
+/// What a round's first moments leave out: the ledger is written to or at rest by then.
+const SETTLING: Duration = Duration::from_millis(500);
+
+/// Milliseconds of one round.
+#[derive(Clone, Copy)]
+struct Taken {
+    median: f64,
+    p99: f64,
+}
+
+/// Prints both, by the median of so many rounds of each.
+pub(crate) fn measure(rounds: u64) {
+    let folder = tempfile::tempdir().unwrap();
+    load::write_store(folder.path());
+    let mut server = Server::start(folder.path(), server::JUDGE);
+    println!(
+        "{REVIEWS} reviews a second beside {ROWS} rows a second into SQLite, median of {rounds} rounds of {} s each",
+        ROUND.as_secs()
+    );
+    for review in [load::annotated(), load::scaled_up()] {
+        compare(&mut server, &review, rounds);
+    }
+}
+
+fn compare(server: &mut Server, review: &Review, rounds: u64) {
+    let mut client = Client::connect(server, &review.text);
+    assert!(client.ask().contains(review.answer), "{}", review.name);
+    client.ask_times(1000);
+    let (mut without, mut with, mut written) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        server.write_others(0);
+        without.push(round(&mut client));
+        let (before, _) = server.write_others(ROWS);
+        let begin = Instant::now();
+        with.push(round(&mut client));
+        let (after, beyond) = server.write_others(0);
+        assert_eq!(beyond, 0, "rows found no place in the database");
+        written.push((after - before) as f64 / begin.elapsed().as_secs_f64());
+    }
+    let of = |rounds: &[Taken], it: fn(&Taken) -> f64| median(rounds.iter().map(it));
+    let ratio = median(with.iter().zip(&without).map(|(with, without)| with.p99 / without.p99));
+    println!(
+        "  {:<40} p50 {:.2} ms without, {:.2} ms with; p99 {:.2} ms without, {:.2} ms with: {ratio:.2} times \
+         (at most {BAR}{}); {:.0} rows/s",
+        review.name,
+        of(&without, |it| it.median),
+        of(&with, |it| it.median),
+        of(&without, |it| it.p99),
+        of(&with, |it| it.p99),
+        if ratio > BAR { ": missed" } else { "" },
+        median(written.into_iter())
+    );
+}
+
+/// Sends reviews at their pace for a while.
+fn round(client: &mut Client) -> Taken {
+    let begin = Instant::now();
+    let mut times = Vec::new();
+    for number in 0.. {
+        let due = begin + Duration::from_secs(1) / REVIEWS * number;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        if due > begin + ROUND {
+            break;
+        }
+        let start = Instant::now();
+        client.ask_times(1);
+        if due > begin + SETTLING {
+            times.push(start.elapsed().as_secs_f64() * 1000.0);
+        }
+    }
+    times.sort_by(f64::total_cmp);
+    Taken { median: times[times.len() / 2], p99: times[times.len() * 99 / 100] }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

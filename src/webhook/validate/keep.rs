@@ -1,0 +1,95 @@
+//! What the webhook tells the ledger and the log.
+//!
+//! Entry points: `Validator::record`, `Validator::keep_unread`,
+//! `Validator::keep_unreached`. Invariant: nobody waits for it, and what is plainly
+//! allowed or known to be a dry run leaves no row.
+
+use super::{Validator, now};
+use crate::ledger::row::Row;
+use crate::model::ReleaseId;
+use crate::verdict::edit::{Outcome, Reason, Verdict};
+use crate::verdict::records;
+use crate::webhook::case::{Aspect, Case, Judgement, Subject};
+use crate::webhook::look::Unreached;
+use crate::webhook::review::{self, Head};
+
+/// The reason of an edit that was left to the webhook's `failurePolicy`.
+pub(super) const UNREACHED: &str = "unreached";
+
+impl Validator {
+    /// Records what was not plainly allowed. A dry run leaves no trace.
+    pub(super) fn record(&self, judgement: &Judgement, case: &Case<'_>, uid: &str) {
+        let Judgement { verdict, message, .. } = judgement;
+        if case.dry_run {
+            return;
+        }
+        self.keep(verdict, case, uid);
+        if verdict.outcome == Outcome::Allow {
+            return;
+        }
+        let grounds = verdict.grounds.as_ref();
+        tracing::info!(
+            verdict.outcome = verdict.outcome.as_str(),
+            verdict.reason = verdict.reason.as_str(),
+            release.id = grounds.map(|grounds| grounds.release.to_string()),
+            release.revision = grounds.map(|grounds| grounds.revision),
+            edit.object = %case.subject.object,
+            edit.operation = ?case.operation,
+            edit.user = case.actor.user,
+            edit.groups = ?case.actor.groups,
+            review.uid = uid,
+            "{message}"
+        );
+    }
+
+    /// Keeps what was not plainly allowed, and every edit of a record: who
+    /// writes Helm's records is what releases hang on.
+    pub(super) fn keep(&self, verdict: &Verdict, case: &Case<'_>, uid: &str) {
+        let of_record = verdict.reason == Reason::RecordIntact;
+        if verdict.outcome == Outcome::Allow && !of_record {
+            return;
+        }
+        let object = &case.subject.object;
+        let mut row = Row::verdict(now(), verdict, object, Some(case.operation), &case.actor, uid);
+        if row.release.is_none() && case.subject.aspect == Aspect::Record {
+            row.release = records::names(object);
+        }
+        self.setup.ledger.record(row);
+    }
+
+    /// Keeps the verdict on a review of which no more than the front was read. By whom
+    /// it is, the front tells; whether it is a dry run, it does not.
+    pub(super) fn keep_unread(&self, verdict: &Verdict, subject: &Subject, head: &Head<'_>, front: &[u8]) {
+        if verdict.outcome == Outcome::Allow {
+            return;
+        }
+        let object = &subject.object;
+        let actor = review::author(front);
+        let row = Row::verdict(now(), verdict, object, head.operation, &actor, &head.uid);
+        self.setup.ledger.record(Row { release: self.concerned(subject), unread: true, ..row });
+    }
+
+    /// Keeps that an edit was left to `failurePolicy`.
+    pub(super) fn keep_unreached(&self, body: &[u8], error: &Unreached) {
+        // It was read once, so that it can be read again.
+        let Ok(request) = review::Request::parse(body) else { return };
+        let driver = self.setup.record_driver;
+        let subject = Subject::of(&request.head, &self.setup.truth.index().read(), driver);
+        let Some(subject) = subject.filter(|_| !request.dry_run) else { return };
+        let case = Case::of(subject, &request, driver);
+        let Case { subject, operation, actor, .. } = &case;
+        let (release, uid) = (self.concerned(subject), &*request.head.uid);
+        let row = Row::unreached(now(), release, &subject.object, *operation, actor, UNREACHED, uid);
+        self.setup.ledger.record(Row { detail: error.to_string(), ..row });
+    }
+
+    /// The release whose record it is, or that speaks for the object first.
+    fn concerned(&self, subject: &Subject) -> Option<(ReleaseId, u64)> {
+        if subject.aspect == Aspect::Record {
+            return records::names(&subject.object);
+        }
+        let index = self.setup.truth.index().read();
+        let release = index.claims(&subject.object).first()?;
+        Some((release.id.clone(), release.state.revision))
+    }
+}
