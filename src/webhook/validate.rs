@@ -36,6 +36,9 @@ use crate::verdict::records;
 /// memory as two records may have.
 const DECODED_AT_ONCE: usize = 2;
 
+/// Room for most fields' paths, in bytes.
+const ROOM: usize = 128;
+
 /// What the API server asks of an edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -234,9 +237,9 @@ impl Validator {
                 warnings.into_iter().fold(answer, Answer::warn)
             }
         };
-        self.record(&judgement, &case, &request.head.uid);
-        let answer = annotated(answer, &judgement.verdict);
-        Ok((answer.respond(&request.head.uid), judgement.verdict))
+        let response = annotated(answer, &judgement.verdict).respond(&request.head.uid);
+        self.record(&judgement, case, request.head.uid.into_owned());
+        Ok((response, judgement.verdict))
     }
 
     /// What the edit asks for by annotations. Kubemoor itself asks for nothing.
@@ -255,14 +258,13 @@ impl Validator {
     }
 
     /// Records what was not plainly allowed. A dry run leaves no trace.
-    fn record(&self, judgement: &Judgement, case: &Case<'_>, uid: &str) {
+    fn record(&self, judgement: &Judgement, case: Case<'_>, uid: String) {
         let Judgement { verdict, message, .. } = judgement;
         if case.dry_run {
             return;
         }
-        self.keep(verdict, case, uid);
         if verdict.outcome == Outcome::Allow {
-            return;
+            return self.keep(verdict, case, uid);
         }
         let grounds = verdict.grounds.as_ref();
         tracing::info!(
@@ -277,19 +279,20 @@ impl Validator {
             review.uid = uid,
             "{message}"
         );
+        self.keep(verdict, case, uid);
     }
 
     /// Keeps what was not plainly allowed, and every edit of a record: who
     /// writes Helm's records is what releases hang on.
-    fn keep(&self, verdict: &Verdict, case: &Case<'_>, uid: &str) {
+    fn keep(&self, verdict: &Verdict, case: Case<'_>, uid: String) {
         let of_record = verdict.reason == Reason::RecordIntact;
         if verdict.outcome == Outcome::Allow && !of_record {
             return;
         }
-        let object = &case.subject.object;
-        let mut row = Row::verdict(now(), verdict, object, Some(case.operation), &case.actor, uid);
+        let (object, operation) = (case.subject.object, Some(case.operation));
+        let mut row = Row::verdict(now(), verdict, object, operation, case.actor, uid);
         if row.release.is_none() && case.subject.aspect == Aspect::Record {
-            row.release = records::names(object);
+            row.release = records::names(&row.object);
         }
         self.setup.ledger.record(row);
     }
@@ -317,7 +320,7 @@ fn annotated(answer: Answer, verdict: &Verdict) -> Answer {
         .annotate(AuditKey::Decision, verdict.outcome.as_str())
         .annotate(AuditKey::Reason, verdict.reason.as_str());
     let Some(grounds) = &verdict.grounds else { return answer };
-    let mut fields = String::new();
+    let mut fields = String::with_capacity(grounds.fields.len() * ROOM);
     for (index, field) in grounds.fields.iter().enumerate() {
         // Writing to a String cannot fail.
         let _ = write!(fields, "{}{}", if index == 0 { "" } else { "," }, field.path);
