@@ -186,7 +186,8 @@ impl Validator {
             self.setup.metrics.malformed();
             review::malformed(&error)
         })?;
-        let mut case = Case::of(subject, &request, self.setup.record_driver);
+        let (uid, version) = (request.head.uid.clone(), request.head.kind.version.clone());
+        let mut case = Case::of(subject, request, self.setup.record_driver);
         if case.subject.aspect == Aspect::Record {
             match tokio::time::timeout_at(deadline, self.held(bytes.clone())).await {
                 Ok(held) => case.hold(held),
@@ -194,7 +195,7 @@ impl Validator {
                 Err(_) => {
                     let verdict = Verdict::by_mode(&self.policy(&case.subject), Reason::TooLarge, None);
                     let message = case.subject.beyond_judgement();
-                    return Ok((put(&verdict, message).respond(&request.head.uid), verdict));
+                    return Ok((put(&verdict, message).respond(&uid), verdict));
                 }
             }
         }
@@ -204,22 +205,21 @@ impl Validator {
         if let Asked::Granted(granted) = &asked {
             case.granted = Some(Arc::clone(&granted.allowance));
         }
-        let version = &*request.head.kind.version;
         if stage == Stage::Mutate {
             let first = looker.judged(&case, Evidence::None);
-            if !mutate::concerns(&case, &first, version) {
+            if !mutate::concerns(&case, &first, &version) {
                 let verdict = Verdict::allow(first.verdict.reason);
-                return Ok((Answer::allow().respond(&request.head.uid), verdict));
+                return Ok((Answer::allow().respond(&uid), verdict));
             }
         }
         let (mut judgement, case) = match looker.judge(case).await {
             Ok(judged) => judged,
-            Err(error) => return Err(unreached(&request.head.uid, &error)),
+            Err(error) => return Err(unreached(&uid, &error)),
         };
         let answer = match stage {
-            Stage::Mutate if mutate::concerns(&case, &judgement, version) => {
+            Stage::Mutate if mutate::concerns(&case, &judgement, &version) => {
                 if let Err(error) = asked.known() {
-                    return Err(unreached(&request.head.uid, &error));
+                    return Err(unreached(&uid, &error));
                 }
                 mutate::answer(&case, &mut judgement, rules.book)
             }
@@ -230,15 +230,15 @@ impl Validator {
             Stage::Validate => {
                 let warnings = match request::settle(asked, &case, &mut judgement, &looker).await {
                     Ok(warnings) => warnings,
-                    Err(error) => return Err(unreached(&request.head.uid, &error)),
+                    Err(error) => return Err(unreached(&uid, &error)),
                 };
                 mutate::refuse(&mut judgement.verdict);
                 let answer = says(&judgement.verdict, &judgement.message);
                 warnings.into_iter().fold(answer, Answer::warn)
             }
         };
-        let response = annotated(answer, &judgement.verdict).respond(&request.head.uid);
-        self.record(&judgement, case, request.head.uid.into_owned());
+        let response = annotated(answer, &judgement.verdict).respond(&uid);
+        self.record(&judgement, case, uid.into_owned());
         Ok((response, judgement.verdict))
     }
 

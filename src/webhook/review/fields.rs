@@ -352,7 +352,8 @@ impl<'a> Visitor<'a> for RequestSeed<'_, 'a> {
             }
             if self.may_stop && met.past_head(field) {
                 fields.settled = true;
-                return Err(A::Error::custom("the head is known"));
+                // The parser finds that the map goes on, and gives up.
+                return Ok(());
             }
             match field {
                 Field::Uid => fields.uid = map.next_value()?,
