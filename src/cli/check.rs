@@ -154,7 +154,7 @@ impl Bench<'_> {
             let (object, verdict) = (object(request), Verdict::allow(edit::Reason::NotDeclared));
             return Ok(Report { object, operation, verdict, message: None });
         };
-        let case = Case::of(subject, request, RecordDriver::Secret);
+        let case = Case::of(subject, request.clone(), RecordDriver::Secret);
         if case.subject.object.name.is_empty() {
             return Err(anyhow::anyhow!("it names no object"));
         }

@@ -1,16 +1,16 @@
 //! Where the values of a JSON text begin and end, found without reading them.
 //!
 //! Entry points: [`Excerpt`], a value's text; [`Part::entries`] and
-//! [`Part::items`] take it apart one level at a time. Invariant: one pass over
+//! [`Part::items_in_step`] take it apart one level at a time. Invariant: one pass over
 //! the text marks its structure, 64 bytes at a time, whatever it holds; of
 //! valid JSON every part is the text of exactly one value, and what is no JSON
 //! is `None` or the text of something that no parser reads. Never recurses.
 //! Checks nothing within a value that nobody asks for.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use wide::u8x16;
+use fearless_simd::{Level, Simd, SimdBase, dispatch, prelude::*, u8x64};
 
 use self::parts::Cursor;
 pub use self::parts::{Entry, Part};
@@ -19,6 +19,12 @@ mod parts;
 
 /// The bytes that one word of marks stands for.
 const BLOCK: usize = 64;
+
+/// The blocks of which the fewest open brackets are kept together.
+const GROUP: usize = 16;
+
+/// What this machine's vectors can do.
+static LEVEL: LazyLock<Level> = LazyLock::new(Level::new);
 
 /// The text of one value, within a larger text of which the outline may be
 /// known already.
@@ -33,6 +39,8 @@ pub struct Excerpt<'a> {
 /// The structure of a whole text.
 pub struct Outline {
     blocks: Box<[Marks]>,
+    /// Of each group of blocks the lowest floor.
+    floors: Box<[i32]>,
 }
 
 /// What 64 bytes hold, the first in the lowest bit.
@@ -91,16 +99,10 @@ impl<'a> Excerpt<'a> {
 impl Outline {
     /// The outline of `text`.
     pub fn of(text: &str) -> Self {
-        let (blocks, rest) = text.as_bytes().as_chunks::<BLOCK>();
-        let mut last = [0; BLOCK];
-        last.iter_mut().zip(rest).for_each(|(padded, byte)| *padded = *byte);
-        let mut marker = Marker::default();
-        let mut marks = Vec::with_capacity(blocks.len() + 1);
-        for block in blocks {
-            marks.push(marker.mark(block));
-        }
-        marks.push(marker.mark(&last));
-        Self { blocks: marks.into_boxed_slice() }
+        let blocks = dispatch!(*LEVEL, simd => marks(simd, text.as_bytes()));
+        let floor = |group: &[Marks]| group.iter().map(|marks| marks.floor).min().unwrap_or_default();
+        let floors = blocks.chunks(GROUP).map(floor).collect();
+        Self { blocks, floors }
     }
 
     /// The value that `whole` is, of which this is the outline.
@@ -119,6 +121,21 @@ impl Outline {
         Some(index * BLOCK + bits.trailing_zeros() as usize)
     }
 
+    /// The first block at or behind `from` in which no more than `outside`
+    /// brackets may be open.
+    fn low(&self, from: usize, outside: i32) -> Option<usize> {
+        let low = |from: usize, to: usize| {
+            let blocks = self.blocks.get(from..to.min(self.blocks.len()))?;
+            blocks.iter().position(|marks| marks.floor <= outside).map(|place| from + place)
+        };
+        let next = from.next_multiple_of(GROUP);
+        low(from, next).or_else(|| {
+            let groups = self.floors.iter().enumerate().skip(next / GROUP);
+            let mut groups = groups.filter(|(_, floor)| **floor <= outside);
+            groups.find_map(|(group, _)| low(group * GROUP, (group + 1) * GROUP))
+        })
+    }
+
     /// The place of the bracket that closes the one at `from`.
     fn closing(&self, from: usize) -> Option<usize> {
         let index = from / BLOCK;
@@ -128,13 +145,14 @@ impl Outline {
         if let Some(place) = block.falls_to(outside, outside, !below) {
             return Some(index * BLOCK + place);
         }
-        let mut blocks = self.blocks.iter().enumerate().skip(index + 1);
+        let mut from = index + 1;
         loop {
-            let (index, next) = blocks.find(|(_, marks)| marks.floor <= outside)?;
-            block = next;
+            let index = self.low(from, outside)?;
+            block = self.blocks.get(index)?;
             if let Some(place) = block.falls_to(outside, block.depth, u64::MAX) {
                 return Some(index * BLOCK + place);
             }
+            from = index + 1;
         }
     }
 }
@@ -156,11 +174,38 @@ impl Marks {
     }
 }
 
+/// The marks of all blocks, the last one filled up.
+// All that runs per block is inlined into this, as only then it is compiled for
+// the vectors at hand.
+#[inline(always)]
+fn marks<S: Simd>(simd: S, text: &[u8]) -> Box<[Marks]> {
+    let (blocks, rest) = text.as_chunks::<BLOCK>();
+    let mut last = [0; BLOCK];
+    for (padded, byte) in last.iter_mut().zip(rest) {
+        *padded = *byte;
+    }
+    let mut marker = Marker::default();
+    let mut marks = Vec::with_capacity(blocks.len() + 1);
+    for block in blocks {
+        marks.push(marker.mark(simd, block));
+    }
+    marks.push(marker.mark(simd, &last));
+    marks.into_boxed_slice()
+}
+
+/// Which of these are this byte.
+#[inline(always)]
+fn are<S: Simd>(bytes: u8x64<S>, byte: u8) -> u64 {
+    bytes.simd_eq(byte).to_bitmask()
+}
+
 /// How many more brackets these open than close: at most a block's.
+#[inline(always)]
 fn balance(opens: u64, closes: u64) -> i32 {
     count(opens) - count(closes)
 }
 
+#[inline(always)]
 fn count(brackets: u64) -> i32 {
     brackets.count_ones().cast_signed()
 }
@@ -177,21 +222,13 @@ struct Marker {
 }
 
 impl Marker {
-    #[inline]
-    fn mark(&mut self, block: &[u8; BLOCK]) -> Marks {
-        let (mut quotes, mut slashes, mut opens, mut closes) = (0_u64, 0_u64, 0_u64, 0_u64);
-        let (lanes, _) = block.as_chunks::<16>();
-        for (lane, place) in lanes.iter().zip([0, 16, 32, 48]) {
-            let bytes = u8x16::new(*lane);
-            let of =
-                |bytes: u8x16, byte: u8| u64::from(bytes.simd_eq(u8x16::splat(byte)).to_bitmask()) << place;
-            quotes |= of(bytes, b'"');
-            slashes |= of(bytes, b'\\');
-            // This bit makes curly brackets of square ones, and of nothing else.
-            let curly = bytes | u8x16::splat(0x20);
-            opens |= of(curly, b'{');
-            closes |= of(curly, b'}');
-        }
+    #[inline(always)]
+    fn mark<S: Simd>(&mut self, simd: S, block: &[u8; BLOCK]) -> Marks {
+        let bytes = u8x64::from_slice(simd, block);
+        let slashes = are(bytes, b'\\');
+        // This bit makes curly brackets of square ones, and of nothing else.
+        let curly = bytes | u8x64::splat(simd, 0x20);
+        let (mut quotes, opens, closes) = (are(bytes, b'"'), are(curly, b'{'), are(curly, b'}'));
         quotes &= !self.escapes(slashes);
         let within = up_to_each(quotes) ^ self.within;
         // The last bit spread over all of them.
@@ -203,25 +240,23 @@ impl Marker {
         Marks { quotes, opens, closes, depth, floor }
     }
 
-    /// The bytes that a backslash before them escapes.
-    fn escapes(&mut self, mut slashes: u64) -> u64 {
-        let mut escaped = self.escaped;
-        self.escaped = 0;
-        slashes &= !escaped;
-        while slashes != 0 {
-            let slash = slashes & slashes.wrapping_neg();
-            let next = slash << 1;
-            if next == 0 {
-                self.escaped = 1;
-            }
-            escaped |= next;
-            slashes &= !(slash | next);
-        }
-        escaped
+    /// The bytes that a backslash before them escapes: those behind an odd
+    /// number of backslashes in a row. Where such a row begins at an odd place,
+    /// adding its begin to it moves the odd number from odd places to even ones.
+    #[inline(always)]
+    fn escapes(&mut self, slashes: u64) -> u64 {
+        const EVEN: u64 = 0x5555_5555_5555_5555;
+        let slashes = slashes & !self.escaped;
+        let behind = (slashes << 1) | self.escaped;
+        let odd = slashes & !EVEN & !behind;
+        let (ends, over) = slashes.overflowing_add(odd);
+        self.escaped = u64::from(over);
+        (EVEN ^ (ends << 1)) & behind
     }
 }
 
 /// In each place whether the number of ones up to there is odd.
+#[inline(always)]
 fn up_to_each(mut ones: u64) -> u64 {
     for shift in [1, 2, 4, 8, 16, 32] {
         ones ^= ones << shift;

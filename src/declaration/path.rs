@@ -10,6 +10,9 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
+/// Room for the steps of most paths.
+const USUAL: usize = 12;
+
 /// One step of a [`Path`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Segment {
@@ -134,6 +137,9 @@ struct Escaping<'f, 'b>(&'f mut fmt::Formatter<'b>);
 
 impl fmt::Write for Escaping<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
+        if !text.bytes().any(|byte| matches!(byte, b'~' | b'/')) {
+            return self.0.write_str(text);
+        }
         text.split_inclusive(['~', '/']).try_for_each(|piece| {
             if let Some(piece) = piece.strip_suffix('~') {
                 self.0.write_str(piece)?;
@@ -290,7 +296,7 @@ impl<'a> Trail<'a> {
     }
 
     pub(super) fn path(&self) -> Path {
-        let mut segments = Vec::new();
+        let mut segments = Vec::with_capacity(USUAL);
         let mut at = Some(self);
         while let Some(trail) = at {
             match trail.step {

@@ -8,6 +8,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+use smallvec::SmallVec;
 
 use super::compare::index::Declared;
 use super::fields::{Elements, Fields, Node};
@@ -71,19 +72,22 @@ const fn whole(name: &'static str) -> Kept {
     Kept { name, below: None, unchanged: false }
 }
 
+/// Declarations of an object, and keys of a list, that most have at most.
+const FEW: usize = 2;
+
 /// What is kept of one value.
 #[derive(Clone, Default)]
 struct Keep<'f> {
-    nodes: Vec<(&'f Node, &'f Types)>,
+    nodes: SmallVec<[(&'f Node, &'f Types); FEW]>,
     always: Option<&'static Always>,
-    keys: Vec<&'f str>,
+    keys: SmallVec<[&'f str; FEW]>,
 }
 
 impl<'f> Pruned<'f> {
     /// A seed that keeps what any of these declares.
     pub fn new(fields: &[&'f Fields]) -> Self {
         let nodes = fields.iter().map(|fields| (&fields.root, &*fields.types)).collect();
-        Self { keep: Keep { nodes, always: Some(&ALWAYS), keys: Vec::new() } }
+        Self { keep: Keep { nodes, always: Some(&ALWAYS), keys: SmallVec::new() } }
     }
 
     /// Reads an object before and after an update. What is the same text in
@@ -144,7 +148,7 @@ impl<'f> Keep<'f> {
     }
 
     /// The declared elements of a list.
-    fn elements(&self) -> Vec<(&'f Elements, &'f Types)> {
+    fn elements(&self) -> SmallVec<[(&'f Elements, &'f Types); FEW]> {
         let elements = self.nodes.iter().filter_map(|(node, types)| match *node {
             Node::Elements(elements) => Some((&**elements, *types)),
             _ => None,

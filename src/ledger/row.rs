@@ -114,24 +114,24 @@ impl Row {
     pub fn verdict(
         time: Timestamp,
         verdict: &Verdict,
-        object: &ObjectId,
+        object: ObjectId,
         operation: Option<Operation>,
-        actor: &Actor,
-        uid: &str,
+        actor: Actor,
+        uid: String,
     ) -> Self {
         let grounds = verdict.grounds.as_ref();
         Self {
             time,
             kind: Kind::Verdict,
             release: grounds.map(|grounds| (grounds.release.clone(), grounds.revision)),
-            object: object.clone(),
+            object,
             operation,
-            actor: actor.clone(),
+            actor,
             verdict: verdict.outcome.as_str(),
             reason: verdict.reason.as_str(),
             detail: String::new(),
             fields: grounds.map_or_else(Changes::default, Changes::of),
-            uid: uid.to_owned(),
+            uid,
             same: None,
             unread: false,
         }

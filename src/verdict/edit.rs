@@ -206,6 +206,11 @@ impl Owner {
             _ => Self::Nobody,
         }
     }
+
+    /// The release, where it is known and there is one.
+    pub fn release(self) -> Option<ReleaseId> {
+        if let Self::Release(release) = self { Some(release) } else { None }
+    }
 }
 
 impl Verdict {

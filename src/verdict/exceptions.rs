@@ -208,19 +208,22 @@ fn covers<'m>(
     old: Option<&Value>,
     new: Option<&Value>,
 ) -> bool {
-    let (mut to_declared, mut to_old) = (new.cloned(), new.cloned());
-    let mut reached = false;
+    let mut carried: Option<(Option<Value>, Option<Value>)> = None;
     for mask in masks {
         if mask.covers(path) {
             return true;
         }
         if mask.reaches_below(path) {
-            reached = true;
-            to_declared = mask.carry_at(path, declared, to_declared.as_ref());
-            to_old = mask.carry_at(path, old, to_old.as_ref());
+            let (to_declared, to_old) = match &carried {
+                Some((to_declared, to_old)) => (to_declared.as_ref(), to_old.as_ref()),
+                None => (new, new),
+            };
+            carried = Some((mask.carry_at(path, declared, to_declared), mask.carry_at(path, old, to_old)));
         }
     }
-    reached && (to_declared.as_ref() == declared || (old.is_some() && to_old.as_ref() == old))
+    carried.is_some_and(|(to_declared, to_old)| {
+        to_declared.as_ref() == declared || (old.is_some() && to_old.as_ref() == old)
+    })
 }
 
 #[cfg(test)]

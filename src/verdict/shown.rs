@@ -6,7 +6,6 @@
 //! value it holds a digest alone, which leaves it only under a key.
 
 use std::fmt::{self, Write as _};
-use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Serialize, Serializer};
@@ -32,8 +31,8 @@ pub struct Shown(Content);
 
 #[derive(Clone, PartialEq, Eq)]
 enum Content {
-    /// The value's JSON, cut. Shared by what is said and what is kept.
-    Text(Arc<str>),
+    /// The value's JSON, cut.
+    Text(String),
     /// SHA-256 of a Secret's value and its place. A guessed password can be
     /// tried against it, so it never leaves this type as it is.
     Masked([u8; 32]),
@@ -55,14 +54,14 @@ impl Shown {
             text.truncate(end);
             text.push('…');
         }
-        Self(Content::Text(text.into()))
+        Self(Content::Text(text))
     }
 
     /// The same text, but a mask that tells values of one field apart: equal
     /// under one key exactly when the values are (`(redacted 5f0c…)`).
     pub fn sealed(&self, key: &SealingKey) -> String {
         let digest = match &self.0 {
-            Content::Text(text) => return text.to_string(),
+            Content::Text(text) => return text.clone(),
             Content::Masked(digest) => digest,
         };
         // HMAC takes keys of any length.

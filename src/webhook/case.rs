@@ -6,6 +6,7 @@
 //! changes, so a case keeps the review's text and never an index's answer. Does
 //! no I/O.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -28,7 +29,7 @@ use crate::policy::Policy;
 use crate::policy::allowance::Allowance;
 use crate::policy::book::Book;
 use crate::verdict::dependants::{self, Taken};
-use crate::verdict::edit::{Edit, Evidence, Owner, Reason, Rules, Verdict};
+use crate::verdict::edit::{Edit, Evidence, Outcome, Owner, Reason, Rules, Verdict};
 use crate::verdict::exceptions::Circumstances;
 use crate::verdict::judge::judge;
 use crate::verdict::message;
@@ -67,7 +68,7 @@ pub struct Case<'a> {
     pub actor: Actor,
     /// Whether nothing will be stored.
     pub dry_run: bool,
-    field_manager: String,
+    field_manager: Cow<'a, str>,
     old: Option<Excerpt<'a>>,
     new: Option<Excerpt<'a>>,
     /// What the edit asks to be allowed, and may be.
@@ -168,15 +169,15 @@ impl Subject {
 
 impl<'a> Case<'a> {
     /// Takes a whole review apart.
-    pub fn of(subject: Subject, request: &Request<'a>, driver: RecordDriver) -> Self {
+    pub fn of(subject: Subject, request: Request<'a>, driver: RecordDriver) -> Self {
         let mut case = Self {
             subject,
             operation: request.head.operation.unwrap_or(Operation::Update),
-            actor: request.actor.clone(),
+            actor: request.actor,
             dry_run: request.dry_run,
-            field_manager: request.field_manager.as_deref().unwrap_or_default().to_owned(),
-            old: request.old_object.clone(),
-            new: request.object.clone(),
+            field_manager: request.field_manager.unwrap_or_default(),
+            old: request.old_object,
+            new: request.object,
             granted: None,
             owner: Owner::Unknown,
             held: None,
@@ -265,11 +266,10 @@ impl<'a> Case<'a> {
         let mut message = message::sentence(&self.subject.object, self.operation, &verdict);
         message.push_str(&self.annotated(&verdict, &claims, rules));
         // A release may have taken the object over a moment ago.
-        let named = match new.as_ref().map(Owner::of) {
-            Some(Owner::Release(release)) => Some(release),
-            _ => None,
-        };
-        let mut rests_on: Vec<_> = claims.iter().map(|claim| claim.id.clone()).chain(named).collect();
+        let looks = verdict.outcome != Outcome::Allow;
+        let named = new.as_ref().filter(|_| looks).and_then(|new| Owner::of(new).release());
+        let ids = claims.iter().filter(|_| looks).map(|claim| claim.id.clone());
+        let mut rests_on: Vec<_> = ids.chain(named).collect();
         rests_on.dedup();
         let uid = old.as_ref().and_then(|old| old.get("metadata")?.get("uid")?.as_str()).unwrap_or_default();
         Judgement { uid: uid.to_owned(), ..Judgement::of(verdict, message, rests_on, claims) }

@@ -121,17 +121,27 @@ impl<'a> Looker<'a> {
 impl Looker<'_> {
     /// Judges `case`, with as many looks as a verdict other than a plain allow
     /// takes.
-    pub(super) async fn judge<'c>(&self, mut case: Case<'c>) -> Result<(Judgement, Case<'c>), Unreached> {
-        let mut judgement = self.judged(&case, Evidence::None);
-        let live = match self.truth {
-            Truth::Cluster(live) => live,
-            Truth::Fixed(_) => {
-                if judgement.verdict.arguable {
-                    judgement = self.judged(&case, Evidence::Nowhere);
-                }
-                return Ok((judgement, case));
+    pub(super) async fn judge<'c>(&self, case: Case<'c>) -> Result<(Judgement, Case<'c>), Unreached> {
+        let judgement = self.judged(&case, Evidence::None);
+        match self.truth {
+            // Kept apart from the future of every request, which is moved around.
+            Truth::Cluster(live) if judgement.verdict.outcome != Outcome::Allow => {
+                Box::pin(self.settled(live, judgement, case)).await
             }
-        };
+            Truth::Fixed(_) if judgement.verdict.arguable => {
+                Ok((self.judged(&case, Evidence::Nowhere), case))
+            }
+            Truth::Cluster(_) | Truth::Fixed(_) => Ok((judgement, case)),
+        }
+    }
+
+    /// Judges anew until a look changes nothing, then by the arbiter.
+    async fn settled<'c>(
+        &self,
+        live: &Live,
+        mut judgement: Judgement,
+        mut case: Case<'c>,
+    ) -> Result<(Judgement, Case<'c>), Unreached> {
         let mut looked: Vec<ReleaseId> = Vec::new();
         for _ in 0..ROUNDS {
             if judgement.verdict.outcome == Outcome::Allow {

@@ -58,20 +58,23 @@ struct Texts {
 /// What the annotations of a case ask for, and whether whoever made the edit
 /// may have it. Without a cluster nobody may.
 pub(super) async fn answer(case: &Case<'_>, looker: &Looker<'_>) -> Asked {
-    // What that means hangs on the mode.
-    looked_into(case, looker).await.unwrap_or_else(Asked::Unknown)
-}
-
-async fn looked_into(case: &Case<'_>, looker: &Looker<'_>) -> Result<Asked, Unreached> {
-    if case.subject.aspect != Aspect::Object {
-        return Ok(Asked::Nothing);
-    }
     let (old, new) = case.texts();
-    let Some(new) = new else { return Ok(Asked::Nothing) };
+    let Some(new) = new.filter(|_| case.subject.aspect == Aspect::Object) else { return Asked::Nothing };
     let (before, after) = (Texts::of(old), Texts::of(Some(new)));
     if before == after {
-        return Ok(Asked::Nothing);
+        return Asked::Nothing;
     }
+    // What an error means hangs on the mode. The calls are kept apart from the
+    // future of every request, which is moved around.
+    Box::pin(looked_into(case, looker, before, after)).await.unwrap_or_else(Asked::Unknown)
+}
+
+async fn looked_into(
+    case: &Case<'_>,
+    looker: &Looker<'_>,
+    before: Texts,
+    after: Texts,
+) -> Result<Asked, Unreached> {
     let (object, index, live) = (&case.subject.object, looker.truth.index(), looker.live());
     let Some(allow) = &after.allow else {
         return Ok(if before.allow.is_some() { Asked::Withdrawn } else { Asked::Nothing });
@@ -145,7 +148,7 @@ pub(super) async fn settle(
     looker: &Looker<'_>,
 ) -> Result<Vec<String>, Unreached> {
     let object = &case.subject.object;
-    if judgement.verdict.outcome.is_refusal() {
+    if matches!(asked, Asked::Nothing) || judgement.verdict.outcome.is_refusal() {
         return asked.known().map(|_| Vec::new());
     }
     let policy = governing(looker.rules.book, &judgement.claims);
@@ -169,7 +172,8 @@ pub(super) async fn settle(
         (Asked::Granted(_), None) => return Ok(Vec::new()),
         (Asked::Granted(granted), Some(live)) => {
             let within = looker.left();
-            let making = timeout(within, live.allowances.make(&granted.resource, within)).await;
+            let making = Box::pin(live.allowances.make(&granted.resource, within));
+            let making = timeout(within, making).await;
             match making.unwrap_or_else(|_| Err(CallError::Late { within }.into())) {
                 Ok(_) => return Ok(vec![granted.told(false)]),
                 Err(error) => format!("NotMade: {error}"),

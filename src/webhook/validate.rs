@@ -37,6 +37,9 @@ use crate::verdict::records;
 /// memory as two records may have.
 const DECODED_AT_ONCE: usize = 2;
 
+/// Room for most fields' paths, in bytes.
+const ROOM: usize = 128;
+
 /// What the API server asks of an edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -199,7 +202,8 @@ impl Validator {
         deadline: Instant,
     ) -> Result<(Response<review::Body>, Verdict), Unjudged> {
         let request = review::Request::behind(head, bytes).map_err(Unjudged::Malformed)?;
-        let mut case = Case::of(subject, &request, self.setup.record_driver);
+        let (uid, version) = (request.head.uid.clone(), request.head.kind.version.clone());
+        let mut case = Case::of(subject, request, self.setup.record_driver);
         if case.subject.aspect == Aspect::Record {
             match tokio::time::timeout_at(deadline, self.held(bytes.clone())).await {
                 Ok(held) => case.hold(held),
@@ -207,10 +211,11 @@ impl Validator {
                 Err(_) => {
                     let verdict = Verdict::by_mode(&self.policy(&case.subject), Reason::TooLarge, None);
                     let message = case.subject.beyond_judgement();
+                    let response = put(&verdict, message).respond(&uid);
                     if !case.dry_run {
-                        self.keep(&verdict, &case, &request.head.uid);
+                        self.keep(&verdict, case, uid.into_owned());
                     }
-                    return Ok((put(&verdict, message).respond(&request.head.uid), verdict));
+                    return Ok((response, verdict));
                 }
             }
         }
@@ -220,17 +225,16 @@ impl Validator {
         if let Asked::Granted(granted) = &asked {
             case.granted = Some(Arc::clone(&granted.allowance));
         }
-        let version = &*request.head.kind.version;
         if stage == Stage::Mutate {
             let first = looker.judged(&case, Evidence::None);
-            if !mutate::concerns(&case, &first, version) {
+            if !mutate::concerns(&case, &first, &version) {
                 let verdict = Verdict::allow(first.verdict.reason);
-                return Ok((Answer::allow().respond(&request.head.uid), verdict));
+                return Ok((Answer::allow().respond(&uid), verdict));
             }
         }
         let (mut judgement, case) = looker.judge(case).await?;
         let answer = match stage {
-            Stage::Mutate if mutate::concerns(&case, &judgement, version) => {
+            Stage::Mutate if mutate::concerns(&case, &judgement, &version) => {
                 asked.known()?;
                 mutate::answer(&case, &mut judgement, rules.book)
             }
@@ -245,9 +249,9 @@ impl Validator {
                 warnings.into_iter().fold(answer, Answer::warn)
             }
         };
-        self.record(&judgement, &case, &request.head.uid);
-        let answer = annotated(answer, &judgement.verdict);
-        Ok((answer.respond(&request.head.uid), judgement.verdict))
+        let response = annotated(answer, &judgement.verdict).respond(&uid);
+        self.record(&judgement, case, uid.into_owned());
+        Ok((response, judgement.verdict))
     }
 
     /// What the edit asks for by annotations. Kubemoor itself asks for nothing.
@@ -288,7 +292,7 @@ fn annotated(answer: Answer, verdict: &Verdict) -> Answer {
         .annotate(AuditKey::Decision, verdict.outcome.as_str())
         .annotate(AuditKey::Reason, verdict.reason.as_str());
     let Some(grounds) = &verdict.grounds else { return answer };
-    let mut fields = String::new();
+    let mut fields = String::with_capacity(grounds.fields.len() * ROOM);
     for (index, field) in grounds.fields.iter().enumerate() {
         // Writing to a String cannot fail.
         let _ = write!(fields, "{}{}", if index == 0 { "" } else { "," }, field.path);

@@ -1,7 +1,7 @@
 //! Values within a text, taken apart one level at a time.
 //!
-//! Entry points: [`Part::entries`], [`Part::items`], and
-//! [`Part::each_in_step`] for two maps at once. Invariant: a place is passed
+//! Entry points: [`Part::entries`], and [`Part::each_in_step`] and
+//! [`Part::items_in_step`] for two maps or lists at once. Invariant: a place is passed
 //! only by what JSON may have there; everything else ends in nothing. What is
 //! skipped is skipped by its outline alone.
 
@@ -107,7 +107,7 @@ impl<'t, 'o> Part<'t, 'o> {
                 cursor.expect(b',')?;
                 cursor.skip_space();
             }
-            match cursor.repeats(&own) {
+            match cursor.repeats(own.start, own.value) {
                 Some(value) => visit(own.name, own.value, value, true),
                 None => {
                     let entry = cursor.entry().filter(|entry| entry.name == own.name)?;
@@ -120,14 +120,29 @@ impl<'t, 'o> Part<'t, 'o> {
         (cursor.at == other.end).then_some(())
     }
 
-    /// The items of a list.
-    pub fn items(self) -> Option<Vec<Self>> {
+    /// The items of this list, each with that of `other` at the same place and
+    /// whether both are the same text. None where the numbers differ.
+    pub fn items_in_step(self, other: Self) -> Option<Vec<(Self, Self, bool)>> {
+        let mut cursor = Cursor { whole: other.whole, outline: other.outline, at: other.start };
+        cursor.expect(b'[')?;
+        cursor.skip_space();
         let mut items = Vec::with_capacity(USUAL);
-        self.each(b'[', b']', |cursor| {
-            items.push(cursor.value()?);
+        self.each(b'[', b']', |own| {
+            if !items.is_empty() {
+                cursor.skip_space();
+                cursor.expect(b',')?;
+                cursor.skip_space();
+            }
+            let own = own.value()?;
+            items.push(match cursor.repeats(own.start, own) {
+                Some(item) => (own, item, true),
+                None => cursor.value().map(|item| (own, item, item.text() == own.text()))?,
+            });
             Some(())
         })?;
-        Some(items)
+        cursor.skip_space();
+        cursor.expect(b']')?;
+        (cursor.at == other.end).then_some(items)
     }
 
     /// Takes what stands between the brackets and the commas.
@@ -192,17 +207,16 @@ impl<'t, 'o> Cursor<'t, 'o> {
         Some(Entry { name, value: self.value()?, start })
     }
 
-    /// Passes the entry that is here if its whole text is that of `entry`; gives
-    /// its value.
-    fn repeats(&mut self, entry: &Entry<'t, 'o>) -> Option<Part<'t, 'o>> {
-        let Part { whole, start, end, .. } = entry.value;
-        let length = start.checked_sub(entry.start)?;
+    /// Passes what is here if it is the text from `from` to the end of `value`;
+    /// gives its value.
+    fn repeats(&mut self, from: usize, value: Part<'t, 'o>) -> Option<Part<'t, 'o>> {
+        let length = value.start.checked_sub(from)?;
         let rest = self.whole.as_bytes().get(self.at..)?;
-        let rest = rest.strip_prefix(whole.as_bytes().get(entry.start..end)?)?;
+        let rest = rest.strip_prefix(value.whole.as_bytes().get(from..value.end)?)?;
         // A number may go on.
-        matches!(rest.first(), Some(b',' | b'}')).then_some(())?;
+        matches!(rest.first(), Some(b',' | b'}' | b']')).then_some(())?;
         let start = self.at + length;
-        self.at = start + (end - entry.value.start);
+        self.at = start + (value.end - value.start);
         Some(Part { whole: self.whole, outline: self.outline, start, end: self.at })
     }
 

@@ -17,7 +17,12 @@ fn rebuilt(part: Part<'_, '_>) -> Option<Value> {
         return Some(Value::Object(part.entries()?.into_iter().map(entry).collect::<Option<_>>()?));
     }
     if part.is_list() {
-        return part.items()?.into_iter().map(rebuilt).collect::<Option<_>>().map(Value::Array);
+        return part
+            .items_in_step(part)?
+            .into_iter()
+            .map(|(item, ..)| rebuilt(item))
+            .collect::<Option<_>>()
+            .map(Value::Array);
     }
     serde_json::from_str(part.text()).ok()
 }

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::de::DeserializeSeed;
 use serde_json::{Map, Value};
+use smallvec::SmallVec;
 
 use super::{Fate, Keep};
 use crate::declaration::outline::{Entry, Part};
@@ -19,6 +20,9 @@ mod lists;
 
 /// The entries of a map by name; of a name that stands twice the last counts.
 type ByName<'t, 'o> = BTreeMap<Cow<'t, str>, Part<'t, 'o>>;
+
+/// Entries of most maps that differ or are needed.
+const USUAL: usize = 8;
 
 /// Entries of one map that are kept in mind while names may come twice.
 const MAX_SEEN: usize = 64;
@@ -48,7 +52,7 @@ impl Keep<'_> {
     /// Reads two maps of the same names in the same order, as those of most
     /// updates are. None where they are not, or cannot be told to be.
     fn in_step(&self, old: Part<'_, '_>, new: Part<'_, '_>) -> Option<Option<(Value, Value)>> {
-        let mut seen: Vec<(&str, Part<'_, '_>, Part<'_, '_>)> = Vec::new();
+        let mut seen: SmallVec<[(&str, Part<'_, '_>, Part<'_, '_>); USUAL]> = SmallVec::new();
         old.each_in_step(new, |name, old, new, same| {
             // Of a name that stands twice the last counts, and may be spelled
             // otherwise.

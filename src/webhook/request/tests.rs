@@ -92,7 +92,7 @@ async fn unknown(mode: EditsMode) -> Result<Vec<String>, Unreached> {
     let release = Arc::new(assembled(Given { manifest, ..Given::default() }, None));
     let index = Index::default();
     let subject = Subject::of(&request.head, &index, RecordDriver::Secret).unwrap();
-    let case = Case::of(subject, &request, RecordDriver::Secret);
+    let case = Case::of(subject, request, RecordDriver::Secret);
     let book = Book::new(Policy::new(mode, DriftMode::Report, Duration::from_secs(60)));
     let truth = Truth::Fixed(parking_lot::RwLock::new(index));
     let rules = Rules { book: &book, own_account: None };

@@ -146,6 +146,7 @@ impl Answer {
     #[must_use]
     pub fn annotate(mut self, key: AuditKey, value: impl Into<Cow<'static, str>>) -> Self {
         self.audit.retain(|(present, _)| *present != key);
+        self.audit.reserve(AuditKey::ALL.len().saturating_sub(self.audit.len()));
         self.audit.push((key, value.into()));
         self
     }

@@ -18,14 +18,13 @@ pub(super) const UNREACHED: &str = "unreached";
 
 impl Validator {
     /// Records what was not plainly allowed. A dry run leaves no trace.
-    pub(super) fn record(&self, judgement: &Judgement, case: &Case<'_>, uid: &str) {
+    pub(super) fn record(&self, judgement: &Judgement, case: Case<'_>, uid: String) {
         let Judgement { verdict, message, .. } = judgement;
         if case.dry_run {
             return;
         }
-        self.keep(verdict, case, uid);
         if verdict.outcome == Outcome::Allow {
-            return;
+            return self.keep(verdict, case, uid);
         }
         let grounds = verdict.grounds.as_ref();
         tracing::info!(
@@ -40,19 +39,20 @@ impl Validator {
             review.uid = uid,
             "{message}"
         );
+        self.keep(verdict, case, uid);
     }
 
     /// Keeps what was not plainly allowed, and every edit of a record: who
     /// writes Helm's records is what releases hang on.
-    pub(super) fn keep(&self, verdict: &Verdict, case: &Case<'_>, uid: &str) {
+    pub(super) fn keep(&self, verdict: &Verdict, case: Case<'_>, uid: String) {
         let of_record = verdict.reason == Reason::RecordIntact;
         if verdict.outcome == Outcome::Allow && !of_record {
             return;
         }
-        let object = &case.subject.object;
-        let mut row = Row::verdict(now(), verdict, object, Some(case.operation), &case.actor, uid);
+        let (object, operation) = (case.subject.object, Some(case.operation));
+        let mut row = Row::verdict(now(), verdict, object, operation, case.actor, uid);
         if row.release.is_none() && case.subject.aspect == Aspect::Record {
-            row.release = records::names(object);
+            row.release = records::names(&row.object);
         }
         self.setup.ledger.record(row);
     }
@@ -63,9 +63,8 @@ impl Validator {
         if verdict.outcome == Outcome::Allow {
             return;
         }
-        let object = &subject.object;
-        let actor = review::author(front);
-        let row = Row::verdict(now(), verdict, object, head.operation, &actor, &head.uid);
+        let (object, uid) = (subject.object.clone(), head.uid.clone().into_owned());
+        let row = Row::verdict(now(), verdict, object, head.operation, review::author(front), uid);
         self.setup.ledger.record(Row { release: self.concerned(subject), unread: true, ..row });
     }
 
@@ -76,10 +75,10 @@ impl Validator {
         let driver = self.setup.record_driver;
         let subject = Subject::of(&request.head, &self.setup.truth.index().read(), driver);
         let Some(subject) = subject.filter(|_| !request.dry_run) else { return };
-        let case = Case::of(subject, &request, driver);
-        let Case { subject, operation, actor, .. } = &case;
-        let (release, uid) = (self.concerned(subject), &*request.head.uid);
-        let row = Row::unreached(now(), release, &subject.object, *operation, actor, UNREACHED, uid);
+        let uid = request.head.uid.clone();
+        let Case { subject, operation, actor, .. } = Case::of(subject, request, driver);
+        let release = self.concerned(&subject);
+        let row = Row::unreached(now(), release, &subject.object, operation, &actor, UNREACHED, &uid);
         self.setup.ledger.record(Row { detail: error.to_string(), ..row });
     }
 

@@ -37,12 +37,7 @@ impl<'f> Keep<'f> {
         if declared.iter().any(|(elements, types)| elements.keys(types) != keys) {
             return None;
         }
-        let (old, new) = (old.items()?, new.items()?);
-        if old.len() != new.len() {
-            return None;
-        }
-        let pairs: Vec<_> =
-            old.into_iter().zip(new).map(|(old, new)| (old, new, old.text() == new.text())).collect();
+        let pairs = old.items_in_step(new)?;
         let count = pairs.iter().filter(|(.., same)| !same).count();
         let others = declared.iter().map(|(elements, _)| elements.items.len()).sum::<usize>() + pairs.len();
         if count.saturating_mul(others) > MAX_PAIRS {

@@ -32,10 +32,10 @@ impl<'a> Fields<'a> {
     }
 
     fn outlined_from(body: &'a [u8], begin: Begin) -> Option<Self> {
-        let whole = std::str::from_utf8(body).ok()?;
+        let whole = simdutf8::basic::from_utf8(body).ok()?;
         let outline = Arc::new(Outline::of(whole));
         let mut fields = Self::default();
-        for entry in outline.root(whole)?.entries()? {
+        outline.root(whole)?.each_entry(|entry| {
             match (name(&entry)?, entry.value) {
                 (Outer::ApiVersion, value) if fields.api_version.is_none() => {
                     fields.api_version = read(value)?;
@@ -48,7 +48,8 @@ impl<'a> Fields<'a> {
                 (Outer::Other, _) => {}
                 _ => return None,
             }
-        }
+            Some(())
+        })?;
         Some(fields)
     }
 
@@ -59,7 +60,7 @@ impl<'a> Fields<'a> {
         begin: Begin,
     ) -> Option<()> {
         let mut met = Met::new();
-        for entry in request.entries()? {
+        request.each_entry(|entry| {
             let (field, value) = (name::<Field>(&entry)?, entry.value);
             if !met.note(field) {
                 return None;
@@ -80,8 +81,8 @@ impl<'a> Fields<'a> {
                 Field::Options => self.options = read(value)?,
                 Field::RequestKind | Field::RequestResource | Field::RequestSubResource | Field::Other => {}
             }
-        }
-        Some(())
+            Some(())
+        })
     }
 }
 
