@@ -14,6 +14,7 @@
 mod verdict {
     pub(crate) mod client;
     pub(crate) mod load;
+    #[allow(dead_code, reason = "another benchmark uses all of it")]
     pub(crate) mod server;
 }
 

@@ -3,7 +3,7 @@
 
 use std::env;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -134,9 +134,11 @@ impl Server {
     /// Says how many rows are in it by now, and how many found no place there.
     pub(crate) fn write_others(&mut self, a_second: u64) -> (u64, u64) {
         writeln!(self.child.stdin.as_mut().unwrap(), "{a_second}").unwrap();
-        let mut line = String::new();
-        self.said.read_line(&mut line).unwrap();
-        let (kept, beyond) = line.trim().split_once(' ').expect("a server says what it has written");
+        // Rows that found no place there stand in between.
+        let is_row = |line: &String| line.starts_with('{');
+        let line = self.said.by_ref().lines().map_while(Result::ok).find(|line| !is_row(line));
+        let line = line.expect("a server says what it has written");
+        let (kept, beyond) = line.split_once(' ').unwrap();
         (kept.parse().unwrap(), beyond.parse().unwrap())
     }
 
