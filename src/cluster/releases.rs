@@ -183,9 +183,9 @@ impl Releases {
     }
 
     /// Looks up the records of `release` at the API server itself, wherever they
-    /// are trusted to lie, and puts what they declare into the index. Says whether that was another state
-    /// than the index had; another task may have brought the index up to date
-    /// just before, so judge again either way.
+    /// are trusted to lie, and puts what they declare into the index. Says
+    /// whether that was another state than the index had; another task may have
+    /// brought the index up to date just before, so judge again either way.
     ///
     /// Looks at one release are shared by all who asked before they began.
     ///
