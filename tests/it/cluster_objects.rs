@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kubemoor::cluster::call::CallError;
 use kubemoor::cluster::client::connect;
 use kubemoor::cluster::identity::own_name;
 use kubemoor::cluster::objects::{Live, Manager, Objects, Sighting, Target, WriteError};
@@ -100,7 +101,8 @@ async fn failures_are_told_apart_with_the_servers_reason() {
     assert!(matches!(missing, Err(WriteError::NotFound { .. })), "{missing:?}");
 
     let unserved = Resource::new("nobody.example", "v1", "Thing", "things");
-    assert!(objects.read(&target(unserved, &namespace, "settings")).await.unwrap().is_none());
+    let unknown = objects.read(&target(unserved, &namespace, "settings")).await;
+    assert!(matches!(unknown, Err(CallError::Unserved)), "{unknown:?}");
 
     // The horizontal pod autoscaler's account may not write ConfigMaps.
     let other = self::objects(control_plane, Identity::Autoscaler).await;
