@@ -9,11 +9,11 @@ use anyhow::{anyhow, bail};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::Outcome;
 use super::connect::{self, ClusterArgs, NamespaceArgs};
 use super::object::ObjectArg;
 use super::output::{self, OutputArgs};
 use super::serve::parse_duration;
-use super::{Outcome, warn};
 use crate::cluster::allowances::requests::{self, Kept, MakeError, Wish};
 use crate::cluster::client::Connection;
 use crate::cluster::identity;
@@ -21,7 +21,6 @@ use crate::model::{Actor, ObjectId};
 use crate::policy::allowance::{Allowance, Request};
 use crate::policy::flaw::Flaw;
 use crate::policy::grant::DELETE;
-use crate::policy::pattern::by_number;
 use crate::policy::resource::DriftAllowance;
 
 /// How long the API server may take for one answer.
@@ -129,11 +128,6 @@ async fn allow(args: Args) -> anyhow::Result<Allowed> {
     let request = Request::read(&path.join(","), Some(&until.to_string()), reason.as_deref());
     let request = request.map_err(|flaws| anyhow!("{}", told(&flaws)))?;
     request.until_from(now).map_err(|flaw| anyhow!("{}", told(&[flaw])))?;
-    for path in request.grant.mask.0.iter().filter(|path| by_number(path)) {
-        warn(&format!(
-            "a number in {path} is a key: list elements are named by their keys, such as [name=app]"
-        ));
-    }
 
     let connection = cluster.connect().await?;
     let namespace = namespace.or_default(&connection);

@@ -10,7 +10,6 @@ use jiff::{SignedDuration, Timestamp};
 use super::flaw::{Flaw, FlawReason, Flaws};
 use super::grant::Grant;
 use super::resource::{DriftAllowance, DriftAllowanceSpec, MAX_PATHS};
-use crate::declaration::path::Path;
 use crate::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Actor, ObjectId, ReleaseId};
 
 /// How long an allowance may last.
@@ -102,11 +101,6 @@ impl Allowance {
     /// Whether the allowance holds at `now`.
     pub fn open(&self, now: Timestamp) -> bool {
         now < self.until
-    }
-
-    /// Whether a field may be changed.
-    pub fn covers(&self, path: &Path) -> bool {
-        self.grant.mask.covers(path)
     }
 
     /// Whether the allowance is for this object, which this release declares:

@@ -6,6 +6,7 @@
 //! apart are taken by their places, and left alone where one came or went.
 //! Must not know a schema.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
@@ -57,8 +58,11 @@ impl Mask {
 
     /// The mask for one object, with elements named by their keys where patterns
     /// have their places in the manifest's lists.
-    pub fn placed(&self, fields: &Fields) -> Self {
-        Self(self.0.iter().map(|pattern| pattern.placed(fields)).collect())
+    pub fn placed(&self, fields: &Fields) -> Cow<'_, Self> {
+        if !self.0.iter().any(Pattern::has_places) {
+            return Cow::Borrowed(self);
+        }
+        Cow::Owned(Self(self.0.iter().map(|pattern| pattern.placed(fields)).collect()))
     }
 
     /// Makes what is masked in `into` what it is in `from`; absent there,

@@ -91,12 +91,14 @@ impl Pattern {
         self.below(path).is_some_and(|rest| !rest.is_empty())
     }
 
+    /// Whether a step may be the place of an element.
+    pub(super) fn has_places(&self) -> bool {
+        self.0.iter().any(|step| step.index().is_some())
+    }
+
     /// The pattern with elements named by their keys where it has their place
     /// in the manifest's list, as `/containers/0/image` has.
     pub(super) fn placed(&self, fields: &Fields) -> Self {
-        if !self.0.iter().any(|step| step.index().is_some()) {
-            return self.clone();
-        }
         let mut above: Option<Vec<Segment>> = Some(Vec::new());
         let steps = self.0.iter().map(|step| {
             let place = above.as_ref().and_then(|above| fields.element_at(above, step.index()?));
@@ -158,17 +160,6 @@ impl fmt::Display for Pattern {
             Step::Only(segment) => write!(f, "/{segment}"),
         })
     }
-}
-
-/// Whether a step of the pattern is a number: where no manifest's lists are
-/// looked at, as for allowances, it is a key and no element's place.
-pub fn by_number(pattern: &Pattern) -> bool {
-    pattern.0.iter().any(|step| match step {
-        Step::Only(Segment::Field(name)) => {
-            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit())
-        }
-        Step::Only(_) | Step::Any => false,
-    })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! Entry points: [`Standing::open`], [`Standing::admits`], [`of_manifest`].
 //! Invariant: an annotation with a flaw allows nothing.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -106,10 +107,7 @@ pub fn of_manifest(declared: &Declared) -> Result<Option<Arc<Standing>>, Vec<Fla
 /// The allowance for one object: with the elements that it names by their
 /// places named by their keys.
 pub(super) fn placed(standing: &Arc<Standing>, fields: &Fields) -> Arc<Standing> {
-    let mask = standing.grant.mask.placed(fields);
-    if mask == standing.grant.mask {
-        return Arc::clone(standing);
-    }
+    let Cow::Owned(mask) = standing.grant.mask.placed(fields) else { return Arc::clone(standing) };
     let grant = Grant { mask, deletes: standing.grant.deletes };
     Arc::new(Standing { grant, ..Standing::clone(standing) })
 }

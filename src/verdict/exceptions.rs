@@ -8,6 +8,7 @@
 //! to be for. Selects by what the manifest says and never by the live object,
 //! which the editor controls.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -46,8 +47,8 @@ pub enum Source<'e> {
     Ignored(&'e Mask),
     /// A standing allowance that is open.
     Standing(&'e Standing),
-    /// An allowance that is open.
-    Allowance(&'e Allowance),
+    /// An allowance that is open, and what it covers of this object.
+    Allowance(&'e Allowance, &'e Mask),
     /// An autoscaler, which moves the replicas at this path.
     Autoscaler(&'e Autoscaler, &'e Path),
 }
@@ -55,8 +56,8 @@ pub enum Source<'e> {
 /// What may differ of one object as one manifest declares it.
 pub struct Exceptions<'a> {
     rules: Arc<ObjectRules>,
-    /// Grants that hold now, and for this actor.
-    grants: Vec<&'a Allowance>,
+    /// Allowances that hold now, each with what it covers of this object.
+    grants: Vec<(&'a Allowance, Cow<'a, Mask>)>,
     autoscalers: Vec<&'a Autoscaler>,
     departed: bool,
     replicas: Option<&'a Path>,
@@ -86,7 +87,13 @@ impl<'a> Exceptions<'a> {
             circumstances.autoscalers.iter().filter(|it| scales(&it.declared_by)).collect();
         Self {
             rules: policy.rules(object, declared),
-            grants: circumstances.allowances.iter().map(Arc::as_ref).filter(counts).collect(),
+            grants: circumstances
+                .allowances
+                .iter()
+                .map(Arc::as_ref)
+                .filter(counts)
+                .map(|allowance| (allowance, allowance.grant.mask.placed(&declared.fields)))
+                .collect(),
             departed: autoscalers.is_empty() && circumstances.departed.as_deref().is_some_and(scales),
             autoscalers,
             replicas: declared.scale.as_ref(),
@@ -110,7 +117,7 @@ impl<'a> Exceptions<'a> {
     pub fn of_deletion(&self) -> Option<Reason> {
         let granted = |standing: &Arc<Standing>| standing.grant.deletes && self.holds(standing);
         (self.rules.standing.iter().any(granted)
-            || self.grants.iter().any(|allowance| allowance.grant.deletes))
+            || self.grants.iter().any(|(allowance, _)| allowance.grant.deletes))
         .then_some(Reason::Allowed)
     }
 
@@ -118,7 +125,7 @@ impl<'a> Exceptions<'a> {
     pub fn sources(&self) -> Vec<Source<'_>> {
         let ignored = (!self.rules.ignored.is_empty()).then_some(Source::Ignored(&self.rules.ignored));
         let standing = self.open().map(Source::Standing);
-        let allowances = self.grants.iter().copied().map(Source::Allowance);
+        let allowances = self.grants.iter().map(|(allowance, mask)| Source::Allowance(allowance, mask));
         let scaled = self
             .replicas
             .into_iter()
@@ -141,7 +148,7 @@ impl<'a> Exceptions<'a> {
     /// allowance ends. None if they never do.
     pub fn next_change(&self) -> Option<Timestamp> {
         let standing = self.rules.standing.iter().filter_map(|standing| standing.next_change(self.now));
-        standing.chain(self.grants.iter().map(|allowance| allowance.until)).min()
+        standing.chain(self.grants.iter().map(|(allowance, _)| allowance.until)).min()
     }
 
     fn of(
@@ -160,15 +167,15 @@ impl<'a> Exceptions<'a> {
         }
         // What one rule leaves, another may cover.
         let standing = standing.into_iter().filter(|standing| self.holds(standing));
-        let granted = self.grants.iter().map(|allowance| &allowance.grant);
-        let masks = standing.map(|standing| &standing.grant).chain(granted).map(|grant| &grant.mask);
+        let granted = self.grants.iter().map(|(_, mask)| &**mask);
+        let masks = standing.map(|standing| &standing.grant.mask).chain(granted);
         covers([&ignored].into_iter().chain(masks), path, declared, old, new).then_some(Reason::Allowed)
     }
 
     /// All that may differ now, for the actor.
     fn masks(&self) -> impl Iterator<Item = &Mask> {
         let standing = self.open().map(|standing| &standing.grant.mask);
-        [&self.rules.ignored].into_iter().chain(standing).chain(self.grants.iter().map(|it| &it.grant.mask))
+        [&self.rules.ignored].into_iter().chain(standing).chain(self.grants.iter().map(|(_, mask)| &**mask))
     }
 
     /// The standing allowances that are open, and for the actor.

@@ -57,7 +57,7 @@ pub(super) fn named(source: Source<'_>) -> String {
             Origin::Policy { policy, name } => format!("allowed by policy {policy}, rule {name}"),
             Origin::Manifest { .. } => "allowed by the manifest's own annotation".to_owned(),
         },
-        Source::Allowance(Allowance { name, by, until, reason, .. }) => {
+        Source::Allowance(Allowance { name, by, until, reason, .. }, _) => {
             let by = if by.user.is_empty() { String::new() } else { format!(" of {}", by.user) };
             let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
             format!("allowance {name}{by} until {until}{reason}")
@@ -111,7 +111,7 @@ pub(super) fn of(
             let spares = |source: &Source<'_>| match source {
                 Source::Ignored(mask) => covers(mask),
                 Source::Standing(standing) => covers(&standing.grant.mask),
-                Source::Allowance(allowance) => covers(&allowance.grant.mask),
+                Source::Allowance(_, mask) => covers(mask),
                 Source::Autoscaler(_, replicas) => {
                     **replicas == path && (!changed || excused == Some(Reason::Autoscaled))
                 }

@@ -117,7 +117,7 @@ pub(super) async fn of(
     let declared = release.declared(&object);
     // An element may be named by its place, as in a JSON Pointer.
     let patterns = match declared {
-        Some(declared) => Mask(patterns).placed(&declared.fields).0,
+        Some(declared) => Mask(patterns).placed(&declared.fields).into_owned().0,
         None => patterns,
     };
     // In the version in which it is declared.

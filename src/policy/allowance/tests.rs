@@ -36,8 +36,8 @@ fn an_allowance_says_what_until_when_why_and_who() {
     }))
     .unwrap();
     assert!(allowance.open(at("2026-11-01T23:59:59Z")) && !allowance.open(at("2026-11-02T00:00:00Z")));
-    assert!(allowance.covers(&"/spec/ports/[port=80]".parse().unwrap()));
-    assert!(!allowance.covers(&"/spec/type".parse().unwrap()) && allowance.grant.deletes);
+    assert!(allowance.grant.mask.covers(&"/spec/ports/[port=80]".parse().unwrap()));
+    assert!(!allowance.grant.mask.covers(&"/spec/type".parse().unwrap()) && allowance.grant.deletes);
     assert_eq!((allowance.by.user.as_str(), allowance.reason.as_str()), ("alice", "INC-1"));
     assert_eq!((allowance.name.as_str(), allowance.namespace.as_str()), ("a", "shop"));
 }

@@ -47,6 +47,21 @@ fn allowance(paths: &[&str], until: &str) -> Arc<Allowance> {
 }
 
 #[test]
+fn an_allowance_may_name_an_element_by_its_place() {
+    let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: \
+                    {containers: [{name: side, image: a}, {name: app, image: b}]}}}\n";
+    let release = assembled(Given { manifest, ..Given::default() }, None);
+    let paths = ["/spec/template/spec/containers/1/image"];
+    let allowances = vec![allowance(&paths, "2026-11-21T13:00:00Z")];
+    let circumstances = Circumstances { allowances, ..Circumstances::default() };
+    let covers = |name: &str| {
+        let path = format!("/spec/template/spec/containers/[name={name}]/image").parse().unwrap();
+        with(&release, "{}", &circumstances, NOON, |it| it.mask(&json!({})).covers(&path))
+    };
+    assert!(covers("app") && !covers("side"));
+}
+
+#[test]
 fn a_repair_leaves_what_may_differ_as_it_is() {
     let covers = |spec: &str, circumstances: &Circumstances, replicas: i64, path: &str| {
         let live = json!({"spec": {"replicas": replicas}});
@@ -189,7 +204,7 @@ fn what_there_is_can_be_named() {
             let named = it.sources().into_iter().map(|source| match source {
                 Source::Ignored(_) => "ignored".to_owned(),
                 Source::Standing(standing) => standing.origin.to_string(),
-                Source::Allowance(allowance) => allowance.name.clone(),
+                Source::Allowance(allowance, _) => allowance.name.clone(),
                 Source::Autoscaler(autoscaler, path) => format!("{path} to {}", autoscaler.maximum),
             });
             named.collect::<Vec<_>>()
