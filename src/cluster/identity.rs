@@ -62,7 +62,7 @@ pub async fn own_name(connection: &Connection) -> Result<Option<String>, CallErr
             Err(CallError::Refused { code: 403, message, .. }) => {
                 refused = refused.or_else(|| named(&message))
             }
-            Err(CallError::Refused { code: 404, .. }) => {}
+            Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
     }
