@@ -140,6 +140,15 @@ impl Autoscalers {
         self.known.read().departed.of(workload).cloned()
     }
 
+    /// A workload had an autoscaler before this process saw it. If it has one
+    /// still, nothing is left behind.
+    pub fn inherit_departed(&self, workload: &ObjectId) {
+        let mut known = self.known.write();
+        if !known.targets.contains_key(workload) && known.departed.of(workload).is_none() {
+            known.departed.note(workload, Vec::new(), Timestamp::now());
+        }
+    }
+
     /// Forgets that a workload had an autoscaler: what it left behind stays no
     /// longer.
     pub fn forget_departed(&self, workload: &ObjectId) {

@@ -2,8 +2,9 @@
 //!
 //! Entry points: [`writer`] names who wrote what is not as declared, [`taken`]
 //! finds declared fields that others hold, so that Helm's next upgrade would
-//! fail. Invariant: names are what clients gave themselves: good for a message,
-//! no ground for a permission. Must not write.
+//! fail, [`is_autoscaled`] tells what an autoscaler has left. Invariant: names are
+//! what clients gave themselves: good for a message or to leave something alone, no
+//! ground for a permission. Must not write.
 
 use serde_json::Value;
 
@@ -18,6 +19,10 @@ use crate::verdict::ownership::{self, Operation, Owners};
 /// The programs of Kubernetes itself, which write declared fields only where
 /// that is their work.
 const CONTROLLERS: &str = "kube-";
+
+/// The field manager of what HorizontalPodAutoscalers scale: the controllers of
+/// Kubernetes itself, none of which but theirs sets the replicas of a workload.
+const AUTOSCALERS: &str = "kube-controller-manager";
 
 /// Fields of one object that somebody holds beside Helm.
 pub(super) struct Taken {
@@ -74,6 +79,20 @@ pub(super) fn returned(whole: &Value, helm: &ownership::Manager, paths: &[Path])
     let managed = ownership::returned(whole, helm, paths)?;
     let version = whole.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
     Some(serde_json::json!({"metadata": {"managedFields": managed, "resourceVersion": version}}))
+}
+
+/// Whether an autoscaler of Kubernetes' own has set the replicas of a workload
+/// last, and nobody owns them beside it. Before Kubernetes 1.22 the API
+/// server does not tell who has scaled.
+pub(super) fn is_autoscaled(live: &Live, declared: &Declared) -> bool {
+    if !live.sighting.updaters.iter().any(|name| name == AUTOSCALERS) {
+        return false;
+    }
+    let (Some(replicas), Some(whole)) = (&declared.scale, live.whole()) else { return false };
+    let owners = Owners::of(&whole);
+    let by = owners.of_path(replicas);
+    !by.is_empty()
+        && by.iter().all(|manager| manager.name == AUTOSCALERS && manager.operation == Operation::Update)
 }
 
 fn is_controller(name: &str) -> bool {

@@ -4,6 +4,8 @@
 //! what may differ says [`crate::verdict::exceptions`].
 
 use super::Shared;
+use super::blame::is_autoscaled;
+use crate::cluster::objects::Live;
 use crate::helm::release::Release;
 use crate::model::{ObjectId, ReleaseId};
 use crate::verdict::exceptions::Circumstances;
@@ -22,6 +24,15 @@ impl Shared {
             allowances: self.guard.allowances.of(object, &release.id),
             autoscalers,
             departed: departed.and_then(|it| it.since(release.state.created)),
+        }
+    }
+
+    /// An object is seen for the first time: what its autoscaler left behind
+    /// while no guard ran, or before this one did, stays as well.
+    pub(super) fn inherit_replicas(&self, release: &Release, live: &Live) {
+        let object = &live.sighting.id;
+        if release.declared(object).is_some_and(|declared| is_autoscaled(live, declared)) {
+            self.guard.autoscalers.inherit_departed(object);
         }
     }
 

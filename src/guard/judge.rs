@@ -49,7 +49,7 @@ pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Vec<Releas
     if object.name.is_empty() {
         return Vec::new();
     }
-    let (release, is_new, mut concerned) = {
+    let (release, is_first, is_new, mut concerned) = {
         let index = shared.guard.releases.index().read();
         let mut drifts = shared.drifts.lock();
         let before = drifts.life(object);
@@ -65,9 +65,13 @@ pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Vec<Releas
         // Whoever else declares it says that it is another's.
         let others = index.claims(object).iter().filter(|claim| !stays && claim.id != life.release);
         let others: Vec<ReleaseId> = others.map(|claim| claim.id.clone()).collect();
+        let is_first = before.is_none();
         drifts.lives(object.clone(), life);
-        (release, is_new, others)
+        (release, is_first, is_new, others)
     };
+    if let (true, Some(release)) = (is_first, &release) {
+        shared.inherit_replicas(release, live);
+    }
     concerned.extend(release.and_then(|release| judged(shared, &release, live, version, is_new)));
     concerned
 }

@@ -279,3 +279,35 @@ async fn a_guard_that_writes_nothing_reports_what_a_policy_would_have_repaired()
     assert!(!guard.log().contains("could not be repaired"), "{}", guard.log());
     assert_eq!(scene.writes("configmaps"), 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_autoscaler_left_before_a_guard_ran_stays_until_a_person_says_otherwise() {
+    let deployment = |name: &str| {
+        format!(
+            "---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: {name}}}
+spec:
+  replicas: 2
+  selector: {{matchLabels: {{app: {name}}}}}
+  template:
+    metadata: {{labels: {{app: {name}}}}}
+    spec: {{containers: [{{name: app, image: 'registry.example/{name}:1'}}]}}
+"
+        )
+    };
+    let scene = Scene::install("left", &[deployment("scaled"), deployment("edited")].concat()).await;
+    let (scaled, edited) = (scene.deployment("scaled"), scene.deployment("edited"));
+    let five = json!({"spec": {"replicas": 5}});
+    // As the API server notes it when an autoscaler scales.
+    let path = format!("{scaled}?fieldManager=kube-controller-manager");
+    scene.alice.merge(&path, &five).await.done().unwrap();
+    scene.edit(&edited, five).await;
+    let _guard = scene.guard().await;
+    scene.becomes(&edited, "/spec/replicas", json!(2)).await;
+    scene.stands("InSync").await;
+    scene.becomes(&scaled, "/spec/replicas", json!(5)).await;
+    scene.moor("reconcile");
+    scene.becomes(&scaled, "/spec/replicas", json!(2)).await;
+}
