@@ -194,6 +194,7 @@ impl Work {
             () = self.stop.cancelled() => {}
             whole = health.wait_for(|health| health.indexed) => drop(whole),
         }
+        policing.autoscalers.claim(releases.index());
         // Nothing is repaired before it is known whether it may be.
         let mut switch_known = is_open.clone();
         tokio::select! {

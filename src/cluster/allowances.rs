@@ -4,7 +4,7 @@
 //! looks at an object again when an allowance of it begins or ends. Invariant:
 //! of an allowance that has ended nothing is kept but when to clear it away;
 //! its end is told by a timer, at the moment when it comes. No namespace takes
-//! room from another: of each only so many count, and the others wait.
+//! all room from the others: of each only so many count, and the rest wait.
 
 mod known;
 pub mod requests;

@@ -223,7 +223,8 @@ impl Autoscalers {
             // Whoever locks both locks the index first.
             let index = index.read();
             let mut known = self.known.write();
-            if known.autoscalers.get(&id).is_some_and(|taken| taken.scales == scales) {
+            if let Some(taken) = known.autoscalers.get_mut(&id).filter(|taken| taken.scales == scales) {
+                taken.claim(&id, &index);
                 return Some(id);
             }
             known.put(&id, scales, &index)
@@ -232,6 +233,14 @@ impl Autoscalers {
             self.changed.announce(workload);
         }
         Some(id)
+    }
+
+    /// Takes in which releases declare what is known: those may have become known
+    /// later.
+    pub fn claim(&self, index: &RwLock<Index>) {
+        // Whoever locks both locks the index first.
+        let index = index.read();
+        self.known.write().autoscalers.iter_mut().for_each(|(id, taken)| taken.claim(id, &index));
     }
 
     fn remove(&self, id: &ObjectId, index: &RwLock<Index>) {
@@ -254,7 +263,11 @@ impl Scales {
         declaring: impl Fn(&ObjectId) -> Vec<&'r Release>,
     ) -> Autoscaler {
         let maker = self.maker.as_ref().filter(|maker| maker.group == KEDA);
-        let names = |release: &&Release| maker.is_some_and(|maker| named_by(release, maker) == id.name);
+        let names = |release: &&Release| {
+            maker.is_some_and(|maker| {
+                named_by(release, maker) == id.name && scales(release, maker, &self.target)
+            })
+        };
         let made = maker.map(&declaring).unwrap_or_default().into_iter().filter(names);
         Autoscaler {
             minimum: self.minimum,
@@ -263,6 +276,29 @@ impl Scales {
             declared_by: declaring(id).into_iter().chain(made).map(|release| release.id.clone()).collect(),
         }
     }
+}
+
+impl Taken {
+    /// Adds the releases that declare the autoscaler now.
+    fn claim(&mut self, id: &ObjectId, index: &Index) {
+        let now = self.scales.autoscaler(id, |object| claims(index, object)).declared_by;
+        for release in now {
+            if !self.declared_by.contains(&release) {
+                self.declared_by.push(release);
+            }
+        }
+    }
+}
+
+/// Whether `release` declares a ScaledObject for this workload.
+fn scales(release: &Release, scaled: &ObjectId, workload: &ObjectId) -> bool {
+    let Some(declared) = release.declared(scaled) else { return false };
+    let is = |path: &[&str], wanted: &str, default: &str| match declared.fields.get(path) {
+        Some(Value::String(text)) => text == wanted,
+        _ => default == wanted,
+    };
+    is(&["spec", "scaleTargetRef", "name"], &workload.name, "")
+        && is(&["spec", "scaleTargetRef", "kind"], &workload.kind, "Deployment")
 }
 
 /// The name of the autoscaler that KEDA makes for a ScaledObject, as `release`
@@ -285,7 +321,10 @@ impl Known {
     fn put(&mut self, id: &ObjectId, scales: Scales, index: &Index) -> Option<ObjectId> {
         let before = self.take(id, index);
         let declared_by = scales.autoscaler(id, |object| claims(index, object)).declared_by;
-        self.departed.succeed(&scales.target, !declared_by.is_empty());
+        // Releases of other namespaces have no say here.
+        let is_declared =
+            declared_by.iter().any(|by| scales.target.namespace.as_ref() == Some(&by.namespace));
+        self.departed.succeed(&scales.target, is_declared);
         self.targets.entry(scales.target.clone()).or_default().insert(id.clone());
         self.autoscalers.insert(id.clone(), Taken { scales, declared_by });
         before
@@ -293,10 +332,10 @@ impl Known {
 
     /// Takes an autoscaler out; the workload that it scaled.
     fn take(&mut self, id: &ObjectId, index: &Index) -> Option<ObjectId> {
-        let Taken { scales, mut declared_by } = self.autoscalers.remove(id)?;
+        let mut taken = self.autoscalers.remove(id)?;
         // What declared it may go first, or have come later.
-        let declaring = scales.autoscaler(id, |object| claims(index, object)).declared_by;
-        declared_by.extend(declaring.into_iter().filter(|by| !declared_by.contains(by)).collect::<Vec<_>>());
+        taken.claim(id, index);
+        let Taken { scales, declared_by } = taken;
         if let Some(by) = self.targets.get_mut(&scales.target) {
             by.remove(id);
             if by.is_empty() {

@@ -84,7 +84,8 @@ pub async fn cluster_uid(client: &kube::Client) -> Result<Option<String>, CallEr
 
 /// Whom the credentials of `auth` claim to be: the user who is impersonated,
 /// the service account of a token, or the common name of a client certificate.
-/// No signature is looked at: nothing is granted by this name.
+/// No signature is looked at. Edits of this user pass unjudged, so nobody else
+/// may use the credentials that Kubemoor runs with.
 pub(super) fn claimed(auth: &AuthInfo) -> Option<String> {
     if let Some(user) = &auth.impersonate {
         return Some(user.clone());

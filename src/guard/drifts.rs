@@ -14,8 +14,8 @@ use jiff::Timestamp;
 pub(super) use super::drift::Drift;
 pub(super) use super::first::First;
 use super::first::FirstSeen;
+pub(super) use super::life::{Life, Version};
 use super::state::DriftKind;
-use crate::cluster::objects::Manager;
 use crate::helm::release::{Declared, Release};
 use crate::model::{ObjectId, ReleaseId};
 
@@ -28,21 +28,6 @@ pub(super) struct Drifts {
     first: FirstSeen,
     /// The release as its objects were last held to it.
     held: HashMap<ReleaseId, Arc<Release>>,
-}
-
-/// An object's last life.
-#[derive(Clone, Debug)]
-pub(super) struct Life {
-    /// The release that it is held to.
-    pub(super) release: ReleaseId,
-    /// Whether it was seen with this release's annotations.
-    pub(super) vouched: bool,
-    pub(super) alive: bool,
-    pub(super) managers: Arc<[Manager]>,
-    /// The revision under which it was last found to be as declared.
-    pub(super) judged: Option<u64>,
-    /// What the arbiter settled in its favour: a digest of the doubts.
-    pub(super) settled: Option<u64>,
 }
 
 /// An object that has to be looked at.
@@ -99,11 +84,12 @@ impl Drifts {
         }
     }
 
-    /// A watch says that an object went, or lost Helm's label; gives the release
-    /// that has to look.
-    pub(super) fn went(&mut self, object: &ObjectId, now: Timestamp) -> Option<ReleaseId> {
+    /// A watch says that an object went, or lost Helm's label, by which it has
+    /// this version; gives the release that has to look.
+    pub(super) fn went(&mut self, object: &ObjectId, version: Version, now: Timestamp) -> Option<ReleaseId> {
         let life = self.lives.get_mut(object)?;
         life.judged = None;
+        life.version = version;
         let release = life.release.clone();
         let suspects = self.suspects.entry(release.clone()).or_default();
         suspects.entry(object.clone()).or_insert(Suspect { since: now, went: true }).went = true;
@@ -128,6 +114,11 @@ impl Drifts {
     /// The objects of a release that have to be looked at.
     pub(super) fn suspects(&self, release: &ReleaseId) -> Vec<(ObjectId, Suspect)> {
         self.suspects.get(release).into_iter().flatten().map(|(object, it)| (object.clone(), *it)).collect()
+    }
+
+    /// Whether an object has to be looked at.
+    pub(super) fn is_suspect(&self, release: &ReleaseId, object: &ObjectId) -> bool {
+        self.suspects.get(release).is_some_and(|all| all.contains_key(object))
     }
 
     /// An object was looked at: it does not exist. Gives whether that is new.
@@ -235,6 +226,7 @@ impl Drifts {
                 release: release.clone(),
                 vouched: true,
                 alive: false,
+                version: Version::default(),
                 managers: Arc::default(),
                 judged: None,
                 settled: None,
@@ -266,6 +258,20 @@ impl Drifts {
     /// One of these.
     pub(super) fn get_mut(&mut self, release: &ReleaseId, object: &ObjectId) -> Option<&mut Drift> {
         self.drifting.get_mut(release)?.get_mut(object)
+    }
+
+    /// Whether more is known of an object than what an answer of `version` says:
+    /// then the answer counts for nothing.
+    pub(super) fn is_overtaken(&self, object: &ObjectId, version: Version) -> bool {
+        self.life(object).is_some_and(|life| life.is_after(version))
+    }
+
+    /// The guard's own write has put an object right, by which it has this
+    /// version. Somebody may have changed it since.
+    pub(super) fn is_restored(&mut self, release: &ReleaseId, object: &ObjectId, version: Version) {
+        if !self.is_overtaken(object, version) {
+            self.recovered(release, object);
+        }
     }
 
     /// An object does not drift any more. Gives whether it did.
@@ -333,7 +339,9 @@ impl Drifts {
                 suspects.push(object.clone());
             }
         }
-        for object in suspects.into_iter().filter(|object| is_watched(object)) {
+        // What a listing has shown already it shows no more.
+        suspects.retain(|object| is_watched(object) || self.life(object).is_some_and(|life| life.alive));
+        for object in suspects {
             self.suspect(&release.id, object, now);
         }
     }

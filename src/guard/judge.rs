@@ -6,13 +6,14 @@
 //! several releases that declare it, the one that they name. Must not write.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Shared;
 use super::blame::{Taken, taken, writer};
-use super::drifts::{Drift, Drifts, Life};
+use super::drifts::{Drift, Drifts, Life, Version};
 use super::state::{DriftKind, SHOWN_FIELDS};
 use crate::cluster::objects::{Live, Manager, Sighting};
 use crate::declaration::equality::Agreement;
@@ -42,20 +43,38 @@ pub(super) enum Standing {
     Taken(Taken),
 }
 
-/// Takes in an object that was read in `version`; gives the releases of which
-/// something has changed by that.
-pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Vec<ReleaseId> {
+/// Who tells of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A watch, which tells everything in its order.
+    Watch,
+    /// An answer to a question, which what a watch has told may overtake.
+    Answer,
+}
+
+/// Takes in an object that was read in `version`, as a watch or an answer told
+/// of it; gives the releases of which something has changed by that. None where
+/// an answer is older than what is known by now: what it says counts for nothing.
+pub(super) fn observe(
+    shared: &Shared,
+    live: &Live,
+    version: &str,
+    told_by: Source,
+) -> Option<Vec<ReleaseId>> {
     let object = &live.sighting.id;
     if object.name.is_empty() {
-        return Vec::new();
+        return Some(Vec::new());
     }
     let (release, is_first, is_new, mut concerned) = {
         let index = shared.guard.releases.index().read();
         let mut drifts = shared.drifts.lock();
         let before = drifts.life(object);
+        if told_by == Source::Answer && drifts.is_overtaken(object, version_of(live)) {
+            return None;
+        }
         let Some(life) = life(&index, &live.sighting, before) else {
             drifts.forget(object);
-            return Vec::new();
+            return Some(Vec::new());
         };
         // That it was seen alive is told on. Of the first listing all is told at its end.
         let is_known = before.is_some_and(|before| before.vouched && before.release == life.release);
@@ -65,7 +84,8 @@ pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Vec<Releas
         // Whoever else declares it says that it is another's.
         let others = index.claims(object).iter().filter(|claim| !stays && claim.id != life.release);
         let others: Vec<ReleaseId> = others.map(|claim| claim.id.clone()).collect();
-        let is_first = before.is_none();
+        // What an earlier guard has seen, this one has not.
+        let is_first = before.is_none_or(|before| !before.alive);
         drifts.lives(object.clone(), life);
         (release, is_first, is_new, others)
     };
@@ -73,12 +93,23 @@ pub(super) fn observe(shared: &Shared, live: &Live, version: &str) -> Vec<Releas
         shared.inherit_replicas(release, live);
     }
     concerned.extend(release.and_then(|release| judged(shared, &release, live, version, is_new)));
-    concerned
+    Some(concerned)
+}
+
+/// The version of an object as it was seen.
+pub(super) fn version_of(live: &Live) -> Version {
+    Version::of(&live.sighting.resource_version)
 }
 
 /// Judges an object of `release`, which may be newly seen alive; gives the
 /// release if something has changed.
-fn judged(shared: &Shared, release: &Release, live: &Live, version: &str, is_new: bool) -> Option<ReleaseId> {
+fn judged(
+    shared: &Shared,
+    release: &Arc<Release>,
+    live: &Live,
+    version: &str,
+    is_new: bool,
+) -> Option<ReleaseId> {
     let object = &live.sighting.id;
     let declared = release.declared(object)?;
     let gvk =
@@ -98,7 +129,16 @@ fn judged(shared: &Shared, release: &Release, live: &Live, version: &str, is_new
     let exceptions = Exceptions::new((object, &release.id), declared, &policy, &circumstances, None, now);
     shared.alarms.set(&release.id, object, exceptions.next_change());
     let standing = weigh(release, live, &policy, &circumstances, Evidence::None, now);
-    let changed = record(&mut shared.drifts.lock(), release, live, standing, now);
+    let changed = {
+        let index = shared.guard.releases.index().read();
+        let mut drifts = shared.drifts.lock();
+        if !Arc::ptr_eq(index.release(&release.id)?, release) {
+            // Judged by what the release was a moment ago.
+            drifts.suspect(&release.id, object.clone(), now);
+            return Some(release.id.clone());
+        }
+        record(&mut drifts, release, live, standing, now)
+    };
     if let (true, Some(touched)) = (changed, live.sighting.touched) {
         shared.guard.metrics.detected_after(now.duration_since(touched));
     }
@@ -238,5 +278,6 @@ fn life(index: &Index, sighting: &Sighting, before: Option<&Life>) -> Option<Lif
     };
     let settled = before.and_then(|before| before.settled);
     let judged = before.and_then(|before| before.judged);
-    Some(Life { release, vouched, alive: true, managers, judged, settled })
+    let version = Version::of(&sighting.resource_version);
+    Some(Life { release, vouched, alive: true, version, managers, judged, settled })
 }

@@ -24,6 +24,7 @@ mod drifts;
 mod first;
 mod follow;
 mod judge;
+mod life;
 mod order;
 pub mod orders;
 mod pass;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::drifts::{Drifts, Suspect};
-use super::judge::observe;
-use super::repair::{Done, Task, attempt};
+use super::judge::{Source, observe};
+use super::repair::{AGAIN, Done, Task, attempt};
 use super::{Shared, order, report};
 use crate::cluster::call::CallError;
 use crate::cluster::objects::Target;
@@ -97,14 +97,18 @@ async fn look(shared: &Shared, release: &Release, object: &ObjectId, suspect: Su
     let Some(target) = shared.guard.kinds.target(object, &declared.version) else { return unserved() };
     match shared.guard.objects.read(&target).await {
         Ok(Some(live)) => {
-            drop(observe(shared, &live, &target.resource.version));
+            if observe(shared, &live, &target.resource.version, Source::Answer).is_none() {
+                return Done::Later(AGAIN);
+            }
             // Nobody's, by now.
             let mut drifts = shared.drifts.lock();
-            if drifts.suspects(&release.id).iter().any(|(left, _)| left == object) {
+            if drifts.is_suspect(&release.id, object) {
                 drifts.is_undeclared(&release.id, object);
             }
             Done::Settled
         }
+        // Meanwhile a watch has told that it is there.
+        Ok(None) if !shared.drifts.lock().is_suspect(&release.id, object) => Done::Settled,
         Ok(None) => {
             is_gone(shared, release, object, suspect.since);
             Done::Settled

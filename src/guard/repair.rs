@@ -17,13 +17,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::time::Instant;
 
 pub(super) use self::braking::ease;
 use super::Shared;
 use super::backoff::Backoff;
 use super::brake::{Brake, Pull};
-use super::drifts::{Drift, Life};
+use super::drifts::{Drift, Life, Version};
 use super::pass::{RETRY, UNSERVED};
 use super::plan::{Case, Plan, plan};
 use super::rollout::Rollouts;
@@ -38,7 +39,7 @@ use crate::verdict::edit::Finding;
 use crate::verdict::exceptions::{Circumstances, Exceptions};
 
 /// When an object is looked at again whose release moved on meanwhile.
-const AGAIN: Duration = Duration::from_millis(100);
+pub(super) const AGAIN: Duration = Duration::from_millis(100);
 
 /// When the brake is looked at again that may be slipping.
 const SLIPPING: Duration = Duration::from_secs(1);
@@ -351,6 +352,11 @@ fn fields(findings: &[Finding]) -> String {
         (false, 0) => format!(": {}", named.join("; ")),
         (false, more) => format!(": {}; and {more} more", named.join("; ")),
     }
+}
+
+/// The version of an object as it was written.
+fn version_of(written: &Value) -> Version {
+    Version::of(written.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default())
 }
 
 fn from_now(time: Timestamp) -> Duration {

@@ -12,8 +12,9 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
+use super::drifts::Version;
 use super::follow::Scope;
-use super::judge::observe;
+use super::judge::{Source, observe, version_of};
 use crate::cluster::call::CallError;
 use crate::cluster::objects::Live;
 use crate::cluster::{Event, Resource};
@@ -59,7 +60,7 @@ pub(super) async fn run(shared: Arc<Shared>, scope: Scope, resource: Resource, s
             Event::Watching => broken = false,
             Event::Applied(live) => judge(&shared, &live, &resource),
             Event::Deleted(live) => {
-                if let Some(release) = went(&shared, &live.sighting.id) {
+                if let Some(release) = went(&shared, &live.sighting.id, version_of(&live)) {
                     shared.attend(release);
                 }
             }
@@ -86,16 +87,18 @@ pub(super) async fn run(shared: Arc<Shared>, scope: Scope, resource: Resource, s
 }
 
 fn judge(shared: &Arc<Shared>, live: &Live, resource: &Resource) {
-    observe(shared, live, &resource.version).into_iter().for_each(|release| shared.attend(release));
+    let concerned = observe(shared, live, &resource.version, Source::Watch);
+    concerned.into_iter().flatten().for_each(|release| shared.attend(release));
 }
 
-/// Notes that a watch shows an object no more; gives the release that misses it.
-fn went(shared: &Shared, object: &ObjectId) -> Option<ReleaseId> {
+/// Notes that a watch shows an object no more, which had this version last;
+/// gives the release that misses it.
+fn went(shared: &Shared, object: &ObjectId, version: Version) -> Option<ReleaseId> {
     let index = shared.guard.releases.index().read();
     let mut drifts = shared.drifts.lock();
     let release = drifts.life(object)?.release.clone();
     if index.release(&release).is_some_and(|release| release.objects.contains_key(object)) {
-        drifts.went(object, Timestamp::now())
+        drifts.went(object, version, Timestamp::now())
     } else {
         drifts.forget(object);
         None
@@ -105,7 +108,7 @@ fn went(shared: &Shared, object: &ObjectId) -> Option<ReleaseId> {
 /// After a full listing: what was alive and is not in it went.
 fn went_but(shared: &Shared, scope: &Scope, listed: &HashSet<ObjectId>) -> HashSet<ReleaseId> {
     let alive = shared.drifts.lock().alive(|object| scope.holds(object) && !listed.contains(object));
-    alive.iter().filter_map(|object| went(shared, object)).collect()
+    alive.iter().filter_map(|object| went(shared, object, Version::default())).collect()
 }
 
 /// Nobody serves the kind any more: what was alive has to be looked at. It need

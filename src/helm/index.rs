@@ -115,6 +115,12 @@ impl Index {
         self.stored.get(stored)
     }
 
+    /// The release for which the records speak that lie as `stored`: one of that
+    /// place and name, as far as is known.
+    pub fn release_stored_as(&self, stored: ReleaseId) -> ReleaseId {
+        self.stored.get(&stored).map_or(stored, |release| release.id.clone())
+    }
+
     /// What all records say, in no order: more than one release for those with
     /// histories in several namespaces.
     pub fn histories(&self) -> impl Iterator<Item = &Arc<Release>> {

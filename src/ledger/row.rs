@@ -181,7 +181,7 @@ impl Row {
             group: String::new(),
             // The record of Helm's is the object, whatever driver keeps it.
             kind: "Record".to_owned(),
-            namespace: Some(release.id.namespace.clone()),
+            namespace: Some(release.storage.clone()),
             name: release.latest.secret.clone(),
         };
         Self {

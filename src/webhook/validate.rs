@@ -188,7 +188,9 @@ impl Validator {
     fn policy(&self, subject: &Subject) -> Arc<Policy> {
         let book = &self.setup.book;
         match (&subject.aspect, records::names(&subject.object)) {
-            (Aspect::Record, Some((release, _))) => book.of(&release),
+            (Aspect::Record, Some((stored, _))) => {
+                book.of(&self.setup.truth.index().read().release_stored_as(stored))
+            }
             _ => governing(book, self.setup.truth.index().read().claims(&subject.object)),
         }
     }

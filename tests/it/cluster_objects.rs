@@ -221,13 +221,12 @@ async fn writes_keep_to_their_rate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_guard_knows_its_own_name_where_the_api_server_tells_it() {
+async fn the_guard_knows_its_own_name() {
     let control_plane = ControlPlane::get();
     let connection = connect(Some(&control_plane.kubeconfig(Identity::Guard))).await.unwrap();
     let name = own_name(&connection).await.unwrap();
-    // The tests' tokens claim nothing, so an older server leaves it open.
-    let told = (control_plane.minor() >= 28).then(|| Identity::Guard.user().to_owned());
-    assert_eq!(name, told);
+    // An older API server tells it in refusing to.
+    assert_eq!(name.as_deref(), Some(Identity::Guard.user()));
 }
 
 #[tokio::test]

@@ -228,7 +228,8 @@ data: {a: b}
     guard.resume();
     scene.stands("Braked").await;
     said(&guard, "of 30 declared objects drift at once, all of releases in namespace").await;
-    assert_eq!(scene.writes("configmaps"), 0);
+    // What is known before the rest may be repaired.
+    assert!(scene.writes("configmaps") <= 10);
     scene.moor("reconcile");
     scene.stands("InSync").await;
     let back = scene.alice.get(&all).await.done().unwrap();
@@ -281,7 +282,7 @@ async fn a_guard_that_writes_nothing_reports_what_a_policy_would_have_repaired()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_autoscaler_left_before_a_guard_ran_stays_until_a_person_says_otherwise() {
+async fn what_an_autoscaler_left_while_no_guard_ran_stays_until_a_person_says_otherwise() {
     let deployment = |name: &str| {
         format!(
             "---
@@ -300,11 +301,14 @@ spec:
     let scene = Scene::install("left", &[deployment("scaled"), deployment("edited")].concat()).await;
     let (scaled, edited) = (scene.deployment("scaled"), scene.deployment("edited"));
     let five = json!({"spec": {"replicas": 5}});
+    let mut guard = scene.guard().await;
+    scene.remembers(2).await;
+    guard.kill();
     // As the API server notes it when an autoscaler scales.
     let path = format!("{scaled}?fieldManager=kube-controller-manager");
     scene.alice.merge(&path, &five).await.done().unwrap();
     scene.edit(&edited, five).await;
-    let _guard = scene.guard().await;
+    guard.start_again().await;
     scene.becomes(&edited, "/spec/replicas", json!(2)).await;
     scene.stands("InSync").await;
     scene.becomes(&scaled, "/spec/replicas", json!(5)).await;

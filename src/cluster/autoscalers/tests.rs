@@ -66,8 +66,8 @@ fn index(releases: &[(&str, &str)]) -> Index {
 #[test]
 fn an_autoscaler_is_a_releases_if_that_declares_it_or_is_kedas_for_what_it_declares() {
     const HPA: &str = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\n";
-    const SCALED: &str = "apiVersion: keda.sh/v1alpha1\nkind: ScaledObject\nmetadata: {name: web}\n";
-    const RENAMED: &str = "spec: {advanced: {horizontalPodAutoscalerConfig: {name: web-hpa}}}\n";
+    const SCALED: &str = "apiVersion: keda.sh/v1alpha1\nkind: ScaledObject\nmetadata: {name: web}\nspec:\n  scaleTargetRef: {name: web}\n";
+    const RENAMED: &str = "  advanced: {horizontalPodAutoscalerConfig: {name: web-hpa}}\n";
     let check = |name: &str, owner: Value, manifest: &str, declared: bool| {
         let (id, scales) = read(&hpa(name, spec("web", None, 9), owner)).unwrap();
         let index = index(&[("shop", manifest)]);
@@ -85,6 +85,13 @@ fn an_autoscaler_is_a_releases_if_that_declares_it_or_is_kedas_for_what_it_decla
     check("keda-hpa-web", owner("keda.sh/v1alpha1", "ScaledObject", false), SCALED, false);
     check("web-hpa", kedas.clone(), &format!("{SCALED}{RENAMED}"), true);
     check("keda-hpa-web", kedas, &format!("{SCALED}{RENAMED}"), false);
+    // What it is declared for is another workload.
+    check(
+        "keda-hpa-web",
+        owner("keda.sh/v1alpha1", "ScaledObject", true),
+        &SCALED.replace("Ref: {name: web}", "Ref: {name: api}"),
+        false,
+    );
     let others = owner("example.com/v1", "Scaler", true);
     let scaler = "apiVersion: example.com/v1\nkind: Scaler\nmetadata: {name: web}\n";
     check("web-scaler", others, scaler, false);
@@ -114,5 +121,13 @@ fn each_autoscaler_that_goes_is_remembered_with_what_declared_it() {
     assert_eq!(left(&known), Some(1));
     taken_in(&mut known, "a");
     assert_eq!(left(&known), None);
+    // Known before any release was, and of a release that goes first.
+    let mut known = Known::default();
+    let (a, scales) = read(&hpa("a", spec("web", None, 3), json!([]))).unwrap();
+    known.put(&a, scales, &Index::default());
+    known.autoscalers.get_mut(&a).unwrap().claim(&a, &declared);
+    known.take(&a, &Index::default());
+    assert_eq!(left(&known), Some(1));
+    taken_in(&mut known, "a");
     assert!(known.take(&a, &declared).is_some() && known.take(&a, &declared).is_none());
 }

@@ -106,6 +106,7 @@ impl PolicyWatch {
         let mut in_force = self.in_force.changes();
         let releases = self.releases.changes();
         let mut leading = self.leadership.watch();
+        let mut health = self.releases.health();
         let mut listed: Option<BTreeSet<String>> = None;
         let mut assess_at: Option<Instant> = None;
         loop {
@@ -140,6 +141,7 @@ impl PolicyWatch {
                 changed = in_force.changed() => if changed.is_err() { return },
                 // What the one before did not come to.
                 changed = leading.changed() => if changed.is_err() { return },
+                changed = health.changed() => if changed.is_err() { return },
                 _ = releases.next() => due = Some(SETTLING),
                 () = until(assess_at), if assess_at.is_some() => {
                     assess_at = None;
@@ -150,7 +152,9 @@ impl PolicyWatch {
             if listed.is_none() {
                 self.publish();
             }
-            if let Some(due) = due.filter(|_| self.leadership.holds() && !self.known.is_empty()) {
+            // Before all releases are known nobody can tell what a policy matches.
+            let may = self.leadership.holds() && health.borrow().indexed && !self.known.is_empty();
+            if let Some(due) = due.filter(|_| may) {
                 assess_at.get_or_insert_with(|| Instant::now() + due.max(SETTLING));
             }
         }

@@ -173,7 +173,10 @@ impl Releases {
                 if release.state.revision == latest.revision {
                     release.state.appearance = latest.appearance;
                 }
+                let id = release.id.clone();
                 index.set(release);
+                drop(index);
+                self.announcer.announce(&id);
             }
         }
         stands

@@ -24,6 +24,7 @@ fn life(release: &str) -> Life {
         release: ReleaseId { name: release.to_owned(), ..web() },
         vouched: true,
         alive: true,
+        version: Version::of("7"),
         managers: [].into(),
         judged: None,
         settled: None,
@@ -85,20 +86,20 @@ fn drifting(drifts: &Drifts) -> Vec<(String, DriftKind)> {
 #[test]
 fn what_went_is_looked_at_first_and_then_missed_by_its_release() {
     let mut drifts = in_sync();
-    assert_eq!(drifts.went(&id("a"), now()), Some(web()));
+    assert_eq!(drifts.went(&id("a"), Version::default(), now()), Some(web()));
     assert_eq!((suspects(&drifts), drifting(&drifts)), (vec!["a".to_owned()], vec![]));
     assert!(drifts.is_gone(&web(), &id("a"), now()));
     assert_eq!(drifting(&drifts), [("a".to_owned(), DriftKind::Missing)]);
     assert!(suspects(&drifts).is_empty());
     let life = drifts.life(&id("a")).unwrap();
     assert!(!life.alive && life.vouched, "that it was seen alive is remembered");
-    assert_eq!(drifts.went(&id("nobodys"), now()), None);
+    assert_eq!(drifts.went(&id("nobodys"), Version::default(), now()), None);
 }
 
 #[test]
 fn what_comes_back_as_declared_drifts_no_more() {
     let mut drifts = in_sync();
-    drifts.went(&id("a"), now());
+    drifts.went(&id("a"), Version::default(), now());
     drifts.is_gone(&web(), &id("a"), now());
     drifts.lives(id("a"), life("web"));
     assert!(drifts.is_as_declared(&web(), &id("a"), 1));
@@ -160,7 +161,7 @@ fn nothing_is_suspected_of_which_a_listing_is_to_come() {
 fn what_a_release_no_longer_declares_is_forgotten() {
     let mut drifts = in_sync();
     for name in ["a", "b"] {
-        drifts.went(&id(name), now());
+        drifts.went(&id(name), Version::default(), now());
         drifts.is_gone(&web(), &id(name), now());
     }
     drifts.notice(&web(), Some(&deployed(2, &[("b", "1")])), |_| false, now());
@@ -185,7 +186,7 @@ fn only_what_drifts_for_certain_or_went_counts_for_the_brake() {
     let count = |drifts: &Drifts| drifts.count(|_, _, _| true).values().sum::<usize>();
     drifts.suspect(&web(), id("b"), now());
     assert_eq!(count(&drifts), 0, "that somebody has to look means nothing");
-    drifts.went(&id("a"), now());
+    drifts.went(&id("a"), Version::default(), now());
     assert_eq!(drifts.count(|_, _, _| true), BTreeMap::from([("shop".to_owned(), 1)]));
     drifts.is_gone(&web(), &id("a"), now());
     assert_eq!(count(&drifts), 1);
@@ -277,4 +278,27 @@ fn a_record_made_anew_is_no_record_of_an_earlier_process() {
     drifts.notice(&web(), Some(&current), |_| false, now());
     let first = First { uid: Some("u1".to_owned()), ..earlier(1, current.state.digest) };
     assert_eq!(drifts.first(&web(), 1), Some(&first));
+}
+
+#[test]
+fn an_answer_that_the_watch_has_overtaken_counts_for_nothing() {
+    let mut drifts = Drifts::default();
+    drifts.lives(id("a"), life("web"));
+    assert!(
+        !drifts.is_overtaken(&id("a"), Version::of("7")) && drifts.is_overtaken(&id("a"), Version::of("6"))
+    );
+    assert!(!drifts.is_overtaken(&id("b"), Version::of("6")), "it is not known");
+    assert!(!drifts.is_overtaken(&id("a"), Version::of("odd")), "it tells nothing");
+    let drift = || Drift::new(DriftKind::Changed, now());
+    drifts.drifts(&web(), &id("a"), drift());
+    // Somebody has changed it since the guard wrote it.
+    drifts.is_restored(&web(), &id("a"), Version::of("6"));
+    assert_eq!(drifts.of(&web()).len(), 1);
+    drifts.is_restored(&web(), &id("a"), Version::of("8"));
+    assert_eq!(drifts.of(&web()).len(), 0);
+    // An etcd that was restored counts from an earlier version: the watch is right.
+    drifts.lives(id("a"), Life { version: Version::of("3"), ..life("web") });
+    assert!(!drifts.is_overtaken(&id("a"), Version::of("3")));
+    drifts.went(&id("a"), Version::of("9"), now());
+    assert!(drifts.is_overtaken(&id("a"), Version::of("8")), "it was there before it went");
 }

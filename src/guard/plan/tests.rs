@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::guard::drifts::Version;
 use crate::helm::release::Invalid;
 use crate::helm::release::tests::{Given, assembled};
 use crate::model::{EditsMode, ReleaseId};
@@ -24,7 +25,15 @@ struct Question {
 }
 
 fn life(release: ReleaseId) -> Life {
-    Life { release, vouched: true, alive: false, managers: [].into(), judged: None, settled: None }
+    Life {
+        release,
+        vouched: true,
+        alive: false,
+        version: Version::default(),
+        managers: [].into(),
+        judged: None,
+        settled: None,
+    }
 }
 
 /// The release `shop/web` that declares `object` alone.

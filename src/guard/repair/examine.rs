@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::super::judge::{Standing, doubts, record, weigh};
+use super::super::judge::{Standing, doubts, record, version_of, weigh};
 use super::super::pass::RETRY;
 use super::{AGAIN, Done, LOOK, Situation, Task};
 use crate::cluster::arbiter::Question;
@@ -94,7 +94,14 @@ impl Task<'_> {
         let settled = matches!(standing, Standing::AsDeclared | Standing::Taken(_)) && asked;
         let unaided = settled
             .then(|| weigh(release, live, &situation.policy, &situation.circumstances, Evidence::None, now));
+        let index = self.shared.guard.releases.index().read();
         let mut drifts = self.shared.drifts.lock();
+        let Some(current) = index.release(&release.id) else { return };
+        if !Arc::ptr_eq(current, release) || drifts.is_overtaken(self.object, version_of(live)) {
+            // What is known by now says otherwise, or will.
+            drifts.suspect(&release.id, self.object.clone(), now);
+            return;
+        }
         if let Some(Standing::Drifts(_, changes)) = unaided {
             drifts.settle(self.object, doubts(release.state.revision, &changes));
         }

@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::super::judge::observe;
+use super::super::judge::{Source, observe};
 use super::super::pass::RETRY;
 use super::super::plan::Plan;
 use super::super::report;
-use super::{AGAIN, Done, LOOK, Situation, Task, body};
+use super::{AGAIN, Done, LOOK, Situation, Task, body, version_of};
 use crate::cluster::call::CallError;
 use crate::cluster::objects::{Target, WriteError};
 use crate::helm::record::{ApplyMethod, Status};
@@ -31,7 +31,9 @@ impl Task<'_> {
         };
         match shared.guard.objects.read(&target).await {
             Ok(Some(live)) => {
-                observe(shared, &live, &target.resource.version);
+                if observe(shared, &live, &target.resource.version, Source::Answer).is_none() {
+                    return Done::Later(AGAIN);
+                }
                 return self.is_present();
             }
             Ok(None) => {}
@@ -65,7 +67,7 @@ impl Task<'_> {
             Ok(created) => {
                 let uid = created.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
                 self.repaired(&situation, Repair::Repaired, attempts, false);
-                shared.drifts.lock().recovered(id, object);
+                shared.drifts.lock().is_restored(id, object, version_of(&created));
                 self.take_back_if_dropped(&target, uid).await
             }
             Err(WriteError::AlreadyExists { .. }) => self.is_present(),

@@ -9,13 +9,13 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::super::blame::{Taken, returned};
-use super::super::judge::{self, Standing};
+use super::super::judge::{self, Source, Standing};
 use super::super::pass::{RETRY, is_gone};
 use super::super::plan::Plan;
 use super::super::rollout::{Rollout, touches_template};
 use super::super::state::DriftKind;
 use super::examine::{Answer, Examined};
-use super::{AGAIN, Done, LOOK, Situation, Task, body};
+use super::{AGAIN, Done, LOOK, Situation, Task, body, version_of};
 use crate::cluster::call::CallError;
 use crate::cluster::objects::{Live, Target, WriteError};
 use crate::cluster::releases::LookError;
@@ -76,7 +76,7 @@ impl Task<'_> {
             Ok(false) => {}
             Ok(true) => {
                 // The release that it belongs to now hears of it by its own record.
-                drop(judge::observe(shared, &live, &target.resource.version));
+                drop(judge::observe(shared, &live, &target.resource.version, Source::Answer));
                 return done(Done::Settled);
             }
             Err(error) => return done(self.failed(&error.to_string())),
@@ -241,7 +241,7 @@ impl Task<'_> {
         told.drift = seen;
         if known.is_empty() {
             self.repaired(&told, Repair::Repaired, attempts, contested);
-            shared.drifts.lock().recovered(id, object);
+            shared.drifts.lock().is_restored(id, object, version_of(now));
         } else {
             self.repaired(&told, Repair::Partly, attempts, contested);
             let rest = judge::seen(live, DriftKind::Changed, &known, &helms, false, situation.drift.since);
@@ -302,13 +302,13 @@ impl Task<'_> {
         let patch = live.whole().and_then(|whole| returned(&whole, &taken.helm, &taken.paths));
         let Some(patch) = patch else { return Round::Done(Done::Settled) };
         match shared.guard.objects.merge(target, &patch, &taken.helm.name).await {
-            Ok(_) => {
+            Ok(now) => {
                 let mut given = shared.repairer.returned.lock();
                 given.retain(|(other, _, at)| other != *object || *at == revision);
                 given.insert(key);
                 drop(given);
                 self.repaired(situation, Repair::Repaired, 1, false);
-                shared.drifts.lock().recovered(id, object);
+                shared.drifts.lock().is_restored(id, object, version_of(&now));
                 Round::Done(Done::Settled)
             }
             Err(WriteError::Conflict { .. }) => Round::Again,

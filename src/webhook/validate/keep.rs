@@ -6,7 +6,7 @@
 
 use super::{Validator, now};
 use crate::ledger::row::Row;
-use crate::model::ReleaseId;
+use crate::model::{ObjectId, ReleaseId};
 use crate::verdict::edit::{Outcome, Reason, Verdict};
 use crate::verdict::records;
 use crate::webhook::case::{Aspect, Case, Judgement, Subject};
@@ -52,7 +52,7 @@ impl Validator {
         let (object, operation) = (case.subject.object, Some(case.operation));
         let mut row = Row::verdict(now(), verdict, object, operation, case.actor, uid);
         if row.release.is_none() && case.subject.aspect == Aspect::Record {
-            row.release = records::names(&row.object);
+            row.release = self.recorded(&row.object);
         }
         self.setup.ledger.record(row);
     }
@@ -82,10 +82,16 @@ impl Validator {
         self.setup.ledger.record(Row { detail: error.to_string(), ..row });
     }
 
+    /// The release and revision whose record it is.
+    fn recorded(&self, record: &ObjectId) -> Option<(ReleaseId, u64)> {
+        let (stored, revision) = records::names(record)?;
+        Some((self.setup.truth.index().read().release_stored_as(stored), revision))
+    }
+
     /// The release whose record it is, or that speaks for the object first.
     fn concerned(&self, subject: &Subject) -> Option<(ReleaseId, u64)> {
         if subject.aspect == Aspect::Record {
-            return records::names(&subject.object);
+            return self.recorded(&subject.object);
         }
         let index = self.setup.truth.index().read();
         let release = index.claims(&subject.object).first()?;

@@ -1,0 +1,46 @@
+//! An object's last life, as far as it was seen.
+//!
+//! Entry point: [`Life`]. Invariant: pure state. Must not be put back by an
+//! answer that is older than what is known: [`Life::is_after`].
+
+use std::sync::Arc;
+
+use crate::cluster::objects::Manager;
+use crate::model::ReleaseId;
+
+/// An object's last life.
+#[derive(Clone, Debug)]
+pub(super) struct Life {
+    /// The release that it is held to.
+    pub(super) release: ReleaseId,
+    /// Whether it was seen with this release's annotations.
+    pub(super) vouched: bool,
+    pub(super) alive: bool,
+    /// The `metadata.resourceVersion` that a watch told of last, or an answer
+    /// after it.
+    pub(super) version: Version,
+    pub(super) managers: Arc<[Manager]>,
+    /// The revision under which it was last found to be as declared.
+    pub(super) judged: Option<u64>,
+    /// What the arbiter settled in its favour: a digest of the doubts.
+    pub(super) settled: Option<u64>,
+}
+
+/// A `metadata.resourceVersion`. Of one object a higher one is a later one; one
+/// that is no number tells nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Version(Option<u64>);
+
+impl Version {
+    /// From its text.
+    pub(super) fn of(text: &str) -> Self {
+        Self(text.parse().ok())
+    }
+}
+
+impl Life {
+    /// Whether more is known of the object than what an answer of `version` says.
+    pub(super) fn is_after(&self, version: Version) -> bool {
+        self.version.0.zip(version.0).is_some_and(|(known, other)| known > other)
+    }
+}
