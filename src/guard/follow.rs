@@ -6,7 +6,7 @@
 //! guarded; a kind that no release declares any more is not watched.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -81,7 +81,13 @@ impl Watches {
 impl Shared {
     /// Opens watches of kinds that releases declare, and closes the others.
     pub(super) fn follow(self: &Arc<Self>) {
-        let scopes = self.scopes();
+        let declared = self.guard.releases.index().read().resources();
+        let unserved: HashSet<(String, String)> = declared
+            .iter()
+            .filter(|it| self.guard.kinds.resource(&gvk(it)).is_none())
+            .map(|it| (it.group.clone(), it.kind.clone()))
+            .collect();
+        let scopes = self.scopes(declared);
         let mut open = self.watches.open.lock();
         open.retain(|scope, stop| {
             let keep = scopes.contains_key(scope);
@@ -92,7 +98,7 @@ impl Shared {
             keep
         });
         self.await_listings(scopes.len());
-        self.suspect_unserved();
+        self.suspect_unserved(&unserved);
         for (scope, resource) in scopes {
             if let Entry::Vacant(vacant) = open.entry(scope) {
                 let (scope, stop) = (vacant.key().clone(), self.stop.child_token());
@@ -105,15 +111,8 @@ impl Shared {
 
     /// What releases in force declare of kinds that nobody serves, and no watch
     /// shows, has to be looked at.
-    fn suspect_unserved(self: &Arc<Self>) {
+    fn suspect_unserved(self: &Arc<Self>, unserved: &HashSet<(String, String)>) {
         let index = self.guard.releases.index().read();
-        let unserved: HashSet<(String, String)> = index
-            .resources()
-            .into_iter()
-            .map(|DeclaredResource { group, version, kind, .. }| Gvk { group, version, kind })
-            .filter(|gvk| self.guard.kinds.resource(gvk).is_none())
-            .map(|gvk| (gvk.group, gvk.kind))
-            .collect();
         let is_known = |object: &ObjectId, declared: &Declared| {
             declared.plural.is_some()
                 && (unserved.is_empty() || !unserved.contains(&(object.group.clone(), object.kind.clone())))
@@ -175,14 +174,12 @@ impl Shared {
 
     /// What is to be watched: each declared kind in the versions that spell it,
     /// in all namespaces or in each of those that are guarded.
-    fn scopes(&self) -> HashMap<Scope, Resource> {
-        let declared = self.guard.releases.index().read().resources();
+    fn scopes(&self, declared: BTreeSet<DeclaredResource>) -> HashMap<Scope, Resource> {
         let mut scopes = HashMap::new();
-        for resource in declared {
-            let DeclaredResource { group, version, kind, .. } = resource;
-            let namespaced =
-                self.guard.kinds.catalog().facts(&group, &kind).is_some_and(|facts| facts.namespaced);
-            let gvk = Gvk { group, version, kind };
+        for resource in &declared {
+            let gvk = gvk(resource);
+            let facts = self.guard.kinds.catalog();
+            let namespaced = facts.facts(&gvk.group, &gvk.kind).is_some_and(|facts| facts.namespaced);
             let Some(served) = self.guard.kinds.resource(&gvk) else { continue };
             let namespaces = self.guard.namespaces.iter().cloned().map(Some);
             let everywhere = namespaces.len() == 0 || !namespaced;
@@ -198,4 +195,9 @@ impl Shared {
         }
         scopes
     }
+}
+
+fn gvk(resource: &DeclaredResource) -> Gvk {
+    let DeclaredResource { group, version, kind, .. } = resource;
+    Gvk { group: group.clone(), version: version.clone(), kind: kind.clone() }
 }

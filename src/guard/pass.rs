@@ -6,6 +6,7 @@
 //! read or written; a replica that does not lead reads and never writes.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -15,7 +16,7 @@ use super::judge::{Source, observe};
 use super::repair::{AGAIN, Done, Task, attempt};
 use super::{Shared, order, report};
 use crate::cluster::call::CallError;
-use crate::cluster::objects::Target;
+use crate::cluster::objects::{Live, Target};
 use crate::helm::record::Status;
 use crate::helm::release::Release;
 use crate::helm::state;
@@ -29,13 +30,13 @@ pub(super) const UNSERVED: Duration = Duration::from_secs(15);
 
 /// Looks at all that concerns `id` and says it. Gives the time after which to
 /// look again, if any.
-pub(super) async fn pass(shared: &Shared, id: &ReleaseId) -> Option<Duration> {
+pub(super) async fn pass(shared: &Arc<Shared>, id: &ReleaseId) -> Option<Duration> {
     let again = work(shared, id).await;
     report::publish(shared, id);
     again
 }
 
-async fn work(shared: &Shared, id: &ReleaseId) -> Option<Duration> {
+async fn work(shared: &Arc<Shared>, id: &ReleaseId) -> Option<Duration> {
     let release = shared.release(id)?;
     if release.state.status.is_pending() || release.state.status == Status::Uninstalling {
         return until_locked(shared, &release);
@@ -79,7 +80,7 @@ async fn work(shared: &Shared, id: &ReleaseId) -> Option<Duration> {
 }
 
 /// Reads one object and judges it.
-async fn look(shared: &Shared, release: &Release, object: &ObjectId, suspect: Suspect) -> Done {
+async fn look(shared: &Arc<Shared>, release: &Release, object: &ObjectId, suspect: Suspect) -> Done {
     let Some(declared) = release.declared(object) else {
         shared.drifts.lock().is_undeclared(&release.id, object);
         return Done::Settled;
@@ -97,7 +98,7 @@ async fn look(shared: &Shared, release: &Release, object: &ObjectId, suspect: Su
     let Some(target) = shared.guard.kinds.target(object, &declared.version) else { return unserved() };
     match shared.guard.objects.read(&target).await {
         Ok(Some(live)) => {
-            if observe(shared, &live, &target.resource.version, Source::Answer).is_none() {
+            if !take_in(shared, &release.id, &live, &target.resource.version) {
                 return Done::Later(AGAIN);
             }
             // Nobody's, by now.
@@ -116,6 +117,14 @@ async fn look(shared: &Shared, release: &Release, object: &ObjectId, suspect: Su
         Err(CallError::Unserved) => unserved(),
         Err(_) => Done::Later(RETRY),
     }
+}
+
+/// Takes in an object that was read for a release, in `version`. Others whom it
+/// concerns look as well. Gives whether it counts, or is known better by now.
+pub(super) fn take_in(shared: &Arc<Shared>, id: &ReleaseId, live: &Live, version: &str) -> bool {
+    let Some(concerned) = observe(shared, live, version, Source::Answer) else { return false };
+    concerned.into_iter().filter(|other| other != id).for_each(|other| shared.attend(other));
+    true
 }
 
 /// Notes that an object does not exist, if that is drift.

@@ -73,7 +73,7 @@ pub(super) enum Done {
 
 /// One object of one release to put right.
 pub(super) struct Task<'a> {
-    pub(super) shared: &'a Shared,
+    pub(super) shared: &'a Arc<Shared>,
     pub(super) id: &'a ReleaseId,
     pub(super) object: &'a ObjectId,
     /// A person asked for it.

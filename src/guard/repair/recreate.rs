@@ -7,8 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::super::judge::{Source, observe};
-use super::super::pass::RETRY;
+use super::super::pass::{RETRY, take_in};
 use super::super::plan::Plan;
 use super::super::report;
 use super::{AGAIN, Done, LOOK, Situation, Task, body, version_of};
@@ -31,7 +30,7 @@ impl Task<'_> {
         };
         match shared.guard.objects.read(&target).await {
             Ok(Some(live)) => {
-                if observe(shared, &live, &target.resource.version, Source::Answer).is_none() {
+                if !take_in(shared, id, &live, &target.resource.version) {
                     return Done::Later(AGAIN);
                 }
                 return self.is_present();

@@ -9,8 +9,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::super::blame::{Taken, returned};
-use super::super::judge::{self, Source, Standing};
-use super::super::pass::{RETRY, is_gone};
+use super::super::judge::{self, Standing};
+use super::super::pass::{RETRY, is_gone, take_in};
 use super::super::plan::Plan;
 use super::super::rollout::{Rollout, touches_template};
 use super::super::state::DriftKind;
@@ -76,7 +76,7 @@ impl Task<'_> {
             Ok(false) => {}
             Ok(true) => {
                 // The release that it belongs to now hears of it by its own record.
-                drop(judge::observe(shared, &live, &target.resource.version, Source::Answer));
+                take_in(shared, id, &live, &target.resource.version);
                 return done(Done::Settled);
             }
             Err(error) => return done(self.failed(&error.to_string())),
