@@ -143,13 +143,20 @@ pub(super) fn spoken(release: &ReleaseId) -> String {
     format!("{} in namespace {}", release.name, release.namespace)
 }
 
-/// The sentence for a release that has no records.
-pub(super) fn unknown_release(release: &ReleaseId) -> anyhow::Error {
-    anyhow!(
-        "there is no release {}: `helm list --all -n {}` names those that are there",
-        spoken(release),
-        release.namespace
-    )
+/// The sentence for a release that has no records, as far as policies could be
+/// read; `unread` says why not.
+pub(super) fn unknown_release(release: &ReleaseId, unread: Option<&str>) -> anyhow::Error {
+    match unread {
+        None => anyhow!(
+            "there is no release {}: `helm list --all -n {}` names those that are there",
+            spoken(release),
+            release.namespace
+        ),
+        Some(unread) => anyhow!(
+            "there is no release {} with records there, and where else they may lie is not known: {unread}",
+            spoken(release)
+        ),
+    }
 }
 
 /// A namespace's name.

@@ -106,6 +106,9 @@ async fn read(args: Args) -> anyhow::Result<Forecast> {
     let id = ReleaseId { namespace: namespace.or_default(&connection), name: release };
     let reader = &Reader::new(connection, records, &Labels::new()).await?;
     let release = reader.release(&id).await?;
+    for unread in reader.unread_records(Some(&id.namespace)) {
+        warn(&format!("not considered: {unread}"));
+    }
     if let Some(invalid) = &release.invalid {
         let (record, reason) = (&invalid.secret, &invalid.reason);
         warn(&format!("the record {record} does not count, and an older one is looked at: {reason}"));

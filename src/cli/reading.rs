@@ -4,7 +4,7 @@
 //! settled by a dry run; needs no guard, only a kubeconfig; every failure is a
 //! sentence.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use tokio::sync::Mutex;
 
 use super::connect::{self, failed, forbidden, spoken, unknown_release};
 use crate::cluster::arbiter::{Arbiter, Question};
-use crate::cluster::autoscalers::Scales;
 use crate::cluster::call::CallError;
 use crate::cluster::client::Connection;
 use crate::cluster::kinds::Kinds;
 use crate::cluster::objects::Objects;
-use crate::cluster::policies::once;
-use crate::cluster::releases::{LookError, Releases};
+use crate::cluster::policies::once::{self, Autoscaled};
+use crate::cluster::releases::{Closed, LookError, Releases};
 use crate::config::RecordDriver;
 use crate::helm::release::Release;
 use crate::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::allowance::Allowance;
 use crate::policy::book::{Book, Labels, Policies};
+use crate::policy::resource::Autoscalers;
 use crate::verdict::exceptions::Circumstances;
 
 /// How long a pending record may stay untouched: the default of `serve`.
@@ -58,17 +58,29 @@ pub(super) struct Reader {
     arbiter: Arbiter,
     /// The policies of the cluster; the guard's own flags are not known here.
     pub(super) book: Book,
-    /// What of the policies could not be read.
-    unread: Vec<String>,
-    namespaces: Mutex<HashMap<String, Arc<Surroundings>>>,
+    /// Why the policies could not be read, and with them where records may lie.
+    unread: Option<String>,
+    /// By the namespaces of releases and of records that are trusted for them
+    /// and may not be read: why.
+    closed: parking_lot::Mutex<BTreeMap<(String, String), String>>,
+    namespaces: Mutex<HashMap<String, Arc<Place>>>,
 }
 
-/// What decides in a namespace beside releases and policies.
+/// What decides of a release's objects beside its records and policies.
 pub(super) struct Surroundings {
-    allowances: Vec<Arc<Allowance>>,
-    autoscalers: Vec<(ObjectId, Scales)>,
+    place: Arc<Place>,
+    /// Other releases that declare autoscalers of its objects.
+    others: Vec<Arc<Release>>,
     /// What could not be read, and why.
     pub(super) unread: Vec<String>,
+}
+
+/// What decides in a namespace.
+struct Place {
+    allowances: Vec<Arc<Allowance>>,
+    autoscalers: Vec<Autoscaled>,
+    /// What could not be read, and why.
+    unread: Vec<String>,
 }
 
 /// What is there of an object.
@@ -96,42 +108,79 @@ impl Reader {
         let releases = Releases::once(client.clone(), records.record_driver, Arc::clone(&kinds));
         let objects = Objects::new(client, DRY_RUNS);
         let arbiter = Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS);
-        let mut unread = Vec::new();
+        let mut unread = None;
         let policies = once::policies(&connection.client).await.unwrap_or_else(|error| {
-            unread.push(format!("policies cannot be read: {error}"));
+            unread = Some(format!(
+                "policies cannot be read, those that trust records in another namespace included: {error}"
+            ));
             Vec::new()
         });
         let defaults = Policy::new(EditsMode::Warn, DriftMode::Report, OPERATION_TIMEOUT);
         let policies = Policies::new(defaults, cluster, policies);
         releases.trust(policies.storage());
         let book = Book::of_policies(policies);
-        let namespaces = Mutex::default();
-        Ok(Self { connection, kinds, releases, objects, arbiter, book, unread, namespaces })
+        let (closed, namespaces) = (parking_lot::Mutex::default(), Mutex::default());
+        Ok(Self { connection, kinds, releases, objects, arbiter, book, unread, closed, namespaces })
     }
 
     /// The releases in a namespace; `None` for all.
     pub(super) async fn list(&self, namespace: Option<&str>) -> anyhow::Result<Vec<ReleaseId>> {
-        let listed = self.releases.list(namespace).await;
-        listed.map_err(|error| match namespace {
+        let listed = self.releases.list(namespace).await.map_err(|error| match namespace {
             Some(namespace) => {
                 failed(&self.connection, &format!("list the releases in namespace {namespace}"), error)
             }
             None => failed(&self.connection, "list the releases in all namespaces", error),
-        })
+        })?;
+        if let Some(namespace) = namespace {
+            self.note_closed(namespace, &listed.closed);
+        }
+        Ok(listed.found)
     }
 
     /// A release as its records say.
     pub(super) async fn release(&self, id: &ReleaseId) -> anyhow::Result<Arc<Release>> {
-        match self.releases.read_once(id).await {
-            Ok(Some(release)) => Ok(release),
-            Ok(None) => Err(unknown_release(id)),
-            Err(LookError::Call { release, reason }) => Err(failed(
-                &self.connection,
-                &format!("read the records of release {}", spoken(&release)),
-                *reason,
-            )),
-            Err(error) => Err(error.into()),
+        self.find(id).await?.ok_or_else(|| unknown_release(id, self.unread.as_deref()))
+    }
+
+    /// A release as its records say; `None` if there are none.
+    async fn find(&self, id: &ReleaseId) -> anyhow::Result<Option<Arc<Release>>> {
+        let failed = |what: &str, error| failed(&self.connection, &format!("read {what}"), error);
+        let read = match self.releases.read_once(id).await {
+            Ok(read) => read,
+            Err(LookError::Call { release, reason }) => {
+                return Err(failed(&format!("the records of release {}", spoken(&release)), *reason));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.note_closed(&id.namespace, &read.closed);
+        match (read.found, read.closed.into_iter().next()) {
+            // It may well be there.
+            (None, Some(Closed { records, reason })) => {
+                let what =
+                    format!("the records of release {}, which may lie in namespace {records}", spoken(id));
+                Err(failed(&what, reason))
+            }
+            (found, _) => Ok(found),
         }
+    }
+
+    fn note_closed(&self, releases: &str, closed: &[Closed]) {
+        let mut known = self.closed.lock();
+        for Closed { records, reason } in closed {
+            let why = format!(
+                "records in namespace {records} that may be those of releases in {releases} cannot be read: {reason}"
+            );
+            known.insert((releases.to_owned(), records.clone()), why);
+        }
+    }
+
+    /// What could not be read of records of releases in `namespace` (`None`: in
+    /// all), as far as they were asked for: releases may be missing, or have
+    /// another history besides.
+    pub(super) fn unread_records(&self, namespace: Option<&str>) -> Vec<String> {
+        let closed = self.closed.lock();
+        let here = closed.iter().filter(|((releases, _), _)| namespace.is_none_or(|it| it == releases));
+        self.unread.iter().chain(here.map(|(_, why)| why)).cloned().collect()
     }
 
     /// A live object, in `version` when that is served.
@@ -162,15 +211,50 @@ impl Reader {
         self.arbiter.canonical(&question, PATIENCE).await.map_err(|error| error.to_string())
     }
 
-    /// What else decides in a namespace; has the book know its labels. What
-    /// cannot be read counts for nothing and is named in `unread`.
-    pub(super) async fn surroundings(&self, namespace: &str) -> Arc<Surroundings> {
+    /// What else decides of a release's objects; has the book know the labels of
+    /// its namespace. What cannot be read counts for nothing and is named in
+    /// `unread`.
+    pub(super) async fn surroundings(&self, release: &Release) -> Surroundings {
+        let namespace = &release.id.namespace;
+        let place = self.place(namespace).await;
+        let mut others: Vec<Arc<Release>> = Vec::new();
+        let mut notes = Vec::new();
+        if self.book.of(&release.id).autoscalers == Autoscalers::Declared {
+            for Autoscaled { id, scales, named } in &place.autoscalers {
+                let target = &scales.target;
+                let own = scales.autoscaler(id, |object| declaring([release], object));
+                if !release.objects.contains_key(target) || !own.declared_by.is_empty() {
+                    continue;
+                }
+                let named = named.as_ref().filter(|named| named.namespace == *namespace);
+                let doubt = match named {
+                    Some(named) if *named == release.id || others.iter().any(|it| it.id == *named) => None,
+                    Some(named) => match self.find(named).await {
+                        Ok(found) => {
+                            others.extend(found);
+                            None
+                        }
+                        Err(error) => Some(format!("{error:#}")),
+                    },
+                    None if own.by_keda => Some("KEDA made it, and it names no release".to_owned()),
+                    None => None,
+                };
+                notes.extend(doubt.map(|why| {
+                    format!("whether a release declares {id}, which scales {target}, is not known: {why}")
+                }));
+            }
+        }
+        let unread = [self.unread_records(Some(namespace)), place.unread.clone(), notes].concat();
+        Surroundings { place, others, unread }
+    }
+
+    async fn place(&self, namespace: &str) -> Arc<Place> {
         let mut known = self.namespaces.lock().await;
-        if let Some(surroundings) = known.get(namespace) {
-            return Arc::clone(surroundings);
+        if let Some(place) = known.get(namespace) {
+            return Arc::clone(place);
         }
         let client = &self.connection.client;
-        let mut unread = self.unread.clone();
+        let mut unread = Vec::new();
         let mut note = |what: &str, error: CallError| unread.push(format!("{what} cannot be read: {error}"));
         match once::labels(client, namespace).await {
             Ok(labels) => drop(self.book.set_namespace(namespace, Some(labels))),
@@ -185,9 +269,9 @@ impl Reader {
             Vec::new()
         });
         let allowances = allowances.into_iter().map(Arc::new).collect();
-        let surroundings = Arc::new(Surroundings { allowances, autoscalers, unread });
-        known.insert(namespace.to_owned(), Arc::clone(&surroundings));
-        surroundings
+        let place = Arc::new(Place { allowances, autoscalers, unread });
+        known.insert(namespace.to_owned(), Arc::clone(&place));
+        place
     }
 }
 
@@ -195,13 +279,19 @@ impl Surroundings {
     /// What is known of an object of `release`, as its policy decides by it.
     /// That an autoscaler went only the guard remembers.
     pub(super) fn of(&self, release: &Release, object: &ObjectId) -> Circumstances {
-        let declaring =
-            |object: &ObjectId| release.objects.contains_key(object).then_some(release).into_iter().collect();
-        let scaling = self.autoscalers.iter().filter(|(_, scales)| scales.target == *object);
+        let releases = || std::iter::once(release).chain(self.others.iter().map(Arc::as_ref));
+        let scaling = self.place.autoscalers.iter().filter(|it| it.scales.target == *object);
+        let autoscaler =
+            |it: &Autoscaled| it.scales.autoscaler(&it.id, |object| declaring(releases(), object));
         Circumstances {
-            allowances: self.allowances.clone(),
-            autoscalers: scaling.map(|(id, scales)| scales.autoscaler(id, declaring)).collect(),
+            allowances: self.place.allowances.clone(),
+            autoscalers: scaling.map(autoscaler).collect(),
             departed: None,
         }
     }
+}
+
+/// Those of some releases that declare an object.
+fn declaring<'r>(releases: impl IntoIterator<Item = &'r Release>, object: &ObjectId) -> Vec<&'r Release> {
+    releases.into_iter().filter(|release| release.objects.contains_key(object)).collect()
 }

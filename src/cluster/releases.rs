@@ -24,6 +24,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 pub use self::document::{DocumentError, Documents};
+pub use self::once::{Closed, Once};
 use super::call::CallError;
 use super::kinds::Kinds;
 use super::payloads::Payloads;

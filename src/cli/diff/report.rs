@@ -46,7 +46,7 @@ pub(super) struct ReleaseReport {
     /// Why the release could not be compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
-    /// What could not be read and may spare some of what is reported.
+    /// What could not be read and may spare some of what is reported, or declare otherwise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) not_considered: Vec<String>,
     /// How many objects were compared.
@@ -130,7 +130,7 @@ pub(super) async fn compare(
     now: Timestamp,
     bar: &ProgressBar,
 ) -> ReleaseReport {
-    let surroundings = reader.surroundings(&release.id.namespace).await;
+    let surroundings = reader.surroundings(release).await;
     let policy = reader.book.of(&release.id);
     let subject = Subject { reader, release, policy: &policy, surroundings: &surroundings, settle, now };
     let mut reports: Vec<Option<ObjectReport>> = futures::stream::iter(release.objects.keys())

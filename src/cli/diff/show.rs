@@ -47,7 +47,7 @@ fn add_release(text: &mut Text, release: &ReleaseReport) {
     for object in &release.objects {
         add_object(text, object);
     }
-    for unread in release.not_considered.iter().filter(|_| release.drifted() > 0) {
+    for unread in &release.not_considered {
         text.line().add(NOTE, &format!("  Not considered: {unread}")).line();
     }
 }

@@ -97,7 +97,8 @@ pub(super) async fn of(
     let Some(release) = release else {
         let state = if live.is_some() { "not declared" } else { "absent, and not declared" };
         let advice = undeclared(&object);
-        let (fields, exceptions, flaws, unread) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (fields, exceptions, flaws) = (Vec::new(), Vec::new(), Vec::new());
+        let unread = reader.unread_records(object.namespace.as_deref());
         let (release, policy, guard) = (None, None, None);
         return Ok(Report {
             object,
@@ -112,7 +113,7 @@ pub(super) async fn of(
             unread,
         });
     };
-    let surroundings = reader.surroundings(&release.id.namespace).await;
+    let surroundings = reader.surroundings(&release).await;
     let policy = reader.book.of(&release.id);
     let declared = release.declared(&object);
     // An element may be named by its place, as in a JSON Pointer.

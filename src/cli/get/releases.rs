@@ -84,7 +84,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
             .collect();
         let stored = reader.list(namespace.as_deref()).await?;
         let mut all: BTreeSet<_> = stored.iter().chain(known.keys()).cloned().collect();
-        let Unrecorded { mut releases, notes } = unrecorded::find(&reader, namespace.as_deref()).await;
+        let Unrecorded { mut releases, mut notes } = unrecorded::find(&reader, namespace.as_deref()).await;
         releases.retain(|release, _| !all.contains(release));
         all.extend(releases.keys().cloned());
         let rows = all.into_iter().map(|release| {
@@ -100,6 +100,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
             }
         });
         let rows = futures::stream::iter(rows.collect::<Vec<_>>()).buffered(READ_AT_ONCE).collect().await;
+        let unread = reader.unread_records(namespace.as_deref());
+        notes.extend(unread.into_iter().map(|unread| format!("releases may be missing: {unread}")));
         Ok((Answer { releases: rows }, notes, namespace))
     })?;
     notes.iter().for_each(|note| warn(note));

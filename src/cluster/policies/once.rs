@@ -15,11 +15,21 @@ use super::super::call::{self, CallError, PATIENCE};
 use super::super::custom::{GROUP, VERSION};
 use super::super::kinds::Kinds;
 use super::super::resource::Resource;
-use crate::model::{Gvk, ObjectId};
+use crate::model::{Gvk, ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
 use crate::policy::allowance::Allowance;
 use crate::policy::book::Labels;
 use crate::policy::compile::{Compiled, compile};
 use crate::policy::resource::{DriftAllowance, DriftPolicy};
+
+/// An autoscaler.
+pub struct Autoscaled {
+    /// Its place.
+    pub id: ObjectId,
+    /// What it scales, and how far.
+    pub scales: Scales,
+    /// The release whose object it says to be, true or not.
+    pub named: Option<ReleaseId>,
+}
 
 #[derive(Deserialize)]
 struct List {
@@ -77,7 +87,7 @@ pub async fn autoscaled(
     client: &kube::Client,
     kinds: &Kinds,
     namespace: &str,
-) -> Result<Vec<(ObjectId, Scales)>, CallError> {
+) -> Result<Vec<Autoscaled>, CallError> {
     let newest = Gvk {
         group: "autoscaling".to_owned(),
         version: "v2".to_owned(),
@@ -85,7 +95,18 @@ pub async fn autoscaled(
     };
     let Some(resource) = kinds.resource(&newest) else { return Ok(Vec::new()) };
     let listed: Vec<Value> = list(client, &resource, Some(namespace)).await?;
-    Ok(listed.iter().filter_map(autoscalers::read).collect())
+    let autoscaled = |object: &Value| {
+        let (id, scales) = autoscalers::read(object)?;
+        Some(Autoscaled { id, scales, named: named(object) })
+    };
+    Ok(listed.iter().filter_map(autoscaled).collect())
+}
+
+/// The release that Helm's annotations name.
+fn named(object: &Value) -> Option<ReleaseId> {
+    let annotations = object.pointer("/metadata/annotations")?;
+    let said = |name: &str| annotations.get(name)?.as_str().map(str::to_owned);
+    Some(ReleaseId { namespace: said(RELEASE_NAMESPACE)?, name: said(RELEASE_NAME)? })
 }
 
 async fn list<T: DeserializeOwned>(

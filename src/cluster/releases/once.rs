@@ -21,6 +21,22 @@ use crate::helm::release::Release;
 use crate::metrics::RecordMetrics;
 use crate::model::ReleaseId;
 
+/// What could be read.
+pub struct Once<T> {
+    /// What there is.
+    pub found: T,
+    /// Other namespaces that are trusted to hold records of it and may not be read.
+    pub closed: Vec<Closed>,
+}
+
+/// A namespace whose records may not be read.
+pub struct Closed {
+    /// The namespace.
+    pub records: String,
+    /// What the API server said.
+    pub reason: CallError,
+}
+
 impl Releases {
     /// The releases whose records are kept by `driver`, in an index of their own.
     pub fn once(client: kube::Client, driver: RecordDriver, kinds: Arc<Kinds>) -> Arc<Self> {
@@ -34,15 +50,19 @@ impl Releases {
     ///
     /// # Errors
     /// When the API server gives no usable answer. Records that lie in another
-    /// namespace and may not be read are passed over.
-    pub async fn list(&self, namespace: Option<&str>) -> Result<Vec<ReleaseId>, CallError> {
+    /// namespace and may not be read are passed over, and named as such.
+    pub async fn list(&self, namespace: Option<&str>) -> Result<Once<Vec<ReleaseId>>, CallError> {
         let storage = self.storage();
+        let mut closed = Vec::new();
         let mut stored = self.list_stored(namespace).await?;
         if let Some(namespace) = namespace {
             for other in storage.namespaces_for(namespace) {
                 match self.list_stored(Some(other)).await {
-                    Err(error) if !error.is_forbidden() => return Err(error),
-                    listed => stored.extend(listed.unwrap_or_default()),
+                    Ok(listed) => stored.extend(listed),
+                    Err(reason) if reason.is_forbidden() => {
+                        closed.push(Closed { records: other.to_owned(), reason });
+                    }
+                    Err(error) => return Err(error),
                 }
             }
         }
@@ -59,7 +79,7 @@ impl Releases {
         releases.retain(|release| namespace.is_none_or(|namespace| release.namespace == namespace));
         releases.sort();
         releases.dedup();
-        Ok(releases)
+        Ok(Once { found: releases, closed })
     }
 
     async fn list_stored(&self, namespace: Option<&str>) -> Result<Vec<ReleaseId>, CallError> {
@@ -77,17 +97,20 @@ impl Releases {
     /// listed again. It may also be named by where its records lie.
     ///
     /// # Errors
-    /// When its records cannot be read.
-    pub async fn read_once(&self, release: &ReleaseId) -> Result<Option<Arc<Release>>, LookError> {
+    /// When its records cannot be read. Those that lie in another namespace and
+    /// may not be read are passed over, and named as such.
+    pub async fn read_once(&self, release: &ReleaseId) -> Result<Once<Option<Arc<Release>>>, LookError> {
+        let mut closed = Vec::new();
         for stored in self.storage().places(release) {
             match self.read_stored(&stored).await {
-                // Who may not read there has what he may read.
-                Err(LookError::Call { reason, .. }) if reason.is_forbidden() && stored != *release => {}
+                Err(LookError::Call { reason, .. }) if reason.is_forbidden() && stored != *release => {
+                    closed.push(Closed { records: stored.namespace, reason: *reason });
+                }
                 read => read?,
             }
         }
         let index = self.index.read();
-        Ok(index.release(release).or_else(|| index.stored(release)).cloned())
+        Ok(Once { found: index.release(release).or_else(|| index.stored(release)).cloned(), closed })
     }
 
     async fn read_stored(&self, stored: &ReleaseId) -> Result<(), LookError> {

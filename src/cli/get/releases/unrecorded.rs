@@ -83,7 +83,7 @@ pub(super) fn why(origin: Origin, release: &ReleaseId) -> String {
     match origin {
         Origin::Helm => format!(
             "no record: Helm's annotations name it, but its record is not in namespace {namespace} (SQL driver, \
-             another --record-driver, or deleted)"
+             another --record-driver, deleted, or in another namespace that no policy trusts or that you may not read)"
         ),
         Origin::ArgoCd => "no record: Argo CD renders it".to_owned(),
         Origin::Unknown => {
