@@ -244,10 +244,11 @@ async fn each_command_works_with_the_rights_that_the_reference_names_and_with_no
 async fn who_has_no_rights_learns_nothing_not_even_what_is_there() {
     let scene = Scene::get().await;
     let here = scene.namespace.as_str();
-    scene.prepare("allow");
-    let listed =
-        moor(&scene.control_plane, Identity::Admin, &["get", "allowances", "-n", here, "-o", "json"]).json();
-    let allowance = listed[0]["name"].as_str().unwrap().to_owned();
+    // Another one than those that commands with rights make and revoke at the same time.
+    let allow = ["allow", "configmap/settings", "--path", "/data/mode", "--until", &scene.until];
+    let made =
+        moor(&scene.control_plane, Identity::Admin, &[&allow[..], &["-n", here, "-o", "json"]].concat());
+    let allowance = made.json()["name"].as_str().unwrap().to_owned();
     let server = scene.guard.admin_url("");
     let denial = |namespace: &str, name: &str| {
         format!(
