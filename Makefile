@@ -30,6 +30,8 @@ demo: ## show the guard at work on a real control plane, and end everything agai
 
 test: ## run every test
 	@$(with_control_plane)
+	# Most tests wait for a control plane rather than for a processor.
+	export RUST_TEST_THREADS=$${RUST_TEST_THREADS:-4}
 	cargo test --locked --no-fail-fast
 
 lint: $(cargo_deny) $(cargo_machete) ## check format, code, documentation and dependencies
