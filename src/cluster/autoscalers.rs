@@ -6,7 +6,8 @@
 //! remembered, since nobody meant its workload to shrink with it. Whoever may
 //! make an autoscaler writes any owner into it, uid and all: an owner that a
 //! release declares makes it the release's only under the name that KEDA gives
-//! it, under which nobody else's can stand beside it.
+//! it, under which nobody else's can stand beside it, and for the workload that
+//! the release declares it for.
 
 mod departed;
 
@@ -67,7 +68,7 @@ struct Known {
 /// An autoscaler as it was taken in.
 struct Taken {
     scales: Scales,
-    /// The releases that declared it at the time.
+    /// The releases that were known to declare it at some time.
     declared_by: Vec<ReleaseId>,
 }
 
@@ -320,13 +321,14 @@ impl Known {
     /// that one scaled.
     fn put(&mut self, id: &ObjectId, scales: Scales, index: &Index) -> Option<ObjectId> {
         let before = self.take(id, index);
-        let declared_by = scales.autoscaler(id, |object| claims(index, object)).declared_by;
+        let mut taken = Taken { scales, declared_by: Vec::new() };
+        taken.claim(id, index);
+        let target = &taken.scales.target;
         // Releases of other namespaces have no say here.
-        let is_declared =
-            declared_by.iter().any(|by| scales.target.namespace.as_ref() == Some(&by.namespace));
-        self.departed.succeed(&scales.target, is_declared);
-        self.targets.entry(scales.target.clone()).or_default().insert(id.clone());
-        self.autoscalers.insert(id.clone(), Taken { scales, declared_by });
+        let is_declared = taken.declared_by.iter().any(|by| target.namespace.as_ref() == Some(&by.namespace));
+        self.departed.succeed(target, is_declared);
+        self.targets.entry(target.clone()).or_default().insert(id.clone());
+        self.autoscalers.insert(id.clone(), taken);
         before
     }
 
