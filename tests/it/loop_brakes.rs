@@ -1,4 +1,5 @@
 //! So much drifts at once that repairs stop: those of the namespace in which it does, or all.
+//! What the guard hears of before it is too much is repaired, so up to [`MOST`] objects come back.
 
 use std::fmt::Write as _;
 
@@ -6,6 +7,9 @@ use serde_json::json;
 
 use crate::loop_scene::{Scene, TWO, said};
 use crate::support::{Chart, RELEASE, SOON, eventually};
+
+/// So many drifting objects do not stop repairs yet.
+const MOST: usize = 10;
 
 /// So many ConfigMaps.
 fn many(objects: usize) -> String {
@@ -47,13 +51,15 @@ async fn who_deletes_what_is_his_stops_his_own_repairs_and_nobody_elses() {
     scene.remembers(30).await;
     at(&mut scene, &others).remembers(2).await;
     let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
-    // So that it meets all of it at once.
+    // So that it meets most of it at once.
     guard.pause();
     scene.alice.delete(&all_of(&his)).await.done().unwrap();
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     guard.resume();
     scene.becomes(&settings, "/data/level", json!("info")).await;
     at(&mut scene, &his).stands("Braked").await;
+    let back = count(&scene, &his).await;
+    assert!(back <= MOST, "{back} came back: {}", guard.log());
     let words = format!("of 32 declared objects drift at once, all of releases in namespace {his}");
     said(&guard, &words).await;
     // Nor later on.
@@ -61,7 +67,7 @@ async fn who_deletes_what_is_his_stops_his_own_repairs_and_nobody_elses() {
     scene.becomes(&extra, "/data/color", json!("blue")).await;
     at(&mut scene, &others).stands("InSync").await;
     at(&mut scene, &his).stands("Braked").await;
-    assert_eq!(count(&scene, &his).await, 0, "{}", guard.log());
+    assert_eq!(count(&scene, &his).await, back, "{}", guard.log());
 
     // The word of a person counts where he says it.
     at(&mut scene, &others).moor("reconcile");
@@ -76,11 +82,11 @@ async fn who_deletes_what_is_his_stops_his_own_repairs_and_nobody_elses() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_spans_several_namespaces_stops_all_repairs() {
-    let mut scene = Scene::install("spanned", &many(12)).await;
+    let mut scene = Scene::install("spanned", &many(25)).await;
     let first = scene.namespace.clone();
-    let (second, third) = (tenant(&scene, &many(12)).await, tenant(&scene, TWO).await);
+    let (second, third) = (tenant(&scene, &many(25)).await, tenant(&scene, TWO).await);
     let guard = scene.guard().await;
-    for (namespace, objects) in [(&first, 12), (&second, 12), (&third, 2)] {
+    for (namespace, objects) in [(&first, 25), (&second, 25), (&third, 2)] {
         at(&mut scene, namespace).remembers(objects).await;
     }
     guard.pause();
@@ -91,14 +97,14 @@ async fn what_spans_several_namespaces_stops_all_repairs() {
     for namespace in [&first, &second] {
         at(&mut scene, namespace).stands("Braked").await;
     }
-    said(&guard, " of 26 declared objects drift at once: repairs stop until a person asks for one").await;
+    said(&guard, " of 52 declared objects drift at once: repairs stop until a person asks for one").await;
     let settings = at(&mut scene, &third).config_map("settings");
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     scene.stands("Braked").await;
 
     // The rest is too much still, and then it is not.
     at(&mut scene, &first).moor("reconcile");
-    eventually("what was asked for is back", SOON, || async { count(&scene, &first).await == 12 }).await;
+    eventually("what was asked for is back", SOON, || async { count(&scene, &first).await == 25 }).await;
     assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "mine");
     at(&mut scene, &second).moor("reconcile");
     for namespace in [&first, &second, &third] {
