@@ -30,6 +30,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Connections: one writes, one trims, the rest read.
 const CONNECTIONS: u32 = 6;
 
+/// Connections that write to an SQLite file: there is no more than one at a time
+/// anyway, and what one writes empties the page caches of all others.
+const WRITING: u32 = 1;
+
 /// The database of a ledger. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -40,7 +44,11 @@ pub struct Store {
 
 #[derive(Clone, Debug)]
 pub(super) enum Pool {
-    Sqlite(SqlitePool),
+    Sqlite {
+        /// Where nothing is written, the same as `reading`.
+        writing: SqlitePool,
+        reading: SqlitePool,
+    },
     Postgres(PgPool),
 }
 
@@ -144,7 +152,10 @@ impl Store {
     /// Gives up its connections.
     pub async fn close(&self) {
         match &self.pool {
-            Pool::Sqlite(pool) => pool.close().await,
+            Pool::Sqlite { writing, reading } => {
+                reading.close().await;
+                writing.close().await;
+            }
             Pool::Postgres(pool) => pool.close().await,
         }
     }
@@ -173,23 +184,27 @@ impl Store {
                     return Err(StoreError::Absent { place });
                 }
                 let options = SqliteConnectOptions::new().filename(path).busy_timeout(PATIENCE);
-                let options = if reads {
-                    options.read_only(true)
+                let pool = SqlitePoolOptions::new().acquire_timeout(PATIENCE);
+                let reading = pool.clone().max_connections(CONNECTIONS);
+                let reading = reading.connect_lazy_with(options.clone().read_only(true));
+                if reads {
+                    reading.acquire().await.map_err(&failed)?;
+                    Pool::Sqlite { writing: reading.clone(), reading }
                 } else {
                     make(path).map_err(sqlx::Error::Io).map_err(&failed)?;
                     // A commit does not wait for the disk; the file survives a crash of the program,
                     // and a loss of power may cost its last rows.
-                    options
+                    let options = options
                         .create_if_missing(true)
                         .journal_mode(SqliteJournalMode::Wal)
                         .synchronous(SqliteSynchronous::Normal)
                         // Rows go into the middle of the indexes: the more of them share a checkpoint and
                         // the cache, the fewer pages are written twice.
                         .pragma("wal_autocheckpoint", "10000")
-                        .pragma("cache_size", "-16000")
-                };
-                let pool = SqlitePoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(PATIENCE);
-                Pool::Sqlite(pool.connect_with(options).await.map_err(&failed)?)
+                        .pragma("cache_size", "-16000");
+                    let writing = pool.max_connections(WRITING).connect_with(options);
+                    Pool::Sqlite { writing: writing.await.map_err(&failed)?, reading }
+                }
             }
             LedgerUrl::Postgres(text) => {
                 let options = postgres(text, url)?;

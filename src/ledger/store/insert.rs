@@ -51,8 +51,8 @@ impl Store {
     ) -> Result<(), StoreError> {
         let written = async {
             match &self.pool {
-                Pool::Sqlite(pool) => {
-                    let mut transaction = pool.begin().await?;
+                Pool::Sqlite { writing, .. } => {
+                    let mut transaction = writing.begin().await?;
                     let mut rest = entries;
                     for (statement, rows) in SQLITE.iter().zip(CHUNKS) {
                         let (whole, less) = rest.split_at(rest.len() - rest.len() % rows);

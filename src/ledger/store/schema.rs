@@ -17,7 +17,7 @@ const TABLE: &str = "kubemoor_migrations";
 impl Store {
     pub(super) async fn migrate(&self) -> Result<(), StoreError> {
         let done = match &self.pool {
-            Pool::Sqlite(pool) => migrator(SQLITE).run(pool).await,
+            Pool::Sqlite { writing, .. } => migrator(SQLITE).run(writing).await,
             Pool::Postgres(pool) => migrator(POSTGRES).run(pool).await,
         };
         done.map_err(|error| match error {
@@ -34,7 +34,9 @@ impl Store {
     pub(super) async fn check_version(&self) -> Result<(), StoreError> {
         let version = "SELECT max(version) FROM kubemoor_migrations";
         let found = match &self.pool {
-            Pool::Sqlite(pool) => sqlx::query_scalar::<_, Option<i64>>(version).fetch_one(pool).await,
+            Pool::Sqlite { reading, .. } => {
+                sqlx::query_scalar::<_, Option<i64>>(version).fetch_one(reading).await
+            }
             Pool::Postgres(pool) => sqlx::query_scalar::<_, Option<i64>>(version).fetch_one(pool).await,
         };
         let found = match found {
@@ -55,9 +57,9 @@ impl Store {
         let insert = "INSERT INTO sealing_key (id, bytes) VALUES (1, $1) ON CONFLICT (id) DO NOTHING";
         let select = "SELECT bytes FROM sealing_key WHERE id = 1";
         match &self.pool {
-            Pool::Sqlite(pool) => {
-                sqlx::query(insert).bind(fresh).execute(pool).await?;
-                sqlx::query(select).fetch_one(pool).await?.try_get(0)
+            Pool::Sqlite { writing, .. } => {
+                sqlx::query(insert).bind(fresh).execute(writing).await?;
+                sqlx::query(select).fetch_one(writing).await?.try_get(0)
             }
             Pool::Postgres(pool) => {
                 sqlx::query(insert).bind(fresh).execute(pool).await?;
@@ -75,7 +77,9 @@ impl Store {
         let insert = "INSERT INTO clusters (name) VALUES ($1) ON CONFLICT (name) DO NOTHING";
         let number = async {
             match &self.pool {
-                Pool::Sqlite(pool) => sqlx::query(insert).bind(name).execute(pool).await.map(drop)?,
+                Pool::Sqlite { writing, .. } => {
+                    sqlx::query(insert).bind(name).execute(writing).await.map(drop)?
+                }
                 // An attempt that conflicts uses a number up, and replicas start often.
                 Pool::Postgres(pool) => {
                     let absent = "INSERT INTO clusters (name) SELECT $1 WHERE NOT EXISTS \
@@ -97,7 +101,7 @@ impl Store {
     pub(super) async fn clusters(&self, name: Option<&str>) -> Result<Vec<(i16, String)>, sqlx::Error> {
         let select = "SELECT id, name FROM clusters WHERE $1 IS NULL OR name = $1 ORDER BY id";
         match &self.pool {
-            Pool::Sqlite(pool) => sqlx::query_as(select).bind(name).fetch_all(pool).await,
+            Pool::Sqlite { reading, .. } => sqlx::query_as(select).bind(name).fetch_all(reading).await,
             Pool::Postgres(pool) => {
                 let select = "SELECT id, name FROM clusters WHERE $1::text IS NULL OR name = $1 ORDER BY id";
                 sqlx::query_as(select).bind(name).fetch_all(pool).await

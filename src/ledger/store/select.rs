@@ -51,7 +51,7 @@ impl Store {
         for (number, name) in self.clusters(filter.cluster.as_deref()).await.map_err(&failed)? {
             let found: Result<Vec<Entry>, sqlx::Error> = async {
                 match &self.pool {
-                    Pool::Sqlite(pool) => {
+                    Pool::Sqlite { reading: pool, .. } => {
                         let select = match rarest(pool, number, filter).await? {
                             Some(name) => format!("{SELECT} INDEXED BY {}", name.index),
                             None => SELECT.to_owned(),

@@ -26,8 +26,8 @@ impl Store {
         // The oldest row that stays.
         let last = i64::try_from(rows.saturating_sub(1)).unwrap_or(i64::MAX);
         let found = match &self.pool {
-            Pool::Sqlite(pool) => {
-                sqlx::query_scalar(select).bind(cluster.0).bind(last).fetch_optional(pool).await
+            Pool::Sqlite { reading, .. } => {
+                sqlx::query_scalar(select).bind(cluster.0).bind(last).fetch_optional(reading).await
             }
             Pool::Postgres(pool) => {
                 sqlx::query_scalar(select).bind(cluster.0).bind(last).fetch_optional(pool).await
@@ -45,9 +45,9 @@ impl Store {
     ) -> Result<Option<u64>, StoreError> {
         let trimmed = async {
             match &self.pool {
-                Pool::Sqlite(pool) => {
+                Pool::Sqlite { writing, .. } => {
                     let query = sqlx::query(OLDEST).bind(cluster.0).bind(before).bind(TRIM);
-                    Ok(Some(query.execute(pool).await?.rows_affected()))
+                    Ok(Some(query.execute(writing).await?.rows_affected()))
                 }
                 Pool::Postgres(pool) => {
                     let mut transaction = pool.begin().await?;
