@@ -196,9 +196,9 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
         });
     }
     let (naming, named) = oneshot::channel();
-    let closed = closing.clone();
+    let written = writer.start(named, closing.clone()).context("cannot start the ledger's writer")?;
     tasks.spawn(async move {
-        writer.run(named, closed).await;
+        written.await;
         "the ledger's writer"
     });
     let naming = Naming { given: cluster_name, told: Some(naming) };

@@ -46,7 +46,7 @@ impl Written {
         let (name, named) = oneshot::channel();
         name.send("6f1c1b52-6a0e-4d61-9c40-0c7b9a2f4e10".to_owned()).unwrap();
         let closing = CancellationToken::new();
-        let writing = tokio::spawn(writer.run(named, closing.clone()));
+        let writing = tokio::spawn(writer.start(named, closing.clone()).unwrap());
         while ledger.store().is_none() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

@@ -321,8 +321,7 @@ fn patterns() -> Vec<Row> {
     (0..4000).map(row).collect()
 }
 
-/// A ledger that is written to, as the program has one, but by threads of its
-/// own, so that their CPU is told apart.
+/// A ledger that is written to, as the program has one.
 fn ledger(file: PathBuf, others: &Others) -> Ledger {
     let retention = Retention { age: Duration::MAX, rows: u64::MAX };
     let settings = config::Ledger { url: LedgerUrl::Sqlite(file), cluster_name: None, retention };
@@ -331,12 +330,8 @@ fn ledger(file: PathBuf, others: &Others) -> Ledger {
     assert!(others.registry.set(registry).is_ok());
     let (name, named) = oneshot::channel();
     name.send("bench".to_owned()).unwrap();
-    let keeping = move || {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_all().thread_name("ledger").build().unwrap();
-        runtime.block_on(writer.run(named, CancellationToken::new()));
-    };
-    std::thread::Builder::new().name("ledger".to_owned()).spawn(keeping).unwrap();
+    // It runs until the process ends.
+    drop(writer.start(named, CancellationToken::new()).unwrap());
     let (beside, recording) = (others.clone(), ledger.clone());
     let writing = move || beside.write(&recording);
     std::thread::Builder::new().name("ledger-others".to_owned()).spawn(writing).unwrap();

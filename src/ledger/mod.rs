@@ -1,6 +1,6 @@
 //! The ledger: who did what to which release, when, and what became of it.
 //!
-//! Entry points: [`Ledger::record`] takes a [`row::Row`] in, [`Writer::run`]
+//! Entry points: [`Ledger::record`] takes a [`row::Row`] in, [`Writer::start`]
 //! carries rows to the database, [`store::Store::page`] reads them again.
 //! Invariants: recording never waits, neither for the database nor for the
 //! disk; what the database does not take goes to standard output as a line of

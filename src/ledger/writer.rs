@@ -1,12 +1,14 @@
 //! From the parts that record to the database, without anybody waiting.
 //!
-//! Entry points: [`Ledger::record`]; [`Writer::run`], once. Data flows one way:
+//! Entry points: [`Ledger::record`]; [`Writer::start`], once. Data flows one way:
 //! a bounded queue, batches, the database; what finds no room in the queue, or
 //! no database, goes to standard output. The writer tries the database again by
-//! itself and says when it fails and when it is back.
+//! itself and says when it fails and when it is back. It has a thread of its
+//! own: a batch that is made ready must not stand in front of an answer.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use std::{io, thread};
 
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
@@ -89,10 +91,10 @@ impl Ledger {
     /// # Errors
     /// When the URL is none, or the operating system gives no random bytes.
     pub fn new(settings: config::Ledger, metrics: LedgerMetrics) -> Result<(Self, Writer), StoreError> {
-        Self::spilling_to(std::io::stdout(), settings, metrics)
+        Self::spilling_to(io::stdout(), settings, metrics)
     }
 
-    fn spilling_to<W: std::io::Write + Send + 'static>(
+    fn spilling_to<W: io::Write + Send + 'static>(
         out: W,
         settings: config::Ledger,
         metrics: LedgerMetrics,
@@ -141,8 +143,27 @@ impl Ledger {
 
 impl Writer {
     /// Writes in the name of `cluster`, as soon as that is known, until
-    /// `closing`; then writes what is still queued.
-    pub async fn run(mut self, cluster: oneshot::Receiver<String>, closing: CancellationToken) {
+    /// `closing`; then writes what is still queued. What is given is ready when
+    /// that is done.
+    ///
+    /// # Errors
+    /// When the operating system gives no thread.
+    pub fn start(
+        self,
+        cluster: oneshot::Receiver<String>,
+        closing: CancellationToken,
+    ) -> io::Result<impl Future<Output = ()> + Send + 'static> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (writing, written) = oneshot::channel::<()>();
+        thread::Builder::new().name("ledger".to_owned()).spawn(move || {
+            runtime.block_on(self.run(cluster, closing));
+            // Before the runtime ends, which waits for whoever still writes to standard output.
+            drop(writing);
+        })?;
+        Ok(async move { drop(written.await) })
+    }
+
+    async fn run(mut self, cluster: oneshot::Receiver<String>, closing: CancellationToken) {
         tokio::select! {
             biased;
             name = cluster => {

@@ -38,7 +38,7 @@ impl Written {
         let (name, named) = oneshot::channel();
         name.send(cluster.to_owned()).unwrap();
         let closing = CancellationToken::new();
-        Self { ledger, writing: tokio::spawn(writer.run(named, closing.clone())), closing }
+        Self { ledger, writing: tokio::spawn(writer.start(named, closing.clone()).unwrap()), closing }
     }
 
     /// Ends the writer, which writes everything first.
