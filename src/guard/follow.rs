@@ -14,11 +14,12 @@ use parking_lot::Mutex;
 use tokio::sync::watch as channel;
 use tokio_util::sync::CancellationToken;
 
+use super::state::Unwatched;
 use super::{Shared, watch};
 use crate::cluster::Resource;
 use crate::helm::index::DeclaredResource;
 use crate::helm::record::Status;
-use crate::helm::release::Declared;
+use crate::helm::release::{Declarations, Declared, Release};
 use crate::model::{Gvk, ObjectId};
 
 /// A kind in a version, in one namespace or in all.
@@ -36,6 +37,8 @@ pub(super) struct Watches {
     open: Mutex<HashMap<Scope, CancellationToken>>,
     /// Those that have listed all there is.
     whole: Mutex<HashSet<Scope>>,
+    /// Those that the guard has no right to, with what the API server says.
+    forbidden: Mutex<HashMap<Scope, String>>,
     /// First listings that are still to come; none before there is any watch.
     unlisted: Mutex<Option<usize>>,
     /// Counts how often everything was to be listed anew.
@@ -72,9 +75,34 @@ impl Watches {
         self.whole.lock().insert(scope.clone());
     }
 
-    /// A watch sees nothing for now.
-    pub(super) fn is_blind(&self, scope: &Scope) {
+    /// A watch has ended for good.
+    fn is_over(&self, scope: &Scope) {
         self.whole.lock().remove(scope);
+        self.forbidden.lock().remove(scope);
+    }
+
+    /// A watch stands; says whether the guard had no right to it before.
+    pub(super) fn is_open(&self, scope: &Scope) -> bool {
+        self.forbidden.lock().remove(scope).is_some()
+    }
+
+    /// The guard has no right to a watch; says whether that is new.
+    pub(super) fn is_forbidden(&self, scope: &Scope, why: String) -> bool {
+        self.forbidden.lock().insert(scope.clone(), why).is_none()
+    }
+
+    /// What a release declares of kinds that the guard has no right to watch, in
+    /// the order of kinds.
+    pub(super) fn unwatched(&self, release: &Release) -> Vec<Unwatched> {
+        let forbidden = self.forbidden.lock();
+        let of_scope = |(scope, why): (&Scope, &String)| {
+            let is_one = |object: &ObjectId, it: &Declarations| it.latest.is_some() && scope.holds(object);
+            let objects = release.objects.iter().filter(|(object, it)| is_one(object, it)).count();
+            (objects > 0).then(|| Unwatched { kind: scope.kind.clone(), objects, why: why.clone() })
+        };
+        let mut unwatched: Vec<_> = forbidden.iter().filter_map(of_scope).collect();
+        unwatched.sort_by(|a, b| (&a.kind, &a.why).cmp(&(&b.kind, &b.why)));
+        unwatched
     }
 }
 
@@ -93,7 +121,7 @@ impl Shared {
             let keep = scopes.contains_key(scope);
             if !keep {
                 stop.cancel();
-                self.watches.is_blind(scope);
+                self.watches.is_over(scope);
             }
             keep
         });

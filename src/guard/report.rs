@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::Shared;
 use super::drifts::Drift;
-use super::state::{DriftKind, Drifted, Incident, Reason, ReleaseReport};
+use super::state::{DriftKind, Drifted, Incident, Reason, ReleaseReport, Unwatched};
 use crate::helm::record::Status;
 use crate::helm::release::Release;
 use crate::helm::state::is_locked;
@@ -76,7 +76,8 @@ fn of(shared: &Shared, release: &Release) -> ReleaseReport {
     let digest = first.as_ref().map_or(release.state.digest, |first| first.digest);
     let record = first.and_then(|first| first.uid);
     let flaws = flaws(release);
-    let reason = reason(shared, release, &drifts_of);
+    let unwatched = shared.watches.unwatched(release);
+    let reason = reason(shared, release, &drifts_of, &unwatched);
     let drifted: Vec<Drifted> = drifts_of.iter().map(|(object, drift)| drift.shown(object)).collect();
     ReleaseReport {
         release: id.clone(),
@@ -88,6 +89,7 @@ fn of(shared: &Shared, release: &Release) -> ReleaseReport {
         drifted,
         flaws,
         foreign,
+        unwatched,
         reason,
     }
 }
@@ -116,7 +118,12 @@ fn complain(shared: &Shared, report: &ReleaseReport) {
     );
 }
 
-fn reason(shared: &Shared, release: &Release, drifts: &[(ObjectId, Drift)]) -> Reason {
+fn reason(
+    shared: &Shared,
+    release: &Release,
+    drifts: &[(ObjectId, Drift)],
+    unwatched: &[Unwatched],
+) -> Reason {
     let timeout = shared.guard.book.of(&release.id).operation_timeout;
     let certain = || drifts.iter().filter(|(_, drift)| drift.is_certain());
     if release.invalid.is_some() {
@@ -130,7 +137,7 @@ fn reason(shared: &Shared, release: &Release, drifts: &[(ObjectId, Drift)]) -> R
     } else if shared.suspended.lock().contains(&release.id) {
         Reason::Suspended
     } else if certain().next().is_none() {
-        Reason::InSync
+        if unwatched.is_empty() { Reason::InSync } else { Reason::Unwatched }
     } else if shared.repairer.brake.lock().is_on(&release.id.namespace) {
         Reason::Braked
     } else if certain().any(|(_, drift)| drift.contested) {

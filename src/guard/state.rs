@@ -54,8 +54,22 @@ pub struct ReleaseReport {
     /// What the revision declares and another release owns by the object's
     /// annotations, to which alone it is held; in the order of objects.
     pub foreign: Vec<(ObjectId, ReleaseId)>,
+    /// What the revision declares and the guard has no right to look at, in the
+    /// order of kinds.
+    pub unwatched: Vec<Unwatched>,
     /// All of it in one word.
     pub reason: Reason,
+}
+
+/// Declared objects of a kind that the guard has no right to watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unwatched {
+    /// The kind.
+    pub kind: String,
+    /// How many objects of it are declared.
+    pub objects: usize,
+    /// What the API server says.
+    pub why: String,
 }
 
 /// One object that is not as declared.
@@ -120,6 +134,9 @@ pub enum Reason {
     Contested,
     /// Something is not as declared.
     Drifted,
+    /// All that the guard has the right to look at is as declared, and there is
+    /// more.
+    Unwatched,
     /// All is as declared.
     InSync,
 }
@@ -229,6 +246,7 @@ impl Reason {
             Self::Braked => "Braked",
             Self::Contested => "Contested",
             Self::Drifted => "Drifted",
+            Self::Unwatched => "Unwatched",
             Self::InSync => "InSync",
         }
     }

@@ -19,6 +19,7 @@ use crate::cluster::call::CallError;
 use crate::cluster::objects::Live;
 use crate::cluster::{Event, Resource};
 use crate::helm::record::Status;
+use crate::helm::release::Release;
 use crate::model::{MANAGED_BY, ObjectId, ReleaseId};
 
 /// Watches `scope`, whose objects are at `resource`, until `stop`.
@@ -57,7 +58,12 @@ pub(super) async fn run(shared: Arc<Shared>, scope: Scope, resource: Resource, s
                 let never = never_seen(&shared, &scope);
                 went.into_iter().chain(never).for_each(|release| shared.attend(release));
             }
-            Event::Watching => broken = false,
+            Event::Watching => {
+                broken = false;
+                if shared.watches.is_open(&scope) {
+                    declaring(&shared, &scope).into_iter().for_each(|release| shared.attend(release));
+                }
+            }
             Event::Applied(live) => judge(&shared, &live, &resource),
             Event::Deleted(live) => {
                 if let Some(release) = went(&shared, &live.sighting.id, version_of(&live)) {
@@ -65,6 +71,10 @@ pub(super) async fn run(shared: Arc<Shared>, scope: Scope, resource: Resource, s
                 }
             }
             Event::Broken(error) => {
+                let forbidden = matches!(error, CallError::Refused { code: 403, .. });
+                if forbidden && shared.watches.is_forbidden(&scope, error.to_string()) {
+                    declaring(&shared, &scope).into_iter().for_each(|release| shared.attend(release));
+                }
                 if !std::mem::replace(&mut broken, true) {
                     if matches!(error, CallError::Unserved) {
                         unserved(&shared, &scope).into_iter().for_each(|release| shared.attend(release));
@@ -122,6 +132,13 @@ fn unserved(shared: &Shared, scope: &Scope) -> HashSet<ReleaseId> {
         drifts.suspect(release, object.clone(), Timestamp::now());
     }
     held.into_iter().map(|(release, _)| release).collect()
+}
+
+/// The releases that declare an object of a kind.
+fn declaring(shared: &Shared, scope: &Scope) -> Vec<ReleaseId> {
+    let index = shared.guard.releases.index().read();
+    let declares = |release: &Release| release.objects.keys().any(|object| scope.holds(object));
+    index.releases().filter(|release| declares(release)).map(|release| release.id.clone()).collect()
 }
 
 /// Notes what releases in force declare of a kind and was not there when the

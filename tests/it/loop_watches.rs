@@ -42,6 +42,13 @@ async fn a_kind_that_the_guard_may_not_read_is_named_once_and_hinders_nothing() 
         scene.becomes(&settings, "/data/level", json!("info")).await;
     }
     assert_eq!(guard.log().matches("of the kind Widget cannot be watched").count(), 1, "{}", guard.log());
+    let status = scene.stands("Unwatched").await;
+    let [ready, stalled, unwatched] = [0, 1, 2].map(|place| &status["conditions"][place]);
+    assert_eq!((&ready["status"], &stalled["status"]), (&json!("Unknown"), &json!("False")), "{status}");
+    assert_eq!((&unwatched["type"], &unwatched["status"]), (&json!("Unwatched"), &json!("True")), "{status}");
+    let message = unwatched["message"].as_str().unwrap();
+    assert!(message.starts_with("1 of 2 objects are not looked at: 1 of kind Widget: "), "{status}");
+    assert!(message.contains("cannot list resource"), "{status}");
     // As soon as it may, it does.
     role["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     admin.post(roles, &role).await.done().unwrap();
@@ -49,6 +56,8 @@ async fn a_kind_that_the_guard_may_not_read_is_named_once_and_hinders_nothing() 
     let widget = format!("/apis/{GROUP}/v1/namespaces/{}/widgets/main", scene.namespace);
     scene.edit(&widget, json!({"spec": {"replicas": 5}})).await;
     scene.becomes(&widget, "/spec/replicas", json!(2)).await;
+    let status = scene.stands("InSync").await;
+    assert_eq!(status["conditions"].as_array().unwrap().len(), 2, "{status}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,6 +11,7 @@ fn report(reason: Reason) -> ReleaseReport {
         drifted: Vec::new(),
         flaws: Vec::new(),
         foreign: Vec::new(),
+        unwatched: Vec::new(),
         reason,
     }
 }

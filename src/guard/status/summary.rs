@@ -78,6 +78,9 @@ pub(super) fn summary(
             format!("declared here, and held to another release by their annotations: {}", named(told));
         all.push(condition("ForeignOwned", "True", "ForeignOwned", &message));
     }
+    if !report.unwatched.is_empty() {
+        all.push(condition("Unwatched", "True", "Forbidden", &unwatched(report)));
+    }
     GuardedReleaseStatus {
         observed_generation: generation,
         conditions: all,
@@ -98,7 +101,7 @@ pub(super) fn summary(
 fn standing(reason: Reason) -> (&'static str, bool) {
     match reason {
         Reason::InSync => ("True", false),
-        Reason::Suspended => ("Unknown", false),
+        Reason::Suspended | Reason::Unwatched => ("Unknown", false),
         Reason::Drifted | Reason::Contested | Reason::ReleaseMissing => ("False", false),
         Reason::Braked | Reason::ReleaseFailed | Reason::PendingLocked | Reason::RecordInvalid => {
             ("False", true)
@@ -114,6 +117,9 @@ fn message(reason: Reason, report: &ReleaseReport, mode: DriftMode) -> String {
     };
     match reason {
         Reason::InSync => format!("all {declared} objects are as revision {revision} declares them"),
+        Reason::Unwatched => {
+            format!("what may be looked at is as revision {revision} declares it; {}", unwatched(report))
+        }
         Reason::Suspended => format!("suspended: nothing is repaired; {count}; `kubemoor resume` goes on"),
         Reason::Drifted if mode == DriftMode::Repair => count,
         Reason::Drifted => {
@@ -150,6 +156,13 @@ fn message(reason: Reason, report: &ReleaseReport, mode: DriftMode) -> String {
         }
         Reason::ReleaseMissing => "the release has no record any more".to_owned(),
     }
+}
+
+/// What is not looked at, and why.
+fn unwatched(report: &ReleaseReport) -> String {
+    let objects: usize = report.unwatched.iter().map(|it| it.objects).sum();
+    let told = report.unwatched.iter().map(|it| format!("{} of kind {}: {}", it.objects, it.kind, it.why));
+    format!("{objects} of {} objects are not looked at: {}", report.declared, named(told))
 }
 
 fn shown(drifted: &Drifted, home: &str) -> DriftedObject {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::guard::state::DriftKind;
+use crate::guard::state::{DriftKind, Unwatched};
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::flaw::{Flaw, FlawReason};
 
@@ -31,6 +31,7 @@ fn report(reason: Reason, drifted: usize) -> ReleaseReport {
             .collect(),
         flaws: Vec::new(),
         foreign: Vec::new(),
+        unwatched: Vec::new(),
         reason,
     }
 }
@@ -71,6 +72,24 @@ fn each_reason_has_its_conditions() {
     check(Reason::RecordInvalid, "False", "True");
     check(Reason::ReleaseMissing, "False", "False");
     check(Reason::Suspended, "Unknown", "False");
+    check(Reason::Unwatched, "Unknown", "False");
+}
+
+#[test]
+fn what_the_guard_may_not_look_at_is_named_with_the_reason() {
+    let spec = GuardedReleaseSpec::default();
+    let unwatched =
+        Unwatched { kind: "Widget".to_owned(), objects: 2, why: "the API server refused".to_owned() };
+    let mut report = report(Reason::Unwatched, 0);
+    report.unwatched = vec![unwatched];
+    let status = summary(&report, None, context(&spec, 0));
+    let not_looked_at = "2 of 20 objects are not looked at: 2 of kind Widget: the API server refused";
+    let [ready, _, unwatched] = status.conditions.as_slice() else { panic!("{:?}", status.conditions) };
+    assert_eq!(ready.message, format!("what may be looked at is as revision 3 declares it; {not_looked_at}"));
+    assert_eq!(
+        (unwatched.r#type.as_str(), unwatched.status.as_str(), unwatched.message.as_str()),
+        ("Unwatched", "True", not_looked_at)
+    );
 }
 
 #[test]
