@@ -1,5 +1,5 @@
-//! Releases whose records lie in another namespace, as Flux's `storageNamespace` has them: guarded like all others where
-//! a policy trusts that namespace with them, and not at all where none does.
+//! Releases whose records lie in another namespace, as Flux's `storageNamespace` has them: guarded like all
+//! others where a policy trusts that namespace with them, and not at all where none does.
 
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
@@ -162,10 +162,9 @@ impl Flux {
     }
 }
 
-/// Deletes an object in a way that the guard does not stand in: controllers may delete.
+/// Deletes an object as the guard lets it be deleted: controllers may.
 async fn delete_unhindered(control_plane: &ControlPlane, path: &str) {
-    let controller = Caller::new(control_plane, Identity::NamespaceController).await;
-    controller.delete(path).await.done().unwrap();
+    Caller::new(control_plane, Identity::NamespaceController).await.delete(path).await.done().unwrap();
 }
 
 /// Waits until the guard has listed a resource: what it never saw alive it does not re-create.
@@ -254,8 +253,7 @@ async fn records_count_from_when_a_policy_trusts_their_namespace_until_none_does
     })
     .await;
 
-    let policy = format!("{POLICIES}/{}-pair", flux.namespace);
-    flux.admin.delete(&policy).await.done().unwrap();
+    flux.admin.delete(&format!("{POLICIES}/{}-pair", flux.namespace)).await.done().unwrap();
     eventually("the records count no more", SOON, || async { flux.edit().await.done() }).await;
     flux.stands(&flux.storage, RELEASE, "RecordInvalid").await;
     // As Flux does: the field is Alice's by now.
@@ -369,8 +367,7 @@ async fn a_second_history_of_a_release_hinders_repairs_and_never_helm() {
     flux.upgrade(json!({"level": "debug"})).await;
     assert_eq!(flux.level().await, "debug");
     // Whoever cleans up may.
-    let record = flux.core(&format!("secrets/{}", record_name(RELEASE, 1)));
-    bob.delete(&record).await.done().unwrap();
+    bob.delete(&flux.core(&format!("secrets/{}", record_name(RELEASE, 1)))).await.done().unwrap();
     flux.stands(&flux.namespace, RELEASE, "InSync").await;
     flux.edit().await.refused(RELEASE).unwrap();
 }

@@ -395,19 +395,3 @@ async fn two_replicas_write_to_one_database_at_once() {
     }
     assert_eq!(everything(&url).await.len(), 1000);
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn nobody_but_its_owner_may_read_the_file() {
-    use std::os::unix::fs::PermissionsExt as _;
-    let path = folder("ledger").join("ledger.db");
-    let url = LedgerUrl::Sqlite(path.clone());
-    let written = Written::start(&url, "east", FOREVER);
-    written.ledger.record(row(1, "shop", "web", "alice", "Deny"));
-    eventually("the row is written", SOON, || async { written.ledger.store().is_some() }).await;
-    for entry in std::fs::read_dir(path.parent().unwrap()).unwrap() {
-        let entry = entry.unwrap();
-        let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode, 0o600, "{}", entry.path().display());
-    }
-    written.close().await;
-}

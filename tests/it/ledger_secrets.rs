@@ -1,6 +1,7 @@
 //! No value of a Secret leaves the guard: not by its log, its ledger, its answers, its metrics or its commands.
 
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use base64::Engine as _;
@@ -36,14 +37,18 @@ fn check(what: &str, output: &[u8]) {
     assert!(found.is_empty(), "{what} holds {found:?}");
 }
 
-/// The files of a ledger.
+/// The files of a ledger, which nobody but their owner may read.
 fn check_files(ledger: &Path) {
-    for entry in std::fs::read_dir(ledger.parent().unwrap()).unwrap() {
-        let path = entry.unwrap().path();
-        let is_of_ledger =
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ledger.db"));
+    let entries = std::fs::read_dir(ledger.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
+    let is_of_ledger =
+        |path: &PathBuf| path.file_name().is_some_and(|it| it.to_string_lossy().starts_with("ledger.db"));
+    let files: Vec<_> = entries.filter(is_of_ledger).collect();
+    assert!(!files.is_empty(), "{} is absent", ledger.display());
+    for path in files {
+        let metadata = std::fs::metadata(&path).unwrap();
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o600, "{}", path.display());
         // The file of shared memory is empty of rows by its nature.
-        if is_of_ledger && std::fs::metadata(&path).unwrap().len() > 0 {
+        if metadata.len() > 0 {
             check(&path.display().to_string(), &std::fs::read(&path).unwrap());
         }
     }
