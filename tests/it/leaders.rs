@@ -267,7 +267,7 @@ async fn a_leader_that_lost_the_lease_while_it_looked_does_not_write() {
     eventually("it has looked", SOON, || async { scene.proxy.passed(LOOK) >= 1 }).await;
     scene.follower.resume();
     scene.becomes_as_declared().await;
-    assert_eq!(scene.answers(), [200, 200]);
+    assert_eq!(scene.are_answered(2).await, [200, 200]);
     assert_eq!(scene.proxy.passed(WRITE) + scene.proxy.stalled(WRITE), 0, "{}", scene.leader.log());
     assert!(!scene.leader.log().contains("could not be repaired"), "{}", scene.leader.log());
 }

@@ -35,7 +35,7 @@ async fn a_change_whose_answer_never_comes_is_made_once() {
     scene.stands("InSync").await;
     proxy.cut(None);
     another_repair(&scene).await;
-    assert_eq!(scene.answers("configmaps"), [200, 200], "{}", guard.log());
+    assert_eq!(scene.are_answered("configmaps", 2).await, [200, 200], "{}", guard.log());
     let now = scene.alice.get(&settings).await.done().unwrap();
     assert_eq!(now["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
 }
@@ -51,7 +51,7 @@ async fn a_re_creation_whose_answer_never_comes_is_made_once() {
     scene.stands("InSync").await;
     proxy.cut(None);
     another_repair(&scene).await;
-    assert_eq!(scene.answers("configmaps"), [201, 200], "{}", guard.log());
+    assert_eq!(scene.are_answered("configmaps", 2).await, [201, 200], "{}", guard.log());
     let now = scene.alice.get(&settings).await.done().unwrap();
     assert_eq!(now["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
 }
@@ -75,7 +75,7 @@ async fn who_hears_neither_the_answer_nor_the_watch_looks_before_another_write()
     proxy.cut(None);
     proxy.release();
     another_repair(&scene).await;
-    assert_eq!(scene.answers("configmaps"), [200, 200], "{}", guard.log());
+    assert_eq!(scene.are_answered("configmaps", 2).await, [200, 200], "{}", guard.log());
     scene.stands("InSync").await;
 }
 
@@ -116,7 +116,7 @@ async fn a_watch_that_breaks_within_an_event_goes_on_where_it_was() {
     }
     scene.stands("InSync").await;
     let good = |code: &u64| [200, 201].contains(code);
-    let answers = scene.answers("configmaps");
+    let answers = scene.are_answered("configmaps", 6).await;
     assert_eq!((answers.len(), answers.iter().all(good)), (6, true), "{answers:?}\n{}", guard.log());
     let listings = |event: &&Value| {
         event["user"]["username"] == Identity::Guard.user()

@@ -103,7 +103,7 @@ async fn a_version_that_is_served_no_more_is_followed_in_another_one() {
     guard.start_again().await;
     scene.becomes(&widget, "/spec/replicas", json!(7)).await;
     scene.stands("InSync").await;
-    assert_eq!(scene.answers("widgets"), [200, 201, 200], "{}", guard.log());
+    assert_eq!(scene.are_answered("widgets", 3).await, [200, 201, 200], "{}", guard.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]

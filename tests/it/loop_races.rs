@@ -53,11 +53,8 @@ async fn an_upgrade_in_between_wins(server_side: bool) {
     scene.upgrade(SETTINGS, options("debug", server_side)).await.unwrap();
     proxy.stall(&[]);
     eventually("the late write is answered", SOON, || async { proxy.passed(WRITE) >= 1 }).await;
-    eventually("the API server has refused it", SOON, || async {
-        let answers = scene.answers("configmaps");
-        if answers.first() == Some(&409) { Ok(()) } else { Err(format!("{answers:?}")) }
-    })
-    .await;
+    let answers = scene.are_answered("configmaps", 1).await;
+    assert_eq!(answers.first(), Some(&409), "{answers:?}");
     scene.becomes(&settings, "/data/color", json!("blue")).await;
     scene.stands("InSync").await;
     let now = scene.alice.get(&settings).await.done().unwrap();
@@ -92,7 +89,7 @@ async fn what_an_upgrade_drops_between_the_look_and_the_write_is_taken_back() {
     scene.upgrade(TWO.split("---").next().unwrap(), json!({})).await.unwrap();
     proxy.stall(&[]);
     said(&guard, "is taken back: its release dropped it").await;
-    assert_eq!(scene.answers("configmaps"), [201, 200], "made, and deleted again");
+    assert_eq!(scene.are_answered("configmaps", 2).await, [201, 200], "made, and deleted again");
     assert_eq!(scene.alice.get(&extra).await.code, 404);
     scene.stands("InSync").await;
 }
@@ -108,11 +105,7 @@ async fn what_helm_uninstalls_between_the_look_and_the_write_is_taken_back() {
     on_its_way(&proxy, WRITE).await;
     scene.helm.uninstall(&scene.namespace, RELEASE, json!({})).await.unwrap();
     proxy.stall(&[]);
-    eventually("it is made, and deleted again", SOON, || async {
-        let answers = scene.answers("configmaps");
-        if answers == [201, 200] { Ok(()) } else { Err(format!("{answers:?}")) }
-    })
-    .await;
+    assert_eq!(scene.are_answered("configmaps", 2).await, [201, 200], "made, and deleted again");
     assert_eq!(scene.alice.get(&extra).await.code, 404);
     assert_eq!(scene.alice.get(&scene.config_map("settings")).await.code, 404);
 }
@@ -142,7 +135,8 @@ async fn what_an_autoscaler_writes_between_the_look_and_the_write_stays() {
     let image = "/spec/template/spec/containers/0/image";
     let object = scene.becomes(&web, image, json!("registry.example/shop:1")).await;
     assert_eq!(object["spec"]["replicas"], 5, "{}", guard.log());
-    assert_eq!(scene.answers("deployments").first(), Some(&409), "the race was not met");
+    let answers = scene.are_answered("deployments", 1).await;
+    assert_eq!(answers.first(), Some(&409), "the race was not met");
     scene.stands("InSync").await;
     let object = scene.alice.get(&web).await.done().unwrap();
     assert_eq!(object["spec"]["replicas"], 5, "{}", guard.log());

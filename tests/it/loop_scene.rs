@@ -136,8 +136,18 @@ impl Scene {
         self.answers(resource).len()
     }
 
-    /// What the API server has answered to the guard's writes of objects of a resource.
-    pub(crate) fn answers(&self, resource: &str) -> Vec<u64> {
+    /// Waits until the audit log, which comes after the answers, has so many to the guard's writes of objects of a
+    /// resource.
+    pub(crate) async fn are_answered(&self, resource: &str, writes: usize) -> Vec<u64> {
+        eventually(&format!("{writes} writes are answered"), SOON, || async {
+            let answers = self.answers(resource);
+            if answers.len() >= writes { Ok(answers) } else { Err(format!("{answers:?}")) }
+        })
+        .await
+    }
+
+    /// What the API server has answered to them so far.
+    fn answers(&self, resource: &str) -> Vec<u64> {
         let is_write = |event: &&Value| {
             let verb = event["verb"].as_str().unwrap_or_default();
             event["user"]["username"] == Identity::Guard.user()
