@@ -27,7 +27,8 @@ use crate::verdict::shown::SealingKey;
 /// How long a connection may take, or another program's lock on an SQLite file.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Connections: one writes, one trims, the rest read.
+/// Connections: to PostgreSQL one writes, one trims, the rest read; to an SQLite
+/// file all of them read.
 const CONNECTIONS: u32 = 6;
 
 /// Connections that write to an SQLite file: there is no more than one at a time
