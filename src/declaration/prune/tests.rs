@@ -120,6 +120,33 @@ fn elements_that_share_their_keys_are_compared_together() {
 }
 
 #[test]
+fn elements_of_one_name_are_compared_together_however_it_is_spelled() {
+    let list = |env: &str| {
+        format!(r#"{{"spec":{{"template":{{"spec":{{"containers":[{{"name":"a","env":{env}}}]}}}}}}}}"#)
+    };
+    let declared = read(&list(r#"[{"name":"KEY","value":"1"},{"name":"1e+30","value":"1"}]"#));
+    let fields = declare(&declared, deployments().as_ref());
+    let lists = [
+        r#"[{"name":"KEY","value":"1"},{"name":"K\u0045Y","value":"1"}]"#,
+        r#"[{"name":"KEY","value":"2"},{"name":"K\u0045Y","value":"1"}]"#,
+        r#"[{"name":"KEY","value":"1"},{"name":"OTHER","value":"KEY"}]"#,
+        r#"[{"name":"KEY","value":"2"},{"name":"OTHER","value":"KEY"}]"#,
+        r#"[{"name":"KEY","value":"2"},{"name":"OTHER","value":"1"}]"#,
+        r#"[{"name":"KEY","value":"1"},{"value":"1"}]"#,
+        r#"[{"name":"KEY","value":"2"},{"value":"1"}]"#,
+        r#"[{"name":"KEY","value":"2"},"OTHER"]"#,
+        r#"[{"name":"1e+30","value":"1"},{"name":1E30,"value":"1"}]"#,
+        r#"[{"name":"1e+30","value":"2"},{"name":1E30,"value":"1"}]"#,
+        r#"[{"name":"1e+30","value":"2"},{"name":1e30,"value":"1"}]"#,
+    ];
+    for (old, new) in lists.iter().flat_map(|old| lists.iter().map(move |new| (list(old), list(new)))) {
+        let (before, after) = pair_of_texts(&[&fields], &old, &new);
+        let expected = fields.changed(&read(&old), &read(&new));
+        assert_eq!(fields.changed(&before, &after), expected, "{old}\n{new}");
+    }
+}
+
+#[test]
 fn of_an_entry_that_stands_twice_the_last_counts() {
     let declared = json!({"spec": {"replicas": 1, "paused": false}});
     let fields = declare(&declared, deployments().as_ref());

@@ -49,6 +49,9 @@ impl<'f> Keep<'f> {
             changed.push((own, *old, *new));
         }
         for (same, ..) in pairs.iter().filter(|(.., same)| *same) {
+            if changed.iter().all(|(own, ..)| lacks(same.text(), keys, own)) {
+                continue;
+            }
             let own = spelled(*same, keys)?;
             if changed.iter().any(|(keys, ..)| *keys == own) {
                 return None;
@@ -99,6 +102,15 @@ fn has_spelled(element: &Element, keys: &[ListKey], own: &Spelled<'_>) -> Option
         }
     }
     Some(true)
+}
+
+/// Whether an element cannot have these keys, by its text alone. A key without a
+/// default stands there to the letter, unless it could be a number too, which may
+/// be spelled otherwise.
+fn lacks(element: &str, keys: &[ListKey], own: &Spelled<'_>) -> bool {
+    let is_name = |own: &str| own.bytes().any(|it| it.is_ascii_alphabetic() && !matches!(it, b'e' | b'E'));
+    let mut names = keys.iter().zip(own).filter(|(key, own)| key.default.is_none() && is_name(own));
+    names.next().is_some_and(|(_, own)| !element.contains('\\') && !element.contains(own))
 }
 
 /// The keys of a live element. None where one of them is absent, or could be
