@@ -61,7 +61,7 @@ pub(super) async fn run(shared: Arc<Shared>, scope: Scope, resource: Resource, s
             Event::Watching => {
                 broken = false;
                 if shared.watches.is_open(&scope) {
-                    declaring(&shared, &scope).into_iter().for_each(|release| shared.attend(release));
+                    attend_declaring(&shared, &scope);
                 }
             }
             Event::Applied(live) => judge(&shared, &live, &resource),
@@ -73,7 +73,7 @@ pub(super) async fn run(shared: Arc<Shared>, scope: Scope, resource: Resource, s
             Event::Broken(error) => {
                 let forbidden = matches!(error, CallError::Refused { code: 403, .. });
                 if forbidden && shared.watches.is_forbidden(&scope, error.to_string()) {
-                    declaring(&shared, &scope).into_iter().for_each(|release| shared.attend(release));
+                    attend_declaring(&shared, &scope);
                 }
                 if !std::mem::replace(&mut broken, true) {
                     if matches!(error, CallError::Unserved) {
@@ -134,11 +134,14 @@ fn unserved(shared: &Shared, scope: &Scope) -> HashSet<ReleaseId> {
     held.into_iter().map(|(release, _)| release).collect()
 }
 
-/// The releases that declare an object of a kind.
-fn declaring(shared: &Shared, scope: &Scope) -> Vec<ReleaseId> {
+/// Has the releases looked at that declare an object of a kind.
+fn attend_declaring(shared: &Arc<Shared>, scope: &Scope) {
     let index = shared.guard.releases.index().read();
     let declares = |release: &Release| release.objects.keys().any(|object| scope.holds(object));
-    index.releases().filter(|release| declares(release)).map(|release| release.id.clone()).collect()
+    let declaring = index.releases().filter(|release| declares(release));
+    let declaring: Vec<_> = declaring.map(|release| release.id.clone()).collect();
+    drop(index);
+    declaring.into_iter().for_each(|release| shared.attend(release));
 }
 
 /// Notes what releases in force declare of a kind and was not there when the

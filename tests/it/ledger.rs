@@ -1,7 +1,6 @@
 //! Rows into the ledger and out of it, the same on SQLite and on PostgreSQL.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::{sync::atomic::AtomicUsize, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use kubemoor::config::{self, LedgerUrl, Retention};
@@ -371,7 +370,7 @@ async fn old_and_surplus_rows_go_while_others_are_written() {
         let asked = AtomicUsize::new(0);
         let ask = || async {
             // However often it is asked, the recent ones have room.
-            if asked.fetch_add(1, Ordering::Relaxed) < 40 {
+            if asked.fetch_add(1, Relaxed) < 40 {
                 trimmed.ledger.record(at(0, "writer"));
             }
             let (old, surplus) = (count("old").await, count("surplus").await);
