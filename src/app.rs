@@ -6,9 +6,12 @@
 //! index is whole, so that the webhook's `failurePolicy` decides and not a
 //! connection that hangs.
 
+mod calling;
 mod cluster;
 mod emergency;
 mod leading;
+mod memory;
+mod ordering;
 mod permitting;
 mod policing;
 mod registrar;
@@ -17,7 +20,7 @@ mod transitions;
 mod trusting;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -28,6 +31,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::calling::{Calling, Judging, Keeping};
 use crate::admin::{self, Books, Condition, Readiness};
 use crate::cluster::directory;
 use crate::cluster::policies::InForce;
@@ -39,18 +43,16 @@ use crate::helm::index::Index;
 use crate::ledger::Ledger;
 use crate::metrics::{
     self, AdmissionMetrics, ConnectionMetrics, EmergencyMetrics, GuardMetrics, LedgerMetrics, NoticeMetrics,
-    RecordMetrics, ReleaseFigures,
+    Port, RecordMetrics, ReleaseFigures,
 };
 use crate::notify;
 use crate::notify::file::Notifier;
 use crate::policy::Policy;
 use crate::policy::book::Book;
+use crate::server::{self, Limits, descriptors};
 use crate::tls::{self, Certificates};
-use crate::webhook::intake::{BodyLimits, Intake};
 use crate::webhook::look::Truth;
-use crate::webhook::review;
-use crate::webhook::server::{self, Limits};
-use crate::webhook::validate::{Setup, Validator};
+use crate::webhook::validate::Setup;
 
 /// How long a guard behind a Service goes on serving once it is told to stop:
 /// the API server learns only after a moment that its endpoint is gone.
@@ -67,6 +69,7 @@ struct Run {
     metrics: Metrics,
     certificates: Certificates,
     judging: Judging,
+    /// What this guard's replicas know each other's word by.
     ledger: Ledger,
     books: Books,
     /// Told the cluster's name, the ledger's writer begins.
@@ -75,10 +78,6 @@ struct Run {
     /// No more work of the guard's own.
     stop: CancellationToken,
 }
-
-/// Answers reviews; with an error until it can judge.
-#[derive(Clone, Default)]
-struct Judging(Arc<OnceLock<Validator>>);
 
 /// What is counted, one struct per component.
 struct Metrics {
@@ -116,6 +115,7 @@ type Tasks = JoinSet<&'static str>;
 /// When serving cannot start, or a part of it failed.
 pub fn serve(config: config::Serve) -> anyhow::Result<()> {
     crate::telemetry::init(config.log.as_str())?;
+    descriptors::raise_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -129,6 +129,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
         listen,
         admin_listen,
         tls,
+        callers,
         edits,
         drift,
         policies,
@@ -145,10 +146,10 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let notifiers = notifiers.map(|path| notify::file::read(&path)).transpose()?.unwrap_or_default();
     let webhook_listener = bind(listen, "--listen").await?;
     let admin_listener = bind(admin_listen, "--admin-listen").await?;
-    let certificates = Certificates::load(tls_source(tls), jiff::Timestamp::now())?;
+    let certificates = Certificates::load(tls_source(&tls), jiff::Timestamp::now())?;
     let mut registry = metrics::registry();
     let connections = ConnectionMetrics::register(&mut registry);
-    let index = Arc::new(RwLock::new(Index::default()));
+    let index = Arc::new(RwLock::new(Index::within(memory::for_declarations())));
     let metrics = Metrics::register(&mut registry, index);
     let cluster_name = ledger.cluster_name.clone();
     let (ledger, writer) = Ledger::new(ledger, LedgerMetrics::register(&mut registry))?;
@@ -158,29 +159,30 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let readiness = Readiness::new();
     // Before anybody can ask: no condition at all would count as ready.
     let records = readiness.condition("records");
-    let judging = Judging::default();
+    let calling = Calling::open(&callers, &metrics.admission, &readiness)?;
+    let judging = Judging::new(calling.door.clone());
     let (stop, serving) = (CancellationToken::new(), CancellationToken::new());
     let closing = CancellationToken::new();
     let mut tasks = Tasks::new();
 
     let books = Books::new(ledger.clone());
-    let admin =
-        admin::serve(admin_listener, readiness.clone(), Arc::new(registry), books.clone(), serving.clone());
+    let router = admin::router(readiness.clone(), Arc::new(registry), books.clone());
+    let (admin_tls, of_admin) = (certificates.server_config()?, connections.of(Port::Admin));
+    let admin = admin::serve(admin_listener, admin_tls, router, of_admin, serving.clone());
     tasks.spawn(async move {
-        if let Err(error) = admin.await {
-            tracing::error!("health and metrics are served no more: {error}");
-        }
+        admin.await;
         "health and metrics"
     });
     let answering = judging.clone();
-    let answer = move |request| answering.clone().answer(request);
-    let tls = certificates.server_config()?;
+    let answer = move |peer, request| answering.clone().answer(peer, request);
+    let settings = calling.server_config(&certificates)?;
     let webhook =
-        server::serve(webhook_listener, tls, answer, Limits::default(), connections, serving.clone());
+        server::serve(webhook_listener, settings, answer, Limits::default(), connections, serving.clone());
     tasks.spawn(async move {
         webhook.await;
         "the webhook"
     });
+    calling.keep(&mut tasks, &stop);
     let keeper = certificates.clone();
     let kept = stop.clone();
     tasks.spawn(async move {
@@ -225,7 +227,9 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
         }
         Source::Cluster(cluster) => {
             let linger = if cluster.own_namespace.is_some() { LINGER } else { Duration::ZERO };
-            run.cluster(cluster).await?;
+            let own = cluster.own_namespace.as_deref();
+            let keeping = Keeping::new(&callers, own, &tls, run.judging.door().callers().clone());
+            run.cluster(cluster, keeping).await?;
             linger
         }
     };
@@ -253,11 +257,13 @@ impl Run {
         }
         tracing::info!(releases = index.releases().count(), objects = index.objects(), "releases are loaded");
         self.judging.begin(Setup {
+            door: self.judging.door(),
             truth: Truth::Fixed(RwLock::new(index)),
             book: Arc::clone(&self.book),
             record_driver: RecordDriver::Secret,
             own_account: None,
             own_namespace: None,
+            orders: None,
             metrics: self.metrics.admission.clone(),
             ledger: self.ledger.clone(),
         });
@@ -346,29 +352,15 @@ impl Signals {
     }
 }
 
-impl Judging {
-    /// Has reviews judged from now on. Once: a run has one source.
-    fn begin(&self, setup: Setup) {
-        let _ = self.0.set(Validator::new(Intake::new(BodyLimits::default()), setup));
-    }
-
-    async fn answer(self, request: http::Request<hyper::body::Incoming>) -> http::Response<review::Body> {
-        match self.0.get() {
-            Some(validator) => validator.answer(request).await,
-            None => review::failed("the guard does not know all releases yet; try again in a moment"),
-        }
-    }
-}
-
 async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
     let cannot = || format!("cannot listen on {address}; choose another address with {flag}");
     TcpListener::bind(address).await.with_context(cannot)
 }
 
-fn tls_source(tls: Tls) -> tls::Source {
+fn tls_source(tls: &Tls) -> tls::Source {
     match tls {
-        Tls::Made { dir, names } => tls::Source::SelfMade { directory: dir, names },
-        Tls::Given { cert, key } => tls::Source::Given { certificate: cert, key },
+        Tls::Made { dir, names } => tls::Source::SelfMade { directory: dir.clone(), names: names.clone() },
+        Tls::Given { cert, key } => tls::Source::Given { certificate: cert.clone(), key: key.clone() },
     }
 }
 

@@ -26,10 +26,12 @@ pub struct Serve {
     pub source: Source,
     /// Where the webhook listens, with TLS.
     pub listen: SocketAddr,
-    /// Where health and metrics are served, in plain HTTP.
+    /// Where health, metrics and the ledger are served, with TLS.
     pub admin_listen: SocketAddr,
     /// The webhook's certificate.
     pub tls: Tls,
+    /// Whom the webhook answers.
+    pub callers: Callers,
     /// What becomes of an edit that drifts.
     pub edits: EditsMode,
     /// What becomes of drift that the loop finds.
@@ -143,6 +145,29 @@ pub enum Tls {
         /// Its private key, PEM.
         key: PathBuf,
     },
+}
+
+/// How the API server is told from everybody else who reaches the webhook's port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Callers {
+    /// By what it proves itself in each request.
+    pub proof: Proof,
+    /// The authority (PEM) of the certificate that it must show as well.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// What a request of the API server carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// A token of this file in the address.
+    File(PathBuf),
+    /// A token in the address that the guard makes and registers.
+    Kept {
+        /// For how long.
+        life: Duration,
+    },
+    /// Nothing: the certificate of the connection is the proof.
+    Certificate,
 }
 
 /// What is logged, in the syntax of tracing's `EnvFilter`; known to be valid.

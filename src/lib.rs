@@ -15,7 +15,9 @@ pub mod webhook;
 pub mod cluster;
 pub mod ledger;
 pub mod notify;
+pub mod server;
 
+pub mod callers;
 pub mod metrics;
 pub mod telemetry;
 pub mod tls;

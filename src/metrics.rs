@@ -53,6 +53,8 @@ label! {
         Records = "records",
         /// Edits of the declared kinds, before they are judged.
         Reverts = "reverts",
+        /// Orders of repairs.
+        Orders = "orders",
     }
 }
 
@@ -75,12 +77,24 @@ label! {
 }
 
 label! {
+    /// Which port a connection is to.
+    Port {
+        /// The webhook's.
+        Webhook = "webhook",
+        /// Health, metrics and the ledger's.
+        Admin = "admin",
+    }
+}
+
+label! {
     /// How a connection ended.
     ConnectionEnd {
         /// The client was done, or stayed away for too long.
         Closed = "closed",
         /// It was never served, because too many were open.
         Refused = "refused",
+        /// It was idle, and another one needed its place.
+        Displaced = "displaced",
         /// Its TLS handshake failed or took too long.
         Handshake = "handshake",
         /// It broke, or sent what is not HTTP.
@@ -130,10 +144,11 @@ mod notices;
 
 pub use self::notices::{EventFate, NoticeMetrics, NotificationFate, ReleaseFigures, Standing, StatusWrite};
 
-/// The webhook port's connections.
-#[derive(Clone, Debug, Default)]
+/// A port's connections.
+#[derive(Clone, Debug)]
 pub struct ConnectionMetrics {
-    open: Gauge,
+    port: Port,
+    open: Family<PortLabels, Gauge>,
     ended: Family<EndLabels, Counter>,
 }
 
@@ -153,6 +168,7 @@ pub struct AdmissionMetrics {
     verdicts: Family<VerdictLabels, Counter>,
     duration: Family<WebhookLabels, Histogram, fn() -> Histogram>,
     malformed: Counter,
+    callers_refused: Counter,
 }
 
 /// Helm's records and what is known from them.
@@ -163,7 +179,13 @@ pub struct RecordMetrics {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PortLabels {
+    port: Port,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EndLabels {
+    port: Port,
     end: ConnectionEnd,
 }
 
@@ -198,23 +220,29 @@ pub fn registry() -> Registry {
 }
 
 impl ConnectionMetrics {
-    /// Registers the component's metrics.
+    /// Registers the component's metrics, and gives those of the webhook's port.
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
+        let metrics = Self { port: Port::Webhook, open: Family::default(), ended: Family::default() };
         registry.register("connections_open", "Connections that are open now", metrics.open.clone());
         registry.register("connections", "Connections by how they ended", metrics.ended.clone());
         metrics
     }
 
+    /// The same metrics for the connections of `port`.
+    pub fn of(&self, port: Port) -> Self {
+        Self { port, ..self.clone() }
+    }
+
     /// Counts a connection as open until the result is dropped.
     pub fn opened(&self) -> OpenConnection {
-        self.open.inc();
-        OpenConnection(self.open.clone())
+        let open = self.open.get_or_create(&PortLabels { port: self.port }).clone();
+        open.inc();
+        OpenConnection(open)
     }
 
     /// Counts the end of a connection.
     pub fn ended(&self, end: ConnectionEnd) {
-        self.ended.get_or_create(&EndLabels { end }).inc();
+        self.ended.get_or_create(&EndLabels { port: self.port, end }).inc();
     }
 }
 
@@ -245,6 +273,7 @@ impl AdmissionMetrics {
             verdicts: Family::default(),
             duration: Family::new_with_constructor(request_seconds),
             malformed: Counter::default(),
+            callers_refused: Counter::default(),
         };
         registry.register("verdicts", "Reviews by what became of them", metrics.verdicts.clone());
         registry.register_with_unit(
@@ -258,6 +287,11 @@ impl AdmissionMetrics {
             "Requests that held no AdmissionReview v1",
             metrics.malformed.clone(),
         );
+        registry.register(
+            "callers_refused",
+            "Requests to the webhook's port by others than the API server",
+            metrics.callers_refused.clone(),
+        );
         metrics
     }
 
@@ -266,6 +300,11 @@ impl AdmissionMetrics {
     pub fn answered(&self, webhook: Webhook, decision: Decision, reason: &'static str, took: Duration) {
         self.verdicts.get_or_create(&VerdictLabels { webhook, decision, reason }).inc();
         self.duration.get_or_create(&WebhookLabels { webhook }).observe(took.as_secs_f64());
+    }
+
+    /// Counts a request of somebody who is not the API server.
+    pub fn caller_refused(&self) {
+        self.callers_refused.inc();
     }
 
     /// Counts a request that held no review.

@@ -3,6 +3,7 @@
 //!
 //! Invariant: plain values. No wire format, no I/O, no clock, no rule.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -77,6 +78,11 @@ pub struct Actor {
     pub user: String,
     /// The user's groups.
     pub groups: Vec<String>,
+    /// The user's uid; empty where there is none.
+    pub uid: String,
+    /// What else the authenticator knows, such as the scopes of a token: part of
+    /// every question what this user may do.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 /// What an edit does to its object.

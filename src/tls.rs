@@ -1,4 +1,4 @@
-//! The certificate that the webhook's port shows, and the authority that the
+//! The certificate that both ports show, and the authority that the
 //! API server is to trust.
 //!
 //! Entry point: [`Certificates::load`], then [`Certificates::keep`] in a task of
@@ -8,7 +8,8 @@
 //! link to another directory. Private keys never reach a log or an error.
 
 mod authority;
-mod files;
+mod clients;
+pub(crate) mod files;
 mod pair;
 mod resolver;
 
@@ -20,12 +21,15 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+pub use self::clients::ClientAuthority;
 use self::pair::Pair;
 use self::resolver::Resolver;
 
@@ -162,10 +166,22 @@ impl Certificates {
     /// # Errors
     /// The TLS library refuses its settings.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, TlsError> {
+        self.configured(WebPkiClientVerifier::no_client_auth())
+    }
+
+    /// The same for a port whose clients show a certificate of `clients`.
+    ///
+    /// # Errors
+    /// The TLS library refuses its settings.
+    pub fn server_config_for(&self, clients: &ClientAuthority) -> Result<Arc<ServerConfig>, TlsError> {
+        self.configured(Arc::clone(&clients.0))
+    }
+
+    fn configured(&self, clients: Arc<dyn ClientCertVerifier>) -> Result<Arc<ServerConfig>, TlsError> {
         let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(TlsError::Configure)?
-            .with_no_client_auth()
+            .with_client_cert_verifier(clients)
             .with_cert_resolver(Arc::clone(&self.resolver) as _);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))

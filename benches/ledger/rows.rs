@@ -114,7 +114,11 @@ pub(crate) fn edit(time: Timestamp, release: u64, user: String, verdict: &'stati
         kind: Kind::Verdict,
         release: Some((ReleaseId { namespace, name: format!("release-{release}") }, 7)),
         operation: Some(Operation::Update),
-        actor: Actor { user, groups: vec!["developers".to_owned(), "system:authenticated".to_owned()] },
+        actor: Actor {
+            user,
+            groups: vec!["developers".to_owned(), "system:authenticated".to_owned()],
+            ..Actor::default()
+        },
         verdict,
         reason: "drift",
         detail: String::new(),

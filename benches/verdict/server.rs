@@ -4,7 +4,7 @@
 use std::env;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use http::{Request, Response, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
+use kubemoor::callers::{CallerToken, Callers};
 use kubemoor::cluster::directory;
 use kubemoor::config::{self, LedgerUrl, RecordDriver, Retention};
 use kubemoor::declaration::catalog::Catalog;
@@ -24,11 +25,12 @@ use kubemoor::metrics::{self, AdmissionMetrics, ConnectionMetrics, LedgerMetrics
 use kubemoor::model::{Actor, DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
 use kubemoor::policy::book::{Book, Labels, Policies};
 use kubemoor::policy::{self, Policy};
+use kubemoor::server::{Limits, serve};
 use kubemoor::tls::{Certificates, Source};
 use kubemoor::verdict::shown::Shown;
+use kubemoor::webhook::door::{Door, Proof};
 use kubemoor::webhook::intake::{BodyLimits, Intake};
 use kubemoor::webhook::look::Truth;
-use kubemoor::webhook::server::{Limits, serve};
 use kubemoor::webhook::validate::{Setup, Validator};
 use parking_lot::RwLock;
 use prometheus_client::encoding::text::encode;
@@ -39,6 +41,9 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::load::POLICIES;
+
+/// What the API server proves itself by.
+pub(crate) const TOKEN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// Has this program serve instead of measure; before the folder.
 pub(crate) const FLAG: &str = "--serve";
@@ -185,16 +190,16 @@ pub(crate) fn run(folder: &Path) {
             listen(folder, nod).await;
         } else {
             let validator = validator(folder, &others);
-            let answer = move |request: Request<Incoming>| {
+            let answer = move |peer: IpAddr, request: Request<Incoming>| {
                 let validator = validator.clone();
-                async move { validator.answer(request).await }
+                async move { validator.answer(peer, request).await }
             };
             listen(folder, answer).await;
         }
     });
 }
 
-async fn nod(request: Request<Incoming>) -> Response<Full<Bytes>> {
+async fn nod(_: IpAddr, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let body = request.into_body().collect().await.unwrap().to_bytes();
     assert!(!body.is_empty());
     let response = Response::builder().header(header::CONTENT_TYPE, "application/json");
@@ -203,7 +208,7 @@ async fn nod(request: Request<Incoming>) -> Response<Full<Bytes>> {
 
 async fn listen<H, F>(folder: &Path, answer: H)
 where
-    H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    H: Fn(IpAddr, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
 {
     let source = Source::SelfMade { directory: folder.to_owned(), names: vec!["localhost".to_owned()] };
@@ -221,13 +226,18 @@ fn validator(folder: &Path, others: &Others) -> Validator {
     let mut index = Index::default();
     directory.releases.into_iter().for_each(|assembled| index.set(assembled.release));
     assert!(index.objects() > 0);
+    let metrics = AdmissionMetrics::register(&mut metrics::registry());
+    let callers = Callers::default();
+    callers.accept(CallerToken::parse(TOKEN).unwrap(), Some(CallerToken::random().unwrap()));
     let setup = Setup {
+        door: Door::new(Proof::Token, callers, metrics.clone()),
         truth: Truth::Fixed(RwLock::new(index)),
         book: Arc::new(book(folder)),
         record_driver: RecordDriver::Secret,
         own_account: None,
         own_namespace: None,
-        metrics: AdmissionMetrics::register(&mut metrics::registry()),
+        orders: None,
+        metrics,
         ledger: ledger(folder.join("ledger.db"), others),
     };
     Validator::new(Intake::new(BodyLimits::default()), setup)
@@ -307,7 +317,11 @@ fn patterns() -> Vec<Row> {
             kind: Kind::Verdict,
             release: Some((ReleaseId { namespace, name: format!("release-{release}") }, 7)),
             operation: Some(Operation::Update),
-            actor: Actor { user: format!("user-{user}@example.com"), groups: vec!["developers".to_owned()] },
+            actor: Actor {
+                user: format!("user-{user}@example.com"),
+                groups: vec!["developers".to_owned()],
+                ..Actor::default()
+            },
             verdict: "Deny",
             reason: "drift",
             detail: String::new(),

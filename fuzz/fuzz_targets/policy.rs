@@ -28,10 +28,13 @@ fuzz_target!(|text: &str| {
     let declared = Arc::new(Declared {
         fields: declare(&document, None),
         version: "v1".into(),
+        served: "v1".into(),
         plural: None,
         scale: None,
         keep: false,
         opted_out: false,
+        weight: 0,
+        digest: None,
     });
     let object = ObjectId {
         group: "apps".to_owned(),

@@ -3,23 +3,31 @@
 //!
 //! Entry point: [`answer`]. Invariant: nothing of the ledger is looked at
 //! before the API server has said whose the token is and that he may; who may
-//! not gets the same answer whether or not there is anything. Failures are
-//! Kubernetes Statuses, so that any client of the API can read them.
+//! not gets the same answer whether or not there is anything. Tokens that take
+//! long to be vouched for hold up neither reading nor the tokens of other peers.
+//! Failures are Kubernetes Statuses, so that any client of the API can read them.
 
+use std::fmt::Display;
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use axum::Json;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use http::{HeaderMap, StatusCode, header};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
 
+use super::Peer;
+use super::turns::Turns;
 use crate::cluster::access;
 use crate::ledger::Ledger;
-use crate::ledger::query::{Filter, PAGE};
+use crate::ledger::query::{Filter, PAGE, Page};
+use crate::model::Actor;
 
 /// The path.
 pub(super) const PATH: &str = "/api/v1/ledger";
@@ -28,16 +36,23 @@ pub(super) const PATH: &str = "/api/v1/ledger";
 const GROUP: &str = "kubemoor.dev";
 const RESOURCE: &str = "guardedreleases";
 
-/// Requests that are answered at one time: each puts two questions to the API
-/// server before it is known to be anybody's.
-const AT_ONCE: usize = 8;
+/// How long an answer may take.
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// Tokens that the API server is asked about at one time, and of one peer: nobody
+/// is known before. The second is for all who come through one `port-forward`.
+const ASKED: (usize, usize) = (32, 16);
+
+/// Pages that are read at one time, and for one user.
+const READ: (usize, usize) = (8, 2);
 
 /// The ledger, and whom to ask about tokens.
 #[derive(Clone)]
 pub struct Books {
     ledger: Ledger,
     client: Arc<OnceLock<kube::Client>>,
-    room: Arc<Semaphore>,
+    asked: Arc<Turns<IpAddr>>,
+    read: Arc<Turns<String>>,
 }
 
 /// What may be asked. Names that are not known are refused: a filter that is
@@ -65,21 +80,44 @@ enum Refusal {
 impl Books {
     /// The ledger; refused until [`Books::trust`] names a cluster.
     pub fn new(ledger: Ledger) -> Self {
-        Self { ledger, client: Arc::default(), room: Arc::new(Semaphore::new(AT_ONCE)) }
+        let asked = Arc::new(Turns::new(ASKED.0, ASKED.1));
+        let read = Arc::new(Turns::new(READ.0, READ.1));
+        Self { ledger, client: Arc::default(), asked, read }
     }
 
     /// Whose word on tokens and rights counts. Once: a run has one cluster.
     pub fn trust(&self, client: kube::Client) {
         let _ = self.client.set(client);
     }
+
+    /// Who asks by `token`, and what, once the API server says that he may.
+    async fn permitted(
+        &self,
+        token: &str,
+        asked: Result<Query<Asked>, QueryRejection>,
+    ) -> Result<(Actor, Asked), Refusal> {
+        let client = self.client.get().ok_or_else(|| {
+            Refusal::Unavailable("no API server says yet who may read the ledger; try again".to_owned())
+        })?;
+        let actor = access::who(client, token).await.map_err(|error| unasked(&error))?;
+        let actor = actor.ok_or(Refusal::Unauthenticated)?;
+        let Query(asked) = asked.map_err(|error| Refusal::Malformed(error.body_text()))?;
+        let namespace = asked.namespace.as_deref();
+        let may = access::may(client, &actor, "list", GROUP, RESOURCE, namespace).await;
+        if !may.map_err(|error| unasked(&error))? {
+            return Err(Refusal::Forbidden);
+        }
+        Ok((actor, asked))
+    }
 }
 
 pub(super) async fn answer(
     State(books): State<Books>,
+    Extension(Peer(peer)): Extension<Peer>,
     headers: HeaderMap,
-    asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
+    asked: Result<Query<Asked>, QueryRejection>,
 ) -> Response {
-    match page(&books, &headers, asked).await {
+    match page(&books, peer, &headers, asked).await {
         Ok(page) => Json(page).into_response(),
         Err(refusal) => refusal.into_response(),
     }
@@ -87,32 +125,37 @@ pub(super) async fn answer(
 
 async fn page(
     books: &Books,
+    peer: IpAddr,
     headers: &HeaderMap,
-    asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
-) -> Result<crate::ledger::query::Page, Refusal> {
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Result<Page, Refusal> {
+    let until = Instant::now() + WITHIN;
     let token = bearer(headers).ok_or(Refusal::Unauthenticated)?;
-    let client = books.client.get().ok_or_else(|| {
-        Refusal::Unavailable("no API server says yet who may read the ledger; try again".to_owned())
-    })?;
-    let busy = |_| Refusal::Unavailable("too many ask at once; try again".to_owned());
-    let _room = books.room.try_acquire().map_err(busy)?;
-    let unasked = |error: crate::cluster::call::CallError| {
-        tracing::warn!(%error, "the API server cannot be asked who may read the ledger");
-        Refusal::Unavailable("the API server cannot be asked who may read the ledger".to_owned())
+    let busy = || Refusal::Unavailable("too many ask at once; try again".to_owned());
+    let (actor, asked) = {
+        // Given back before anything is read.
+        let _turn = books.asked.take(peer, until).await.ok_or_else(busy)?;
+        let asking = books.permitted(token, asked);
+        timeout_at(until, asking).await.map_err(|_| unasked(&"it takes too long"))??
     };
-    let actor = access::who(client, token).await.map_err(unasked)?.ok_or(Refusal::Unauthenticated)?;
-    let Query(asked) = asked.map_err(|error| Refusal::Malformed(error.body_text()))?;
-    let namespace = asked.namespace.as_deref();
-    if !access::may(client, &actor, "list", GROUP, RESOURCE, namespace).await.map_err(unasked)? {
-        return Err(Refusal::Forbidden);
-    }
     let filter = asked.filter(books.ledger.cluster())?;
     let closed = || Refusal::Unavailable("the ledger is not open; the guard's log says why".to_owned());
     let store = books.ledger.store().ok_or_else(closed)?;
-    store.page(&filter).await.map_err(|error| {
-        tracing::warn!(%error, "the ledger cannot be read");
-        Refusal::Unavailable("the ledger cannot be read; the guard's log says why".to_owned())
-    })
+    let _turn = books.read.take(actor.user, until).await.ok_or_else(busy)?;
+    let page = timeout_at(until, store.page(&filter)).await.map_err(|_| unread(&"it takes too long"))?;
+    page.map_err(|error| unread(&error))
+}
+
+/// The refusal where the API server could not be asked.
+fn unasked(error: &dyn Display) -> Refusal {
+    tracing::warn!(%error, "the API server cannot be asked who may read the ledger");
+    Refusal::Unavailable("the API server cannot be asked who may read the ledger".to_owned())
+}
+
+/// The refusal where the database could not be read.
+fn unread(error: &dyn Display) -> Refusal {
+    tracing::warn!(%error, "the ledger cannot be read");
+    Refusal::Unavailable("the ledger cannot be read; the guard's log says why".to_owned())
 }
 
 /// The bearer token of a request. It is used for nothing but the question whose

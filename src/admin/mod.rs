@@ -1,4 +1,4 @@
-//! Health, metrics and the ledger over plain HTTP, apart from the webhook's port.
+//! Health, metrics and the ledger over TLS, apart from the webhook's port.
 //!
 //! Entry points: [`Readiness`], which every component reports to, and
 //! [`serve`]. Invariant: nothing here writes; health and metrics are open and
@@ -7,24 +7,47 @@
 
 mod ledger;
 mod readiness;
+mod turns;
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
-use http::{StatusCode, header};
+use http::{Request, StatusCode, header};
+use hyper::body::Incoming;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
+use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tower::Service;
 
 pub use self::ledger::Books;
 pub use self::readiness::{Condition, Readiness};
+use crate::metrics::ConnectionMetrics;
+use crate::server::{self, Limits};
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
+
+/// Probes, scrapers and people: far fewer than reviews come in. What is under way
+/// at the end is given up, so that nobody delays it.
+const LIMITS: Limits = Limits {
+    connections: 128,
+    handshake: Duration::from_secs(5),
+    head: Duration::from_secs(5),
+    idle: Duration::from_secs(120),
+    answer: Duration::from_secs(20),
+    drain: Duration::from_secs(1),
+};
+
+/// Whose request it is: an address, which is all that is known before it is read.
+#[derive(Clone, Copy, Debug)]
+struct Peer(IpAddr);
 
 /// The routes: `/livez`, `/readyz`, `/metrics` and the ledger's.
 ///
@@ -39,23 +62,23 @@ pub fn router(readiness: Readiness, metrics: Arc<Registry>, books: Books) -> Rou
         .route(ledger::PATH, get(ledger::answer).with_state(books))
 }
 
-/// Serves [`router`] on `listener` until `stop` is cancelled. Connections that
-/// are open then are given up, so that a held one cannot delay the end.
-///
-/// # Errors
-/// The listener fails.
+/// Serves `router` on `listener` until `stop` is cancelled.
 pub async fn serve(
     listener: TcpListener,
-    readiness: Readiness,
-    metrics: Arc<Registry>,
-    books: Books,
+    tls: Arc<ServerConfig>,
+    router: Router,
+    metrics: ConnectionMetrics,
     stop: CancellationToken,
-) -> std::io::Result<()> {
-    let server = axum::serve(listener, router(readiness, metrics, books));
-    tokio::select! {
-        served = server => served,
-        () = stop.cancelled() => Ok(()),
-    }
+) {
+    let answer = move |peer, mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer));
+        let answered = router.clone().call(request);
+        async move {
+            let Ok(response) = answered.await;
+            response
+        }
+    };
+    server::serve(listener, tls, answer, LIMITS, metrics, stop).await;
 }
 
 async fn ready(State(readiness): State<Readiness>) -> impl axum::response::IntoResponse {

@@ -1,8 +1,12 @@
 //! Health and metrics as probes and scrapers see them.
 
+use std::convert::Infallible;
+
+use http::HeaderMap;
+use http_body_util::BodyExt;
 use prometheus_client::metrics::counter::Counter;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use serde_json::json;
+use tower::ServiceExt;
 
 use super::*;
 
@@ -16,55 +20,87 @@ fn books() -> Books {
     Books::new(crate::ledger::Ledger::new(settings, crate::metrics::LedgerMetrics::default()).unwrap().0)
 }
 
-/// Status, head and body of the answer to `GET path`.
-async fn get(address: std::net::SocketAddr, path: &str) -> (u16, String, String) {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut reply = String::new();
-    stream.read_to_string(&mut reply).await.unwrap();
-    let (head, body) = reply.split_once("\r\n\r\n").unwrap();
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, head.to_lowercase(), body.to_owned())
+/// Status, headers and body of the answer to `GET path`, with a token where one is given.
+async fn get(router: &Router, path: &str, token: Option<&str>) -> (u16, HeaderMap, String) {
+    let mut request = Request::get(path);
+    if let Some(token) = token {
+        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let mut request = request.body(axum::body::Body::empty()).unwrap();
+    request.extensions_mut().insert(Peer(IpAddr::from([10, 0, 0, 1])));
+    let (parts, body) = router.clone().oneshot(request).await.unwrap().into_parts();
+    let body = body.collect().await.unwrap().to_bytes().to_vec();
+    (parts.status.as_u16(), parts.headers, String::from_utf8(body).unwrap())
 }
 
 #[tokio::test]
-async fn health_and_metrics_are_served_until_the_end() {
+async fn health_and_metrics_are_open_and_the_ledger_is_not() {
     let readiness = Readiness::new();
     let mut registry = Registry::with_prefix("kubemoor");
     registry.register("tests", "Tests", Counter::<u64>::default());
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let stop = CancellationToken::new();
-    let server = tokio::spawn(serve(listener, readiness.clone(), Arc::new(registry), books(), stop.clone()));
+    let router = router(readiness.clone(), Arc::new(registry), books());
 
-    let (status, _, body) = get(address, "/livez").await;
+    let (status, _, body) = get(&router, "/livez", None).await;
     assert_eq!((status, body.as_str()), (200, "ok\n"));
 
     let records = readiness.condition("records");
-    let (status, _, body) = get(address, "/readyz").await;
+    let (status, _, body) = get(&router, "/readyz", None).await;
     assert_eq!((status, body.as_str()), (503, "[-]records: not yet known\nnot ready\n"));
     records.met();
-    let (status, _, body) = get(address, "/readyz").await;
+    let (status, _, body) = get(&router, "/readyz", None).await;
     assert_eq!((status, body.as_str()), (200, "[+]records ok\nready\n"));
 
-    let (status, head, body) = get(address, "/metrics").await;
-    assert_eq!(status, 200);
-    assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"));
+    let (status, headers, body) = get(&router, "/metrics", None).await;
+    assert_eq!((status, headers[header::CONTENT_TYPE].to_str().unwrap()), (200, METRICS_TYPE));
     assert!(body.contains("kubemoor_tests_total 0\n") && body.ends_with("# EOF\n"), "{body}");
 
-    assert_eq!(get(address, "/else").await.0, 404);
-    let (status, head, body) = get(address, "/api/v1/ledger").await;
-    assert_eq!(status, 401, "{body}");
-    assert!(
-        head.contains("www-authenticate: bearer") && body.contains("\"kind\":\"Status\""),
-        "{head} {body}"
-    );
+    assert_eq!(get(&router, "/else", None).await.0, 404);
+    let (status, headers, body) = get(&router, ledger::PATH, None).await;
+    assert_eq!((status, headers[header::WWW_AUTHENTICATE].to_str().unwrap()), (401, "Bearer"), "{body}");
+    assert!(body.contains("\"kind\":\"Status\""), "{body}");
+}
 
-    let held = TcpStream::connect(address).await.unwrap();
-    stop.cancel();
-    server.await.unwrap().unwrap();
-    drop(held);
+/// An API server that knows the token `good`, and never answers on `slow`.
+async fn api_server(
+    request: Request<kube::client::Body>,
+) -> Result<http::Response<kube::client::Body>, Infallible> {
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    let body = String::from_utf8_lossy(&body);
+    if body.contains("\"slow\"") {
+        std::future::pending::<()>().await;
+    }
+    let status = json!({"status": {"authenticated": true, "user": {"username": "alice"}, "allowed": true}});
+    Ok(http::Response::new(status.to_string().into_bytes().into()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_that_are_never_vouched_for_hold_up_no_other() {
+    let books = books();
+    books.trust(kube::Client::new(tower::service_fn(api_server), "default"));
+    let router = router(Readiness::new(), Arc::new(Registry::default()), books);
+    let slow = futures::future::join_all((0..8).map(|_| get(&router, ledger::PATH, Some("slow"))));
+    let mut slow = std::pin::pin!(slow);
+    assert!(futures::poll!(&mut slow).is_pending());
+    let (status, _, body) = get(&router, ledger::PATH, Some("good")).await;
+    // As far as the database, which nobody has opened here.
+    assert!(status == 503 && body.contains("the ledger is not open"), "{status} {body}");
+    // They do not wait for ever themselves.
+    for (status, _, body) in slow.await {
+        assert!(status == 503 && body.contains("cannot be asked"), "{status} {body}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_his_turns_waits_for_them_and_not_others() {
+    let turns = turns::Turns::new(3, 2);
+    let until = || tokio::time::Instant::now() + Duration::from_secs(1);
+    let first = turns.take("alice", until()).await.unwrap();
+    let _second = turns.take("alice", until()).await.unwrap();
+    assert!(turns.take("alice", until()).await.is_none());
+    let _bob = turns.take("bob", until()).await.unwrap();
+    assert!(turns.take("carol", until()).await.is_none());
+    drop(first);
+    assert!(turns.take("carol", until()).await.is_some());
 }
 
 #[test]

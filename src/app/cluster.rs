@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::calling::Keeping;
 use super::emergency::obey;
 use super::leading::Office;
 use super::policing::Policing;
@@ -30,7 +31,7 @@ use crate::cluster::policies::InForce;
 use crate::cluster::releases::{Health, Releases};
 use crate::config;
 use crate::guard::Guard;
-use crate::guard::orders::Orders;
+use crate::guard::orders;
 use crate::guard::state::State;
 use crate::ledger::Ledger;
 use crate::notify::file::Notifier;
@@ -68,7 +69,7 @@ struct Met {
 
 impl Run {
     /// Serves a cluster's releases.
-    pub(super) async fn cluster(&mut self, cluster: config::Cluster) -> anyhow::Result<()> {
+    pub(super) async fn cluster(&mut self, cluster: config::Cluster, keeping: Keeping) -> anyhow::Result<()> {
         // Only the kubeconfig can be wrong here; the rest waits for the API server.
         let connection = client::connect(cluster.kubeconfig.as_deref()).await?;
         self.books.trust(connection.client.clone());
@@ -81,6 +82,7 @@ impl Run {
         loop_listed.unmet("the declared objects have not been listed yet");
         let work = Work {
             cluster,
+            keeping,
             book: Arc::clone(&self.book),
             in_force: Arc::clone(&self.in_force),
             state: Arc::clone(&self.state),
@@ -110,11 +112,12 @@ impl Run {
 }
 
 /// Everything that following a cluster takes.
-struct Work {
+pub(super) struct Work {
     cluster: config::Cluster,
+    keeping: Keeping,
     book: Arc<crate::policy::book::Book>,
     in_force: Arc<InForce>,
-    state: Arc<State>,
+    pub(super) state: Arc<State>,
     notifiers: Vec<Notifier>,
     notices: crate::metrics::NoticeMetrics,
     index: Arc<parking_lot::RwLock<crate::helm::index::Index>>,
@@ -122,7 +125,7 @@ struct Work {
     guard_metrics: crate::metrics::GuardMetrics,
     admission: crate::metrics::AdmissionMetrics,
     certificates: Certificates,
-    judging: Judging,
+    pub(super) judging: Judging,
     records: Condition,
     policies: Condition,
     switch: Condition,
@@ -130,7 +133,7 @@ struct Work {
     loop_listed: Condition,
     ledger: Ledger,
     naming: Naming,
-    stop: CancellationToken,
+    pub(super) stop: CancellationToken,
 }
 
 impl Work {
@@ -170,6 +173,9 @@ impl Work {
             self.stop.clone(),
         ));
         let mut office = Office::open(&client, cluster);
+        let keeping = self.keeping.clone();
+        let leadership = office.leadership.clone();
+        parts.spawn(keeping.run(client.clone(), leadership, is_open.clone(), self.stop.clone()));
         let mut policing = Policing::start(
             &client,
             &kinds,
@@ -217,11 +223,13 @@ impl Work {
                 client: client.clone(),
             };
             self.judging.begin(Setup {
+                door: self.judging.door(),
                 truth: Truth::Cluster(Box::new(live)),
                 book: Arc::clone(book),
                 record_driver: cluster.record_driver,
                 own_account,
                 own_namespace: cluster.own_namespace.clone(),
+                orders: Some(self.orders()),
                 metrics: self.admission.clone(),
                 ledger: self.ledger.clone(),
             });
@@ -239,6 +247,10 @@ impl Work {
                 () = self.stop.cancelled() => HashSet::new(),
                 suspended = telling::suspended(&client) => suspended,
             };
+            let Some(key) = self.signing(cluster.read_only).await else {
+                office.leave().await;
+                return;
+            };
             let (commands, wishes) = mpsc::channel(COMMANDS);
             let leading =
                 if cluster.read_only { Leadership::alone().watch() } else { office.leadership.watch() };
@@ -253,6 +265,7 @@ impl Work {
                 suspended: suspended.clone(),
                 notifiers: self.notifiers.clone(),
                 metrics: self.notices.clone(),
+                key: key.clone(),
             };
             if let Err(error) = telling.start(cluster, &office, &mut parts, &self.stop).await {
                 tracing::error!("nobody is told of drifts and repairs: {error:#}");
@@ -272,11 +285,14 @@ impl Work {
                 ledger: self.ledger.clone(),
                 listed,
                 state: Arc::clone(&self.state),
+                key,
             };
-            parts.spawn(guard.run(Orders { leading, commands: wishes, suspended }, self.stop.clone()));
+            parts
+                .spawn(guard.run(orders::Orders { leading, commands: wishes, suspended }, self.stop.clone()));
             if let Some(registration) = &cluster.registration {
                 let registrar = Registrar {
                     registration: registration.clone(),
+                    callers: self.judging.door().callers().clone(),
                     own_namespace: cluster.own_namespace.clone(),
                     record_driver: cluster.record_driver,
                     certificates: self.certificates.clone(),

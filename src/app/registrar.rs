@@ -13,6 +13,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::callers::Callers;
+use crate::cluster::discovery;
 use crate::cluster::lease::Leadership;
 use crate::cluster::policies::InForce;
 use crate::cluster::releases::Releases;
@@ -20,11 +22,16 @@ use crate::config;
 use crate::policy::book::Book;
 use crate::tls::Certificates;
 use crate::webhook::registration::keep::{self, Configuration, Wish};
-use crate::webhook::registration::{Resource, Surface, configuration, reverting};
+use crate::webhook::registration::{Address, Resource, Surface, configuration, mutating};
+
+/// The first version of Kubernetes whose webhooks have conditions without being
+/// told to.
+const CONDITIONS: (u32, u32) = (1, 28);
 
 /// What decides about the webhook configurations.
 pub(super) struct Registrar {
     pub(super) registration: config::Registration,
+    pub(super) callers: Callers,
     pub(super) own_namespace: Option<String>,
     pub(super) record_driver: config::RecordDriver,
     pub(super) certificates: Certificates,
@@ -42,49 +49,61 @@ impl Registrar {
         let stop = stop.child_token();
         let (validating, wanted) = watch::channel(Wish::Unknown);
         let judging = keep::maintain(client.clone(), wanted, self.leadership.clone(), stop.clone());
-        let (mutating, wanted) = watch::channel(Wish::Unknown);
-        let reverting = keep::maintain(client, wanted, self.leadership.clone(), stop.clone());
-        tokio::pin!(judging, reverting);
+        let (changing, wanted) = watch::channel(Wish::Unknown);
+        let answering = keep::maintain(client.clone(), wanted, self.leadership.clone(), stop.clone());
+        tokio::pin!(judging, answering);
         tokio::select! {
-            () = self.wish(&validating, &mutating) => {}
+            () = self.wish(&client, &validating, &changing) => {}
             () = &mut judging => {}
-            () = &mut reverting => {}
+            () = &mut answering => {}
         }
         stop.cancel();
     }
 
     async fn wish(
         &self,
+        client: &kube::Client,
         validating: &watch::Sender<Wish<ValidatingWebhookConfiguration>>,
-        mutating: &watch::Sender<Wish<MutatingWebhookConfiguration>>,
+        changing: &watch::Sender<Wish<MutatingWebhookConfiguration>>,
     ) {
         let changes = self.releases.changes();
         let mut authority = self.certificates.ca_bundle();
         let (mut open, mut leading) = (self.open.clone(), self.leadership.watch());
         let mut policies = self.in_force.changes();
+        let mut callers = self.callers.changes();
+        let mut server = None;
         loop {
+            if server.is_none() {
+                server = discovery::version(client).await.ok();
+            }
             let resources: BTreeSet<Resource> =
                 self.releases.index().read().resources().into_iter().map(Resource::from).collect();
             let bundle = authority.borrow_and_update().clone();
+            let secret = callers.borrow_and_update().clone();
+            let token = secret.registered();
             let surface = Surface {
                 endpoint: &self.registration.endpoint,
+                // Without a token nothing is wished.
+                address: token.map_or(Address::Placeholder, Address::Token),
                 ca_bundle: bundle.as_deref().map(str::as_bytes),
                 own_namespace: self.own_namespace.as_deref(),
                 record_driver: self.record_driver,
                 select_all: self.registration.select_all,
                 reverts: self.book.policies().reverts(),
+                conditions: server.is_some_and(|version| version >= CONDITIONS),
             };
             let armed = *open.borrow_and_update() == Some(false);
-            if armed && *leading.borrow_and_update() {
+            if armed && token.is_some() && *leading.borrow_and_update() {
                 send(validating, Wish::Present(configuration(&resources, &surface)));
-                send(mutating, reverting(&resources, &surface).map_or(Wish::Absent, Wish::Present));
+                send(changing, Wish::Present(mutating(&resources, &surface)));
             } else {
                 send(validating, Wish::Unknown);
-                send(mutating, Wish::Unknown);
+                send(changing, Wish::Unknown);
             }
             tokio::select! {
                 _ = changes.next() => {}
                 Ok(()) = policies.changed() => {}
+                Ok(()) = callers.changed() => {}
                 changed = open.changed() => {
                     if changed.is_err() {
                         return;

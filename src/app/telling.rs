@@ -32,6 +32,7 @@ use crate::model::ReleaseId;
 use crate::notify::Notifiers;
 use crate::notify::file::Notifier;
 use crate::policy::book::Book;
+use crate::policy::signing::SigningKey;
 
 /// Writes of GuardedReleases per second.
 const WRITES: NonZeroU32 = match NonZeroU32::new(20) {
@@ -54,6 +55,7 @@ pub(super) struct Telling {
     pub(super) suspended: HashSet<ReleaseId>,
     pub(super) notifiers: Vec<Notifier>,
     pub(super) metrics: NoticeMetrics,
+    pub(super) key: SigningKey,
 }
 
 impl Telling {
@@ -65,8 +67,19 @@ impl Telling {
         parts: &mut JoinSet<()>,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
-        let Self { client, kinds, releases, objects, state, book, commands, suspended, notifiers, metrics } =
-            self;
+        let Self {
+            client,
+            kinds,
+            releases,
+            objects,
+            state,
+            book,
+            commands,
+            suspended,
+            notifiers,
+            metrics,
+            key,
+        } = self;
         let deliveries = TaskTracker::new();
         let source = match identity::cluster_uid(&client).await {
             Ok(Some(uid)) => format!("urn:kubemoor:{uid}"),
@@ -110,6 +123,7 @@ impl Telling {
                 suspended,
                 leadership,
                 metrics,
+                key,
             };
             let stop = stop.clone();
             // Before the loop has judged anything.
@@ -136,12 +150,9 @@ async fn remember(
         loop {
             match read {
                 Ok(remembered) => {
-                    for Remembered { release, revision, record, digest, seen, contested } in remembered {
-                        let seen_alive = seen;
-                        let command =
-                            Command::Remember { release, revision, record, digest, seen_alive, contested };
+                    for remembered in remembered {
                         // Without a loop there is nobody to tell.
-                        drop(statuses.commands.send(command).await);
+                        drop(statuses.commands.send(remembered.into()).await);
                     }
                     return;
                 }

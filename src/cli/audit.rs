@@ -1,6 +1,6 @@
 //! `kubemoor audit`: who did what, when, and what became of it.
 //!
-//! Entry point: [`run`]. Reads a ledger's database, or asks a guard over HTTP
+//! Entry point: [`run`]. Reads a ledger's database, or asks a guard over HTTPS
 //! with the credentials of the kubeconfig. Invariant: rows are shown as they
 //! are kept, the oldest first; nothing is written anywhere.
 
@@ -10,6 +10,7 @@ mod source;
 
 use std::collections::HashSet;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -26,7 +27,7 @@ use crate::ledger::entry::Entry;
 use crate::ledger::query::{Filter, PAGE};
 
 /// Where `kubectl port-forward` leads to the guard.
-const SERVER: &str = "http://127.0.0.1:9080";
+const SERVER: &str = "https://localhost:9080";
 
 /// How often it is looked for new rows.
 const EVERY: Duration = Duration::from_secs(2);
@@ -42,9 +43,13 @@ pub(super) struct Args {
     #[arg(long, env = "KUBEMOOR_LEDGER", value_name = "URL", hide_env_values = true)]
     ledger: Option<LedgerUrl>,
 
-    /// Ask the guard at this address (its --admin-listen), with the kubeconfig's credentials [default: http://127.0.0.1:9080]
+    /// Ask the guard at this address (its --admin-listen), with the kubeconfig's credentials [default: https://localhost:9080]
     #[arg(long, env = "KUBEMOOR_SERVER", value_name = "URL", value_parser = source::parse_server)]
     server: Option<http::Uri>,
+
+    /// The CA of the guard's certificate (PEM) [default: the system's]
+    #[arg(long, env = "KUBEMOOR_CERTIFICATE_AUTHORITY", value_name = "FILE")]
+    certificate_authority: Option<PathBuf>,
 
     #[command(flatten)]
     cluster: ClusterArgs,
@@ -101,9 +106,22 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 }
 
 async fn audit(args: Args) -> anyhow::Result<()> {
-    let Args { ledger, server, cluster, release, namespace, editor, since, verdict, limit, .. } = args;
+    let Args {
+        ledger,
+        server,
+        certificate_authority: authority,
+        cluster,
+        release,
+        namespace,
+        editor,
+        since,
+        verdict,
+        limit,
+        ..
+    } = args;
     for (left, left_given, right, right_given) in [
         ("--ledger", ledger.is_some(), "--server", server.is_some()),
+        ("--ledger", ledger.is_some(), "--certificate-authority", authority.is_some()),
         ("--would-deny", args.would_deny, "--follow", args.follow),
         ("--would-deny", args.would_deny, "--verdict", verdict.is_some()),
     ] {
@@ -121,7 +139,7 @@ async fn audit(args: Args) -> anyhow::Result<()> {
                     "a guard asks whose your token is, not whom you act as: leave --as out, or choose others with --context"
                 );
             }
-            Source::guard(server, &access).await?
+            Source::guard(server, authority.as_deref(), &access).await?
         }
     };
     let verdict = if args.would_deny { Some("Warn".to_owned()) } else { verdict };

@@ -2,7 +2,7 @@
 //!
 //! Entry point: [`run`]. Invariant: the comparison is the guard's own; nothing
 //! is written, but for the dry runs of `--settle`. Exit 1 when something has
-//! drifted; what is only in doubt is said and is no drift.
+//! drifted; what is only in doubt is said, and is drift with `--strict`.
 
 mod report;
 mod show;
@@ -32,6 +32,10 @@ pub(super) struct Args {
     #[arg(value_name = "RELEASE", value_parser = parse_release, required_unless_present = "all_namespaces", conflicts_with = "all_namespaces")]
     release: Option<String>,
 
+    /// Exit with 1 as well where something stays in doubt
+    #[arg(long, env = "KUBEMOOR_STRICT")]
+    strict: bool,
+
     /// Settle what stays in doubt by dry runs; needs the right to patch
     #[arg(long, env = "KUBEMOOR_SETTLE")]
     settle: bool,
@@ -53,14 +57,14 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let output = args.output.output;
+    let (output, strict) = (args.output.output, args.strict);
     let report = connect::run(compare(args))?;
     output::print(output, &report, || show::text(&report))?;
     let failures: Vec<_> = report.failures().collect();
     for sentence in &failures {
         warn(sentence);
     }
-    if report.has_drift() {
+    if report.has_drift() || (strict && report.has_doubt()) {
         return Ok(Outcome::Found);
     }
     match failures.len() {
@@ -70,7 +74,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 }
 
 async fn compare(args: Args) -> anyhow::Result<Report> {
-    let Args { release, settle, cluster_labels, output: _, namespaces, records, cluster } = args;
+    let Args { release, strict: _, settle, cluster_labels, output: _, namespaces, records, cluster } = args;
     let labels = cluster_labels.labels()?;
     let connection = cluster.connect().await?;
     let namespace = namespaces.chosen(&connection);

@@ -16,9 +16,10 @@ use clap::ValueEnum;
 
 use super::Outcome;
 use super::connect::parse_namespace;
+use crate::callers;
 use crate::config::{Endpoint, RecordDriver, ServiceRef, WebhookUrl};
 use crate::model::{DriftMode, EditsMode};
-use crate::webhook::registration::{Resource, Surface, configuration, reverting};
+use crate::webhook::registration::{Address, Resource, Surface, configuration, mutating};
 
 /// The flags of `kubemoor manifests`.
 #[derive(Debug, clap::Args)]
@@ -29,7 +30,7 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Part {
-    /// Namespace, account, rights, Deployment and Service; the guard registers its webhooks by itself
+    /// Namespace, account, rights, network policy, Deployment and Service; the guard registers its webhooks
     Install(Install),
     /// The webhook configuration for guards that run without --register
     Webhook(Webhook),
@@ -70,6 +71,14 @@ pub(super) struct Webhook {
     #[arg(long, env = "KUBEMOOR_CA_FILE", value_name = "FILE")]
     ca_file: Option<PathBuf>,
 
+    /// The file that the guard has as --caller-token-file; what is printed then holds its first token
+    #[arg(long, env = "KUBEMOOR_CALLER_TOKEN_FILE", value_name = "FILE", conflicts_with = "no_caller_token")]
+    caller_token_file: Option<PathBuf>,
+
+    /// For a guard that knows the API server by its certificate alone (--client-ca)
+    #[arg(long, env = "KUBEMOOR_NO_CALLER_TOKEN")]
+    no_caller_token: bool,
+
     /// The form in which Helm keeps its records (HELM_DRIVER)
     #[arg(long, env = "KUBEMOOR_RECORD_DRIVER", value_name = "DRIVER", default_value = "secret")]
     record_driver: RecordDriver,
@@ -88,6 +97,7 @@ const IMAGE: &str = concat!("kubemoor:", env!("CARGO_PKG_VERSION"));
 
 const NAMESPACE_YAML: &str = include_str!("../../deploy/namespace.yaml");
 const RBAC_YAML: &str = include_str!("../../deploy/rbac.yaml");
+const NETWORK_YAML: &str = include_str!("../../deploy/networkpolicy.yaml");
 const WORKLOAD_YAML: &str = include_str!("../../deploy/workload.yaml");
 const ARBITER_YAML: &str = include_str!("../../deploy/enforce/arbiter.yaml");
 const REPAIR_YAML: &str = include_str!("../../deploy/enforce/repair.yaml");
@@ -100,13 +110,21 @@ const WEBHOOK_HEAD: &str = "\
 # or is injected by cert-manager (certs/README.md).
 ";
 
+const CALLER_HEAD: &str = "\
+# CALLER_TOKEN stands for the first line of the file that the guard has as
+# --caller-token-file; `kubemoor manifests webhook --caller-token-file FILE` puts it
+# in. Until then the API server takes none of it. What holds a token belongs into no
+# repository. For a guard that knows the API server by its certificate alone
+# (--client-ca): --no-caller-token.
+";
+
 /// What charts declare of the built-in kinds: group, version, plural, and
-/// whether there is a `scale`. Several versions where the oldest server that
-/// is supported (1.20) lacks the newest; a version that is not served costs
-/// nothing. Left out is what charts hardly declare while controllers write it
+/// whether there is a `scale`. Every version that a server from 1.20 on serves: a
+/// release is heard only in the version that its manifest spells. One that is not
+/// served costs nothing. Left out is what charts hardly declare while controllers write it
 /// all day, often with Helm's label from a template: pods, replica sets,
 /// endpoints, leases.
-const CHART_RESOURCES: [(&str, &str, &[&str], bool); 19] = [
+const CHART_RESOURCES: [(&str, &str, &[&str], bool); 29] = [
     ("", "v1", &["replicationcontrollers"], true),
     (
         "",
@@ -125,22 +143,32 @@ const CHART_RESOURCES: [(&str, &str, &[&str], bool); 19] = [
         false,
     ),
     ("apiextensions.k8s.io", "v1", &["customresourcedefinitions"], false),
+    ("apiextensions.k8s.io", "v1beta1", &["customresourcedefinitions"], false),
     ("apiregistration.k8s.io", "v1", &["apiservices"], false),
+    ("apiregistration.k8s.io", "v1beta1", &["apiservices"], false),
     ("apps", "v1", &["deployments", "statefulsets"], true),
     ("apps", "v1", &["daemonsets"], false),
     ("autoscaling", "v1", &["horizontalpodautoscalers"], false),
     ("autoscaling", "v2", &["horizontalpodautoscalers"], false),
+    ("autoscaling", "v2beta1", &["horizontalpodautoscalers"], false),
     ("autoscaling", "v2beta2", &["horizontalpodautoscalers"], false),
     ("batch", "v1", &["cronjobs", "jobs"], false),
     ("batch", "v1beta1", &["cronjobs"], false),
+    ("extensions", "v1beta1", &["ingresses"], false),
     ("networking.k8s.io", "v1", &["ingressclasses", "ingresses", "networkpolicies"], false),
+    ("networking.k8s.io", "v1beta1", &["ingressclasses", "ingresses"], false),
     ("node.k8s.io", "v1", &["runtimeclasses"], false),
+    ("node.k8s.io", "v1beta1", &["runtimeclasses"], false),
     ("policy", "v1", &["poddisruptionbudgets"], false),
     ("policy", "v1beta1", &["poddisruptionbudgets"], false),
     ("rbac.authorization.k8s.io", "v1", &["clusterrolebindings", "clusterroles"], false),
     ("rbac.authorization.k8s.io", "v1", &["rolebindings", "roles"], false),
+    ("rbac.authorization.k8s.io", "v1beta1", &["clusterrolebindings", "clusterroles"], false),
+    ("rbac.authorization.k8s.io", "v1beta1", &["rolebindings", "roles"], false),
     ("scheduling.k8s.io", "v1", &["priorityclasses"], false),
+    ("scheduling.k8s.io", "v1beta1", &["priorityclasses"], false),
     ("storage.k8s.io", "v1", &["csidrivers", "storageclasses"], false),
+    ("storage.k8s.io", "v1beta1", &["csidrivers", "storageclasses"], false),
 ];
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
@@ -162,7 +190,7 @@ impl Install {
         if drift == DriftMode::Repair {
             files.push(REPAIR_YAML);
         }
-        files.push(WORKLOAD_YAML);
+        files.extend([NETWORK_YAML, WORKLOAD_YAML]);
         files
             .join("---\n")
             .replace(NAMESPACE, &namespace)
@@ -174,12 +202,23 @@ impl Install {
 
 impl Webhook {
     fn text(self) -> anyhow::Result<String> {
-        let Self { namespace, webhook_url, ca_file, record_driver, select_all, edits } = self;
+        let Self {
+            namespace,
+            webhook_url,
+            ca_file,
+            caller_token_file,
+            no_caller_token,
+            record_driver,
+            select_all,
+            edits,
+        } = self;
         let ca_bundle = ca_file
             .map(|path| {
                 fs::read(&path).with_context(|| format!("cannot read the CA file {}", path.display()))
             })
             .transpose()?;
+        let token =
+            caller_token_file.map(|path| callers::file::read(&path)).transpose()?.map(|(first, _)| first);
         let endpoint = match webhook_url {
             Some(url) => Endpoint::Url(url),
             None => Endpoint::Service(ServiceRef {
@@ -190,21 +229,25 @@ impl Webhook {
         };
         let surface = Surface {
             endpoint: &endpoint,
+            address: match &token {
+                Some(token) => Address::Token(token),
+                None if no_caller_token => Address::Bare,
+                None => Address::Placeholder,
+            },
             ca_bundle: ca_bundle.as_deref(),
             own_namespace: Some(&namespace),
             record_driver,
             select_all,
             reverts: edits == EditsMode::Revert,
+            // An API server without conditions would drop them and send every status.
+            conditions: false,
         };
         let cannot_write = "cannot write the webhook configuration as YAML";
         let resources = chart_resources();
         let yaml = serde_saphyr::to_string(&configuration(&resources, &surface)).context(cannot_write)?;
-        let mut text = format!("{WEBHOOK_HEAD}{yaml}");
-        if let Some(reverting) = reverting(&resources, &surface) {
-            let yaml = serde_saphyr::to_string(&reverting).context(cannot_write)?;
-            text = format!("{text}---\n{yaml}");
-        }
-        Ok(text)
+        let mutating = serde_saphyr::to_string(&mutating(&resources, &surface)).context(cannot_write)?;
+        let caller = if matches!(surface.address, Address::Placeholder) { CALLER_HEAD } else { "" };
+        Ok(format!("{WEBHOOK_HEAD}{caller}{yaml}---\n{mutating}"))
     }
 }
 

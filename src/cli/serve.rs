@@ -14,12 +14,16 @@ use super::Outcome;
 use super::labels::{LabelArgs, LabelError};
 use crate::app;
 use crate::config::{
-    self, Cluster, Endpoint, LedgerUrl, LogFilter, RecordDriver, Registration, Retention, ServiceRef, Source,
-    Tls, WebhookUrl,
+    self, Callers, Cluster, Endpoint, LedgerUrl, LogFilter, Proof, RecordDriver, Registration, Retention,
+    ServiceRef, Source, Tls, WebhookUrl,
 };
 use crate::model::{DriftMode, EditsMode};
 
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9443);
+/// For how long a token is registered. The API server may quote the address to
+/// whomever it could not ask the guard for.
+const CALLER_TOKEN_AGE: Duration = Duration::from_secs(24 * 3600);
+
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9080);
 
 /// The flags of `kubemoor serve`.
@@ -37,7 +41,7 @@ pub(super) struct Args {
     #[arg(long, env = "KUBEMOOR_LISTEN", value_name = "ADDRESS:PORT", default_value_t = LISTEN)]
     listen: SocketAddr,
 
-    /// Where /livez, /readyz and /metrics are served (plain HTTP)
+    /// Where /livez, /readyz, /metrics and the ledger are served (TLS, with the webhook's certificate)
     #[arg(long, env = "KUBEMOOR_ADMIN_LISTEN", value_name = "ADDRESS:PORT", default_value_t = ADMIN_LISTEN)]
     admin_listen: SocketAddr,
 
@@ -64,6 +68,18 @@ pub(super) struct Args {
     /// The private key of --tls-cert (PEM)
     #[arg(long, env = "KUBEMOOR_TLS_KEY", value_name = "FILE")]
     tls_key: Option<PathBuf>,
+
+    /// A file with the token of the webhook's address, where the guard does not make it; two lines for two of them
+    #[arg(long, env = "KUBEMOOR_CALLER_TOKEN_FILE", value_name = "FILE")]
+    caller_token_file: Option<PathBuf>,
+
+    /// For how long the webhook's address keeps a token that the guard makes [default: 24h]
+    #[arg(long, env = "KUBEMOOR_CALLER_TOKEN_AGE", value_name = "DURATION", value_parser = parse_age)]
+    caller_token_age: Option<Duration>,
+
+    /// The authority (PEM) that signs the certificate which the API server shows to webhooks; nobody else is heard
+    #[arg(long, env = "KUBEMOOR_CLIENT_CA", value_name = "FILE")]
+    client_ca: Option<PathBuf>,
 
     /// Guard the releases of this namespace only; may be repeated
     #[arg(long, env = "KUBEMOOR_NAMESPACE", value_name = "NAMESPACE", value_delimiter = ',')]
@@ -143,6 +159,12 @@ pub(super) enum ConflictError {
     /// A flag has no effect, or no meaning, without another.
     #[error("{0} needs {1}: add it, or leave {0} out")]
     Needs(&'static str, &'static str),
+    /// Nothing tells the API server from everybody else.
+    #[error(
+        "anybody who reaches the webhook's port could ask this guard: add --register, --caller-token-file or \
+         --client-ca, by which it knows the API server"
+    )]
+    Anybody,
     /// A label with two values.
     #[error(transparent)]
     Label(#[from] LabelError),
@@ -170,6 +192,9 @@ impl Args {
             tls_dir,
             tls_cert,
             tls_key,
+            caller_token_file,
+            caller_token_age,
+            client_ca,
             namespace,
             edits,
             drift,
@@ -201,6 +226,12 @@ impl Args {
             ("--record-driver", record_driver.is_some(), "--store", store.is_some()),
             ("--notifiers", notifiers.is_some(), "--store", store.is_some()),
             ("--tls-dir", tls_dir.is_some(), "--tls-cert", tls_cert.is_some()),
+            (
+                "--caller-token-age",
+                caller_token_age.is_some(),
+                "--caller-token-file",
+                caller_token_file.is_some(),
+            ),
         ] {
             if left_given && right_given {
                 return Err(ConflictError::Exclude(left, right));
@@ -208,6 +239,13 @@ impl Args {
         }
         if select_all && !register {
             return Err(ConflictError::Needs("--select-all", "--register"));
+        }
+        if caller_token_age.is_some() && !register {
+            return Err(ConflictError::Needs("--caller-token-age", "--register"));
+        }
+        if register && tls_cert.is_some() && service.is_none() && caller_token_file.is_none() {
+            let kept_nowhere = "--tls-cert of a guard that registers without --service";
+            return Err(ConflictError::Needs(kept_nowhere, "--caller-token-file"));
         }
         if let Some(name) = namespace.iter().find(|name| !config::is_dns_label(name)) {
             return Err(ConflictError::ReadNamespace(name.clone()));
@@ -222,6 +260,12 @@ impl Args {
             (false, _) => None,
             (true, Some(endpoint)) => Some(Registration { endpoint, select_all }),
             (true, None) => return Err(ConflictError::Needs("--register", "--webhook-url or --service")),
+        };
+        let proof = match (caller_token_file, &registration, &client_ca) {
+            (Some(file), _, _) => Proof::File(file),
+            (None, Some(_), _) => Proof::Kept { life: caller_token_age.unwrap_or(CALLER_TOKEN_AGE) },
+            (None, None, Some(_)) => Proof::Certificate,
+            (None, None, None) => return Err(ConflictError::Anybody),
         };
         let source = match store {
             Some(path) => Source::Directory(path),
@@ -242,6 +286,7 @@ impl Args {
             listen,
             admin_listen,
             tls,
+            callers: Callers { proof, client_ca },
             edits,
             drift,
             policies,
@@ -272,16 +317,27 @@ fn tls(
     }
 }
 
-/// The names that a certificate made here is for.
+/// The names that a certificate made here is for: those by which the API server
+/// calls, and those by which `kubectl port-forward` is reached.
 pub(super) fn names(endpoint: Option<&Endpoint>) -> Vec<String> {
-    let local = || ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
-    endpoint.map_or_else(local, Endpoint::names)
+    let mut names = endpoint.map(Endpoint::names).unwrap_or_default();
+    let local = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+    names.extend(local.into_iter().filter(|name| !names.contains(name)).collect::<Vec<_>>());
+    names
 }
 
 fn parse_store(text: &str) -> Result<PathBuf, &'static str> {
     match text.strip_prefix("dir:") {
         Some(path) if !path.is_empty() => Ok(PathBuf::from(path)),
         _ => Err("a store is dir:PATH, such as dir:/var/lib/kubemoor"),
+    }
+}
+
+/// A time in which a token can follow another.
+fn parse_age(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        age if age < Duration::from_secs(10) => Err("a token's age is at least 10s".to_owned()),
+        age => Ok(age),
     }
 }
 

@@ -75,7 +75,8 @@ fn say(args: Args, said: Said) -> anyhow::Result<Outcome> {
         Said::Suspend => (Setting::Suspend(true), "suspend the release"),
         Said::Resume => (Setting::Suspend(false), "resume the release"),
     };
-    let release = set(args, setting, doing)?;
+    let (release, warnings) = set(args, setting, doing)?;
+    warnings.iter().for_each(|warning| super::warn(warning));
     let (name, namespace) = (spoken(&release), release.namespace.clone());
     let text = match said {
         Said::Reconcile => {
@@ -91,13 +92,13 @@ fn say(args: Args, said: Said) -> anyhow::Result<Outcome> {
     output::say(format, &Answer { release, said }, &text)
 }
 
-fn set(args: Args, setting: Setting, doing: &str) -> anyhow::Result<ReleaseId> {
+fn set(args: Args, setting: Setting, doing: &str) -> anyhow::Result<(ReleaseId, Vec<String>)> {
     let Args { release, output: _, namespace, cluster } = args;
     connect::run(async move {
         let connection = cluster.connect().await?;
         let release = ReleaseId { namespace: namespace.or_default(&connection), name: release };
         match guarded::set(&connection.client, &release, &setting, PATIENCE).await {
-            Ok(()) => Ok(release),
+            Ok(warnings) => Ok((release, warnings)),
             Err(error) if error.is_not_found() => Err(anyhow!(
                 "there is no GuardedRelease {}: `kubemoor get releases -n {}` says why",
                 spoken(&release),

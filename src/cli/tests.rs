@@ -7,7 +7,14 @@ use super::*;
 use crate::config::{self, Endpoint, RecordDriver, Source, Tls};
 use crate::model::{DriftMode, EditsMode};
 
+/// Knows callers by their certificate unless the flags say otherwise.
 fn serve(args: &[&str]) -> Result<config::Serve, ConflictError> {
+    let known = args.iter().any(|arg| arg.starts_with("--register") || arg.starts_with("--caller-token"));
+    let otherwise: &[&str] = if known { &[] } else { &["--client-ca=ca.crt"] };
+    settings(&[args, otherwise].concat())
+}
+
+fn settings(args: &[&str]) -> Result<config::Serve, ConflictError> {
     let line = ["kubemoor", "serve"].iter().chain(args);
     match Cli::try_parse_from(line).unwrap().command {
         Command::Serve(args) => args.settings(),
@@ -69,6 +76,29 @@ fn a_service_is_the_endpoint_the_certificate_s_name_and_the_own_namespace() {
 }
 
 #[test]
+fn a_guard_that_would_answer_anybody_does_not_start() {
+    use config::{Callers, Proof};
+    for args in [&[][..], &["--read-only"], &["--store", "dir:x"]] {
+        assert_eq!(settings(args).unwrap_err(), ConflictError::Anybody, "{args:?}");
+    }
+    let check = |args: &[&str], proof: Proof, client_ca: Option<&str>| {
+        let expected = Callers { proof, client_ca: client_ca.map(Into::into) };
+        assert_eq!(settings(args).unwrap().callers, expected, "{args:?}");
+    };
+    let (register, kept) = (["--register", "--service", "a/b"], |hours: u64| Proof::Kept {
+        life: Duration::from_secs(hours * 3600),
+    });
+    check(&register, kept(24), None);
+    check(&[&register[..], &["--caller-token-age", "2h"]].concat(), kept(2), None);
+    check(&[&register[..], &["--client-ca", "ca"]].concat(), kept(24), Some("ca"));
+    let file = || Proof::File("f".into());
+    check(&[&register[..], &["--caller-token-file", "f"]].concat(), file(), None);
+    check(&["--store", "dir:x", "--caller-token-file", "f"], file(), None);
+    check(&["--client-ca", "ca"], Proof::Certificate, Some("ca"));
+    check(&["--client-ca", "ca", "--caller-token-file", "f"], file(), Some("ca"));
+}
+
+#[test]
 fn flags_that_contradict_each_other_are_an_error() {
     use ConflictError::{Exclude, Needs, ReadNamespace};
     let url = ["--webhook-url", "https://127.0.0.1:9443"];
@@ -87,6 +117,15 @@ fn flags_that_contradict_each_other_are_an_error() {
     check(&["--tls-dir", "d", "--tls-cert", "c", "--tls-key", "k"], Exclude("--tls-dir", "--tls-cert"));
     check(&["--tls-cert", "c"], Needs("--tls-cert", "--tls-key"));
     check(&["--tls-key", "k"], Needs("--tls-key", "--tls-cert"));
+    check(&["--caller-token-age", "1h"], Needs("--caller-token-age", "--register"));
+    check(
+        &["--caller-token-age=1h", "--caller-token-file=f", "--register"],
+        Exclude("--caller-token-age", "--caller-token-file"),
+    );
+    check(
+        &[&["--register", "--tls-cert=c", "--tls-key=k"], &url[..]].concat(),
+        Needs("--tls-cert of a guard that registers without --service", "--caller-token-file"),
+    );
     check(&["--select-all"], Needs("--select-all", "--register"));
     check(&["--namespace", "a", "--namespace", "B c"], ReadNamespace("B c".to_owned()));
 }
@@ -102,6 +141,7 @@ fn a_bad_value_ends_with_exit_code_2_and_says_what_is_wanted() {
     check(&["--operation-timeout", "0s"], "a positive time");
     check(&["--operation-timeout=-1h"], "a positive time");
     check(&["--operation-timeout", "soon"], "such as 1h");
+    check(&["--caller-token-age", "9s"], "at least 10s");
     check(&["--store", "sql:x"], "dir:PATH");
     check(&["--listen", "9443"], "--listen");
     check(&["--edits", "Refuse"], "Deny");

@@ -1,9 +1,12 @@
 //! Who somebody is, and what he may do, as the API server says.
 //!
 //! Entry points: [`who`] for a bearer token, [`may`] for a right. Invariant:
-//! only a plain yes of the API server counts as yes; no token reaches an error
+//! only a plain yes of the API server counts as yes, to all that it knows of the
+//! user: a token of few scopes has no more rights than these; no token reaches an error
 //! or a log. Both are asked each time, so that a right that was taken away is
 //! gone at once.
+
+use std::collections::BTreeMap;
 
 use http::Request;
 use serde::Deserialize;
@@ -33,6 +36,10 @@ struct UserInfo {
     username: String,
     #[serde(default)]
     groups: Option<Vec<String>>,
+    #[serde(default)]
+    uid: Option<String>,
+    #[serde(default)]
+    extra: Option<BTreeMap<String, Option<Vec<String>>>>,
 }
 
 #[derive(Deserialize)]
@@ -63,7 +70,32 @@ pub async fn who(client: &kube::Client, token: &str) -> Result<Option<Actor>, Ca
     let TokenReview { status } = post(client, path, &review).await.map_err(CallError::without_values)?;
     let TokenStatus { authenticated, user } = status;
     let known = authenticated && !user.username.is_empty();
-    Ok(known.then(|| Actor { user: user.username, groups: user.groups.unwrap_or_default() }))
+    Ok(known.then(|| Actor {
+        user: user.username,
+        groups: user.groups.unwrap_or_default(),
+        uid: user.uid.unwrap_or_default(),
+        extra: user
+            .extra
+            .into_iter()
+            .flatten()
+            .map(|(key, values)| (key, values.unwrap_or_default()))
+            .collect(),
+    }))
+}
+
+/// What somebody may do.
+#[derive(Clone, Copy, Debug)]
+pub struct Right<'a> {
+    /// The verb.
+    pub verb: &'a str,
+    /// The API group; empty for the core group.
+    pub group: &'a str,
+    /// The plural.
+    pub resource: &'a str,
+    /// The namespace; `None` for all, and for cluster-scoped resources.
+    pub namespace: Option<&'a str>,
+    /// The object; `None` for all of them.
+    pub name: Option<&'a str>,
 }
 
 /// Whether `user` may `verb` the `resource` (plural) of `group` in `namespace`;
@@ -80,14 +112,26 @@ pub async fn may(
     resource: &str,
     namespace: Option<&str>,
 ) -> Result<bool, CallError> {
+    may_do(client, user, &Right { verb, group, resource, namespace, name: None }).await
+}
+
+/// The same for a right that may be about one object.
+///
+/// # Errors
+/// See [`may`].
+pub async fn may_do(client: &kube::Client, user: &Actor, right: &Right<'_>) -> Result<bool, CallError> {
+    let Right { verb, group, resource, namespace, name } = right;
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
         "spec": {
             "user": user.user,
             "groups": user.groups,
+            "uid": user.uid,
+            "extra": user.extra,
             "resourceAttributes": {
                 "verb": verb, "group": group, "resource": resource, "namespace": namespace.unwrap_or_default(),
+                "name": name.unwrap_or_default(),
             },
         },
     });
@@ -122,7 +166,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_a_plain_yes_is_a_right() {
-        let alice = Actor { user: "alice".to_owned(), groups: Vec::new() };
+        let alice = Actor { user: "alice".to_owned(), ..Actor::default() };
         for (body, right) in [
             (json!({"status": {"allowed": true}}), true),
             (json!({"status": {"allowed": false}}), false),
@@ -138,7 +182,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_token_counts_once_the_api_server_names_its_user() {
-        let alice = Actor { user: "alice".to_owned(), groups: vec!["people".to_owned()] };
+        let alice = Actor { user: "alice".to_owned(), groups: vec!["people".to_owned()], ..Actor::default() };
         for (body, who_it_is) in [
             (
                 json!({"status": {"authenticated": true, "user": {"username": "alice", "groups": ["people"]}}}),
@@ -150,6 +194,36 @@ mod tests {
         ] {
             assert_eq!(who(&answering(201, body.clone()), "t0ken").await, Ok(who_it_is), "{body}");
         }
+    }
+
+    #[tokio::test]
+    async fn who_a_token_is_of_is_asked_about_with_its_uid_and_its_scopes() {
+        let user = json!({
+            "username": "alice", "uid": "7", "groups": ["people"],
+            "extra": {"scopes.authorization.openshift.io": ["user:info"], "empty": null},
+        });
+        let review = json!({"status": {"authenticated": true, "user": user}});
+        let alice = who(&answering(201, review), "t0ken").await.unwrap().unwrap();
+        assert_eq!(alice.uid, "7");
+        assert_eq!(alice.extra["scopes.authorization.openshift.io"], ["user:info"]);
+
+        let (asked, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let asked = asked.clone();
+            async move {
+                let _ = asked.send(request.into_body().collect_bytes().await.unwrap());
+                let answer = json!({"status": {"allowed": false}}).to_string();
+                Ok::<_, std::io::Error>(Response::new(Body::from(answer.into_bytes())))
+            }
+        });
+        let client = kube::Client::new(service, "default");
+        assert_eq!(may(&client, &alice, "list", "kubemoor.dev", "guardedreleases", None).await, Ok(false));
+        let spec = serde_json::from_slice::<Value>(&told.recv().await.unwrap()).unwrap()["spec"].take();
+        assert_eq!(
+            (&spec["user"], &spec["uid"], &spec["groups"]),
+            (&json!("alice"), &json!("7"), &json!(["people"]))
+        );
+        assert_eq!(spec["extra"], json!({"scopes.authorization.openshift.io": ["user:info"], "empty": []}));
     }
 
     #[tokio::test]

@@ -14,13 +14,20 @@ use std::time::Duration;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use moka::future::Cache;
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::kinds::Kinds;
 use super::objects::{Objects, WriteError};
 use super::releases::{DocumentError, Releases};
 use crate::helm::release::gvk;
 use crate::model::{ObjectId, PROBE_MANAGER, ReleaseId};
+
+/// The part of a question's time that may be spent in the queue.
+const QUEUEING: f64 = 0.5;
+
+/// The part of a question's time after which no answer is awaited. It ends before
+/// the whole does, so that it is known what took so long.
+const ANSWERING: f64 = 0.9;
 
 /// How long an answer is remembered.
 const MEMORY: Duration = Duration::from_secs(3600);
@@ -57,7 +64,7 @@ pub struct Question {
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArbiterError {
-    /// The time ran out, or too many dry runs were asked for.
+    /// Too many dry runs were asked for, or the manifest takes too long to read.
     #[error("no dry run of {object} ended within {} ms", .within.as_millis())]
     Late {
         /// The object.
@@ -123,11 +130,13 @@ impl Arbiter {
 
     async fn ask(&self, question: &Question, within: Duration) -> Result<Arc<Value>, ArbiterError> {
         let Question { object, release, revision, .. } = question;
-        self.rate.until_ready().await;
-        let documents = self.releases.documents(release, *revision, within).await?;
-        // Of two documents of one object Helm applies the last one last.
-        let mut declared = documents.objects.into_iter().rev();
-        let Some((_, mut document)) = declared.find(|(declared, _)| declared == object) else {
+        let late = || ArbiterError::Late { object: object.clone(), within };
+        // Whoever waits in the queue for long is late: what is left would be too
+        // little for the API server to answer in.
+        let until = Instant::now() + within.mul_f64(ANSWERING);
+        timeout(within.mul_f64(QUEUEING), self.rate.until_ready()).await.map_err(|_| late())?;
+        let declared = self.releases.document(release, *revision, object, left(until)).await?;
+        let Some(mut document) = declared.object else {
             return Err(ArbiterError::NotDeclared {
                 object: object.clone(),
                 release: release.clone(),
@@ -144,8 +153,15 @@ impl Arbiter {
                 SERVERS_OWN.iter().for_each(|field| drop(metadata.remove(*field)));
             }
         }
-        let answer = self.objects.dry_run(&target, &document, PROBE_MANAGER, within).await;
+        if left(until) < within.mul_f64(1.0 - ANSWERING) {
+            return Err(late());
+        }
+        let answer = self.objects.dry_run(&target, &document, PROBE_MANAGER, left(until)).await;
         let refused = |reason| ArbiterError::Refused { object: object.clone(), reason };
         Ok(Arc::new(answer.map_err(refused)?))
     }
+}
+
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
 }

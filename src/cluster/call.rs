@@ -101,11 +101,26 @@ pub(super) async fn send(
     cap: usize,
     within: Duration,
 ) -> Result<Vec<u8>, CallError> {
+    Ok(send_warned(client, request, cap, within).await?.0)
+}
+
+/// [`send`], with what the API server warns of.
+///
+/// # Errors
+/// See [`CallError`].
+pub(super) async fn send_warned(
+    client: &kube::Client,
+    request: Request<Vec<u8>>,
+    cap: usize,
+    within: Duration,
+) -> Result<(Vec<u8>, Vec<String>), CallError> {
     let exchange = async {
         let answer = client.send(request.map(Body::from)).await?;
         let status = answer.status();
         if status.is_success() {
-            return collect(answer.into_body(), cap).await;
+            let warnings =
+                answer.headers().get_all(http::header::WARNING).iter().filter_map(warning).collect();
+            return Ok((collect(answer.into_body(), cap).await?, warnings));
         }
         let body = collect(answer.into_body(), REFUSAL_CAP).await.unwrap_or_default();
         Err(match serde_json::from_slice::<Status>(&body) {
@@ -172,13 +187,12 @@ impl CallError {
         matches!(self, Self::Refused { code: 410, .. })
     }
 
-    /// Whether the API server answered at all, so that trying the same again
-    /// soon is no use.
-    pub(super) fn is_answer(&self) -> bool {
+    /// Whether the API server did not answer: trying the same again soon may help.
+    pub fn is_outage(&self) -> bool {
         match self {
-            Self::Refused { code, .. } => *code < 500 && *code != 429,
-            Self::Unserved | Self::TooLarge { .. } | Self::Unreadable { .. } | Self::Unformed { .. } => true,
-            Self::Unreachable { .. } | Self::Late { .. } => false,
+            Self::Refused { code, .. } => *code >= 500 || *code == 429,
+            Self::Unserved | Self::TooLarge { .. } | Self::Unreadable { .. } | Self::Unformed { .. } => false,
+            Self::Unreachable { .. } | Self::Late { .. } => true,
         }
     }
 
@@ -239,6 +253,17 @@ impl From<kube::core::request::Error> for CallError {
     }
 }
 
+/// The text of a warning: `299 - "text"`.
+fn warning(header: &http::HeaderValue) -> Option<String> {
+    let quoted = header.to_str().ok()?.split_once('"')?.1.strip_suffix('"')?;
+    let mut text = String::with_capacity(quoted.len());
+    let mut letters = quoted.chars();
+    while let Some(letter) = letters.next() {
+        text.extend(if letter == '\\' { letters.next() } else { Some(letter) });
+    }
+    Some(text)
+}
+
 /// The error and what caused it, in one sentence: transports say the useful
 /// part (refused, name not known, bad certificate) only in the innermost.
 pub(super) fn causes_of(error: &dyn std::error::Error) -> String {
@@ -284,10 +309,22 @@ mod tests {
         assert_eq!(check(200, vec![b'x'; 11], 10).await, Err(CallError::TooLarge { cap: 10 }));
     }
 
+    #[test]
+    fn warning_is_read_as_it_was_meant() {
+        for (header, text) in [
+            (r#"299 - "a b""#, Some("a b")),
+            (r#"299 - "say \"a\" and \\""#, Some(r#"say "a" and \"#)),
+            (r#"299 kubemoor "a""#, Some("a")),
+            ("299 - a", None),
+        ] {
+            assert_eq!(warning(&header.parse().unwrap()).as_deref(), text, "{header}");
+        }
+    }
+
     #[tokio::test]
     async fn a_refusal_that_is_no_status_keeps_its_code_and_loses_its_text() {
         let error = check(502, b"<html>password</html>".to_vec(), 10).await.unwrap_err();
-        assert!(!error.is_answer());
+        assert!(error.is_outage());
         assert_eq!(
             error.to_string(),
             "the API server refused (502 Bad Gateway): the answer is not a Kubernetes status"

@@ -10,6 +10,8 @@ use http::HeaderValue;
 use http::header::USER_AGENT;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 
 use super::call::causes_of;
 use super::identity;
@@ -66,6 +68,14 @@ pub enum ConnectError {
         /// What is wrong with it.
         reason: String,
     },
+    /// What is to vouch for a server holds no certificate.
+    #[error("{} holds no PEM certificate that can be read: {reason}", .path.display())]
+    Authority {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The configuration is readable but makes no client.
     #[error("no client for {url}: {reason}")]
     Client {
@@ -103,18 +113,38 @@ pub async fn connect_by(access: &Access) -> Result<Connection, ConnectError> {
 }
 
 /// A client for the server at `url`, with the credentials that `access`
-/// chooses: for a guard, which asks the API server whose they are.
+/// chooses: for a guard, which asks the API server whose they are. The server is
+/// believed if one of the certificates in the file `authority` vouches for it;
+/// without a file, if one of the system's does.
 ///
 /// # Errors
 /// When no configuration is found, or it cannot be used.
-pub async fn connect_to(url: &http::Uri, access: &Access) -> Result<kube::Client, ConnectError> {
+pub async fn connect_to(
+    url: &http::Uri,
+    authority: Option<&Path>,
+    access: &Access,
+) -> Result<kube::Client, ConnectError> {
     let mut config = configuration(access).await?;
     config.cluster_url = url.clone();
-    // The authority and the name to expect are the API server's.
-    config.root_cert = None;
+    // How the API server is reached and believed says nothing of this one.
+    config.root_cert = authority.map(certificates).transpose()?;
+    config.root_cert_file = None;
+    config.accept_invalid_certs = false;
     config.tls_server_name = None;
     kube::Client::try_from(config)
         .map_err(|error| ConnectError::Client { url: url.to_string(), reason: causes_of(&error) })
+}
+
+/// The certificates in a file of PEM.
+fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, ConnectError> {
+    let failed = |reason| ConnectError::Authority { path: path.to_owned(), reason };
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))?;
+    let certificates: Result<Vec<_>, _> = certificates.map(|it| it.map(|it| it.to_vec())).collect();
+    match certificates {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) => Err(failed("there is none in it".to_owned())),
+        Err(error) => Err(failed(error.to_string())),
+    }
 }
 
 async fn configuration(access: &Access) -> Result<Config, ConnectError> {

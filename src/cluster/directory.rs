@@ -148,7 +148,7 @@ pub fn assemble(record: Record, catalog: &Catalog) -> Assembled {
         touched: record.deleted.map_or(created, |deleted| deleted.max(created)),
         appearance: Appearance::Listed,
     };
-    let payload = Payload { record: Ok(record) };
+    let payload = Payload::whole(Ok(record));
     release::assemble(&id, (&head, &payload), None, None, &Storage::default(), catalog)
 }
 
@@ -162,6 +162,7 @@ impl Content {
                 namespace: id.namespace.clone(),
                 revision: 1,
                 status: Status::Deployed,
+                digest: release::digest(&manifest),
                 manifest,
                 apply_method: ApplyMethod::ClientSide,
                 last_deployed: None,

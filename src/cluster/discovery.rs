@@ -1,6 +1,6 @@
 //! Which kinds the API server serves.
 //!
-//! Entry point: [`discover`]. Reads the documents that every supported server
+//! Entry point: `discover`. Reads the documents that every supported server
 //! has, one per group and version. An aggregated API that is down costs its own
 //! kinds and nothing else.
 
@@ -15,6 +15,12 @@ use crate::declaration::catalog::KindFacts;
 
 /// Documents that are read at once.
 const AT_ONCE: usize = 8;
+
+#[derive(Deserialize)]
+struct Version {
+    major: String,
+    minor: String,
+}
 
 #[derive(Deserialize)]
 struct CoreVersions {
@@ -135,6 +141,21 @@ pub async fn by_short_name(client: &kube::Client, name: &str) -> Result<Vec<(Str
     found.sort();
     found.dedup();
     Ok(found)
+}
+
+/// The API server's version, such as 1 and 28.
+///
+/// # Errors
+/// When the API server gives no usable answer.
+pub async fn version(client: &kube::Client) -> Result<(u32, u32), CallError> {
+    let version: Version = call::fetch(client, call::get("/version")?, PATIENCE).await?;
+    Ok((number(&version.major), number(&version.minor)))
+}
+
+/// The number in front; some distributions write `28+`.
+fn number(text: &str) -> u32 {
+    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    text.get(..digits).and_then(|digits| digits.parse().ok()).unwrap_or_default()
 }
 
 async fn read(client: &kube::Client, group: &str, version: &str) -> Result<Resources, CallError> {

@@ -27,6 +27,7 @@ use super::lease::Leadership;
 use super::resource::{Resource, segment};
 use super::watch::Event;
 use crate::model::{ObjectId, ReleaseId};
+use crate::policy::agreement::SeenAlive;
 use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus};
 
 /// The reason of a release of which somebody keeps changing something back.
@@ -59,8 +60,8 @@ pub struct Remembered {
     pub record: Option<String>,
     /// SHA-256 of that revision's manifest as it was first seen.
     pub digest: [u8; 32],
-    /// What was seen alive with the release's annotations.
-    pub seen: Vec<ObjectId>,
+    /// What was seen alive with the release's annotations, and what it agreed with.
+    pub seen: Vec<SeenAlive>,
     /// What somebody kept changing back.
     pub contested: Vec<ObjectId>,
 }
@@ -214,7 +215,8 @@ impl Watching {
 }
 
 impl Remembered {
-    fn of(guarded: &GuardedRelease) -> Option<Self> {
+    /// What a GuardedRelease says; none where it says nothing yet.
+    pub fn of(guarded: &GuardedRelease) -> Option<Self> {
         let (release, status) = (guarded.release()?, guarded.status.as_ref()?);
         let is_contested = status.conditions.iter().any(|condition| condition.reason == CONTESTED);
         let drifts = status.drifts.iter().filter(|_| is_contested);
@@ -223,7 +225,7 @@ impl Remembered {
             revision: status.revision,
             record: status.record_uid.clone(),
             digest: digest(&status.manifest_digest)?,
-            seen: status.seen.iter().map(|object| object.id(&release.namespace)).collect(),
+            seen: status.seen.iter().map(|object| object.seen(&release.namespace)).collect(),
             release,
         })
     }
@@ -280,7 +282,8 @@ pub async fn suspended(client: &kube::Client) -> Result<HashSet<ReleaseId>, Call
     Ok(listed.iter().filter(|it| it.spec.suspend).filter_map(GuardedRelease::release).collect())
 }
 
-/// Sets something in the GuardedRelease of a release.
+/// Sets something in the GuardedRelease of a release; gives what the API server
+/// warns of.
 ///
 /// # Errors
 /// When the API server gives no usable answer; not found where there is none.
@@ -289,7 +292,7 @@ pub async fn set(
     release: &ReleaseId,
     setting: &Setting,
     within: Duration,
-) -> Result<(), CallError> {
+) -> Result<Vec<String>, CallError> {
     let spec = match setting {
         Setting::Suspend(true) => json!({"suspend": true}),
         Setting::Suspend(false) => json!({"suspend": null}),
@@ -300,7 +303,7 @@ pub async fn set(
         &PatchParams::default(),
         &Patch::Merge(json!({"spec": spec})),
     )?;
-    call::send(client, request, BODY_CAP, within).await.map(drop)
+    call::send_warned(client, request, BODY_CAP, within).await.map(|(_, warnings)| warnings)
 }
 
 /// An object, also if its status is not one of this version. Without who wrote

@@ -111,7 +111,7 @@ impl Kinds {
     pub fn resource(&self, gvk: &Gvk) -> Option<Resource> {
         let snapshot = self.current.load();
         let facts = snapshot.catalog.facts(&gvk.group, &gvk.kind)?;
-        let version = served(facts, &gvk.version)?;
+        let version = facts.served(&gvk.version)?;
         Some(Resource::new(&gvk.group, version, &gvk.kind, &facts.plural))
     }
 
@@ -203,7 +203,7 @@ impl Kinds {
         for gvk in wanted {
             let Some(facts) = draft.catalog.facts(&gvk.group, &gvk.kind) else { continue };
             let plural = facts.plural.clone();
-            let version = served(facts, &gvk.version).unwrap_or_default().to_owned();
+            let version = facts.served(&gvk.version).unwrap_or_default().to_owned();
             if !core.contains(gvk.group.as_str())
                 && let Some(custom) = schemas::crd(&self.client, &plural, &gvk.group).await?
             {
@@ -287,9 +287,4 @@ fn add(catalog: &mut Catalog, kinds: Vec<KindFacts>) {
         facts.scale_replicas_path = known.and_then(|known| known.scale_replicas_path.clone());
         catalog.insert(facts);
     }
-}
-
-fn served<'f>(facts: &'f KindFacts, version: &str) -> Option<&'f str> {
-    let exact = facts.versions.iter().find(|served| *served == version);
-    exact.or_else(|| facts.versions.first()).map(String::as_str)
 }

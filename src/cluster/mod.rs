@@ -13,7 +13,7 @@
 //! know AdmissionReview, or put a Secret's values into a log or an error.
 
 mod custom;
-mod discovery;
+pub mod discovery;
 mod live;
 mod payloads;
 mod queue;
@@ -28,6 +28,7 @@ pub mod allowances;
 pub mod arbiter;
 pub mod autoscalers;
 pub mod call;
+pub mod caller_secret;
 pub mod client;
 pub mod directory;
 pub mod events;

@@ -1,37 +1,38 @@
 //! Reading single records from the API server, and decoding them.
 //!
-//! Entry point: [`Payloads::fetch`]. Invariant: a payload belongs to exactly
-//! the state of the record that was asked for; few are decoded at once, off the
-//! threads that answer requests; nothing of one outlives its decoding but the
-//! fields of a record.
+//! Entry points: [`Payloads::fetch`], [`Payloads::read`]. Invariant: a payload
+//! belongs to exactly the state of the record that was asked for; few are read
+//! and decoded at once, off the threads that answer requests, and of long
+//! manifests one at a time is unpacked; nothing of one outlives its decoding
+//! but the fields of a record.
 
-use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{OnceLock, mpsc};
+use std::thread;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use kube::core::Request as Requests;
 use kube::core::params::{GetParams, ListParams};
 use serde::Deserialize;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::call::{self, CallError, PATIENCE};
 use super::records::{self, Known};
 use super::resource::{Meta, Page, Partial, Resource, segment};
 use super::watch::PAGE;
 use crate::config::RecordDriver;
-use crate::helm::record::{DEFAULT_CAP, RecordError, decode};
+use crate::helm::record::{Packed, RecordError};
 use crate::helm::release::{Head, Payload};
 use crate::model::ReleaseId;
 
 /// The label selector of all records.
 pub(super) const SELECTOR: &str = "owner=helm";
 
-/// The most bytes of one record's object. etcd takes 1.5 MiB unless told otherwise.
-const OBJECT_CAP: usize = 16 << 20;
+/// The most bytes of one record's object: the API server takes Secrets and ConfigMaps of up to 1 MiB of data.
+const OBJECT_CAP: usize = 4 << 20;
 
-/// Records that are decoded at once. Each may take [`DEFAULT_CAP`].
-const AT_ONCE: usize = 4;
+/// Records that are read and decoded at once. Each takes as much memory as its object.
+const AT_ONCE: usize = 8;
 
 /// The most pages of one release's records; Helm keeps 10 records by default.
 const PAGES: usize = 40;
@@ -40,8 +41,13 @@ const PAGES: usize = 40;
 pub(super) struct Payloads {
     client: kube::Client,
     driver: RecordDriver,
-    decoding: Semaphore,
+    reading: Semaphore,
+    /// Reads long manifests.
+    worker: OnceLock<mpsc::Sender<Work>>,
 }
+
+/// What is done by the thread that reads long manifests.
+type Work = Box<dyn FnOnce() + Send>;
 
 /// What became of reading a record.
 pub(super) enum Fetched {
@@ -72,7 +78,7 @@ struct RecordData {
 
 impl Payloads {
     pub(super) fn new(client: kube::Client, driver: RecordDriver) -> Self {
-        Self { client, driver, decoding: Semaphore::new(AT_ONCE) }
+        Self { client, driver, reading: Semaphore::new(AT_ONCE), worker: OnceLock::new() }
     }
 
     /// The resource that holds the records.
@@ -93,12 +99,14 @@ impl Payloads {
         head: &Head,
         within: Duration,
     ) -> Result<Fetched, CallError> {
+        // Never closed, so a permit always comes.
+        let _permit = self.reading.acquire().await;
         let path = self.resource().path(Some(namespace))?;
         let request = Requests::new(path).get(&segment(&head.secret)?, &GetParams::default())?;
         let body = match call::send(&self.client, request, OBJECT_CAP, within).await {
             Ok(body) => body,
             Err(CallError::TooLarge { cap }) => {
-                return Ok(Fetched::Payload(Payload { record: Err(RecordError::TooLarge { cap }) }));
+                return Ok(Fetched::Payload(Payload::whole(Err(RecordError::TooLarge { cap }))));
             }
             Err(error) if error.is_not_found() => return Ok(Fetched::Gone),
             Err(error) => return Err(error),
@@ -109,27 +117,42 @@ impl Payloads {
             return Ok(Fetched::Moved(object.metadata));
         }
         let Some(text) = object.data.and_then(|data| data.release) else {
-            return Ok(Fetched::Payload(Payload {
-                record: Err(RecordError::Missing { field: "data.release" }),
-            }));
+            let missing = RecordError::Missing { field: "data.release" };
+            return Ok(Fetched::Payload(Payload::whole(Err(missing))));
         };
-        // Never closed, so a permit always comes.
-        let _permit = self.decoding.acquire().await;
-        let driver = self.driver;
-        let decoded = tokio::task::spawn_blocking(move || {
-            let payload = match driver {
-                RecordDriver::Secret => STANDARD.decode(text).map_err(|error| {
-                    RecordError::Base64(io::Error::new(io::ErrorKind::InvalidData, error))
-                })?,
-                RecordDriver::Configmap => text.into_bytes(),
-            };
-            decode(&payload, DEFAULT_CAP)
-        })
-        .await;
-        match decoded {
-            Ok(record) => Ok(Fetched::Payload(Payload { record })),
-            Err(_) => Err(CallError::Unreachable { reason: "the program is shutting down".to_owned() }),
+        let is_secret = self.driver == RecordDriver::Secret;
+        let unpacking = tokio::task::spawn_blocking(move || Payload::unpack(Packed::new(text, is_secret)));
+        let cut_off = |_| CallError::Unreachable { reason: "the program is shutting down".to_owned() };
+        unpacking.await.map(Fetched::Payload).map_err(cut_off)
+    }
+
+    /// Reads manifests, apart from the threads that answer requests: heavy ones one after the other and on one
+    /// thread, since what a thread has taken of memory the allocator keeps for it.
+    ///
+    /// # Errors
+    /// When the program is shutting down.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        is_heavy: bool,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, CallError> {
+        let cut_off = || CallError::Unreachable { reason: "the program is shutting down".to_owned() };
+        if !is_heavy {
+            return tokio::task::spawn_blocking(work).await.map_err(|_| cut_off());
         }
+        let (send, receive) = oneshot::channel();
+        // Whoever asked may have gone.
+        let work: Work = Box::new(move || drop(send.send(work())));
+        let worker = self.worker.get_or_init(|| {
+            let (send, receive) = mpsc::channel::<Work>();
+            // What fails is one reading, whose answer never comes, and not all that follow.
+            let run = move || receive.into_iter().for_each(|work| drop(catch_unwind(AssertUnwindSafe(work))));
+            // Without a thread nothing is received, and the answer is an error.
+            let _ = thread::Builder::new().name("manifests".to_owned()).spawn(run);
+            send
+        });
+        worker.send(work).map_err(|_| cut_off())?;
+        receive.await.map_err(|_| cut_off())
     }
 
     /// The metadata of all records in `namespace` (`None`: in all).

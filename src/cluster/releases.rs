@@ -12,6 +12,7 @@ mod document;
 mod feed;
 mod once;
 mod settle;
+mod strays;
 mod trust;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -21,9 +22,9 @@ use std::time::Duration;
 use futures::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
-pub use self::document::{DocumentError, Documents};
+pub use self::document::{Document, DocumentError};
 pub use self::once::{Closed, Once};
 use super::call::CallError;
 use super::kinds::Kinds;
@@ -36,6 +37,10 @@ use crate::helm::release::Head;
 use crate::helm::storage::Storage;
 use crate::metrics::{Look, RecordMetrics};
 use crate::model::ReleaseId;
+
+/// The part of a look's time that the API server may take to answer; the rest is
+/// for what it says.
+const ANSWERING: f64 = 0.9;
 
 /// The releases of a cluster.
 pub struct Releases {
@@ -51,6 +56,8 @@ pub struct Releases {
     /// Releases that some new knowledge of kinds concerns.
     outdated: Mutex<HashSet<ReleaseId>>,
     gates: Mutex<HashMap<ReleaseId, Arc<Gate>>>,
+    /// By where their records lie: releases for which there was no room.
+    left_out: Mutex<HashSet<ReleaseId>>,
     /// Which records are trusted for releases in other namespaces.
     storage: RwLock<Arc<Storage>>,
     /// Where records have changed.
@@ -81,7 +88,7 @@ pub struct Outage {
 /// Why a release could not be looked at.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LookError {
-    /// The time ran out.
+    /// The API server did not answer in time.
     #[error("the records of release {release} could not be read within {} ms", .within.as_millis())]
     Late {
         /// The release.
@@ -96,6 +103,15 @@ pub enum LookError {
         release: ReleaseId,
         /// What the API server said.
         reason: Box<CallError>,
+    },
+    /// The API server answered, and it takes longer than there is time to read
+    /// what it said.
+    #[error("the records of release {release} are too large or too many to be read within {} ms", .within.as_millis())]
+    Slow {
+        /// The release.
+        release: ReleaseId,
+        /// The time that there was.
+        within: Duration,
     },
     /// The records changed faster than they could be read.
     #[error("the records of release {release} change faster than they can be read")]
@@ -154,6 +170,7 @@ impl Releases {
             standings: Mutex::default(),
             outdated: Mutex::default(),
             gates: Mutex::default(),
+            left_out: Mutex::default(),
             storage: RwLock::default(),
             dirty: Changes::of([]),
             announcer: Announcer::default(),
@@ -205,12 +222,17 @@ impl Releases {
             return Ok(false);
         }
         let arrived = Instant::now();
-        let outcome = timeout(within, self.look_once(stored, arrived, within)).await;
-        let outcome = outcome.unwrap_or_else(|_| Err(LookError::Late { release: stored.clone(), within }));
+        // Calls end before the whole does, so that it is known what took so long.
+        let until = arrived + within.mul_f64(ANSWERING);
+        let outcome = match timeout(within, self.look_once(stored, arrived, until)).await {
+            Err(_) => Err(LookError::Slow { release: stored.clone(), within }),
+            Ok(Err(LookError::Late { release, .. })) => Err(LookError::Late { release, within }),
+            Ok(outcome) => outcome,
+        };
         self.metrics.looked(match &outcome {
             Ok(false) => Look::Unchanged,
             Ok(true) => Look::Changed,
-            Err(LookError::Late { .. }) => Look::TimedOut,
+            Err(LookError::Late { .. } | LookError::Slow { .. }) => Look::TimedOut,
             Err(_) => Look::Failed,
         });
         outcome
@@ -220,25 +242,27 @@ impl Releases {
         &self,
         release: &ReleaseId,
         arrived: Instant,
-        within: Duration,
+        until: Instant,
     ) -> Result<bool, LookError> {
         let pass = self.pass(release);
-        let mut last = pass.gate.last.lock().await;
+        let within = until.saturating_duration_since(arrived);
+        let late = || LookError::Late { release: release.clone(), within };
+        let mut last = timeout_at(until, pass.gate.last.lock()).await.map_err(|_| late())?;
         // A look that began before this call may have missed what led to it.
         if let Some(look) = last.as_ref().filter(|look| look.began >= arrived) {
             return look.outcome.clone();
         }
         let began = Instant::now();
-        let outcome = self.look(release, began, within).await;
+        let outcome = self.look(release, began, until).await;
         *last = Some(LastLook { began, outcome: outcome.clone() });
         outcome
     }
 
-    async fn look(&self, release: &ReleaseId, began: Instant, within: Duration) -> Result<bool, LookError> {
-        let looked = self.payloads.look(release, within).await;
+    async fn look(&self, release: &ReleaseId, began: Instant, until: Instant) -> Result<bool, LookError> {
+        let looked = self.payloads.look(release, until.saturating_duration_since(began)).await;
         let looked = looked.map_err(|reason| LookError::called(release, reason))?;
         self.records.lock().look(release, looked.records, &looked.version, began);
-        self.settle(release, settle::Care::Soon).await
+        self.settle(release, settle::Care::Soon { until }).await
     }
 
     /// Whether Helm could have a release of that name where the guard looks.

@@ -227,7 +227,7 @@ impl<F: Form> Watch<F> {
                     }
                     Err(error) => {
                         // The server does not go on from there; only a listing helps.
-                        if error.is_answer() {
+                        if !error.is_outage() {
                             self.state = State::Fresh;
                         }
                         Err(error)

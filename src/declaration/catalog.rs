@@ -90,6 +90,12 @@ impl Catalog {
 }
 
 impl KindFacts {
+    /// The version asked for where it is served, else the preferred one.
+    pub fn served(&self, version: &str) -> Option<&str> {
+        let exact = self.versions.iter().find(|served| *served == version);
+        exact.or_else(|| self.versions.first()).map(String::as_str)
+    }
+
     /// The facts that a CustomResourceDefinition (v1) states. None if it lacks
     /// any of them.
     pub fn from_crd(crd: &Value) -> Option<Self> {

@@ -1,70 +1,42 @@
 //! The walk over declared fields: which of them changed, which have drifted.
 //!
-//! Entry points: [`changed`], [`drift`], [`settle`]. Invariant: one pass over
-//! the declared tree; nothing is copied and no path is built until a change is
-//! found. Decides nothing about a change but its agreement.
+//! Entry points: [`changed`], [`drift`]; [`Settler`] for doubts. Invariant: one pass over
+//! the declared tree, in time that is linear in it and in the objects; nothing is copied and
+//! no path is built until a change is found. Decides nothing about a change but its agreement.
 
 use std::cmp::max;
 
 use serde_json::Value;
 
 use super::declare::cut;
-use super::equality::{self, Agreement, Place, Spot};
+use super::equality::{self, Agreement, Family, Place, Spot};
 use super::fields::{Element, Elements, FieldChange, Fields, Leaf, Node, Set};
-use super::path::{Segment, Step, Trail};
+use super::path::{Step, Trail};
 use super::schema::Types;
 
-use self::index::{Found, Index};
+use self::index::{Found, Held, Index};
+pub use self::settle::Settler;
 
 pub(super) mod index;
+mod settle;
 
 /// See [`Fields::changed`].
 pub(super) fn changed(fields: &Fields, old: &Value, new: &Value) -> Vec<FieldChange> {
-    let mut walk = Walk { types: &fields.types, found: Vec::new() };
+    let mut walk = Walk { types: &fields.types, family: fields.family, found: Vec::new() };
     walk.changed(&fields.root, "", &Trail::ROOT, Some(old), Some(new));
     walk.found
 }
 
 /// See [`Fields::drift`].
 pub(super) fn drift(fields: &Fields, live: &Value) -> Vec<FieldChange> {
-    let mut walk = Walk { types: &fields.types, found: Vec::new() };
+    let mut walk = Walk { types: &fields.types, family: fields.family, found: Vec::new() };
     walk.drift(&fields.root, "", &Trail::ROOT, Some(live));
     walk.found
 }
 
-/// See [`Fields::settle`].
-pub(super) fn settle(fields: &Fields, change: &FieldChange, canonical: &Value) -> Agreement {
-    let types = &fields.types;
-    let (mut node, mut value) = (&fields.root, Some(canonical));
-    for segment in &change.path.0 {
-        let step = match (segment, node) {
-            (Segment::Field(name), node) => {
-                node.entry(name).map(|node| (node, value.and_then(|value| value.get(name))))
-            }
-            (Segment::Key(keys), Node::Elements(elements)) => elements
-                .items
-                .iter()
-                .find(|item| keys.iter().map(|(_, value)| value).eq(item.keys.iter()))
-                .map(|item| (&item.node, Index::new(elements, types, value).find(item).one())),
-            _ => None,
-        };
-        let Some((below, found)) = step else { return change.agreement };
-        (node, value) = (below, found);
-    }
-    let agrees = match node {
-        Node::Leaf(leaf) => equality::is_same(types, leaf.ty, change.new.as_ref(), value),
-        Node::Elements(elements) => {
-            let index = Index::new(elements, types, value);
-            let there = elements.items.iter().filter_map(|e| Some((e, index.find(e).place()?)));
-            Some(order(there)) == change.new
-        }
-        Node::Object(_) | Node::Set(_) => return change.agreement,
-    };
-    if agrees { Agreement::Agrees } else { Agreement::Differs }
-}
-
 struct Walk<'t> {
     types: &'t Types,
+    family: Family,
     found: Vec<FieldChange>,
 }
 
@@ -108,7 +80,7 @@ impl Walk<'_> {
         }
         match node {
             Node::Leaf(leaf) => {
-                let spot = Spot { name, place: leaf.place };
+                let spot = Spot::new(name, leaf.place, self.family);
                 if let Some(agreement) = self.leaf_changed(leaf, spot, old, new) {
                     let declared = Some(leaf.value.value());
                     self.push(trail, declared, old.map(copy), new.map(copy), agreement);
@@ -133,7 +105,7 @@ impl Walk<'_> {
         old: Option<&Value>,
         new: Option<&Value>,
     ) -> Option<Agreement> {
-        if leaf.value.is_null() || equality::is_same(self.types, leaf.ty, old, new) {
+        if equality::is_same(self.types, leaf.ty, old, new) {
             return None;
         }
         let declared = &leaf.value.value();
@@ -141,14 +113,21 @@ impl Walk<'_> {
         if there(old) && there(new) {
             return None;
         }
+        let agreement = |live| equality::agreement(self.types, leaf.ty, spot, declared, live);
         let empty = equality::is_empty(declared) && (leaf.place != Place::Entry || !declared.is_string());
-        if is_absent(old) && (empty || (equality::is_zero(declared) && new.is_some_and(equality::is_zero))) {
+        if is_absent(old)
+            && ((empty && agreement(new) <= Agreement::Doubt)
+                || (equality::is_zero(declared) && new.is_some_and(equality::is_zero)))
+        {
             return None;
         }
-        let agreement = |live| equality::agreement(self.types, leaf.ty, spot, declared, live);
         // The server showed this zero, so its absence is something else.
-        let shown = is_absent(new) && !is_absent(old) && agreement(old) == Agreement::Agrees;
-        Some(if shown { Agreement::Differs } else { agreement(new) })
+        let shown =
+            !declared.is_null() && is_absent(new) && !is_absent(old) && agreement(old) == Agreement::Agrees;
+        Some(match shown {
+            true => Agreement::Differs,
+            false => equality::settled(self.types, (leaf.ty, spot), declared, old, new),
+        })
     }
 
     fn elements_changed(
@@ -206,14 +185,17 @@ impl Walk<'_> {
         let after = order(places.iter().map(|(element, _, after)| (*element, *after)));
         if before != after {
             let declared = order(places.iter().enumerate().map(|(place, (element, _, _))| (*element, place)));
-            self.push(trail, Some(declared), Some(before), Some(after), ordering(after_ascends));
+            let agreement = if before_ascends { Agreement::Altered } else { ordering(after_ascends) };
+            self.push(trail, Some(declared), Some(before), Some(after), agreement);
         }
     }
 
     fn set_changed(&mut self, set: &Set, trail: &Trail<'_>, old: Option<&Value>, new: Option<&Value>) {
+        let held = |list| Held::new(self.types, set.item, set.values.len(), list);
+        let (before, after) = (held(old), held(new));
         for value in &set.values {
             let step = trail.then(Step::Element(value));
-            match (self.holds(set, old, value), self.holds(set, new, value)) {
+            match (before.find(value).is_some(), after.find(value).is_some()) {
                 (true, false) => {
                     self.push(&step, Some(value.clone()), Some(value.clone()), None, Agreement::Differs);
                 }
@@ -225,18 +207,13 @@ impl Walk<'_> {
         }
     }
 
-    fn holds(&self, set: &Set, list: Option<&Value>, wanted: &Value) -> bool {
-        let items = list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        items.iter().any(|own| equality::is_same(self.types, set.item, Some(own), Some(wanted)))
-    }
-
     fn drift(&mut self, node: &Node, name: &str, trail: &Trail<'_>, live: Option<&Value>) {
         match node {
             Node::Leaf(leaf) => {
                 if live.is_some_and(|live| leaf.value.is(live)) {
                     return;
                 }
-                let (spot, declared) = (Spot { name, place: leaf.place }, leaf.value.value());
+                let (spot, declared) = (Spot::new(name, leaf.place, self.family), leaf.value.value());
                 let agreement = equality::agreement(self.types, leaf.ty, spot, &declared, live);
                 if agreement != Agreement::Agrees {
                     self.push(trail, Some(declared), None, live.map(copy), agreement);
@@ -250,8 +227,9 @@ impl Walk<'_> {
             }
             Node::Elements(elements) => self.elements_drift(elements, trail, live),
             Node::Set(set) => {
+                let held = Held::new(self.types, set.item, set.values.len(), live);
                 for value in &set.values {
-                    if !self.holds(set, live, value) {
+                    if held.find(value).is_none() {
                         let step = trail.then(Step::Element(value));
                         self.push(&step, Some(value.clone()), None, None, Agreement::Differs);
                     }
@@ -283,13 +261,13 @@ impl Walk<'_> {
     }
 
     fn is_changed(&self, node: &Node, old: &Value, new: &Value) -> bool {
-        let mut walk = Walk { types: self.types, found: Vec::new() };
+        let mut walk = Walk { types: self.types, family: self.family, found: Vec::new() };
         walk.changed(node, "", &Trail::ROOT, Some(old), Some(new));
         !walk.found.is_empty()
     }
 
     fn worst(&self, node: &Node, live: &Value) -> Agreement {
-        let mut walk = Walk { types: self.types, found: Vec::new() };
+        let mut walk = Walk { types: self.types, family: self.family, found: Vec::new() };
         walk.drift(node, "", &Trail::ROOT, Some(live));
         walk.found.iter().fold(Agreement::Agrees, |worst, change| max(worst, change.agreement))
     }

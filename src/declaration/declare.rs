@@ -11,11 +11,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::equality::{self, Place};
+use super::embedded;
+use super::equality::{self, Family, Place};
 use super::fields::{Element, Elements, Entry, Fields, Leaf, Node, Set};
 use super::outputs;
 use super::schema::{KindSchema, ListKey, ListKind, MAX_DEPTH, Shape, Struct, TypeId, Types};
 use super::stored::Stored;
+use crate::model::Gvk;
 
 /// What of `metadata` no manifest decides.
 const SERVER_METADATA: &[&str] = &[
@@ -41,7 +43,19 @@ pub fn declare(document: &Value, schema: Option<&KindSchema>) -> Fields {
     let schema = schema.unwrap_or_else(|| KindSchema::unknown());
     let walk = Walk { types: &schema.types, document };
     let root = walk.root(schema.root).unwrap_or_else(|| Node::Object(Box::new([])));
-    Fields { types: Arc::clone(&schema.types), root }
+    Fields { types: Arc::clone(&schema.types), family: family(document), root }
+}
+
+/// Whose the document's kind is.
+fn family(document: &Value) -> Family {
+    let text = |name| document.get(name).and_then(Value::as_str).unwrap_or_default();
+    let Gvk { group, kind, .. } = Gvk::from_api_version(text("apiVersion"), text("kind"));
+    match (group.as_str(), kind.as_str()) {
+        ("rbac.authorization.k8s.io", _) => Family::Rights,
+        ("", "Pod") => Family::Pod,
+        (group, kind) if embedded::core().facts(group, kind).is_some() => Family::Core,
+        _ => Family::Custom,
+    }
 }
 
 struct Walk<'a> {
@@ -98,9 +112,17 @@ impl Walk<'_> {
         if server_owned || outputs::is_output(self.document, &at, value) {
             return None;
         }
+        let mut value = value;
         let (known, ty, place) = match self.types.shape(ty) {
             Shape::Struct(shape) => match shape.field(name) {
-                Some(field) => (Some(&field.name), field.ty, Place::Field),
+                Some(field) => {
+                    // Null is what the server sets in its place.
+                    let scalar = field.default.as_deref().filter(|it| !it.is_array() && !it.is_object());
+                    if let (Value::Null, Some(default)) = (value, scalar) {
+                        value = default;
+                    }
+                    (Some(&field.name), field.ty, Place::Field)
+                }
                 None if shape.open => (None, TypeId::ANY, Place::Field),
                 None => (None, TypeId::ANY, Place::Unlisted),
             },

@@ -14,8 +14,14 @@ use self::whole::Comparison;
 use super::quantity;
 use super::schema::{ListKey, ListKind, MAX_DEPTH, Scalar, Shape, Struct, TypeId, Types};
 
+pub(super) use self::alike::Alike;
+pub use self::alike::class_of_scalar as class;
+
+mod alike;
 mod known;
+mod limits;
 mod whole;
+pub(super) mod work;
 
 /// Whether a live value is the declared one. Ordered from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,6 +30,9 @@ pub enum Agreement {
     Agrees,
     /// It may be: only the API server knows how it spells the declared value.
     Doubt,
+    /// It is not: something was added to it, moved in it or filled into it that
+    /// no API server adds. A mutating webhook may have, of what Helm sent.
+    Altered,
     /// It is not.
     Differs,
 }
@@ -41,6 +50,23 @@ pub enum Place {
     Unlisted,
 }
 
+/// Whose a kind is: it decides who may add to a value that is declared as a
+/// whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Family {
+    /// Kubernetes' own, and it grants rights: nobody adds anything but the API
+    /// groups of subjects.
+    Rights,
+    /// Kubernetes' own Pod, to which admission plugins add.
+    Pod,
+    /// Kubernetes' own: what is added is in a table.
+    Core,
+    /// Anybody's: what is added is what its schema says, and what the webhooks
+    /// of its operator do.
+    #[default]
+    Custom,
+}
+
 /// A place together with its name there.
 #[derive(Clone, Copy, Debug)]
 pub struct Spot<'a> {
@@ -48,6 +74,28 @@ pub struct Spot<'a> {
     pub name: &'a str,
     /// What kind of place it is.
     pub place: Place,
+    /// Whose the kind is.
+    pub family: Family,
+    /// The name of what holds it, as far as that is a part of the same declared
+    /// value; of list elements the list's.
+    within: &'a str,
+}
+
+impl<'a> Spot<'a> {
+    /// The place of a declared value.
+    pub fn new(name: &'a str, place: Place, family: Family) -> Self {
+        Self { name, place, family, within: "" }
+    }
+
+    /// The name by which its fields know it.
+    fn holder(self) -> &'a str {
+        if self.name.is_empty() { self.within } else { self.name }
+    }
+
+    /// A part of it; list elements have no name.
+    fn part(self, name: &'a str, place: Place) -> Self {
+        Self { name, place, family: self.family, within: self.holder() }
+    }
 }
 
 /// Pairs of list elements up to which elements are matched by trying all.
@@ -56,7 +104,8 @@ const MAX_PAIRS: usize = 1 << 16;
 /// Holds a declared value of type `ty` against the live one; `None` where the
 /// live object has none.
 ///
-/// Declared null agrees with anything. Zero and empty values agree with
+/// Declared null is absence, and what the server sets in its place; of custom
+/// kinds, and where maps and granular structs stand, it says nothing. Zero and empty values agree with
 /// absence where the API server leaves them out, and are in doubt where it may
 /// have filled them. Inside one declared value, live keys beyond the declared
 /// ones agree when they are defaults, differ in free maps, and are in doubt
@@ -69,16 +118,72 @@ pub fn agreement(
     live: Option<&Value>,
 ) -> Agreement {
     match live.filter(|value| !value.is_null()) {
-        _ if declared.is_null() => Agreement::Agrees,
+        live if declared.is_null() => whole::with_null(types, ty, spot, live),
         None => whole::with_absent(types, ty, spot, declared),
         Some(_) if is_open_empty(types, ty, declared, live) => Agreement::Agrees,
-        Some(live) => Comparison { types }.present(ty, spot, declared, live, 0),
+        Some(live) => Comparison::of(types).present(ty, spot, declared, live, 0),
+    }
+}
+
+/// The agreement of `new`, which came in place of `old`, both as the API server
+/// put them out, where `new` by itself leaves a doubt.
+///
+/// The API server fills in defaults whenever it puts an object out, so `old` has
+/// all that may be one. An `old` that agrees is the canonical form: what differs
+/// from it was altered. One that leaves a doubt was altered by what came on top
+/// or changed; less than it is nearer to what is declared.
+pub fn settled(
+    types: &Types,
+    (ty, spot): (TypeId, Spot<'_>),
+    declared: &Value,
+    old: Option<&Value>,
+    new: Option<&Value>,
+) -> Agreement {
+    let Some(before) = old.filter(|old| !old.is_null()) else {
+        return agreement(types, ty, spot, declared, new);
+    };
+    let agrees = |live| agreement(types, ty, spot, declared, live);
+    match agrees(new) {
+        Agreement::Doubt => match agrees(old) {
+            Agreement::Agrees => Agreement::Altered,
+            Agreement::Doubt if new.is_some_and(|new| is_part(new, before)) => Agreement::Agrees,
+            Agreement::Doubt => Agreement::Altered,
+            Agreement::Altered | Agreement::Differs => Agreement::Doubt,
+        },
+        // Of several values that may be the default the old one was it.
+        Agreement::Agrees if is_filled_otherwise(spot, declared, new) && agrees(old) == Agreement::Agrees => {
+            Agreement::Altered
+        }
+        agreement => agreement,
+    }
+}
+
+/// Whether the server has filled in a value of its own, and nobody else has.
+fn is_filled_otherwise(spot: Spot<'_>, declared: &Value, new: Option<&Value>) -> bool {
+    let is_scalar = |value: &Value| !value.is_null() && !value.is_array() && !value.is_object();
+    spot.place == Place::Field
+        && matches!(spot.family, Family::Rights | Family::Core)
+        && (declared.is_null() || declared.as_str() == Some(""))
+        && new.is_some_and(is_scalar)
+        && !known::is_others(spot.name)
+}
+
+/// Whether `value` is `whole` with some keys less.
+fn is_part(value: &Value, whole: &Value) -> bool {
+    match (value, whole) {
+        (Value::Object(map), Value::Object(whole)) => {
+            map.iter().all(|(name, value)| whole.get(name).is_some_and(|whole| is_part(value, whole)))
+        }
+        (Value::Array(items), Value::Array(whole)) => {
+            items.len() == whole.len() && items.iter().zip(whole).all(|(item, whole)| is_part(item, whole))
+        }
+        _ => value == whole,
     }
 }
 
 /// Whether two values, both as the API server put them out, mean the same.
-/// Null and empty lists and maps are absence, but an empty granular struct is
-/// not (`emptyDir: {}`), nor is zero: the server shows it only where it counts.
+/// Null and empty lists and maps are absence, but an empty struct is not
+/// (`emptyDir: {}`, `podSelector: {}`), nor is zero: the server shows it only where it counts.
 pub fn is_same(types: &Types, ty: TypeId, a: Option<&Value>, b: Option<&Value>) -> bool {
     same(types, ty, a, b, 0)
 }
@@ -132,6 +237,7 @@ pub fn is_same_scalar(kind: Scalar, a: &Value, b: &Value) -> bool {
 /// Whether an element has these values at these keys, absent ones being their
 /// defaults.
 pub(super) fn has_keys(element: &Value, keys: &[ListKey], values: &[Value]) -> bool {
+    work::note();
     keys.iter().zip(values).all(|(key, wanted)| {
         key_value(element, key).is_some_and(|value| is_same_scalar(Scalar::IntOrString, value, wanted))
     })
@@ -185,13 +291,9 @@ pub(super) fn is_open_empty(types: &Types, ty: TypeId, declared: &Value, live: O
 }
 
 fn same(types: &Types, ty: TypeId, a: Option<&Value>, b: Option<&Value>, depth: usize) -> bool {
+    work::note();
     let shape = types.shape(ty);
-    let counts = |value: &&Value| match value {
-        Value::Null => false,
-        Value::Array(items) => !items.is_empty(),
-        Value::Object(map) => !map.is_empty() || matches!(shape, Shape::Struct(Struct { atomic: false, .. })),
-        _ => true,
-    };
+    let counts = |value: &&Value| counts(shape, value);
     let (a, b) = match (a.filter(counts), b.filter(counts)) {
         (None, None) => return true,
         (Some(a), Some(b)) => (a, b),
@@ -202,31 +304,23 @@ fn same(types: &Types, ty: TypeId, a: Option<&Value>, b: Option<&Value>, depth: 
     }
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => {
-            let ty_of = |name: &str| match shape {
-                Shape::Struct(shape) => shape.field(name).map_or(TypeId::ANY, |field| field.ty),
-                Shape::Map { value, .. } => *value,
-                _ => TypeId::ANY,
-            };
-            a.iter().all(|(name, value)| same(types, ty_of(name), Some(value), b.get(name), depth + 1))
+            a.iter()
+                .all(|(name, value)| same(types, member(shape, name), Some(value), b.get(name), depth + 1))
                 && b.iter()
                     .filter(|(name, _)| !a.contains_key(*name))
-                    .all(|(name, value)| same(types, ty_of(name), None, Some(value), depth + 1))
+                    .all(|(name, value)| same(types, member(shape, name), None, Some(value), depth + 1))
         }
         (Value::Array(a), Value::Array(b)) => {
             let (item, kind) = match shape {
                 Shape::List { item, kind } => (*item, kind),
                 _ => (TypeId::ANY, &ListKind::Atomic),
             };
-            let pairs = || a.iter().zip(b).all(|(a, b)| same(types, item, Some(a), Some(b), depth + 1));
-            let within = |a: &[Value], b: &[Value]| {
-                a.iter().all(|a| b.iter().any(|b| same(types, item, Some(a), Some(b), depth + 1)))
-            };
             a.len() == b.len()
-                && (pairs()
+                && (in_step(types, item, a, b, depth + 1)
                     || (*kind != ListKind::Atomic
                         && a.len().saturating_mul(b.len()) <= MAX_PAIRS
-                        && within(a, b)
-                        && within(b, a)))
+                        && are_within(types, item, a, b, depth + 1)
+                        && are_within(types, item, b, a, depth + 1)))
         }
         (Value::Array(_) | Value::Object(_), _) | (_, Value::Array(_) | Value::Object(_)) => false,
         _ => match shape {
@@ -234,6 +328,36 @@ fn same(types: &Types, ty: TypeId, a: Option<&Value>, b: Option<&Value>, depth: 
             _ => is_same_scalar(Scalar::Plain, a, b),
         },
     }
+}
+
+/// Whether a value is more than absence.
+fn counts(shape: &Shape, value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(map) => !map.is_empty() || matches!(shape, Shape::Struct(_)),
+        _ => true,
+    }
+}
+
+/// The type of an entry of a value of this shape.
+fn member(shape: &Shape, name: &str) -> TypeId {
+    match shape {
+        Shape::Struct(shape) => shape.field(name).map_or(TypeId::ANY, |field| field.ty),
+        Shape::Map { value, .. } => *value,
+        _ => TypeId::ANY,
+    }
+}
+
+/// Whether the elements mean the same one by one, as far as both lists go.
+fn in_step(types: &Types, item: TypeId, a: &[Value], b: &[Value], depth: usize) -> bool {
+    a.iter().zip(b).all(|(a, b)| same(types, item, Some(a), Some(b), depth))
+}
+
+/// Whether each of the first elements means the same as one of the others.
+fn are_within(types: &Types, item: TypeId, elements: &[Value], others: &[Value], depth: usize) -> bool {
+    let others = Alike::at(types, item, others, depth);
+    elements.iter().all(|element| others.find(element).is_some())
 }
 
 #[cfg(test)]

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::compare;
-use super::equality::{Agreement, Place};
+pub use super::compare::Settler;
+use super::equality::{Agreement, Family, Place};
 use super::path::{Path, Segment, Step, Trail};
 use super::restore;
 use super::schema::{ListKey, ListKind, Shape, TypeId, Types};
@@ -24,6 +25,7 @@ use super::stored::Stored;
 #[derive(Clone, PartialEq)]
 pub struct Fields {
     pub(super) types: Arc<Types>,
+    pub(super) family: Family,
     pub(super) root: Node,
 }
 
@@ -109,20 +111,20 @@ impl Fields {
         compare::drift(self, live)
     }
 
-    /// Settles a doubt: whether the value after is what `canonical` holds, the
+    /// Settles doubts: whether values after are what `canonical` holds, the
     /// object as the API server would hold the declared manifest.
-    pub fn settle(&self, change: &FieldChange, canonical: &Value) -> Agreement {
-        compare::settle(self, change, canonical)
+    pub fn settler<'f, 'v>(&'f self, canonical: &'v Value) -> Settler<'f, 'v> {
+        Settler::new(self, canonical)
     }
 
-    /// Sets the declared `path` of `new` back: to what `old` has there, unless
+    /// Sets declared `paths` of `new` back: to what `old` has there, unless
     /// that plainly is not as declared, then to the declared value. For a list
     /// element, this is the whole element as it was; for a list, the order of
     /// its declared elements. A path that is not declared changes nothing.
     ///
-    /// Afterwards [`Self::changed`] finds no drift at this path.
-    pub fn restore(&self, path: &Path, old: &Value, new: &mut Value) {
-        restore::restore(self, path, old, new);
+    /// Afterwards [`Self::changed`] finds no drift at these paths.
+    pub fn restore<'p>(&self, paths: impl IntoIterator<Item = &'p Path>, old: &Value, new: &mut Value) {
+        restore::restore(self, paths, old, new);
     }
 
     /// Every declared path with its declared value.
@@ -130,6 +132,11 @@ impl Fields {
         let mut found = Vec::new();
         self.root.leaves(&self.types, &Trail::ROOT, &mut found);
         found
+    }
+
+    /// The memory that they take, about, in bytes.
+    pub fn weight(&self) -> usize {
+        self.root.weight()
     }
 
     /// The declared value at a path of plain field names, such as
@@ -182,6 +189,23 @@ impl Node {
         let Node::Object(entries) = self else { return None };
         let index = entries.binary_search_by(|entry| (*entry.name).cmp(name)).ok()?;
         entries.get(index).map(|entry| &entry.node)
+    }
+
+    fn weight(&self) -> usize {
+        let below = match self {
+            Self::Leaf(leaf) => leaf.value.weight(),
+            Self::Object(entries) => entries
+                .iter()
+                .map(|entry| size_of::<Arc<str>>() + entry.name.len() + entry.node.weight())
+                .sum(),
+            Self::Elements(elements) => {
+                let keys =
+                    |item: &Element| item.keys.iter().map(|key| Stored::new(key, 0).weight()).sum::<usize>();
+                elements.items.iter().map(|item| keys(item) + item.node.weight()).sum()
+            }
+            Self::Set(set) => set.values.iter().map(|value| Stored::new(value, 0).weight()).sum(),
+        };
+        size_of::<Element>() + below
     }
 
     fn leaves(&self, types: &Types, trail: &Trail<'_>, found: &mut Vec<(Path, Value)>) {

@@ -18,6 +18,7 @@ mod stored;
 
 pub mod catalog;
 pub mod declare;
+pub mod digest;
 pub mod embedded;
 pub mod equality;
 pub mod fields;

@@ -11,6 +11,7 @@ use serde_json::{Map, Number, Value};
 use smallvec::SmallVec;
 
 use super::compare::index::Declared;
+use super::equality;
 use super::fields::{Elements, Fields, Node};
 use super::outline::Excerpt;
 use super::schema::Types;
@@ -75,6 +76,10 @@ const fn whole(name: &'static str) -> Kept {
 /// Declarations of an object, and keys of a list, that most have at most.
 const FEW: usize = 2;
 
+/// Declarations of one value above which it is read whole: to ask each of them about each entry
+/// would take longer.
+const MANY: usize = 16;
+
 /// What is kept of one value.
 #[derive(Clone, Default)]
 struct Keep<'f> {
@@ -118,7 +123,7 @@ enum Fate<'f> {
 
 impl<'f> Keep<'f> {
     fn entry(&self, name: &str) -> Fate<'f> {
-        if self.keys.contains(&name) {
+        if self.keys.contains(&name) || self.nodes.len() > MANY {
             return Fate::Whole;
         }
         let mut below = Keep::default();
@@ -129,6 +134,7 @@ impl<'f> Keep<'f> {
             }
         }
         for (node, types) in &self.nodes {
+            equality::work::note();
             match node.entry(name) {
                 Some(Node::Leaf(_) | Node::Set(_)) => return Fate::Whole,
                 Some(node) => below.nodes.push((node, types)),
@@ -144,7 +150,8 @@ impl<'f> Keep<'f> {
     }
 
     fn is_whole(&self) -> bool {
-        self.nodes.iter().any(|(node, _)| matches!(node, Node::Leaf(_) | Node::Set(_)))
+        self.nodes.len() > MANY
+            || self.nodes.iter().any(|(node, _)| matches!(node, Node::Leaf(_) | Node::Set(_)))
     }
 
     /// The declared elements of a list.
@@ -235,7 +242,7 @@ impl<'de> Visitor<'de> for Keep<'_> {
         // is read by what any declares, then cut to its keys if none does.
         let mut keep = Keep::default();
         for (elements, types) in &elements {
-            keep.nodes.extend(elements.items.iter().map(|item| (&item.node, *types)));
+            keep.nodes.extend(elements.items.iter().map(|item| (&item.node, *types)).take(MANY + 1));
             keep.keys.extend(elements.keys(types).iter().map(|key| &*key.name));
         }
         let declared: Vec<Declared<'_>> =

@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 /// The size of a quantity in billionths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Quantity(i128);
 
 /// More significant digits than a u128 holds together with every suffix.

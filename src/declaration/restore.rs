@@ -1,28 +1,43 @@
 //! Setting declared paths of an object back.
 //!
-//! Entry point: [`restore`]. Invariant: nothing but the path that is named
-//! changes, and what must stand around it for the path to exist. What comes
+//! Entry point: [`restore`]. Invariant: nothing but the paths that are named
+//! changes, and what must stand around them for the paths to exist. What comes
 //! back is spelled as the object before had it, where that was as declared;
-//! else as the manifest spells it.
+//! else as the manifest spells it. Each list is gone through once, however many
+//! of its elements come back (`lists`).
+
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::compare::index::Index;
-use super::equality::{self, Agreement, Spot};
-use super::fields::{Element, Elements, Fields, Leaf, Node, Set};
+use super::compare::index::Held;
+use super::equality::{self, Agreement, Alike, Family, Spot};
+use super::fields::{Fields, Leaf, Node, Set};
 use super::path::{Path, Segment};
 use super::schema::{Scalar, Shape, Types};
 
+mod lists;
+
+/// What is left of paths, below some place.
+type Paths<'p> = [&'p [Segment]];
+
 /// See [`Fields::restore`].
-pub(super) fn restore(fields: &Fields, path: &Path, old: &Value, new: &mut Value) {
-    let walk = Walk { types: &fields.types };
+pub(super) fn restore<'p>(
+    fields: &Fields,
+    paths: impl IntoIterator<Item = &'p Path>,
+    old: &Value,
+    new: &mut Value,
+) {
+    let walk = Walk { types: &fields.types, family: fields.family };
+    let paths: Vec<&[Segment]> = paths.into_iter().map(|path| path.0.as_slice()).collect();
     let mut place = Some(new.take());
-    walk.back(&fields.root, "", &path.0, Some(old), &mut place);
+    walk.back(&fields.root, "", &paths, Some(old), &mut place);
     *new = place.unwrap_or_else(|| Value::Object(Map::new()));
 }
 
 struct Walk<'t> {
     types: &'t Types,
+    family: Family,
 }
 
 /// Who spelled a value.
@@ -33,52 +48,57 @@ enum Whose {
 }
 
 impl Walk<'_> {
-    /// Sets what is at `segments` below `node` back. Recursion follows the
+    /// Sets what is at `paths` below `node` back. Recursion follows the
     /// declarations.
-    fn back(
-        &self,
-        node: &Node,
-        name: &str,
-        segments: &[Segment],
-        old: Option<&Value>,
-        new: &mut Option<Value>,
-    ) {
-        match (segments, node) {
-            ([], Node::Leaf(leaf)) => *new = self.value(leaf, name, old, Whose::ApiServers),
-            ([], Node::Elements(elements)) => self.reorder(elements, new),
-            ([Segment::Field(field), below @ ..], Node::Object(_)) => {
-                let Some(node) = node.entry(field) else { return };
-                let mut map = match new.take() {
-                    Some(Value::Object(map)) => map,
-                    _ => Map::new(),
-                };
-                let mut value = map.remove(field);
-                self.back(node, field, below, old.and_then(|old| old.get(field)), &mut value);
-                map.extend(value.map(|value| (field.clone(), value)));
-                // What the edit made only to hold this goes along.
-                let holds = !map.is_empty() || old.is_some_and(Value::is_object);
-                *new = holds.then_some(Value::Object(map));
+    fn back(&self, node: &Node, name: &str, paths: &Paths<'_>, old: Option<&Value>, new: &mut Option<Value>) {
+        match node {
+            Node::Leaf(leaf) if paths.iter().any(|path| path.is_empty()) => {
+                *new = self.value(leaf, name, old, Whose::ApiServers);
             }
-            ([Segment::Key(keys), below @ ..], Node::Elements(elements)) => {
-                let declared = |item: &&Element| keys.iter().map(|(_, value)| value).eq(item.keys.iter());
-                if let Some(item) = elements.items.iter().find(declared) {
-                    let mut items = list(new.take());
-                    match below {
-                        [] => self.element_back(elements, item, old, &mut items),
-                        _ => self.below_element(elements, item, below, old, &mut items),
-                    }
-                    *new = Some(Value::Array(items));
+            Node::Leaf(_) => {}
+            Node::Object(_) => self.fields_back(node, paths, old, new),
+            Node::Elements(elements) => self.elements_back(elements, paths, old, new),
+            Node::Set(set) => {
+                let wanted: Vec<&Value> = paths
+                    .iter()
+                    .filter_map(|path| match path {
+                        [Segment::Element(wanted)] => Some(wanted),
+                        _ => None,
+                    })
+                    .collect();
+                if !wanted.is_empty() {
+                    self.set_back(set, &wanted, old, new);
                 }
             }
-            ([Segment::Element(wanted)], Node::Set(set)) => {
-                let mut items = list(new.take());
-                if !self.has(set, &items, wanted) {
-                    items.push(self.spelled(set, old, wanted));
-                }
-                *new = Some(Value::Array(items));
-            }
-            _ => {}
         }
+    }
+
+    fn fields_back(&self, node: &Node, paths: &Paths<'_>, old: Option<&Value>, new: &mut Option<Value>) {
+        let mut below: BTreeMap<&str, Vec<&[Segment]>> = BTreeMap::new();
+        for path in paths {
+            if let [Segment::Field(field), rest @ ..] = path {
+                below.entry(field).or_default().push(rest);
+            }
+        }
+        let mut below = below
+            .into_iter()
+            .filter_map(|(field, paths)| Some((field, node.entry(field)?, paths)))
+            .peekable();
+        if below.peek().is_none() {
+            return;
+        }
+        let mut map = match new.take() {
+            Some(Value::Object(map)) => map,
+            _ => Map::new(),
+        };
+        for (field, node, paths) in below {
+            let mut value = map.remove(field);
+            self.back(node, field, &paths, old.and_then(|old| old.get(field)), &mut value);
+            map.extend(value.map(|value| (field.to_owned(), value)));
+        }
+        // What the edit made only to hold this goes along.
+        let holds = !map.is_empty() || old.is_some_and(Value::is_object);
+        *new = holds.then_some(Value::Object(map));
     }
 
     /// What a leaf has to hold: the value that it had, if that agrees with the
@@ -86,10 +106,10 @@ impl Walk<'_> {
     /// the value.
     fn value(&self, leaf: &Leaf, name: &str, had: Option<&Value>, whose: Whose) -> Option<Value> {
         let declared = leaf.value.value();
-        let spot = Spot { name, place: leaf.place };
+        let spot = Spot::new(name, leaf.place, self.family);
         match (equality::agreement(self.types, leaf.ty, spot, &declared, had), whose) {
             (Agreement::Agrees, _) | (Agreement::Doubt, Whose::ApiServers) => return had.cloned(),
-            (Agreement::Doubt | Agreement::Differs, _) => {}
+            (Agreement::Doubt | Agreement::Altered | Agreement::Differs, _) => {}
         }
         Some(match (self.types.shape(leaf.ty), declared) {
             // The API server takes labels and the like only as texts.
@@ -98,68 +118,6 @@ impl Walk<'_> {
             }
             (_, declared) => declared,
         })
-    }
-
-    fn below_element(
-        &self,
-        elements: &Elements,
-        item: &Element,
-        below: &[Segment],
-        old: Option<&Value>,
-        items: &mut [Value],
-    ) {
-        let before = Index::new(elements, self.types, old).find(item).one();
-        let keys = elements.keys(self.types);
-        let own = items.iter_mut().find(|value| equality::has_keys(value, keys, &item.keys));
-        if let Some(own) = own {
-            let mut value = Some(own.take());
-            self.back(&item.node, "", below, before, &mut value);
-            *own = value.unwrap_or_else(|| with_keys(Map::new(), elements, self.types, item));
-        }
-    }
-
-    /// Has a declared element there once, as it was before.
-    fn element_back(&self, elements: &Elements, item: &Element, old: Option<&Value>, items: &mut Vec<Value>) {
-        let keys = elements.keys(self.types);
-        let mut before = Index::new(elements, self.types, old).collect(item).into_iter();
-        let mut own: Vec<usize> = Vec::new();
-        for (place, value) in items.iter().enumerate() {
-            if equality::has_keys(value, keys, &item.keys) {
-                own.push(place);
-            }
-        }
-        let restored = match (before.next(), before.next()) {
-            (Some(only), None) => Some(only.clone()),
-            // It was there twice, or not at all: what is declared of it is put
-            // right.
-            (first, _) => {
-                let mut restored = own.first().and_then(|place| items.get(*place)).or(first).cloned();
-                self.enforce(&item.node, "", &mut restored);
-                restored
-            }
-        };
-        let restored = match restored {
-            Some(Value::Object(map)) => with_keys(map, elements, self.types, item),
-            _ => with_keys(Map::new(), elements, self.types, item),
-        };
-        let place = own.first().copied().unwrap_or_else(|| self.place(elements, item, items));
-        let mut index = 0;
-        items.retain(|_| {
-            let stays = !own.contains(&index);
-            index += 1;
-            stays
-        });
-        items.insert(place.min(items.len()), restored);
-    }
-
-    /// Where a declared element belongs that is not there: behind the declared
-    /// one that precedes it.
-    fn place(&self, elements: &Elements, item: &Element, items: &[Value]) -> usize {
-        let keys = elements.keys(self.types);
-        let preceding = elements.items.iter().take_while(|other| other.keys != item.keys);
-        let places = preceding
-            .filter_map(|other| items.iter().position(|value| equality::has_keys(value, keys, &other.keys)));
-        places.last().map_or(0, |place| place + 1)
     }
 
     /// Sets everything declared that an editor's value may not hold.
@@ -180,54 +138,34 @@ impl Walk<'_> {
                 *value = (was || !map.is_empty()).then_some(Value::Object(map));
             }
             Node::Elements(elements) => {
-                let mut items = list(value.take());
-                for item in &elements.items {
-                    self.element_back(elements, item, None, &mut items);
-                }
-                *value = Some(Value::Array(items));
+                let items = list(value.take());
+                *value = Some(Value::Array(self.all_elements(elements, items)));
             }
             Node::Set(set) => {
-                let mut items = list(value.take());
-                for wanted in &set.values {
-                    if !self.has(set, &items, wanted) {
-                        items.push(wanted.clone());
-                    }
-                }
-                *value = Some(Value::Array(items));
+                let wanted: Vec<&Value> = set.values.iter().collect();
+                self.set_back(set, &wanted, None, value);
             }
         }
     }
 
-    /// Puts the declared elements of a list into their declared order, in the
-    /// places that they have among the others.
-    fn reorder(&self, elements: &Elements, new: &mut Option<Value>) {
-        let Some(Value::Array(items)) = new else { return };
-        let keys = elements.keys(self.types);
-        let of = |item: &Element| items.iter().position(|value| equality::has_keys(value, keys, &item.keys));
-        let declared: Vec<usize> = elements.items.iter().filter_map(of).collect();
-        let mut places = declared.clone();
-        places.sort_unstable();
-        places.dedup();
-        let values: Vec<Value> = declared.iter().filter_map(|place| items.get(*place).cloned()).collect();
-        if places.len() != values.len() {
-            return;
-        }
-        for (place, value) in places.into_iter().zip(values) {
-            if let Some(item) = items.get_mut(place) {
-                *item = value;
+    /// Has elements in a set, spelled as the object before spelled them.
+    fn set_back(&self, set: &Set, wanted: &[&Value], old: Option<&Value>, new: &mut Option<Value>) {
+        let items = list(new.take());
+        let (mut missing, mut added) = (Vec::new(), Alike::new(self.types, set.item, &[]));
+        let mut all = Value::Array(items);
+        let there = Held::new(self.types, set.item, wanted.len(), Some(&all));
+        let before = Held::new(self.types, set.item, wanted.len(), old);
+        for &wanted in wanted {
+            if there.find(wanted).is_none() && added.find(wanted).is_none() {
+                added.add(wanted);
+                missing.push(before.find(wanted).unwrap_or(wanted).clone());
             }
         }
-    }
-
-    fn has(&self, set: &Set, items: &[Value], wanted: &Value) -> bool {
-        items.iter().any(|item| equality::is_same(self.types, set.item, Some(item), Some(wanted)))
-    }
-
-    /// An element of a set as the object before spelled it.
-    fn spelled(&self, set: &Set, old: Option<&Value>, wanted: &Value) -> Value {
-        let before = old.and_then(Value::as_array).into_iter().flatten();
-        let same = |item: &&Value| equality::is_same(self.types, set.item, Some(item), Some(wanted));
-        before.into_iter().find(same).unwrap_or(wanted).clone()
+        drop(there);
+        if let Value::Array(items) = &mut all {
+            items.append(&mut missing);
+        }
+        *new = Some(all);
     }
 }
 
@@ -236,16 +174,6 @@ fn list(value: Option<Value>) -> Vec<Value> {
         Some(Value::Array(items)) => items,
         _ => Vec::new(),
     }
-}
-
-/// An element with the keys that tell it apart.
-fn with_keys(mut element: Map<String, Value>, elements: &Elements, types: &Types, item: &Element) -> Value {
-    for (key, value) in elements.keys(types).iter().zip(&item.keys) {
-        if element.get(&*key.name).is_none_or(Value::is_null) && key.default.as_deref() != Some(value) {
-            element.insert(key.name.to_string(), value.clone());
-        }
-    }
-    Value::Object(element)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! of another arena reads as [`Shape::Any`]. Must not know where types come
 //! from: that is `openapi` and `embedded`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
@@ -124,6 +124,15 @@ impl TypeId {
 }
 
 impl Types {
+    /// The names of all fields.
+    pub(super) fn names(&self) -> HashSet<Arc<str>> {
+        let fields = self.0.iter().filter_map(|shape| match shape {
+            Shape::Struct(shape) => Some(&shape.fields),
+            _ => None,
+        });
+        fields.flatten().map(|field| Arc::clone(&field.name)).collect()
+    }
+
     /// The shape at `id`; untyped where there is none.
     pub fn shape(&self, id: TypeId) -> &Shape {
         usize::try_from(id.0).ok().and_then(|index| self.0.get(index)).unwrap_or(&ANY)

@@ -50,8 +50,17 @@ impl Stored {
         }
     }
 
-    pub(super) fn is_null(&self) -> bool {
-        matches!(self, Self::Null)
+    /// The memory that it takes beside itself, about, in bytes.
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            Self::Null | Self::Bool(_) | Self::Number(_) => 0,
+            Self::Text(text) => text.len(),
+            Self::List(items) => items.iter().map(|item| size_of::<Self>() + item.weight()).sum(),
+            Self::Map(map) => {
+                let entry = size_of::<(Arc<str>, Self)>();
+                map.iter().map(|(name, value)| entry + name.len() + value.weight()).sum()
+            }
+        }
     }
 
     /// Whether it is that value to the letter.

@@ -26,6 +26,10 @@ pub(super) struct Drift {
     pub(super) repaired: Option<Result<(), String>>,
     pub(super) kept: Option<String>,
     pub(super) contested: bool,
+    /// What is declared was never seen in the live object, so nobody writes it.
+    pub(super) unconfirmed: bool,
+    /// Who ordered the repair and so vouched for what was written.
+    pub(super) confirmed_by: Option<String>,
 }
 
 impl Drift {
@@ -42,6 +46,8 @@ impl Drift {
             repaired: None,
             kept: None,
             contested: false,
+            unconfirmed: false,
+            confirmed_by: None,
         }
     }
 
@@ -56,6 +62,7 @@ impl Drift {
             repaired: self.repaired.clone(),
             kept: self.kept.clone(),
             contested_by: self.contested.then(|| self.by.clone().unwrap_or_default()),
+            unconfirmed: self.unconfirmed,
         }
     }
 

@@ -1,10 +1,12 @@
 //! What is known of declared objects: which were seen alive, which have to be
 //! looked at, and what of them is not as declared.
 //!
-//! Entry point: [`Drifts`]. Invariant: only identities, manager names and
-//! redacted findings; pure state, fed by the watches, the index and the passes.
-//! What was seen alive is remembered until its release drops it. Must not
-//! decide what is repaired.
+//! Entry point: [`Drifts`]; what objects agree with is in `agreed`. Invariant:
+//! only identities, manager names, seals and redacted findings; pure state, fed by
+//! the watches, the index and the passes. What was seen alive is remembered until
+//! its release drops it. Must not decide what is repaired.
+
+mod agreed;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -18,10 +20,13 @@ pub(super) use super::life::{Life, Version};
 use super::state::DriftKind;
 use crate::helm::release::{Declared, Release};
 use crate::model::{ObjectId, ReleaseId};
+use crate::policy::signing::SigningKey;
+pub(super) use agreed::Agreed;
 
 /// What is known of declared objects.
-#[derive(Default)]
 pub(super) struct Drifts {
+    /// What agreements are sealed with.
+    key: SigningKey,
     lives: HashMap<ObjectId, Life>,
     suspects: HashMap<ReleaseId, HashMap<ObjectId, Suspect>>,
     drifting: HashMap<ReleaseId, HashMap<ObjectId, Drift>>,
@@ -39,33 +44,21 @@ pub(super) struct Suspect {
 }
 
 impl Drifts {
+    /// Nothing is known yet.
+    pub(super) fn new(key: SigningKey) -> Self {
+        Self {
+            key,
+            lives: HashMap::new(),
+            suspects: HashMap::new(),
+            drifting: HashMap::new(),
+            first: FirstSeen::default(),
+            held: HashMap::new(),
+        }
+    }
+
     /// An object's last life.
     pub(super) fn life(&self, object: &ObjectId) -> Option<&Life> {
         self.lives.get(object)
-    }
-
-    /// Those of a release's objects that were seen alive with its annotations,
-    /// whatever became of them; sorted.
-    pub(super) fn seen_alive(&self, release: &Release) -> Vec<ObjectId> {
-        let vouched =
-            |object: &&ObjectId| self.life(object).is_some_and(|it| it.vouched && it.release == release.id);
-        let mut seen: Vec<ObjectId> = release.objects.keys().filter(vouched).cloned().collect();
-        seen.sort();
-        seen
-    }
-
-    /// What of a release's objects was seen with another release's
-    /// annotations, and whose; sorted.
-    pub(super) fn foreign(&self, release: &Release) -> Vec<(ObjectId, ReleaseId)> {
-        let owner = |object: &ObjectId| {
-            let life = self.life(object)?;
-            (life.vouched && life.alive && life.release != release.id).then(|| life.release.clone())
-        };
-        let declared = release.objects.iter().filter(|(_, declarations)| declarations.latest.is_some());
-        let mut foreign: Vec<_> =
-            declared.filter_map(|(object, _)| Some((object.clone(), owner(object)?))).collect();
-        foreign.sort();
-        foreign
     }
 
     /// An object lives like this.
@@ -217,24 +210,6 @@ impl Drifts {
         }
     }
 
-    /// What an earlier process knew of a release: the manifest that was first
-    /// seen of a revision, and the objects that were seen alive.
-    pub(super) fn remember(&mut self, release: &ReleaseId, first: First, seen: Vec<ObjectId>) {
-        self.first.remember(release, first);
-        for object in seen {
-            let life = self.lives.entry(object).or_insert_with(|| Life {
-                release: release.clone(),
-                vouched: true,
-                alive: false,
-                version: Version::default(),
-                managers: Arc::default(),
-                judged: None,
-                settled: None,
-            });
-            life.vouched |= life.release == *release;
-        }
-    }
-
     /// The manifest that was seen first of a release's revision.
     pub(super) fn first(&self, id: &ReleaseId, revision: u64) -> Option<&First> {
         self.first.of(id, revision)
@@ -369,10 +344,12 @@ impl Drifts {
     }
 }
 
-/// Whether two declarations of an object ask the same of it.
+/// Whether two declarations of an object ask the same of it, and are confirmed by
+/// the same agreement.
 fn same(a: Option<&Arc<Declared>>, b: Option<&Arc<Declared>>) -> bool {
-    a.zip(b)
-        .is_some_and(|(a, b)| a.fields == b.fields && a.version == b.version && a.opted_out == b.opted_out)
+    a.zip(b).is_some_and(|(a, b)| {
+        a.fields == b.fields && a.version == b.version && a.opted_out == b.opted_out && a.digest == b.digest
+    })
 }
 
 fn remove<T>(

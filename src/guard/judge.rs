@@ -1,8 +1,9 @@
 //! Judges objects as they stream by.
 //!
-//! Entry points: [`observe`] takes an object in, [`weigh`] says how it stands.
-//! Invariant: the object is dropped afterwards; only [`super::drifts::Drifts`]
-//! learns what came of it. The loop follows an object's annotations alone: of
+//! Entry points: [`observe`] takes an object in, [`weigh`] says how it stands,
+//! [`recall`] looks once more at what was just seen.
+//! Invariant: the object is dropped afterwards, some after a few seconds; only
+//! [`super::drifts::Drifts`] learns what came of it. The loop follows an object's annotations alone: of
 //! several releases that declare it, the one that they name. Must not write.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 
 use super::Shared;
 use super::blame::{Taken, taken, writer};
-use super::drifts::{Drift, Drifts, Life, Version};
+use super::drifts::{Agreed, Drift, Drifts, Life, Version};
 use super::state::{DriftKind, SHOWN_FIELDS};
 use crate::cluster::objects::{Live, Manager, Sighting};
 use crate::declaration::equality::Agreement;
@@ -28,19 +29,28 @@ use crate::verdict::claims::is_local;
 use crate::verdict::drift::{self, Subject, findings};
 use crate::verdict::edit::{Evidence, Finding};
 use crate::verdict::exceptions::{Circumstances, Exceptions};
+use crate::verdict::sealed;
 
 /// How an object stands.
 pub(super) enum Standing {
     /// The state of the release's record declares no such object.
     Undeclared,
-    /// It is as declared.
-    AsDeclared,
+    /// It is as declared; with what it was compared with, if it was.
+    AsDeclared(Option<Agreed>),
     /// It is not, and an operation is under way that may change it.
     Underway,
     /// It is not, with the declared paths that are not.
     Drifts(DriftKind, Vec<FieldChange>),
     /// It is as declared, and Helm's next upgrade would fail.
-    Taken(Taken),
+    Taken(Taken, Option<Agreed>),
+}
+
+/// What is new of an object.
+pub(super) struct News {
+    /// It drifts now, or otherwise, or no more.
+    stands: bool,
+    /// It agrees with what it was not seen to agree with before.
+    agrees: bool,
 }
 
 /// Who tells of an object.
@@ -65,7 +75,7 @@ pub(super) fn observe(
     if object.name.is_empty() {
         return Some(Vec::new());
     }
-    let (release, is_first, is_new, mut concerned) = {
+    let (held_to, release, is_first, is_new, mut concerned) = {
         let index = shared.guard.releases.index().read();
         let mut drifts = shared.drifts.lock();
         let before = drifts.life(object);
@@ -86,9 +96,15 @@ pub(super) fn observe(
         let others: Vec<ReleaseId> = others.map(|claim| claim.id.clone()).collect();
         // What an earlier guard has seen, this one has not.
         let is_first = before.is_none_or(|before| !before.alive);
+        let held_to = life.vouched.then(|| life.release.clone());
         drifts.lives(object.clone(), life);
-        (release, is_first, is_new, others)
+        (held_to, release, is_first, is_new, others)
     };
+    let is_known = release.as_ref().is_some_and(|release| release.declared(object).is_some());
+    if let (Some(id), Some(value), false) = (held_to, &live.object, is_known) {
+        // Its record may be on its way.
+        shared.recent.lock().keep((&id, object), version, value, Instant::now());
+    }
     if let (true, Some(release)) = (is_first, &release) {
         shared.inherit_replicas(release, live);
     }
@@ -129,7 +145,11 @@ fn judged(
     let exceptions = Exceptions::new((object, &release.id), declared, &policy, &circumstances, None, now);
     shared.alarms.set(&release.id, object, exceptions.next_change());
     let standing = weigh(release, live, &policy, &circumstances, Evidence::None, now);
-    let changed = {
+    let is_unknown = matches!(&standing, Standing::Drifts(DriftKind::Changed, _) | Standing::Underway);
+    if let Some(value) = live.object.as_ref().filter(|_| is_unknown) {
+        shared.recent.lock().keep((&release.id, object), version, value, Instant::now());
+    }
+    let news = {
         let index = shared.guard.releases.index().read();
         let mut drifts = shared.drifts.lock();
         if !Arc::ptr_eq(index.release(&release.id)?, release) {
@@ -139,10 +159,32 @@ fn judged(
         }
         record(&mut drifts, release, live, standing, now)
     };
-    if let (true, Some(touched)) = (changed, live.sighting.touched) {
+    if let (true, Some(touched)) = (news.stands, live.sighting.touched) {
         shared.guard.metrics.detected_after(now.duration_since(touched));
     }
-    (changed || is_new || goes_on).then(|| release.id.clone())
+    // Of the first listing all is told at its end.
+    let is_confirmed = news.agrees && *shared.guard.listed.borrow();
+    (news.stands || is_confirmed || is_new || goes_on).then(|| release.id.clone())
+}
+
+/// Of what was just seen, notes what agrees with what a release declares by now: it
+/// may be what Helm has made of it, before anybody changed it again.
+pub(super) fn recall(shared: &Shared, release: &Arc<Release>) {
+    let seen = shared.recent.lock().take(&release.id, Instant::now());
+    let (policy, now) = (shared.guard.book.of(&release.id), Timestamp::now());
+    for (object, version, value) in seen {
+        let declared = release.declared(&object).filter(|declared| *declared.version == *version);
+        let standing = state::standing(release, &object, policy.operation_timeout, now);
+        let (Some(_), Some(standing)) = (declared, standing) else { continue };
+        let circumstances = shared.circumstances(release, &object);
+        let (object, standing) = (&object, &standing);
+        let subject = Subject { object, standing, policy: &policy, circumstances: &circumstances, now };
+        if let drift::Live::AsDeclared(Some(agreed)) = drift::compare(&subject, Some(&value), Evidence::None)
+        {
+            let agreed = Agreed { declared: Arc::clone(agreed.declared), spared: agreed.spared };
+            shared.drifts.lock().agrees(release, object, &agreed);
+        }
+    }
 }
 
 /// How an object stands against what `release` declares of it.
@@ -166,44 +208,55 @@ pub(super) fn weigh(
     };
     let Some(value) = &live.object else {
         return match standing.alternatives.iter().any(|declared| declared.opted_out) {
-            true => Standing::AsDeclared,
+            true => Standing::AsDeclared(None),
             false if live.sighting.deleting => off(DriftKind::Terminating, Vec::new()),
             false => off(DriftKind::Unreadable, Vec::new()),
         };
     };
     let subject = Subject { object, standing: &standing, policy, circumstances, now };
-    match drift::compare(&subject, Some(value), evidence) {
-        drift::Live::OptedOut => return Standing::AsDeclared,
+    // Who has set what is sealed its managers tell.
+    let whole = if sealed::is_set(object, value) { live.whole() } else { None };
+    let value = whole.as_ref().unwrap_or(value);
+    let agreed = match drift::compare(&subject, Some(value), evidence) {
+        drift::Live::OptedOut => return Standing::AsDeclared(None),
         drift::Live::BeingDeleted => return off(DriftKind::Terminating, Vec::new()),
         drift::Live::AsBefore => return Standing::Underway,
         drift::Live::Drifted(drift) => return off(DriftKind::Changed, drift.changes),
-        drift::Live::AsDeclared | drift::Live::Awaited | drift::Live::Allowed | drift::Live::Missing => {}
-    }
+        drift::Live::AsDeclared(agreed) => agreed,
+        drift::Live::Awaited | drift::Live::Allowed | drift::Live::Missing => None,
+    };
+    let agreed = agreed.map(|it| Agreed { declared: Arc::clone(it.declared), spared: it.spared });
     if policy.drift != DriftMode::Repair || release.state.status != Status::Deployed {
-        return Standing::AsDeclared;
+        return Standing::AsDeclared(agreed);
     }
-    let Some(declared) = release.declared(object) else { return Standing::AsDeclared };
+    let Some(declared) = release.declared(object) else { return Standing::AsDeclared(agreed) };
     let spared = subject.exceptions(declared).mask(value);
     match taken(live, declared, release.state.apply_method, &spared) {
-        Some(taken) => Standing::Taken(taken),
-        None => Standing::AsDeclared,
+        Some(taken) => Standing::Taken(taken, agreed),
+        None => Standing::AsDeclared(agreed),
     }
 }
 
-/// Notes how an object stands. Gives whether that is new.
+/// Notes how an object stands. Gives what of that is new.
 pub(super) fn record(
     drifts: &mut Drifts,
     release: &Release,
     live: &Live,
     standing: Standing,
     now: Timestamp,
-) -> bool {
+) -> News {
     let (id, object, revision) = (&release.id, &live.sighting.id, release.state.revision);
-    match standing {
+    let agrees = match &standing {
+        Standing::AsDeclared(Some(agreed)) | Standing::Taken(_, Some(agreed)) => {
+            drifts.agrees(release, object, agreed)
+        }
+        _ => false,
+    };
+    let stands = match standing {
         Standing::Undeclared => drifts.is_undeclared(id, object),
-        Standing::AsDeclared => drifts.is_as_declared(id, object, revision),
+        Standing::AsDeclared(_) => drifts.is_as_declared(id, object, revision),
         Standing::Underway => drifts.is_unsettled(object),
-        Standing::Taken(taken) => {
+        Standing::Taken(taken, _) => {
             let mut drift = Drift::new(DriftKind::Ownership, now);
             drift.findings = taken.paths.into_iter().map(Finding::untouched).take(SHOWN_FIELDS).collect();
             drift.by = Some(taken.by);
@@ -212,15 +265,18 @@ pub(super) fn record(
         Standing::Drifts(kind, changes) => {
             let is_doubt = |change: &FieldChange| change.agreement == Agreement::Doubt;
             let doubt = !changes.is_empty() && changes.iter().all(is_doubt);
+            // What it agrees with was noted then: a short digest proves nothing.
             if doubt
                 && drifts.life(object).is_some_and(|life| life.settled == Some(doubts(revision, &changes)))
             {
-                return drifts.is_as_declared(id, object, revision);
+                let stands = drifts.is_as_declared(id, object, revision);
+                return News { stands, agrees };
             }
             let helms = drifts.life(object).map(|life| life.managers.clone()).unwrap_or_default();
             drifts.drifts(id, object, seen(live, kind, &changes, &helms, doubt, now))
         }
-    }
+    };
+    News { stands, agrees }
 }
 
 /// A drift as it was seen.
@@ -278,6 +334,7 @@ fn life(index: &Index, sighting: &Sighting, before: Option<&Life>) -> Option<Lif
     };
     let settled = before.and_then(|before| before.settled);
     let judged = before.and_then(|before| before.judged);
+    let agreed = before.and_then(|before| before.agreed.clone());
     let version = Version::of(&sighting.resource_version);
-    Some(Life { release, vouched, alive: true, version, managers, judged, settled })
+    Some(Life { release, vouched, alive: true, version, managers, judged, settled, agreed })
 }

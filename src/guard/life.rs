@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::cluster::objects::Manager;
 use crate::model::ReleaseId;
+use crate::policy::agreement::Agreement;
 
 /// An object's last life.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub(super) struct Life {
     pub(super) judged: Option<u64>,
     /// What the arbiter settled in its favour: a digest of the doubts.
     pub(super) settled: Option<u64>,
+    /// What it was last seen to agree with. Only such values are ever written to it.
+    pub(super) agreed: Option<Agreement>,
 }
 
 /// A `metadata.resourceVersion`. Of one object a higher one is a later one; one

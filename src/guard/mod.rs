@@ -8,9 +8,10 @@
 //! [`state`] tells others, [`orders`] is how they tell the loop.
 //!
 //! Invariant: objects are judged as they stream by and none is kept. Nothing is
-//! written to what was not seen alive with its release's annotations, so that a
-//! forged record lends nobody the guard's rights. One object of a release at a
-//! time.
+//! written to what was not seen alive with its release's annotations, and no value
+//! that was not once seen in the live object or ordered by somebody who may write it,
+//! so that a forged record lends nobody the guard's rights. One object of a release
+//! at a time.
 
 mod alarms;
 pub mod announce;
@@ -29,6 +30,7 @@ mod order;
 pub mod orders;
 mod pass;
 mod plan;
+mod recent;
 mod repair;
 mod report;
 mod rollout;
@@ -53,6 +55,7 @@ use self::asked::Asked;
 use self::drifts::{Drifts, First};
 use self::follow::Watches;
 use self::orders::{Command, Orders};
+use self::recent::Recent;
 use self::repair::Repairer;
 use self::state::State;
 use crate::cluster::allowances::Allowances;
@@ -67,6 +70,7 @@ use crate::ledger::Ledger;
 use crate::metrics::GuardMetrics;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::book::Book;
+use crate::policy::signing::SigningKey;
 
 /// Releases that are worked on at one time.
 const RELEASES_AT_ONCE: usize = 8;
@@ -105,6 +109,9 @@ pub struct Guard {
     pub listed: channel::Sender<bool>,
     /// Where the loop says what it knows.
     pub state: Arc<State>,
+    /// What agreements are sealed with, the same for all replicas and after a
+    /// restart.
+    pub key: SigningKey,
 }
 
 /// What the tasks of the loop share.
@@ -112,6 +119,7 @@ struct Shared {
     guard: Guard,
     /// Never locked before the index is, only after or without it.
     drifts: Mutex<Drifts>,
+    recent: Mutex<Recent>,
     repairer: Repairer,
     alarms: Alarms,
     watches: Watches,
@@ -136,7 +144,8 @@ impl Guard {
         let mut policies = self.in_force.changes();
         let mut lead = leading.clone();
         let shared = Arc::new(Shared {
-            drifts: Mutex::default(),
+            drifts: Mutex::new(Drifts::new(self.key.clone())),
+            recent: Mutex::default(),
             repairer: Repairer::default(),
             alarms: Alarms::default(),
             watches: Watches::default(),
@@ -207,6 +216,9 @@ impl Shared {
         let current = self.release(id);
         let now = Timestamp::now();
         self.drifts.lock().notice(id, current.as_ref(), |object| self.watches.shows(object), now);
+        if let Some(release) = &current {
+            judge::recall(self, release);
+        }
     }
 
     fn obey(self: &Arc<Self>, command: Command) {
@@ -221,10 +233,10 @@ impl Shared {
                 drop(suspended);
                 self.attend(release);
             }
-            Command::Reconcile(release) => {
+            Command::Reconcile(release, ticket) => {
                 let eased = repair::ease(self, &release);
                 self.take_back_replicas(&release);
-                self.asked.lock().all_of(release.clone());
+                self.asked.lock().all_of(release.clone(), ticket);
                 self.suspect_all(&release);
                 self.attend(release);
                 if eased {
@@ -233,11 +245,12 @@ impl Shared {
             }
             Command::Remember { release, revision, record, digest, seen_alive, contested } => {
                 let first = First { uid: record, revision, digest };
-                if self.release(&release).is_none_or(|release| !first.is_outlived_by(&release)) {
+                let current = self.release(&release);
+                if current.as_ref().is_none_or(|release| !first.is_outlived_by(release)) {
                     let (mut backoff, now) = (self.repairer.backoff.lock(), Instant::now());
                     contested.iter().for_each(|object| backoff.contest(object, now));
                     drop(backoff);
-                    self.drifts.lock().remember(&release, first, seen_alive);
+                    self.drifts.lock().remember(&release, first, seen_alive, current.as_deref());
                 }
                 self.attend(release);
             }

@@ -4,10 +4,14 @@
 //! not decide anything.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 
+use crate::cluster::guarded::Remembered;
 use crate::model::{ObjectId, ReleaseId};
+use crate::policy::agreement::SeenAlive;
+use crate::policy::order::Ticket;
 
 /// Commands that wait at most; whoever sends more waits.
 const WAITING: usize = 1024;
@@ -33,8 +37,9 @@ pub enum Command {
     /// more. Watching and judging go on.
     Suspend(ReleaseId, bool),
     /// Repair the release now: also where the policy says `Report`, the brake
-    /// is on or a pause runs.
-    Reconcile(ReleaseId),
+    /// is on or a pause runs; and what the ticket names also where the live object
+    /// was never seen as declared.
+    Reconcile(ReleaseId, Option<Arc<Ticket>>),
     /// What an earlier process knew: the digest of the manifest that was first
     /// seen of a revision, and the objects that were seen alive with the
     /// release's annotations. What went missing while no guard ran is repaired
@@ -50,8 +55,8 @@ pub enum Command {
         record: Option<String>,
         /// SHA-256 of its manifest.
         digest: [u8; 32],
-        /// The objects.
-        seen_alive: Vec<ObjectId>,
+        /// The objects, and what they agreed with.
+        seen_alive: Vec<SeenAlive>,
         /// Objects that somebody kept changing back: they are not fought over
         /// hot once more.
         contested: Vec<ObjectId>,
@@ -62,6 +67,13 @@ pub enum Command {
     /// What holds for many objects has changed, such as by a policy: judge
     /// everything again.
     JudgeAll,
+}
+
+impl From<Remembered> for Command {
+    fn from(remembered: Remembered) -> Self {
+        let Remembered { release, revision, record, digest, seen, contested } = remembered;
+        Self::Remember { release, revision, record, digest, seen_alive: seen, contested }
+    }
 }
 
 impl Orders {

@@ -67,7 +67,8 @@ async fn work(shared: &Arc<Shared>, id: &ReleaseId) -> Option<Duration> {
             return None;
         }
         let asked = asked(&object);
-        let done = attempt(&Task { shared, id, object: &object, asked }).await;
+        let ticket = wish.as_ref().and_then(|wish| wish.ticket.as_deref());
+        let done = attempt(&Task { shared, id, object: &object, asked, ticket }).await;
         // What has failed was done once, as it was asked for.
         let failed = shared.drifts.lock().get_mut(id, &object).is_some_and(|it| it.repaired.is_some());
         if asked && !failed && matches!(done, Done::Later(_)) {
@@ -75,7 +76,9 @@ async fn work(shared: &Arc<Shared>, id: &ReleaseId) -> Option<Duration> {
         }
         later(done);
     }
-    shared.asked.lock().leave(id, unfinished);
+    if let Some(wish) = wish {
+        shared.asked.lock().leave(id, wish, unfinished);
+    }
     again
 }
 

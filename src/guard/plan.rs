@@ -7,9 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::drifts::Life;
 use super::state::DriftKind;
+use crate::declaration::path::Path;
 use crate::helm::record::Status;
 use crate::helm::release::{Appearance, Release};
 use crate::model::{DriftMode, ObjectId};
+use crate::policy::agreement::Agreement;
 use crate::policy::{Policy, RepairRights};
 use crate::verdict::claims::is_local;
 
@@ -44,6 +46,9 @@ pub(super) enum Plan {
     Wait,
     /// Look again after this time.
     Hold(SignedDuration),
+    /// Leave it: the live object was never seen with what is declared, and nobody
+    /// who may write it has ordered that.
+    Unconfirmed,
 }
 
 /// An object that is not as its release declares.
@@ -60,6 +65,13 @@ pub(super) struct Case<'a> {
     pub(super) may_be_gone: bool,
     /// A person asked for the repair.
     pub(super) asked: bool,
+    /// A person asked who may write the object themself.
+    pub(super) ordered: bool,
+    /// What the live object was seen to agree with of what is declared; none if it
+    /// never was seen to.
+    pub(super) agreement: Option<&'a Agreement>,
+    /// The replicas, where an autoscaler sets them.
+    pub(super) scaled: Option<&'a Path>,
 }
 
 /// What is to be done about a drift.
@@ -100,7 +112,21 @@ pub(super) fn plan(case: &Case<'_>, now: Timestamp) -> Plan {
     if life.is_none_or(|life| !life.vouched || life.release != release.id) {
         return Plan::Report("the guard never saw it alive with its release's annotations");
     }
+    if !case.ordered && !is_confirmed(case) {
+        return Plan::Unconfirmed;
+    }
     Plan::Repair
+}
+
+/// Whether the live object was once seen with what would be written. Of one that
+/// is there this is about the declaration: what is written is looked at once it is
+/// known. A new one gets all of it; how many replicas it has an autoscaler knows
+/// better than who never saw them as declared.
+fn is_confirmed(case: &Case<'_>) -> bool {
+    case.agreement.is_some_and(|agreement| match case.kind {
+        DriftKind::Missing => agreement.confirms_all(case.scaled),
+        _ => true,
+    })
 }
 
 /// Why drift of this kind is never repaired at `object` for `release`, whatever

@@ -7,7 +7,9 @@
 
 mod body;
 mod braking;
+mod confirm;
 mod examine;
+mod fixed;
 mod recreate;
 mod restore;
 
@@ -35,6 +37,8 @@ use crate::helm::release::{Declared, Release};
 use crate::metrics::Repair;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::Policy;
+use crate::policy::agreement::Agreement;
+use crate::policy::order::Ticket;
 use crate::verdict::edit::Finding;
 use crate::verdict::exceptions::{Circumstances, Exceptions};
 
@@ -78,6 +82,8 @@ pub(super) struct Task<'a> {
     pub(super) object: &'a ObjectId,
     /// A person asked for it.
     pub(super) asked: bool,
+    /// What they may write themself, where the API server has said so.
+    pub(super) ticket: Option<&'a Ticket>,
 }
 
 /// What is known and in force when a task is looked at.
@@ -90,12 +96,17 @@ struct Situation {
     life: Option<Life>,
     drift: Drift,
     plan: Plan,
+    /// What the live object was seen to agree with of what is declared.
+    agreement: Option<Agreement>,
+    /// Who ordered the repair and may write the object themself.
+    ordered_by: Option<String>,
 }
 
 /// Puts the object right if that may be done now.
 pub(super) async fn attempt(task: &Task<'_>) -> Done {
     let Some(situation) = task.situation() else { return Done::Settled };
-    let Task { shared, id, object, asked } = task;
+    let Task { shared, id, object, asked, .. } = task;
+    task.mark_unconfirmed(false);
     match situation.plan {
         Plan::Wait => match situation.exceptions(object).next_change() {
             Some(until) => Done::Later(from_now(until)),
@@ -106,6 +117,7 @@ pub(super) async fn attempt(task: &Task<'_>) -> Done {
             Done::Later(Duration::try_from(left).unwrap_or(RETRY))
         }
         Plan::Report(reason) => task.report(&situation, reason).await,
+        Plan::Unconfirmed => task.leave_unconfirmed(&situation).await,
         Plan::Repair if shared.guard.read_only => {
             task.report(&situation, "the guard was told to write nothing").await
         }
@@ -151,11 +163,14 @@ impl Task<'_> {
         let named = (self.object, &release.id);
         let exceptions = Exceptions::new(named, &declared, &policy, &circumstances, None, now);
         let may_be_gone = exceptions.of_deletion().is_some();
-        let (life, first_digest) = {
+        let scaled = exceptions.is_autoscaled().then_some(declared.scale.as_ref()).flatten();
+        let (life, first_digest, agreement) = {
             let drifts = self.shared.drifts.lock();
-            let first = drifts.first(self.id, release.state.revision);
-            (drifts.life(self.object).cloned(), first.map(|first| first.digest))
+            let first = drifts.first(self.id, release.state.revision).map(|first| first.digest);
+            let agreement = drifts.agreement(self.id, self.object, &declared).cloned();
+            (drifts.life(self.object).cloned(), first, agreement)
         };
+        let ordered_by = self.ordered_by(&release, drift.kind);
         let case = Case {
             release: &release,
             object: self.object,
@@ -165,9 +180,12 @@ impl Task<'_> {
             policy: &policy,
             may_be_gone,
             asked: self.asked,
+            ordered: ordered_by.is_some(),
+            agreement: agreement.as_ref(),
+            scaled,
         };
         let plan = plan(&case, now);
-        Some(Situation { release, declared, policy, circumstances, life, drift, plan })
+        Some(Situation { release, declared, policy, circumstances, life, drift, plan, agreement, ordered_by })
     }
 
     /// How long the object has to wait for its turn; none if it need not.
@@ -232,13 +250,17 @@ impl Task<'_> {
 
     /// Says once that a drift stays. Of a doubt the arbiter is asked first.
     async fn report(&self, situation: &Situation, reason: &str) -> Done {
-        if situation.drift.doubt
-            && let Some(done) = self.settle_doubt().await
-        {
-            return done;
+        if !situation.drift.doubt {
+            self.say(&situation.release, reason);
+            return Done::Settled;
         }
-        self.say(&situation.release, reason);
-        Done::Settled
+        match self.settle_doubt().await {
+            Ok(done) => done,
+            Err(why) => {
+                self.say(&situation.release, why.as_deref().unwrap_or(reason));
+                Done::Settled
+            }
+        }
     }
 
     /// Says once that a drift stays.
@@ -253,6 +275,14 @@ impl Task<'_> {
             }
             drift.clone()
         };
+        if drift.doubt {
+            tracing::warn!(
+                release.id = %id, drift.object = %object,
+                "{object} may not be as Helm release {id} declares it, and only a dry run could tell: {reason}{}",
+                fields(&drift.findings)
+            );
+            return;
+        }
         self.found(&drift);
         shared.guard.metrics.repaired(drift.kind.into(), Repair::Reported);
         super::report::tell(shared, release, object, &drift);
@@ -308,7 +338,9 @@ impl Task<'_> {
     /// A drift was put right.
     fn repaired(&self, situation: &Situation, outcome: Repair, attempts: u32, contested: bool) {
         let Self { shared, id, object, .. } = self;
-        let drift = Drift { repaired: Some(Ok(())), kept: None, contested, ..situation.drift.clone() };
+        let confirmed_by = situation.ordered_by.clone();
+        let drift =
+            Drift { repaired: Some(Ok(())), kept: None, contested, confirmed_by, ..situation.drift.clone() };
         let (kind, revision) = (drift.kind, situation.release.state.revision);
         shared.guard.metrics.repaired(kind.into(), outcome);
         shared.guard.metrics.repaired_after(kind.into(), Timestamp::now().duration_since(drift.since));

@@ -41,6 +41,8 @@ pub(super) fn tell(shared: &Shared, release: &Release, object: &ObjectId, drift:
         (Some(Err(reason)), _) => (Repaired::Failed, reason.as_str()),
         (None, _) => (Repaired::Reported, drift.kept.as_deref().unwrap_or_default()),
     };
+    let by = drift.confirmed_by.as_ref().map(|user| format!("confirmed by {user}"));
+    let detail = by.as_deref().unwrap_or(detail);
     keep(shared, release, object, repaired, drift.findings.iter().map(Change::of).collect(), detail);
     shared.guard.state.tell(Incident {
         release: release.id.clone(),
@@ -70,6 +72,7 @@ fn of(shared: &Shared, release: &Release) -> ReleaseReport {
     drifts_of.sort_by(|(a, _), (b, _)| a.cmp(b));
     let declared = release.objects.values().filter(|declarations| declarations.latest.is_some()).count();
     let seen_alive = drifts.seen_alive(release);
+    let (confirmed, unconfirmed) = drifts.confirmed(release);
     let foreign = drifts.foreign(release);
     let first = drifts.first(id, revision).cloned();
     drop(drifts);
@@ -86,6 +89,8 @@ fn of(shared: &Shared, release: &Release) -> ReleaseReport {
         digest,
         declared,
         seen_alive,
+        confirmed,
+        unconfirmed,
         drifted,
         flaws,
         foreign,
@@ -136,10 +141,14 @@ fn reason(
         Reason::ReleaseMissing
     } else if shared.suspended.lock().contains(&release.id) {
         Reason::Suspended
+    } else if certain().next().is_none() && drifts.iter().any(|(_, drift)| drift.doubt) {
+        Reason::Unsettled
     } else if certain().next().is_none() {
         if unwatched.is_empty() { Reason::InSync } else { Reason::Unwatched }
     } else if shared.repairer.brake.lock().is_on(&release.id.namespace) {
         Reason::Braked
+    } else if certain().any(|(_, drift)| drift.unconfirmed) {
+        Reason::Unconfirmed
     } else if certain().any(|(_, drift)| drift.contested) {
         Reason::Contested
     } else {

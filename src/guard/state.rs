@@ -16,6 +16,7 @@ use tokio::sync::broadcast;
 use crate::cluster::{Announcer, Changes};
 use crate::metrics::Standing;
 use crate::model::{ObjectId, ReleaseId};
+use crate::policy::agreement::SeenAlive;
 use crate::policy::flaw::Flaw;
 use crate::verdict::edit::Finding;
 
@@ -43,8 +44,14 @@ pub struct ReleaseReport {
     pub digest: [u8; 32],
     /// How many objects the revision declares.
     pub declared: usize,
-    /// Which of them were seen alive with the release's annotations; sorted.
-    pub seen_alive: Vec<ObjectId>,
+    /// Which of them were seen alive with the release's annotations, and what
+    /// they agreed with; sorted.
+    pub seen_alive: Vec<SeenAlive>,
+    /// How many of them were seen alive as they are declared.
+    pub confirmed: usize,
+    /// Which of those that were seen alive no repair may be made of without
+    /// somebody's word; sorted.
+    pub unconfirmed: Vec<ObjectId>,
     /// What is not as declared, in the order of objects.
     pub drifted: Vec<Drifted>,
     /// The first thing that is wrong with the annotations by which the manifest
@@ -93,6 +100,9 @@ pub struct Drifted {
     /// Who changes it back each time it is repaired; a name by the object's
     /// field managers, or empty where nobody's is there.
     pub contested_by: Option<String>,
+    /// Whether it stays as it is because what is declared was never seen in the
+    /// live object.
+    pub unconfirmed: bool,
 }
 
 /// The most fields of one object that a report names.
@@ -130,10 +140,15 @@ pub enum Reason {
     Suspended,
     /// So much drifts at once that repairs have stopped.
     Braked,
+    /// Something is not as declared, and the guard has never seen it as it is
+    /// declared.
+    Unconfirmed,
     /// Somebody changes it back each time it is repaired.
     Contested,
     /// Something is not as declared.
     Drifted,
+    /// Something may not be as declared, and nobody could tell.
+    Unsettled,
     /// All that the guard has the right to look at is as declared, and there is
     /// more.
     Unwatched,
@@ -244,8 +259,10 @@ impl Reason {
             Self::ReleaseMissing => "ReleaseMissing",
             Self::Suspended => "Suspended",
             Self::Braked => "Braked",
+            Self::Unconfirmed => "Unconfirmed",
             Self::Contested => "Contested",
             Self::Drifted => "Drifted",
+            Self::Unsettled => "Unsettled",
             Self::Unwatched => "Unwatched",
             Self::InSync => "InSync",
         }

@@ -22,7 +22,7 @@ use super::orders::Command;
 use super::state::State;
 use crate::cluster::Event;
 use crate::cluster::call::CallError;
-use crate::cluster::guarded::{GuardedReleases, StatusError};
+use crate::cluster::guarded::{GuardedReleases, Remembered, StatusError};
 use crate::cluster::kinds::Kinds;
 use crate::cluster::lease::Leadership;
 use crate::cluster::releases::Releases;
@@ -31,6 +31,8 @@ use crate::metrics::{NoticeMetrics, StatusWrite};
 use crate::model::ReleaseId;
 use crate::policy::book::Book;
 use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus};
+use crate::policy::order::{CONFIRMED_BY, Order, Ticket};
+use crate::policy::signing::SigningKey;
 
 /// The shortest time between two writes of one status.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -64,6 +66,8 @@ pub struct Statuses {
     pub leadership: Leadership,
     /// Where writes are counted.
     pub metrics: NoticeMetrics,
+    /// What tickets of orders are signed with.
+    pub key: SigningKey,
 }
 
 /// What is known while it runs.
@@ -126,7 +130,11 @@ impl Statuses {
                     if changed.is_err() {
                         return;
                     }
-                    self.metrics.leads(*leading.borrow_and_update());
+                    let leads = *leading.borrow_and_update();
+                    self.metrics.leads(leads);
+                    if leads {
+                        self.remember(&known).await;
+                    }
                     self.look_at_all(&mut known);
                 }
                 () = absent => {
@@ -209,7 +217,29 @@ impl Statuses {
         // Only the leader acts on it, and says so in the status; else the next one does.
         if done != Some(wanted) && known.reconciled.get(release) != Some(wanted) && self.leadership.holds() {
             known.reconciled.insert(release.clone(), wanted.clone());
-            self.command(Command::Reconcile(release.clone())).await;
+            let ticket = self.ticket(release, guarded, wanted).map(Arc::new);
+            self.command(Command::Reconcile(release.clone(), ticket)).await;
+        }
+    }
+
+    /// What whoever ordered a repair `at` that time may write themself; none where
+    /// nobody has asked the API server.
+    fn ticket(&self, release: &ReleaseId, guarded: &GuardedRelease, at: &str) -> Option<Ticket> {
+        let text = guarded.metadata.annotations.as_ref()?.get(CONFIRMED_BY)?;
+        let order = Order { release, uid: guarded.metadata.uid.as_deref()?, at };
+        match Ticket::read(text, &self.key, &order, Timestamp::now()) {
+            Ok(ticket) => Some(ticket),
+            Err(error) => {
+                tracing::warn!(release.id = %release, "the annotation {CONFIRMED_BY} counts for nothing: {error}");
+                None
+            }
+        }
+    }
+
+    /// Who comes to lead knows what the leader before has seen.
+    async fn remember(&self, known: &Known) {
+        for remembered in known.live.values().filter_map(|guarded| Remembered::of(guarded)) {
+            self.command(remembered.into()).await;
         }
     }
 

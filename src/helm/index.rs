@@ -22,6 +22,37 @@ pub struct Index {
     claims: HashMap<ObjectId, Vec<Arc<Release>>>,
     /// By group and plural: the kind, and where `scale` keeps the replicas.
     resources: HashMap<(String, String), (String, Option<Path>)>,
+    taken: Box<Taken>,
+}
+
+/// What declared fields take in memory.
+#[derive(Debug, Default)]
+struct Taken {
+    /// By the namespace that holds the records.
+    by_namespace: HashMap<String, usize>,
+    /// All together, and what they may.
+    all: usize,
+    limit: Option<usize>,
+}
+
+/// The most memory that the declared fields of releases may take whose records
+/// lie in one namespace, in bytes.
+pub const MAX_WEIGHT: usize = 24 << 20;
+
+/// There is no room for what a release declares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Full {
+    /// In its namespace.
+    #[error("the releases of its namespace declare more than {MAX_WEIGHT} bytes, so this one is not judged")]
+    Namespace,
+    /// In all.
+    #[error(
+        "all releases declare more than the {limit} bytes that the guard's memory has room for, so this one is not judged"
+    )]
+    All {
+        /// The bytes that there are.
+        limit: usize,
+    },
 }
 
 /// What has the records of one release.
@@ -33,7 +64,8 @@ struct Named {
     speaker: Arc<Release>,
 }
 
-/// A resource that some release declares, in the version in which it does.
+/// A resource that some release declares, in the version in which the API
+/// server speaks of what it declares.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeclaredResource {
     /// The API group; empty for the core group.
@@ -49,9 +81,46 @@ pub struct DeclaredResource {
 }
 
 impl Index {
+    /// An index of releases whose declared fields take no more than `limit`
+    /// bytes together.
+    pub fn within(limit: Option<usize>) -> Self {
+        Self { taken: Box::new(Taken { limit, ..Taken::default() }), ..Self::default() }
+    }
+
+    /// Whether there is room for what a release declares, in place of what the
+    /// same records said before.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn room_for(&self, release: &Release) -> Result<(), Full> {
+        let before = self.stored.get(&release.stored()).map_or(0, |before| before.weight);
+        if release.weight <= before {
+            return Ok(());
+        }
+        let grows = release.weight - before;
+        let own = self.taken.by_namespace.get(&release.storage).copied().unwrap_or_default();
+        match self.taken.limit {
+            _ if own + grows > MAX_WEIGHT => Err(Full::Namespace),
+            Some(limit) if self.taken.all + grows > limit => Err(Full::All { limit }),
+            _ => Ok(()),
+        }
+    }
+
+    fn weigh(&mut self, namespace: &str, before: usize, after: usize) {
+        let Taken { by_namespace, all, .. } = &mut *self.taken;
+        *all = *all + after - before;
+        let own = by_namespace.entry(namespace.to_owned()).or_default();
+        *own = *own + after - before;
+        if *own == 0 {
+            by_namespace.remove(namespace);
+        }
+    }
+
     /// Puts a release in, in place of what the same records said before.
     pub fn set(&mut self, release: Release) {
         let (stored, release) = (release.stored(), Arc::new(release));
+        let weight = self.stored.get(&stored).map_or(0, |before| before.weight);
+        self.weigh(&stored.namespace, weight, release.weight);
         let before = self.stored.insert(stored.clone(), Arc::clone(&release));
         if let Some(before) = before.as_ref().filter(|before| before.id != release.id) {
             self.withdraw(&before.id, &stored);
@@ -80,6 +149,7 @@ impl Index {
     /// Takes out what the records at `stored` say.
     pub fn remove(&mut self, stored: &ReleaseId) {
         if let Some(release) = self.stored.remove(stored) {
+            self.weigh(&stored.namespace, release.weight, 0);
             self.withdraw(&release.id, stored);
             for object in release.objects.keys() {
                 self.drop_claim(object, stored);
@@ -242,7 +312,7 @@ fn contested(release: &Release, rival: &Release) -> Release {
 fn resource(object: &ObjectId, declared: &Declared) -> Option<DeclaredResource> {
     Some(DeclaredResource {
         group: object.group.clone(),
-        version: declared.version.to_string(),
+        version: declared.served.to_string(),
         kind: object.kind.clone(),
         plural: declared.plural.as_ref()?.to_string(),
         scale: declared.scale.is_some(),

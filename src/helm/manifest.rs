@@ -1,11 +1,12 @@
 //! A manifest's text to the objects that Helm sends for it.
 //!
-//! Entry point: [`parse`]; then [`identify`], [`place`] and [`own`] make of a
+//! Entry points: [`parse`], [`each`]; then [`identify`], [`place`] and [`own`] make of a
 //! document what the API server gets. Invariant: what Helm would not send is
 //! skipped with its reason, never guessed at; whatever the text, memory and
 //! nesting are bounded. Must not quote a document: it may hold secrets.
 
 use std::fmt;
+use std::ops::ControlFlow;
 
 use serde_json::{Map, Value};
 
@@ -17,9 +18,24 @@ mod documents;
 
 use documents::{Document, Documents};
 
-/// The memory that the objects of one manifest may take, in bytes. A manifest
-/// that a Secret can hold stays far below it.
+/// The memory that the objects of one manifest may take together, in bytes,
+/// where they are held together. A manifest that a Secret can hold stays far
+/// below it.
 const MEMORY: usize = 128 << 20;
+
+/// The memory that the objects of one document may take, in bytes. etcd holds
+/// no object of more than 1.5 MiB.
+const DOCUMENT: usize = 24 << 20;
+
+/// The longest text of one document that is read by itself, in bytes. The API
+/// server takes no request of more than 3 MiB.
+const LONGEST: usize = 4 << 20;
+
+/// The most documents that are read one by one, empty ones among them.
+const MAX_DOCUMENTS: usize = 50_000;
+
+/// The documents that are no objects of which is told.
+const MAX_SKIPPED: usize = 64;
 
 /// The deepest nesting of lists in lists.
 const LIST_DEPTH: usize = 8;
@@ -78,8 +94,11 @@ pub enum SkipReason {
     /// `items` that are no list, or lists in lists beyond the bound.
     #[error("its items are not a list of objects")]
     Items,
-    /// The manifest's bound was reached; nothing after it was read.
-    #[error("the manifest takes more memory than one release may; nothing from here on was read")]
+    /// More documents than one manifest may have.
+    #[error("it is beyond the first {MAX_DOCUMENTS} documents; nothing from here on was read")]
+    TooMany,
+    /// A bound was reached.
+    #[error("its objects take more memory than they may")]
     Memory,
 }
 
@@ -88,6 +107,31 @@ pub enum SkipReason {
 /// with `items` taken apart as a list, empty documents passed over.
 pub fn parse(manifest: &str) -> Manifest {
     parse_within(manifest, MEMORY)
+}
+
+/// The same, giving one object after the other, so that no more than those of
+/// one document are in memory; ends when `take` breaks. Of documents that are
+/// no objects the first are told.
+pub fn each(manifest: &str, mut take: impl FnMut(Value) -> ControlFlow<()>) -> Vec<Skipped> {
+    let mut skipped = Vec::new();
+    for (index, document) in Documents::of(manifest).enumerate() {
+        let mut reader = Reader { manifest: Manifest::default(), budget: Budget::new(DOCUMENT) };
+        if index >= MAX_DOCUMENTS {
+            skipped.truncate(MAX_SKIPPED - 1);
+            skipped.push(Skipped { index, source: None, reason: SkipReason::TooMany });
+            break;
+        }
+        if document.length() > LONGEST || reader.document(index, document).is_none() {
+            reader.manifest.objects.clear();
+            reader.manifest.skipped = vec![Skipped { index, source: None, reason: SkipReason::Memory }];
+        }
+        let room = MAX_SKIPPED.saturating_sub(skipped.len());
+        skipped.extend(reader.manifest.skipped.into_iter().take(room));
+        if reader.manifest.objects.into_iter().try_for_each(&mut take).is_break() {
+            break;
+        }
+    }
+    skipped
 }
 
 /// What names `object` in the cluster. `namespaced` tells the scope of its

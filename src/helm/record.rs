@@ -1,40 +1,36 @@
 //! A release record: the bytes that Helm's storage driver keeps for one
 //! revision, decoded.
 //!
-//! Entry point: [`decode`]. Invariant: of the record only the fields of
-//! [`Record`] are ever built in memory; chart, values and hooks, which hold
-//! secrets, are skipped while the bytes stream by. Must not print a manifest.
+//! Entry points: [`decode`]; [`Packed`] for one whose manifest may be long.
+//! Invariant: of the record only the fields of [`Record`] are ever built in
+//! memory; chart, values and hooks, which hold secrets, are skipped while the
+//! bytes stream by, and so is a manifest that is not to be kept. Must not print
+//! a manifest.
 
 use std::fmt;
-use std::io::{self, BufReader, Read};
+use std::io;
 use std::str::FromStr;
 
-use base64::engine::DecodePaddingMode;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::read::DecoderReader;
-use flate2::bufread::MultiGzDecoder;
 use jiff::Timestamp;
 
+use self::layers::{BASE64, Kept, layers};
+
+mod layers;
+mod sieve;
+mod unescape;
 mod wire;
 
 /// The most bytes of JSON that a record may hold after decompression. Helm's
 /// own limit is what a Secret holds, about 768 KiB compressed.
 pub const DEFAULT_CAP: usize = 64 << 20;
 
+/// The most bytes that a record's manifest may have. Those of charts compress
+/// to a tenth, and share the 768 KiB with the chart that they come from.
+pub const MANIFEST_CAP: usize = 16 << 20;
+
 /// What Helm puts before a release's name in the name of its record.
 const NAME_PREFIX: &str = "sh.helm.release.v1.";
-
-/// The first bytes of gzip as Helm tests for them; a payload without them is
-/// plain JSON, as Helm wrote it before it compressed.
-const GZIP_MAGIC: [u8; 3] = [0x1f, 0x8b, 0x08];
-
-/// Helm's base64: the standard alphabet, padding required.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &base64::alphabet::STANDARD,
-    GeneralPurposeConfig::new()
-        .with_decode_padding_mode(DecodePaddingMode::RequireCanonical)
-        .with_decode_allow_trailing_bits(true),
-);
 
 /// One revision of a release, reduced to what the guard needs.
 #[derive(Clone, PartialEq, Eq)]
@@ -48,8 +44,10 @@ pub struct Record {
     /// What Helm last did with the revision.
     pub status: Status,
     /// The manifest as rendered: YAML documents, without Helm's own metadata
-    /// keys, without hooks. May hold secrets.
+    /// keys, without hooks. May hold secrets. Empty where it was not kept.
     pub manifest: String,
+    /// SHA-256 of the manifest.
+    pub digest: [u8; 32],
     /// How Helm writes the release's objects.
     pub apply_method: ApplyMethod,
     /// When the operation that made the revision began.
@@ -99,6 +97,12 @@ pub enum RecordError {
     /// The compressed data is broken.
     #[error("the record does not decompress: {0}")]
     Decompress(#[source] io::Error),
+    /// Its manifest is larger than any that Helm stores.
+    #[error("the record's manifest has more than {cap} bytes")]
+    LongManifest {
+        /// The cap in bytes.
+        cap: usize,
+    },
     /// The record is larger than the cap.
     #[error("the record holds more than {cap} bytes after decompression")]
     TooLarge {
@@ -146,24 +150,50 @@ pub enum RecordError {
 /// When any layer is broken, the JSON exceeds the cap or has trailing data, or
 /// a field is missing, given twice, or no time.
 pub fn decode(payload: &[u8], cap: usize) -> Result<Record, RecordError> {
-    let text = Unbroken(payload);
-    let mut bytes = BufReader::new(DecoderReader::new(text, &BASE64));
-    let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
-    bytes.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic).map_err(RecordError::Base64)?;
-    let compressed = magic == GZIP_MAGIC;
-    let whole = BufReader::new(io::Cursor::new(magic).chain(bytes));
-    if compressed { read(MultiGzDecoder::new(whole), cap) } else { read(whole, cap) }
+    layers(payload, cap, &mut Kept::new(MANIFEST_CAP))
 }
 
-/// Decodes a record from the text of `data.release` in a Helm Secret as the
-/// API gives it, with Kubernetes' own base64 around it. See [`decode`].
-///
-/// # Errors
-/// As [`decode`], and when the outer layer is not base64.
-pub fn decode_secret(text: &str, cap: usize) -> Result<Record, RecordError> {
-    let mut payload = Vec::new();
-    DecoderReader::new(text.as_bytes(), &BASE64).read_to_end(&mut payload).map_err(RecordError::Base64)?;
-    decode(&payload, cap)
+/// A record's payload at rest: base64 text of gzip, or of plain JSON.
+pub struct Packed {
+    text: Box<str>,
+    /// Whether Kubernetes' own base64 is around it.
+    is_secret: bool,
+}
+
+impl Packed {
+    /// The text of `data.release` of a Secret or ConfigMap as the API gives it.
+    pub fn new(text: impl Into<Box<str>>, is_secret: bool) -> Self {
+        Self { text: text.into(), is_secret }
+    }
+
+    /// The record, and the length of its manifest, which is kept if it has no
+    /// more than `keeps` bytes.
+    ///
+    /// # Errors
+    /// As [`decode`], and when Kubernetes' own layer is not base64.
+    pub fn decode(&self, keeps: usize) -> Result<(Record, usize), RecordError> {
+        let mut kept = Kept::new(keeps);
+        let record = self.read(&mut kept)?;
+        Ok((record, kept.length))
+    }
+
+    /// The manifest, which is this long.
+    ///
+    /// # Errors
+    /// As [`Self::decode`].
+    pub fn manifest(&self, length: usize) -> Result<String, RecordError> {
+        let mut kept = Kept::new(MANIFEST_CAP);
+        kept.text.reserve_exact(length.min(MANIFEST_CAP));
+        self.read(&mut kept).map(|record| record.manifest)
+    }
+
+    fn read(&self, kept: &mut Kept) -> Result<Record, RecordError> {
+        let text = self.text.as_bytes();
+        match self.is_secret {
+            true => layers(DecoderReader::new(text, &BASE64), DEFAULT_CAP, kept),
+            false => layers(text, DEFAULT_CAP, kept),
+        }
+    }
 }
 
 /// The name of the Secret or ConfigMap that holds `revision` of `release`.
@@ -239,76 +269,6 @@ impl fmt::Debug for Record {
             .field("last_deployed", &self.last_deployed)
             .field("deleted", &self.deleted)
             .finish()
-    }
-}
-
-/// Reads the JSON of a release from `source`, at most `cap` bytes of it.
-fn read(source: impl Read, cap: usize) -> Result<Record, RecordError> {
-    let mut capped = Capped { source: BufReader::new(source), left: cap, exceeded: false, failure: None };
-    let parsed = wire::Release::read(&mut capped);
-    if capped.exceeded {
-        return Err(RecordError::TooLarge { cap });
-    }
-    if let Some(failure) = capped.failure {
-        let inner = failure.get_ref().and_then(|inner| inner.downcast_ref::<base64::DecodeError>());
-        return Err(if inner.is_some() {
-            RecordError::Base64(failure)
-        } else {
-            RecordError::Decompress(failure)
-        });
-    }
-    parsed?.into_record()
-}
-
-/// The payload without the line breaks that Go's base64 decoder passes over.
-struct Unbroken<'a>(&'a [u8]);
-
-impl Read for Unbroken<'_> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let mut written = 0;
-        for slot in out {
-            let Some((byte, rest)) = next_unbroken(self.0) else { break };
-            *slot = byte;
-            self.0 = rest;
-            written += 1;
-        }
-        Ok(written)
-    }
-}
-
-/// The first byte of `text` that is no line break, and what follows it.
-fn next_unbroken(text: &[u8]) -> Option<(u8, &[u8])> {
-    let start = text.iter().position(|byte| !matches!(byte, b'\r' | b'\n'))?;
-    let (byte, rest) = text.get(start..)?.split_first()?;
-    Some((*byte, rest))
-}
-
-/// A reader that ends in an error past its cap, and keeps the error that its
-/// source gave: the JSON reader would fold it into one of its own.
-struct Capped<R> {
-    source: R,
-    left: usize,
-    exceeded: bool,
-    failure: Option<io::Error>,
-}
-
-impl<R: Read> Read for Capped<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        match self.source.read(out) {
-            Ok(count) if count > self.left => {
-                self.exceeded = true;
-                Err(io::ErrorKind::FileTooLarge.into())
-            }
-            Ok(count) => {
-                self.left -= count;
-                Ok(count)
-            }
-            Err(error) => {
-                let kind = error.kind();
-                self.failure = Some(error);
-                Err(kind.into())
-            }
-        }
     }
 }
 

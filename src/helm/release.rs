@@ -1,26 +1,33 @@
 //! One release: what its records say, brought together.
 //!
 //! Entry points: [`latest`] and [`baseline`] choose the records that count,
-//! [`assemble`] makes a [`Release`] of them. Invariant: what a release declares
+//! [`assemble()`] makes a [`Release`] of them. Invariant: what a release declares
 //! comes from a record whose name, labels and payload agree; one that
 //! disagrees with itself only marks the release invalid. Nothing of a manifest
 //! is kept but declared fields.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 
+pub use self::assemble::{Assembled, Excess, MAX_OBJECTS, MAX_WEIGHT, assemble};
+pub use self::payload::Payload;
 use super::manifest::{self, Skipped};
-use super::record::{ApplyMethod, Record, RecordError, Status};
+use super::record::{ApplyMethod, Record, Status};
 use super::storage::Storage;
 use crate::declaration::catalog::Catalog;
 use crate::declaration::declare::declare;
+use crate::declaration::digest::Digest;
 use crate::declaration::fields::Fields;
 use crate::declaration::path::Path;
 use crate::model::{Gvk, ObjectId, RESOURCE_POLICY, ReleaseId};
+
+mod assemble;
+mod payload;
 
 /// The annotations that opt an object out, with the value that does.
 const OPT_OUTS: [(&str, &str); 2] =
@@ -56,12 +63,6 @@ pub enum Appearance {
     Seen(Status),
 }
 
-/// What a record's payload turned out to be.
-pub struct Payload {
-    /// The record, or why it is none.
-    pub record: Result<Record, RecordError>,
-}
-
 /// One release as its records say.
 #[derive(Clone, Debug)]
 pub struct Release {
@@ -80,6 +81,8 @@ pub struct Release {
     pub state: State,
     /// What the records declare. Shared: a release that turns invalid keeps it.
     pub objects: Arc<HashMap<ObjectId, Declarations>>,
+    /// The memory that this takes, about, in bytes.
+    pub weight: usize,
 }
 
 /// The record that a release is judged by.
@@ -126,6 +129,9 @@ pub struct Declared {
     pub fields: Fields,
     /// The version in which the manifest spells the object.
     pub version: Arc<str>,
+    /// The version in which the API server speaks of it: the manifest's, or the
+    /// preferred one where that is served no more.
+    pub served: Arc<str>,
     /// The resource's plural; none while the kind is unknown.
     pub plural: Option<Arc<str>>,
     /// Where its `scale` subresource keeps the replicas.
@@ -134,6 +140,11 @@ pub struct Declared {
     pub keep: bool,
     /// The manifest opts the object out.
     pub opted_out: bool,
+    /// The memory that this takes, about, in bytes.
+    pub weight: usize,
+    /// What tells this declaration from others; none where it nests too deep to be
+    /// compared whole.
+    pub digest: Option<Digest>,
 }
 
 /// Why a record cannot be believed.
@@ -154,14 +165,6 @@ pub enum Disbelief {
     },
 }
 
-/// What [`assemble`] makes of a release's records.
-pub struct Assembled {
-    /// The release.
-    pub release: Release,
-    /// The documents of the latest manifest that are no objects.
-    pub skipped: Vec<Skipped>,
-}
-
 /// The latest record: Helm knows only the highest revision.
 pub fn latest(heads: &[Head]) -> Option<&Head> {
     heads.iter().max_by_key(|head| head.revision)
@@ -175,81 +178,6 @@ pub fn baseline(heads: &[Head]) -> Option<&Head> {
     (latest(heads)?.revision != chosen.revision).then_some(chosen)
 }
 
-/// Brings together the records that lie at `stored`.
-///
-/// The release is the one that they speak for: of the same name, in the
-/// namespace that their payloads give, where `storage` trusts them for it. If
-/// the latest cannot be believed, the release keeps what `previous` says, as
-/// long as that is trusted, else what the baseline says, and is marked invalid.
-pub fn assemble(
-    stored: &ReleaseId,
-    latest: (&Head, &Payload),
-    baseline: Option<(&Head, &Payload)>,
-    previous: Option<&Release>,
-    storage: &Storage,
-    catalog: &Catalog,
-) -> Assembled {
-    let told = believe(stored, latest.0, latest.1, storage);
-    let believed =
-        baseline.and_then(|(head, payload)| Some((head, believe(stored, head, payload, storage).ok()?)));
-    // What was said of a release for which these records count no more is
-    // nobody's word; what was never known is none.
-    let previous = previous.filter(|previous| {
-        storage.holds(&stored.namespace, &previous.id.namespace)
-            && (previous.state.is_known() || believed.is_none())
-    });
-    let home = |record: &Record| ReleaseId { namespace: record.namespace.clone(), name: stored.name.clone() };
-    let id = match (&told, previous, &believed) {
-        (Ok(record), _, _) => home(record),
-        (Err(_), Some(previous), _) => previous.id.clone(),
-        (Err(_), None, Some((_, record))) => home(record),
-        (Err(_), None, None) => stored.clone(),
-    };
-    // One history is of one release.
-    let believed = believed.filter(|(_, record)| record.namespace == id.namespace);
-    let base = |objects: &mut HashMap<ObjectId, Declarations>| {
-        for (object, declared) in believed.iter().flat_map(|(_, record)| declared(&id, record, catalog).0) {
-            objects.entry(object).or_default().baseline = Some(declared);
-        }
-    };
-    let release = |state, objects, invalid| Release {
-        id: id.clone(),
-        storage: stored.namespace.clone(),
-        latest: latest.0.clone(),
-        baseline: baseline.map(|(head, _)| head.clone()),
-        invalid,
-        state,
-        objects,
-    };
-    match told {
-        Ok(record) => {
-            let (found, skipped) = declared(&id, record, catalog);
-            let mut objects = HashMap::with_capacity(found.len());
-            for (object, declared) in found {
-                objects.entry(object).or_insert_with(Declarations::default).latest = Some(declared);
-            }
-            base(&mut objects);
-            objects.shrink_to_fit();
-            Assembled { release: release(State::of(latest.0, record), Arc::new(objects), None), skipped }
-        }
-        Err(disbelief) => {
-            let invalid = Some(Invalid { secret: latest.0.secret.clone(), reason: disbelief.to_string() });
-            let (state, objects) = match (previous, &believed) {
-                (Some(previous), _) => (previous.state.clone(), Arc::clone(&previous.objects)),
-                (None, Some((head, record))) => {
-                    let mut objects = HashMap::new();
-                    for (object, declared) in declared(&id, record, catalog).0 {
-                        objects.entry(object).or_insert_with(Declarations::default).latest = Some(declared);
-                    }
-                    (State::of(head, record), Arc::new(objects))
-                }
-                (None, None) => (State::unknown(latest.0), Arc::default()),
-            };
-            Assembled { release: release(state, objects, invalid), skipped: Vec::new() }
-        }
-    }
-}
-
 /// The objects of a manifest as Helm sends them: in its order, owned by the
 /// release and placed in their namespaces.
 pub fn documents(
@@ -258,15 +186,31 @@ pub fn documents(
     catalog: &Catalog,
 ) -> (Vec<(ObjectId, Value)>, Vec<Skipped>) {
     let parsed = manifest::parse(manifest);
-    let placed = parsed.objects.into_iter().map(|mut object| {
-        let gvk = gvk(&object);
-        let namespaced = catalog.facts(&gvk.group, &gvk.kind).map(|facts| facts.namespaced);
-        let name = manifest::identify(&object, id, namespaced);
-        manifest::own(&mut object, id);
-        manifest::place(&mut object, &name);
-        (name, object)
+    (parsed.objects.into_iter().map(|object| placed(id, object, catalog)).collect(), parsed.skipped)
+}
+
+/// Of the objects of a manifest the last of that name, as Helm sends it: of
+/// several it applies the last one last.
+pub fn document(id: &ReleaseId, manifest: &str, object: &ObjectId, catalog: &Catalog) -> Option<Value> {
+    let mut found = None;
+    manifest::each(manifest, |value| {
+        let (name, value) = placed(id, value, catalog);
+        if name == *object {
+            found = Some(value);
+        }
+        ControlFlow::Continue(())
     });
-    (placed.collect(), parsed.skipped)
+    found
+}
+
+/// An object as Helm sends it.
+fn placed(id: &ReleaseId, mut object: Value, catalog: &Catalog) -> (ObjectId, Value) {
+    let gvk = gvk(&object);
+    let namespaced = catalog.facts(&gvk.group, &gvk.kind).map(|facts| facts.namespaced);
+    let name = manifest::identify(&object, id, namespaced);
+    manifest::own(&mut object, id);
+    manifest::place(&mut object, &name);
+    (name, object)
 }
 
 /// The group, version and kind that an object spells.
@@ -316,6 +260,12 @@ impl Release {
         ReleaseId { namespace: self.storage.clone(), name: self.id.name.clone() }
     }
 
+    /// Leaves out what it declares, for this reason.
+    pub fn leave_out(&mut self, reason: String) {
+        self.invalid = Some(Invalid { secret: self.latest.secret.clone(), reason });
+        (self.objects, self.weight) = (Arc::default(), 0);
+    }
+
     /// Whether its records lie there.
     pub fn is_stored_as(&self, stored: &ReleaseId) -> bool {
         self.storage == stored.namespace && self.id.name == stored.name
@@ -338,7 +288,7 @@ impl State {
             touched: head.touched,
             appearance: head.appearance,
             apply_method: record.apply_method,
-            digest: digest(&record.manifest),
+            digest: record.digest,
         }
     }
 
@@ -360,29 +310,27 @@ impl State {
     }
 }
 
-fn declared(
-    id: &ReleaseId,
-    record: &Record,
-    catalog: &Catalog,
-) -> (Vec<(ObjectId, Arc<Declared>)>, Vec<Skipped>) {
-    let (documents, skipped) = documents(id, &record.manifest, catalog);
-    let declared = documents.into_iter().map(|(object, document)| {
-        let gvk = gvk(&document);
+impl Declared {
+    fn of(document: &Value, catalog: &Catalog) -> Self {
+        let gvk = gvk(document);
         let facts = catalog.facts(&gvk.group, &gvk.kind);
-        let fields = declare(&document, catalog.schema(&gvk).as_ref());
         let annotation = |name: &str| document.pointer("/metadata/annotations")?.get(name)?.as_str();
-        let declared = Declared {
+        let fields = declare(document, catalog.schema(&gvk).as_ref());
+        let version: Arc<str> = gvk.version.as_str().into();
+        let served = facts.and_then(|facts| facts.served(&version)).filter(|served| **served != *version);
+        Self {
+            weight: size_of::<(ObjectId, Declarations)>() + size_of::<Self>() + fields.weight(),
             keep: annotation(RESOURCE_POLICY)
                 .is_some_and(|policy| policy.trim().eq_ignore_ascii_case("keep")),
             opted_out: OPT_OUTS.iter().any(|(name, value)| annotation(name) == Some(value)),
             fields,
-            version: gvk.version.into(),
+            served: served.map_or_else(|| Arc::clone(&version), Arc::from),
+            version,
             plural: facts.map(|facts| facts.plural.as_str().into()),
             scale: facts.and_then(|facts| facts.scale_replicas_path.clone()),
-        };
-        (object, Arc::new(declared))
-    });
-    (declared.collect(), skipped)
+            digest: Digest::of(document),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -32,6 +32,19 @@ pub struct Standing<'r> {
     pub pending: bool,
 }
 
+impl Standing<'_> {
+    /// What is left of this in a review of `version`. None where the manifest
+    /// in force spells the object in another one: it is heard there.
+    pub fn in_version(mut self, version: &str) -> Option<Self> {
+        let is_meant = |declared: &Declared| *declared.served == *version;
+        if !self.alternatives.first().is_some_and(|first| is_meant(first)) {
+            return None;
+        }
+        self.alternatives.retain(|declared| is_meant(declared));
+        Some(self)
+    }
+}
+
 /// Which deletions of the object Helm's own operation makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {

@@ -25,12 +25,18 @@ fn a_connection_is_open_until_its_count_is_dropped() {
     let mut registry = registry();
     let metrics = ConnectionMetrics::register(&mut registry);
     let (first, second) = (metrics.opened(), metrics.opened());
-    check(&registry, &["kubemoor_connections_open 2"]);
+    check(&registry, &["kubemoor_connections_open{port=\"webhook\"} 2"]);
     drop(first);
     metrics.ended(ConnectionEnd::CutOff);
-    check(&registry, &["kubemoor_connections_open 1", "kubemoor_connections_total{end=\"cut_off\"} 1"]);
+    check(
+        &registry,
+        &[
+            "kubemoor_connections_open{port=\"webhook\"} 1",
+            "kubemoor_connections_total{port=\"webhook\",end=\"cut_off\"} 1",
+        ],
+    );
     drop(second);
-    check(&registry, &["kubemoor_connections_open 0"]);
+    check(&registry, &["kubemoor_connections_open{port=\"webhook\"} 0"]);
 }
 
 #[test]

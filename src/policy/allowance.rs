@@ -89,7 +89,7 @@ impl Allowance {
             grant,
             until,
             reason: reason.clone().unwrap_or_default(),
-            by: Actor { user: by.user, groups: by.groups },
+            by: Actor { user: by.user, groups: by.groups, ..Actor::default() },
             version: (
                 resource.metadata.uid.clone().unwrap_or_default(),
                 resource.metadata.generation.unwrap_or_default(),

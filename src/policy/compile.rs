@@ -46,6 +46,9 @@ pub struct Compiled {
     pub notify: Vec<String>,
     /// Which namespaces may hold records of which others: pairs of both.
     pub storage: Vec<(String, String)>,
+    /// The paths by which it means Helm's own label or annotations, which no rule
+    /// covers.
+    pub ineffective: Vec<String>,
     pub(super) ignore: Vec<(Target, Mask)>,
     pub(super) allow: Vec<(Target, Arc<Standing>)>,
     names: Globs,
@@ -96,7 +99,8 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
         spec.as_ref().map(|spec| Selector::compile(spec, at, flaws)).unwrap_or_default()
     };
     let mut regexes = Regexes::default();
-    let compiled = Compiled {
+    let mut compiled = Compiled {
+        ineffective: Vec::new(),
         priority: *priority,
         edits: *edits,
         drift: *drift,
@@ -118,6 +122,9 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
         cluster_selector: selector(cluster_selector, "spec.clusterSelector", flaws_of),
         name,
     };
+    let ignored = compiled.ignore.iter().map(|(_, mask)| mask);
+    let masks = ignored.chain(compiled.allow.iter().map(|(_, standing)| &standing.grant.mask));
+    compiled.ineffective = masks.flat_map(Mask::names_helms).map(ToString::to_string).collect();
     flaws.or(compiled)
 }
 

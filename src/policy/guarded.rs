@@ -10,6 +10,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::agreement::{Agreement, SeenAlive};
 use super::resource::Condition;
 use crate::model::{ObjectId, ReleaseId};
 
@@ -82,6 +83,10 @@ pub struct GuardedReleaseStatus {
     /// How many objects the revision declares.
     #[serde(default)]
     pub declared: u64,
+    /// How many of them were seen in the cluster as they are declared. Only to what
+    /// was seen are objects repaired.
+    #[serde(default)]
+    pub confirmed: u64,
     /// How many of them are not as declared.
     #[serde(default)]
     pub drifted: u64,
@@ -98,9 +103,26 @@ pub struct GuardedReleaseStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drifts: Vec<DriftedObject>,
     /// The objects that were seen alive with the release's annotations. Only
-    /// these are ever re-created.
+    /// these are ever repaired, towards what they were seen to agree with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub seen: Vec<ObjectReference>,
+    pub seen: Vec<SeenObject>,
+}
+
+/// One object that was seen alive.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SeenObject {
+    /// The object.
+    #[serde(flatten)]
+    pub object: ObjectReference,
+    /// Which declaration it was last seen to agree with, under the guard's own key;
+    /// none if it never did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub agreed: Option<String>,
+    /// Where it was not seen to agree with that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unseen: Vec<String>,
 }
 
 /// One object that is not as declared.
@@ -190,6 +212,24 @@ impl ObjectReference {
             namespace: (!self.cluster_scoped).then_some(namespace),
             name: self.name.clone(),
         }
+    }
+}
+
+impl SeenObject {
+    /// What is kept of an object of a release of the namespace `home`.
+    pub fn of(seen: &SeenAlive, home: &str) -> Self {
+        let agreement = seen.agreement.as_ref();
+        Self {
+            object: ObjectReference::of(&seen.object, home),
+            agreed: agreement.map(Agreement::seal),
+            unseen: agreement.map(|agreement| agreement.open().to_vec()).unwrap_or_default(),
+        }
+    }
+
+    /// What was kept.
+    pub fn seen(&self, home: &str) -> SeenAlive {
+        let agreement = self.agreed.as_deref().and_then(|seal| Agreement::read(seal, &self.unseen));
+        SeenAlive { object: self.object.id(home), agreement }
     }
 }
 

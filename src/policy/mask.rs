@@ -2,7 +2,8 @@
 //!
 //! Entry points: [`Mask::covers`] for verdicts, [`Mask::carry`] for repairs and
 //! reverts. Invariant: what the one leaves unjudged the other leaves untouched;
-//! nothing outside the mask is changed. Elements of lists that cannot be told
+//! nothing outside the mask is changed. Helm's own label and annotations are
+//! outside of every mask: by them an object is known as the release's. Elements of lists that cannot be told
 //! apart are taken by their places, and left alone where one came or went.
 //! Must not know a schema.
 
@@ -14,6 +15,7 @@ use serde_json::{Map, Value};
 use super::pattern::{Pattern, Step};
 use crate::declaration::fields::Fields;
 use crate::declaration::path::{Path, Segment};
+use crate::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE};
 
 /// The places of an object that are left alone.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,7 +41,27 @@ const IDENTITIES: &[&[&str]] = &[
     &["type"],
 ];
 
+/// By what Helm, and the guard, know whose an object is. No mask covers it.
+const HELMS: [[&str; 3]; 3] = [
+    ["metadata", "labels", MANAGED_BY.0],
+    ["metadata", "annotations", RELEASE_NAME],
+    ["metadata", "annotations", RELEASE_NAMESPACE],
+];
+
 impl Mask {
+    /// The patterns that name Helm's label or one of its annotations and nothing
+    /// else: they have no effect.
+    pub fn names_helms(&self) -> impl Iterator<Item = &Pattern> {
+        let is =
+            |pattern: &&Pattern, path: &[&str]| {
+                pattern.0.len() == path.len()
+                    && pattern.0.iter().zip(path).all(
+                        |(step, name)| matches!(step, Step::Only(Segment::Field(field)) if field == name),
+                    )
+            };
+        self.0.iter().filter(move |pattern| HELMS.iter().any(|path| is(pattern, path)))
+    }
+
     /// Whether nothing is masked.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -47,7 +69,7 @@ impl Mask {
 
     /// Whether `path` is masked, by itself or by what it lies below.
     pub fn covers(&self, path: &Path) -> bool {
-        self.0.iter().any(|pattern| pattern.covers(path))
+        !is_helms(path) && self.0.iter().any(|pattern| pattern.covers(path))
     }
 
     /// Whether something strictly below `path` is masked: then what is at
@@ -69,14 +91,23 @@ impl Mask {
     /// absent here. Elements of lists are neither created nor removed unless
     /// they are masked themselves, and one that `from` lacks stays as it is.
     pub fn carry(&self, from: &Value, into: &mut Value) {
+        let before = HELMS.map(|path| read(into, &path).cloned());
         for pattern in &self.0 {
             carry(&pattern.0, Some(from), into);
+        }
+        for (path, before) in HELMS.iter().zip(before) {
+            if read(into, path) != before.as_ref() {
+                set(into, path, before);
+            }
         }
     }
 
     /// The same for values that stand at `path` of an object: `into` with what
     /// is masked there taken from `from`. None for absent values.
     pub fn carry_at(&self, path: &Path, from: Option<&Value>, into: Option<&Value>) -> Option<Value> {
+        if is_helms(path) {
+            return into.cloned();
+        }
         if self.covers(path) {
             return from.cloned();
         }
@@ -88,6 +119,41 @@ impl Mask {
             }
         }
         result
+    }
+}
+
+/// Whether a path is one of [`HELMS`].
+fn is_helms(path: &Path) -> bool {
+    let is = |names: &[&str; 3]| {
+        path.0.len() == names.len()
+            && path
+                .0
+                .iter()
+                .zip(names)
+                .all(|(segment, name)| matches!(segment, Segment::Field(field) if field == name))
+    };
+    HELMS.iter().any(is)
+}
+
+fn read<'v>(object: &'v Value, path: &[&str]) -> Option<&'v Value> {
+    path.iter().try_fold(object, |value, name| value.get(name))
+}
+
+/// Sets a value, or takes it away.
+fn set(object: &mut Value, path: &[&str], value: Option<Value>) {
+    let Some((name, above)) = path.split_last() else { return };
+    let mut at = object;
+    for name in above {
+        if at.is_null() {
+            *at = Value::Object(Map::new());
+        }
+        let Value::Object(map) = at else { return };
+        at = map.entry(*name).or_insert_with(|| Value::Object(Map::new()));
+    }
+    match (at, value) {
+        (Value::Object(map), Some(value)) => drop(map.insert((*name).to_owned(), value)),
+        (Value::Object(map), None) => drop(map.remove(*name)),
+        _ => {}
     }
 }
 

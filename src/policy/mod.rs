@@ -8,6 +8,7 @@
 //! module reads no file and judges nothing.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod agreement;
 pub mod allowance;
 pub mod book;
 pub mod compile;
@@ -17,12 +18,14 @@ pub mod grant;
 pub mod guarded;
 mod kept;
 pub mod mask;
+pub mod order;
 pub mod pattern;
-mod reach;
+pub mod reach;
 pub mod read;
 pub mod resource;
 pub mod schedule;
 pub mod selector;
+pub mod signing;
 pub mod standing;
 pub mod subject;
 pub mod target;

@@ -15,7 +15,7 @@ use crate::declaration::path::{Path, Segment};
 
 /// Patterns by their steps, each under the number of its rule.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reach {
+pub struct Reach {
     /// The first is the root; it is absent where there is no pattern.
     places: Vec<Place>,
 }
@@ -44,7 +44,7 @@ enum Name<'a> {
 
 impl Reach {
     /// Takes a pattern of the rule of this number. Rules come in their order.
-    pub(super) fn add(&mut self, pattern: &Pattern, rule: usize) {
+    pub fn add(&mut self, pattern: &Pattern, rule: usize) {
         let mut at = 0;
         self.pass(at, rule);
         for step in &*pattern.0 {
@@ -72,7 +72,7 @@ impl Reach {
     }
 
     /// The rules that may have something to say of `path`, in their order.
-    pub(super) fn at(&self, path: &Path) -> Vec<usize> {
+    pub fn at(&self, path: &Path) -> Vec<usize> {
         let mut found = Vec::new();
         let mut places: Vec<&Place> = self.places.first().into_iter().collect();
         for segment in &path.0 {

@@ -8,6 +8,7 @@ use super::book::{Labels, Policies};
 use super::compile::Compiled;
 use super::{Policy, read};
 use crate::declaration::declare::declare;
+use crate::declaration::digest::Digest;
 use crate::helm::release::{Declared, gvk};
 use crate::model::{DriftMode, EditsMode, ObjectId};
 
@@ -44,11 +45,14 @@ pub(crate) fn declared(yaml: &str) -> (ObjectId, Declared) {
     };
     let declared = Declared {
         fields: declare(&document, None),
-        version: gvk.version.into(),
+        version: gvk.version.as_str().into(),
+        served: gvk.version.as_str().into(),
         plural: None,
         scale: None,
         keep: false,
         opted_out: false,
+        weight: 0,
+        digest: Digest::of(&document),
     };
     (object, declared)
 }

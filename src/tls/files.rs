@@ -15,7 +15,7 @@ const LOCK: &str = ".lock";
 
 /// Who may read a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(crate) enum Access {
     /// Everyone.
     Public,
     /// This user.
@@ -23,12 +23,12 @@ pub(super) enum Access {
 }
 
 /// The text of a file.
-pub(super) fn read(path: &Path) -> Result<String, TlsError> {
+pub(crate) fn read(path: &Path) -> Result<String, TlsError> {
     fs::read_to_string(path).map_err(|source| TlsError::ReadFile { path: path.to_owned(), source })
 }
 
 /// The text of a file, if there is one.
-pub(super) fn read_if_there(path: &Path) -> Result<Option<String>, TlsError> {
+pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>, TlsError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -38,7 +38,7 @@ pub(super) fn read_if_there(path: &Path) -> Result<Option<String>, TlsError> {
 
 /// Makes `directory` if it is not there, and keeps other processes out of
 /// [`lock`] for it until the result is dropped.
-pub(super) fn lock(directory: &Path) -> Result<File, TlsError> {
+pub(crate) fn lock(directory: &Path) -> Result<File, TlsError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| TlsError::WriteFile { path, source }
@@ -57,7 +57,7 @@ pub(super) fn lock(directory: &Path) -> Result<File, TlsError> {
 }
 
 /// Replaces a file at once. The caller holds the directory's [`lock`].
-pub(super) fn write(path: &Path, text: &str, access: Access) -> Result<(), TlsError> {
+pub(crate) fn write(path: &Path, text: &str, access: Access) -> Result<(), TlsError> {
     let mode = match access {
         Access::Public => 0o644,
         Access::Private => 0o600,

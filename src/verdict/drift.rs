@@ -2,7 +2,8 @@
 //!
 //! Entry point: [`compare`]. Invariant: the same comparison and the same
 //! exceptions as for edits, without an editor: what [`super::judge`] would let
-//! anybody write is no drift. What the manifest opts out and what is being
+//! anybody write is no drift, and what it would refuse is, sealed fields
+//! included. What the manifest opts out and what is being
 //! deleted is none either. Must not say what is done about it.
 
 use std::sync::Arc;
@@ -12,9 +13,11 @@ use serde_json::Value;
 
 use super::edit::{Evidence, Finding};
 use super::exceptions::{Circumstances, Exceptions};
+use super::sealed;
 use super::shown::Shown;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
+use crate::declaration::path::{Path, Segment};
 use crate::helm::release::Declared;
 use crate::helm::state::{Deletion, Standing};
 use crate::model::ObjectId;
@@ -49,13 +52,24 @@ pub enum Live<'r> {
     Allowed,
     /// It is absent.
     Missing,
-    /// Every declared field is as declared, or may be as it is.
-    AsDeclared,
+    /// Every declared field is as declared, or may be as it is; with what it
+    /// agrees with, unless nothing is declared.
+    AsDeclared(Option<Agreed<'r>>),
     /// It is as the manifest declares it that a Helm operation under way comes
     /// from, and not yet as the one that it goes to.
     AsBefore,
     /// Some fields are not, or may not be, as declared.
     Drifted(Drift<'r>),
+}
+
+/// What a live object agrees with.
+#[derive(Clone, Debug)]
+pub struct Agreed<'r> {
+    /// The declaration.
+    pub declared: &'r Arc<Declared>,
+    /// The declared paths at which the object is not, or may not be, as declared,
+    /// and may be as it is.
+    pub spared: Vec<Path>,
 }
 
 /// What of a live object is not as declared.
@@ -85,18 +99,23 @@ pub fn compare<'r>(subject: &Subject<'_, 'r>, live: Option<&Value>, evidence: Ev
         return Live::BeingDeleted;
     }
     let mut nearest: Option<Drift<'r>> = None;
-    let sides = standing.alternatives.iter().copied().map(|declared| (declared, Live::AsDeclared));
-    for (index, (declared, agrees)) in sides.chain(before.map(|it| (it, Live::AsBefore))).enumerate() {
+    let sides = standing.alternatives.iter().copied().map(|declared| (declared, false));
+    for (index, (declared, is_before)) in sides.chain(before.map(|it| (it, true))).enumerate() {
         let evidence = if index == 0 { evidence } else { Evidence::None };
-        let drift = Drift { declared, changes: changes(subject, declared, live, evidence) };
+        let (changes, spared) = changes(subject, declared, live, evidence);
+        let drift = Drift { declared, changes };
         if drift.changes.is_empty() {
-            return agrees;
+            return if is_before {
+                Live::AsBefore
+            } else {
+                Live::AsDeclared(Some(Agreed { declared, spared }))
+            };
         }
         if nearest.as_ref().is_none_or(|nearest| drift.weight() < nearest.weight()) {
             nearest = Some(drift);
         }
     }
-    nearest.map_or(Live::AsDeclared, Live::Drifted)
+    nearest.map_or(Live::AsDeclared(None), Live::Drifted)
 }
 
 /// The changes as a person may see them.
@@ -160,20 +179,42 @@ fn absent<'r>(subject: &Subject<'_, 'r>) -> Live<'r> {
     }
 }
 
+/// Where an object is not, or may not be, as declared: what it must not differ in,
+/// and what it may.
 fn changes(
     subject: &Subject<'_, '_>,
     declared: &Arc<Declared>,
     live: &Value,
     evidence: Evidence<'_>,
-) -> Vec<FieldChange> {
+) -> (Vec<FieldChange>, Vec<Path>) {
     let exceptions = subject.exceptions(declared);
-    let settled = |mut change: FieldChange| {
-        if let (Agreement::Doubt, Evidence::Canonical(canonical)) = (change.agreement, evidence) {
-            change.agreement = declared.fields.settle(&change, canonical);
-        }
-        (change.agreement != Agreement::Agrees && exceptions.of_field(&change).is_none()).then_some(change)
+    let mut settler = match evidence {
+        Evidence::Canonical(canonical) => Some(declared.fields.settler(canonical)),
+        Evidence::None | Evidence::Unavailable | Evidence::Nowhere => None,
     };
-    declared.fields.drift(live).into_iter().filter_map(settled).collect()
+    let (mut changes, mut spared) = (Vec::new(), Vec::new());
+    for mut change in declared.fields.drift(live) {
+        if let (Agreement::Doubt, Some(settler)) = (change.agreement, &mut settler) {
+            change.agreement = settler.settle(&change);
+        }
+        if change.agreement == Agreement::Agrees {
+            continue;
+        }
+        match exceptions.of_field(&change) {
+            None => changes.push(change),
+            Some(_) => spared.push(change.path),
+        }
+    }
+    for change in sealed::drift(subject.object, &declared.fields, live) {
+        let excused = match change.path.0.last() {
+            Some(Segment::Field(last)) if last == "ownerReferences" => exceptions.of_deletion(),
+            _ => exceptions.of_sealed(&change.path, None, change.new.as_ref()),
+        };
+        if excused.is_none() && changes.iter().all(|known: &FieldChange| known.path != change.path) {
+            changes.push(change);
+        }
+    }
+    (changes, spared)
 }
 
 #[cfg(test)]

@@ -28,6 +28,9 @@ pub struct Edit<'a> {
     pub old: Option<&'a Value>,
     /// The object after, likewise.
     pub new: Option<&'a Value>,
+    /// The version in which the objects are sent; none where that says nothing
+    /// of them, as for `scale`.
+    pub version: Option<&'a str>,
     /// Whether this comes by the `scale` subresource.
     pub scale: bool,
     /// Which release the object says it belongs to.
@@ -156,6 +159,8 @@ pub enum Reason {
     TooDeep,
     /// Too many large requests at once.
     Busy,
+    /// The request did not arrive, or could not be read, in time.
+    Late,
 }
 
 /// What a verdict hangs on.
@@ -226,6 +231,13 @@ impl Verdict {
         Self { outcome: verdict.outcome.min(Outcome::Record), ..verdict }
     }
 
+    /// An edit that could not be judged by no fault of its author: it passes, and
+    /// is recorded where drift is.
+    pub fn unjudged(policy: &Policy, reason: Reason) -> Self {
+        let verdict = Self::by_mode(policy, reason, None);
+        Self { outcome: verdict.outcome.min(Outcome::Record), ..verdict }
+    }
+
     /// Whether the edit passes whatever other releases say of it.
     pub fn passes(&self) -> bool {
         self.grounds.is_none() || matches!(self.reason, Reason::Exempt | Reason::Allowed)
@@ -290,6 +302,7 @@ impl Reason {
             Self::TooLarge => "too-large",
             Self::TooDeep => "too-deep",
             Self::Busy => "busy",
+            Self::Late => "late",
         }
     }
 }

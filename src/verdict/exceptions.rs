@@ -23,9 +23,13 @@ use crate::model::{Actor, Autoscaler, ObjectId, ReleaseId};
 use crate::policy::allowance::Allowance;
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
+use crate::policy::reach::Reach;
 use crate::policy::resource::Autoscalers;
 use crate::policy::standing::Standing;
 use crate::policy::{ObjectRules, Policy};
+
+/// Patterns of grants above which they are not asked one by one.
+const MANY: usize = 64;
 
 /// What is known of one object at the moment, beside its releases.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,6 +62,8 @@ pub struct Exceptions<'a> {
     rules: Arc<ObjectRules>,
     /// Allowances that hold now, each with what it covers of this object.
     grants: Vec<(&'a Allowance, Cow<'a, Mask>)>,
+    /// Which of them may cover a field; only of many.
+    reach: Option<Reach>,
     autoscalers: Vec<&'a Autoscaler>,
     departed: bool,
     replicas: Option<&'a Path>,
@@ -85,15 +91,13 @@ impl<'a> Exceptions<'a> {
         };
         let autoscalers: Vec<_> =
             circumstances.autoscalers.iter().filter(|it| scales(&it.declared_by)).collect();
+        let granted = circumstances.allowances.iter().map(Arc::as_ref).filter(counts);
+        let grants: Vec<_> =
+            granted.map(|allowance| (allowance, allowance.grant.mask.placed(&declared.fields))).collect();
         Self {
             rules: policy.rules(object, declared),
-            grants: circumstances
-                .allowances
-                .iter()
-                .map(Arc::as_ref)
-                .filter(counts)
-                .map(|allowance| (allowance, allowance.grant.mask.placed(&declared.fields)))
-                .collect(),
+            reach: reach(&grants),
+            grants,
             departed: autoscalers.is_empty() && circumstances.departed.as_deref().is_some_and(scales),
             autoscalers,
             replicas: declared.scale.as_ref(),
@@ -144,6 +148,11 @@ impl<'a> Exceptions<'a> {
         mask
     }
 
+    /// Whether an autoscaler that is there scales the object.
+    pub fn is_autoscaled(&self) -> bool {
+        !self.autoscalers.is_empty()
+    }
+
     /// When these answers may change by themselves: a window opens or closes, an
     /// allowance ends. None if they never do.
     pub fn next_change(&self) -> Option<Timestamp> {
@@ -167,7 +176,13 @@ impl<'a> Exceptions<'a> {
         }
         // What one rule leaves, another may cover.
         let standing = standing.into_iter().filter(|standing| self.holds(standing));
-        let granted = self.grants.iter().map(|(_, mask)| &**mask);
+        let granted: Vec<&Mask> = match &self.reach {
+            None => self.grants.iter().map(|(_, mask)| &**mask).collect(),
+            Some(reach) => {
+                let reached = reach.at(path).into_iter().filter_map(|index| self.grants.get(index));
+                reached.map(|(_, mask)| &**mask).collect()
+            }
+        };
         let masks = standing.map(|standing| &standing.grant.mask).chain(granted);
         covers([&ignored].into_iter().chain(masks), path, declared, old, new).then_some(Reason::Allowed)
     }
@@ -203,6 +218,17 @@ impl<'a> Exceptions<'a> {
             |count| self.autoscalers.iter().any(|it| it.sets(count) && identities::autoscales(actor, it));
         new.and_then(Value::as_i64).is_some_and(sets)
     }
+}
+
+/// Which of many grants may cover a field.
+fn reach(grants: &[(&Allowance, Cow<'_, Mask>)]) -> Option<Reach> {
+    let patterns =
+        || grants.iter().enumerate().flat_map(|(index, (_, mask))| mask.0.iter().map(move |it| (index, it)));
+    (patterns().nth(MANY).is_some()).then(|| {
+        let mut reach = Reach::default();
+        patterns().for_each(|(index, pattern)| reach.add(pattern, index));
+        reach
+    })
 }
 
 /// Whether `masks` cover all by which the value at `path` is not as declared,

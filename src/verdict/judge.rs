@@ -16,7 +16,7 @@ use super::exceptions::Exceptions;
 use super::shown::Shown;
 use super::{identities, sealed};
 use crate::declaration::equality::Agreement;
-use crate::declaration::fields::FieldChange;
+use crate::declaration::fields::{FieldChange, Settler};
 use crate::declaration::path::Path;
 use crate::helm::release::{Declared, Release};
 use crate::helm::state::{self, Standing};
@@ -38,7 +38,8 @@ use crate::policy::Policy;
 ///    allow, and record it where drift is recorded;
 /// 8. what the policy's mode says.
 ///
-/// Of several releases that speak for the object, any may let it pass.
+/// Of several releases that speak for the object, any may let it pass. Heard are
+/// those that declare it in the version in which it is sent.
 pub fn judge(
     edit: &Edit<'_>,
     claims: &[Arc<Release>],
@@ -57,6 +58,10 @@ pub fn judge(
         .filter_map(|release| {
             let policy = rules.book.of(&release.id);
             let standing = state::standing(release, edit.object, policy.operation_timeout, now)?;
+            let standing = match edit.version {
+                Some(version) => standing.in_version(version)?,
+                None => standing,
+            };
             Some(Claim { standing, policy })
         })
         .collect();
@@ -158,15 +163,16 @@ fn change(edit: &Edit<'_>, claim: &Claim<'_>, evidence: Evidence<'_>, now: Times
             least = Some(weighed);
         }
     }
+    let certain = least.as_ref().is_some_and(|weighed| weighed.certain);
     let findings = least.map(|weighed| weighed.findings).unwrap_or_default();
     if let Some(reason) = exempt(edit, policy) {
         return Verdict::excused(policy, reason, grounds(standing.release, findings));
     }
     let all_in_doubt = findings.iter().all(|finding| finding.doubt);
     let grounds = grounds(standing.release, findings);
-    if all_in_doubt && standing.pending && matches!(evidence, Evidence::Unavailable) {
-        // A valid write of Helm's can fail a dry run, so a doubt that nobody
-        // can settle must not stop it.
+    if !certain && standing.pending && matches!(evidence, Evidence::Unavailable) {
+        // A valid write of Helm's can fail a dry run, so what a webhook may have
+        // made of it must not stop it where nobody can tell.
         let (outcome, grounds) = (Outcome::Record, Some(Arc::new(grounds)));
         return Verdict { outcome, reason: Reason::Unsettled, grounds, arguable: false };
     }
@@ -202,6 +208,8 @@ fn exceptions<'a>(
 
 struct Weighed {
     findings: Vec<Finding>,
+    /// Whether no webhook that only adds can have made one of them.
+    certain: bool,
     /// What drifts and may, since an allowance covers it.
     allowed: Vec<Finding>,
     /// Why the edit passes if there is no finding.
@@ -232,18 +240,23 @@ fn weigh(
     };
     let mut reason = if changes.is_empty() { Reason::Unchanged } else { Reason::AsDeclared };
     let (mut findings, mut allowed) = (Vec::new(), Vec::new());
+    let mut settler = settler(declared, evidence);
+    let mut certain = false;
     for change in changes {
         if identities::writes(edit.actor, edit.object, &change.path) {
             reason = Reason::Identity;
             continue;
         }
-        match settled(declared, &change, standing, evidence) {
+        match settled(&change, standing, settler.as_mut()) {
             Agreement::Agrees => {}
             agreement => {
                 let excused = exceptions.of_field(&change);
                 let finding = finding(edit, change, agreement == Agreement::Doubt);
                 match excused {
-                    None => findings.push(finding),
+                    None => {
+                        certain |= agreement == Agreement::Differs;
+                        findings.push(finding);
+                    }
                     Some(Reason::Allowed) => allowed.push(finding),
                     Some(other) => reason = other,
                 }
@@ -258,6 +271,10 @@ fn weigh(
                 reason = Reason::InBand;
                 continue;
             }
+            // A declared null is judged already.
+            if findings.iter().any(|finding: &Finding| finding.path == change.path) {
+                continue;
+            }
             let excused = match change.deletion {
                 true => exceptions.of_deletion(),
                 false => exceptions.of_sealed(&change.path, change.old, change.new),
@@ -270,13 +287,16 @@ fn weigh(
                 doubt: false,
             };
             match excused {
-                None => findings.push(finding),
+                None => {
+                    certain = true;
+                    findings.push(finding);
+                }
                 Some(Reason::Allowed) => allowed.push(finding),
                 Some(other) => reason = other,
             }
         }
     }
-    Weighed { findings, allowed, reason }
+    Weighed { findings, certain, allowed, reason }
 }
 
 /// Whether the value after is the declared one, as far as the evidence goes.
@@ -285,17 +305,23 @@ fn weigh(
 /// difference: a mutating webhook may rewrite what Helm sends, and the dry run
 /// passes through the same webhooks.
 fn settled(
-    declared: &Declared,
     change: &FieldChange,
     standing: &Standing<'_>,
-    evidence: Evidence<'_>,
+    settler: Option<&mut Settler<'_, '_>>,
 ) -> Agreement {
-    match (change.agreement, evidence) {
-        (Agreement::Doubt, Evidence::Canonical(canonical)) => declared.fields.settle(change, canonical),
-        (Agreement::Differs, Evidence::Canonical(canonical)) if standing.pending => {
-            declared.fields.settle(change, canonical)
+    match (change.agreement, settler) {
+        (Agreement::Doubt, Some(settler)) => settler.settle(change),
+        (Agreement::Altered | Agreement::Differs, Some(settler)) if standing.pending => {
+            settler.settle(change)
         }
         (agreement, _) => agreement,
+    }
+}
+
+fn settler<'d, 'v>(declared: &'d Declared, evidence: Evidence<'v>) -> Option<Settler<'d, 'v>> {
+    match evidence {
+        Evidence::Canonical(canonical) => Some(declared.fields.settler(canonical)),
+        Evidence::None | Evidence::Unavailable | Evidence::Nowhere => None,
     }
 }
 

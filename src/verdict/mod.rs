@@ -23,5 +23,5 @@ pub mod ownership;
 pub mod patch;
 pub mod records;
 pub mod revert;
-mod sealed;
+pub mod sealed;
 pub mod shown;

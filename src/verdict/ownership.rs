@@ -2,7 +2,8 @@
 //!
 //! Entry points: [`Owners::of`] reads them, [`helms`] finds Helm's own manager
 //! in them, [`conflicts`] says what the next upgrade will meet, [`returned`]
-//! and [`undone`] give back to Helm what others took.
+//! and [`undone`] give back to Helm what others took; [`abandons`] tells what an
+//! apply would take away.
 //!
 //! Helm 4 applies server-side, without force: where another manager owns a
 //! field and the manifest has another value for it, the upgrade fails. An equal
@@ -13,7 +14,7 @@
 //! declared paths, never the depth of what was sent.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
@@ -27,10 +28,13 @@ use crate::declaration::path::{Path, Segment};
 use crate::helm::record::ApplyMethod;
 use crate::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE};
 
+mod abandoned;
 mod fieldset;
 mod owners;
 
-use self::owners::stands_for_text;
+pub use self::abandoned::abandons;
+use self::fieldset::Prefix;
+use self::owners::{Entry, stands_for_text};
 pub use self::owners::{Manager, Operation, Owners, Skipped};
 
 /// The name under which Flux's controller runs Helm. It always forces its
@@ -108,23 +112,28 @@ pub fn conflicts(
         return Vec::new();
     }
     let drift = fields.drift(live);
-    let differs =
-        |path: &Path| drift.iter().any(|it| it.agreement == Agreement::Differs && is_within(path, &it.path));
+    let drift = drift.iter().filter(|it| it.agreement > Agreement::Doubt);
+    let drift: HashSet<u64> = drift.filter_map(|it| prefixes(&it.path).last()).collect();
+    let entries: Vec<&Entry> = owners.read().filter(|entry| Some(&entry.manager) != helm).collect();
+    let held = Holders::of(&entries);
     let own = helm.and_then(|helm| owners.entry(helm));
     let mut found = Vec::new();
     for (path, declared) in fields.leaves() {
         let texts = stands_for_text(&path);
         let sent_as_text = texts.is_some_and(|texts| own.is_some_and(|own| own.owned.owns(&texts)));
-        if declared.is_null() || sent_as_text || is_key(&path) {
+        let prefixes: Vec<u64> = prefixes(&path).collect();
+        let differs = prefixes.iter().any(|prefix| drift.contains(prefix));
+        // A null beside what the server sets by itself changes nothing.
+        let says_nothing = declared.is_null() && !differs;
+        if says_nothing || sent_as_text || is_key(&path) {
             continue;
         }
-        let others = owners.read().filter(|entry| Some(&entry.manager) != helm);
-        for entry in others.filter(|entry| entry.owned.owns(&path)) {
+        for entry in held.at(&prefixes).into_iter().filter_map(|index| entries.get(index)) {
             found.push(Conflict {
                 path: path.clone(),
                 manager: entry.manager.clone(),
                 since: entry.since,
-                differs: differs(&path),
+                differs,
             });
         }
     }
@@ -217,8 +226,38 @@ fn field(names: &[&str]) -> Path {
     Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect())
 }
 
-fn is_within(path: &Path, other: &Path) -> bool {
-    path.0.starts_with(&other.0)
+/// What tells a path and those above it, the first one first.
+fn prefixes(path: &Path) -> impl Iterator<Item = u64> {
+    path.0.iter().scan(Prefix::default(), |prefix, segment| {
+        *prefix = prefix.then(segment);
+        Some(prefix.number())
+    })
+}
+
+/// Who owns which path, by what tells it: each entry is gone through once.
+struct Holders {
+    /// The places of entries, and whether they own the path as one value.
+    by_path: HashMap<u64, Vec<(usize, bool)>>,
+}
+
+impl Holders {
+    fn of(entries: &[&Entry]) -> Self {
+        let mut by_path: HashMap<u64, Vec<(usize, bool)>> = HashMap::new();
+        for (index, entry) in entries.iter().enumerate() {
+            entry.owned.each(&mut |path, whole| by_path.entry(path).or_default().push((index, whole)));
+        }
+        Self { by_path }
+    }
+
+    /// The entries that own a path, or anything below it, or one above it as one value.
+    fn at(&self, prefixes: &[u64]) -> BTreeSet<usize> {
+        let last = prefixes.len().saturating_sub(1);
+        let holders = prefixes.iter().enumerate().flat_map(|(depth, prefix)| {
+            let there = self.by_path.get(prefix).into_iter().flatten();
+            there.filter(move |(_, whole)| *whole || depth == last)
+        });
+        holders.map(|(index, _)| *index).collect()
+    }
 }
 
 fn displayed<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {

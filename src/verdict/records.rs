@@ -1,6 +1,6 @@
 //! The one rule that guards Helm's records.
 //!
-//! Entry point: [`judge`]. Refused is changing the manifest of an existing
+//! Entry points: [`judge`], [`judge_unread`]. Refused is changing the manifest of an existing
 //! record, deleting the last deployed record outside of an uninstallation, and
 //! making a record's name, labels and payload disagree. All else passes:
 //! pruning, restores, deleting a stuck pending record, re-encryption; unless a
@@ -106,6 +106,21 @@ pub fn judge(
     (verdict, falsified)
 }
 
+/// What can be said of an edit of a record without either side: whether somebody
+/// writes who may not, or does what he always may. None where all hangs on what
+/// the record holds.
+pub fn judge_unread(
+    edit: &RecordEdit<'_>,
+    release: Option<&Release>,
+    rules: &Rules<'_>,
+) -> Option<(Verdict, Option<Falsified>)> {
+    match judge(edit, release, rules) {
+        stranger @ (_, Some(Falsified::Stranger)) => Some(stranger),
+        (verdict, None) if verdict.reason != Reason::RecordIntact => Some((verdict, None)),
+        _ => None,
+    }
+}
+
 /// The releases for which the record at `stored` speaks, before and after the
 /// edit: the one of its own name and namespace, if it is trusted for no other.
 fn spoken_for(
@@ -140,7 +155,7 @@ fn last_deployed(object: &ObjectId, release: Option<&Release>) -> Option<Falsifi
 fn rewritten(edit: &RecordEdit<'_>, id: &ReleaseId, revision: u64) -> Option<Falsified> {
     let new = edit.new?;
     if let (Some(Ok(old)), Ok(new)) = (edit.old.map(|old| &old.payload), &new.payload)
-        && old.manifest != new.manifest
+        && old.digest != new.digest
     {
         return Some(Falsified::Manifest);
     }

@@ -5,6 +5,7 @@
 //! Planned again for its own result, it has nothing to do. A plan is the
 //! editor's own edit made smaller: it never writes what he did not touch.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -105,16 +106,15 @@ pub fn plan(
     let leaves = fields.leaves();
     // With whole elements first: what is ignored comes back with them.
     let mut elements = edit.new.clone();
-    for Finding { path, .. } in findings.iter().filter(|finding| is_element(&finding.path)) {
-        fields.restore(path, edit.old, &mut elements);
-    }
+    let whole = findings.iter().map(|finding| &finding.path).filter(|path| is_element(path));
+    fields.restore(whole, edit.old, &mut elements);
     let mut result = elements.clone();
-    let mut back = Vec::new();
+    let (mut back, mut parts) = (Vec::new(), Vec::new());
     for Finding { path, .. } in findings {
         let change = changes.iter().find(|change| change.path == *path);
         match change {
             Some(_) if is_element(path) => {}
-            Some(_) => fields.restore(path, edit.old, &mut result),
+            Some(_) => parts.push(path),
             None => unseal(&path.0, edit.old, &mut result),
         }
         // The order of a list is owned by nobody.
@@ -124,6 +124,7 @@ pub fn plan(
             back.push(Back { path: path.clone(), declared });
         }
     }
+    fields.restore(parts, edit.old, &mut result);
     policy.rules(edit.object, declared).ignored.carry(&elements, &mut result);
     if is_same(edit.old, &result) {
         return Err(Irreversible::NothingRemains);
@@ -183,8 +184,9 @@ fn unseal(path: &[Segment], old: &Value, new: &mut Value) {
     match (map.get_mut(name), below) {
         (Some(Value::Array(owners)), []) if name == "ownerReferences" => {
             let had = before.and_then(Value::as_array);
-            let uids = || had.into_iter().flatten().filter_map(|owner| owner.get("uid"));
-            owners.retain(|owner| uids().any(|uid| owner.get("uid") == Some(uid)));
+            let uid = |owner: &Value| owner.get("uid").map(Value::to_string);
+            let uids: HashSet<String> = had.into_iter().flatten().filter_map(uid).collect();
+            owners.retain(|owner| uid(owner).is_some_and(|uid| uids.contains(&uid)));
             if owners.is_empty() && before.is_none() {
                 map.remove(name);
             }

@@ -1,14 +1,27 @@
 //! The sealed fields: what undoes a release without touching a declared path.
 //!
-//! Entry point: [`changes`]. Invariant: only what an update changes is
-//! reported, never what an object has had all along. A sealed field that the
-//! manifest declares is judged as a declared one instead.
+//! Entry points: `changes` of an edit, [`drift`] of a live object, [`undo`].
+//! Invariant: of an edit only what it changes is reported; of a live object
+//! what was set after it was created, by somebody else than Helm and
+//! Kubernetes' own controllers. A sealed field that the manifest declares is
+//! judged as a declared one instead.
+
+use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::declaration::fields::Fields;
+use super::ownership::Owners;
+use crate::declaration::equality::Agreement;
+use crate::declaration::fields::{FieldChange, Fields};
 use crate::declaration::path::{Path, Segment};
-use crate::model::{ObjectId, RESOURCE_POLICY};
+use crate::model::{MANAGED_BY, ObjectId, RELEASE_NAME, RESOURCE_POLICY};
+
+/// The programs of Kubernetes itself, by the names of their field managers.
+const CONTROLLERS: &str = "kube-";
+
+const OWNERS: [&str; 2] = ["metadata", "ownerReferences"];
+
+const POLICY: [&str; 3] = ["metadata", "annotations", RESOURCE_POLICY];
 
 /// A sealed field that an update changes away from what the manifest leaves.
 pub(super) struct Change<'v> {
@@ -33,18 +46,113 @@ pub(super) fn changes<'v>(
             changes.push(change(path, old, new, false));
         }
     }
-    let policy = ["metadata", "annotations", RESOURCE_POLICY];
     // Annotations are text; anything else may be too deep to compare.
-    let text = |object| read(object, &policy).and_then(Value::as_str);
-    if text(new).is_some() && text(new) != text(old) && !declares(fields, &policy) {
-        changes.push(change(&policy, old, new, false));
+    let text = |object| read(object, &POLICY).and_then(Value::as_str);
+    if text(new).is_some() && text(new) != text(old) && !declares(fields, &POLICY) {
+        changes.push(change(&POLICY, old, new, false));
     }
-    let owners = ["metadata", "ownerReferences"];
-    let mut added = owner_uids(new).filter(|uid| !owner_uids(old).any(|had| had == *uid)).peekable();
+    let had: HashSet<&str> = owner_uids(old).collect();
+    let mut added = owner_uids(new).filter(|uid| !had.contains(uid)).peekable();
     if added.peek().is_some() && !declares_owners(fields, added) {
-        changes.push(change(&owners, old, new, true));
+        changes.push(change(&OWNERS, old, new, true));
     }
     changes
+}
+
+/// Whether a sealed field of a live object is set, by whomever.
+pub fn is_set(object: &ObjectId, live: &Value) -> bool {
+    switches(object).iter().any(|path| read(live, path) == Some(&Value::Bool(true)))
+        || read(live, &POLICY).is_some()
+        || owner_uids(live).next().is_some()
+}
+
+/// The sealed fields of a live object that are not as the manifest leaves them,
+/// as far as its `managedFields` tell: without any, all that are set.
+pub fn drift(object: &ObjectId, fields: &Fields, live: &Value) -> Vec<FieldChange> {
+    if !is_set(object, live) {
+        return Vec::new();
+    }
+    let owners = Owners::of(live);
+    changes(object, fields, &Value::Null, live)
+        .into_iter()
+        .filter(|change| is_set_later(&owners, &change.path, live))
+        .map(|change| FieldChange {
+            path: change.path,
+            declared: None,
+            old: None,
+            new: change.new.cloned(),
+            agreement: Agreement::Differs,
+        })
+        .collect()
+}
+
+/// Whether a finding of [`drift`] is one, rather than one of a declared field.
+pub fn is_sealed(object: &ObjectId, path: &Path) -> bool {
+    paths(object).any(|sealed| sealed == *path)
+}
+
+/// The sealed fields of an object.
+pub fn paths(object: &ObjectId) -> impl Iterator<Item = Path> {
+    let switches = switches(object).iter().map(|names| pointer(names));
+    switches.chain([pointer(&OWNERS), pointer(&POLICY)])
+}
+
+/// Whether only a person can undo it: the API server lets nobody, or whatever
+/// has set it may have to, which knows more of the object than its release does.
+pub fn stays(object: &ObjectId, change: &FieldChange) -> bool {
+    let Some(Segment::Field(last)) = change.path.0.last() else { return true };
+    match last.as_str() {
+        "ownerReferences" => {
+            let mut owners = change.new.iter().filter_map(Value::as_array).flatten();
+            owners.any(|owner| owner.get("controller") == Some(&Value::Bool(true)))
+        }
+        "paused" => (object.group.as_str(), object.kind.as_str()) != ("apps", "Deployment"),
+        "suspend" => (object.group.as_str(), object.kind.as_str()) != ("batch", "CronJob"),
+        "immutable" => true,
+        _ => false,
+    }
+}
+
+/// Takes a sealed field away.
+pub fn undo(path: &Path, object: &mut Value) {
+    let mut at = object;
+    for segment in path.0.iter().take(path.0.len().saturating_sub(1)) {
+        let Segment::Field(name) = segment else { return };
+        let Some(below) = at.get_mut(name) else { return };
+        at = below;
+    }
+    if let (Some(Segment::Field(name)), Value::Object(map)) = (path.0.last(), at) {
+        map.remove(name);
+    }
+}
+
+/// Whether somebody has set what is at `path` after the object was created.
+/// Admission plugins that set it at its creation leave it without an owner, or
+/// with the one who created it.
+fn is_set_later(owners: &Owners, path: &Path, live: &Value) -> bool {
+    let helms = [["metadata", "annotations", RELEASE_NAME], ["metadata", "labels", MANAGED_BY.0]];
+    let helms = helms.map(|names| pointer(&names));
+    let is_helms =
+        |name: &str| helms.iter().any(|path| owners.of_path(path).iter().any(|manager| manager.name == name));
+    let is_anybodys = |path: &Path| {
+        let by = owners.of_path(path);
+        by.iter().any(|manager| !manager.name.starts_with(CONTROLLERS) && !is_helms(&manager.name))
+    };
+    if owners.is_empty() {
+        return true;
+    }
+    if *path != pointer(&OWNERS) {
+        return is_anybodys(path);
+    }
+    let of_owner = |uid: &str| {
+        let key = Segment::Key(vec![("uid".to_owned(), Value::from(uid))]);
+        Path(path.0.iter().cloned().chain([key]).collect())
+    };
+    owner_uids(live).any(|uid| is_anybodys(&of_owner(uid)))
+}
+
+fn pointer(names: &[&str]) -> Path {
+    Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect())
 }
 
 /// The fields that stop an object from following its release when true.
@@ -66,7 +174,7 @@ fn declares(fields: &Fields, path: &[&str]) -> bool {
 
 /// Whether the manifest declares an owner of each of these uids.
 fn declares_owners<'u>(fields: &Fields, mut uids: impl Iterator<Item = &'u str>) -> bool {
-    let declared: Vec<String> = fields
+    let declared: HashSet<String> = fields
         .leaves()
         .into_iter()
         .filter_map(|(path, value)| match path.0.as_slice() {
@@ -79,7 +187,7 @@ fn declares_owners<'u>(fields: &Fields, mut uids: impl Iterator<Item = &'u str>)
         })
         .flatten()
         .collect();
-    uids.all(|uid| declared.iter().any(|declared| declared == uid))
+    uids.all(|uid| declared.contains(uid))
 }
 
 /// The uids of owners that a leaf declares: the list as one value, or one of
@@ -96,12 +204,7 @@ fn declared_uids(below: &[Segment], value: &Value) -> Vec<String> {
 }
 
 fn change<'v>(path: &[&str], old: &'v Value, new: &'v Value, deletion: bool) -> Change<'v> {
-    Change {
-        path: Path(path.iter().map(|name| Segment::Field((*name).to_owned())).collect()),
-        old: read(old, path),
-        new: read(new, path),
-        deletion,
-    }
+    Change { path: pointer(path), old: read(old, path), new: read(new, path), deletion }
 }
 
 fn read<'v>(object: &'v Value, path: &[&str]) -> Option<&'v Value> {
@@ -109,7 +212,7 @@ fn read<'v>(object: &'v Value, path: &[&str]) -> Option<&'v Value> {
 }
 
 fn owner_uids(object: &Value) -> impl Iterator<Item = &str> {
-    let owners = read(object, &["metadata", "ownerReferences"]).and_then(Value::as_array);
+    let owners = read(object, &OWNERS).and_then(Value::as_array);
     owners.into_iter().flatten().filter_map(uid)
 }
 

@@ -3,7 +3,8 @@
 //! Entry points: [`Shown::of`]; [`Shown::sealed`] for what is kept. Invariant:
 //! a [`Shown`] is text for messages, logs and records. It cannot be turned back
 //! into a value, so that no mask can ever be written to an object. Of a Secret's
-//! value it holds a digest alone, which leaves it only under a key.
+//! value, and of a webhook's address that holds a caller's token, it holds a
+//! digest alone, which leaves it only under a key.
 
 use std::fmt::{self, Write as _};
 
@@ -17,6 +18,9 @@ use crate::model::ObjectId;
 
 /// The characters of a value that are shown.
 const LIMIT: usize = 120;
+
+/// The fewest letters of a caller's token.
+const TOKEN: usize = 32;
 
 /// What stands for a Secret's value.
 const MASK: &str = "(redacted)";
@@ -46,7 +50,7 @@ pub struct SealingKey([u8; 32]);
 impl Shown {
     /// What may be seen of `value`, which is at `path` of `object`.
     pub fn of(object: &ObjectId, path: &Path, value: &Value) -> Self {
-        if is_secret(object, path) {
+        if is_secret(object, path) || holds_token(object, value) {
             return Self(Content::Masked(digest(object, path, value)));
         }
         let mut text = brief(value, 0);
@@ -75,6 +79,11 @@ impl Shown {
         }
         text.push(')');
         text
+    }
+
+    /// Whether the value is not shown.
+    pub fn is_masked(&self) -> bool {
+        matches!(self.0, Content::Masked(_))
     }
 
     /// What is shown.
@@ -151,6 +160,20 @@ fn is_secret(object: &ObjectId, path: &Path) -> bool {
         _ => false,
     };
     object.group.is_empty() && object.kind == "Secret" && !open
+}
+
+/// Whether a value of a webhook configuration holds an address of the guard with
+/// the token by which it knows the API server.
+fn holds_token(object: &ObjectId, value: &Value) -> bool {
+    if object.group != "admissionregistration.k8s.io" {
+        return false;
+    }
+    let text = value.to_string();
+    let is_token = |rest: &str| {
+        let known = |letter: &char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+        rest.chars().take_while(known).count() >= TOKEN
+    };
+    ["/validate/", "/mutate/"].into_iter().any(|base| text.split(base).skip(1).any(is_token))
 }
 
 fn is_helms(path: &Path) -> bool {

@@ -6,6 +6,8 @@
 //! changes, so a case keeps the review's text and never an index's answer. Does
 //! no I/O.
 
+mod record;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -13,6 +15,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeSeed;
 use serde_json::Value;
 
+use super::claims::{governing, owner_of};
 use super::held::Held;
 use super::review::{self, Head, ObjectError, Request};
 use crate::config::RecordDriver;
@@ -21,19 +24,17 @@ use crate::declaration::outline::Excerpt;
 use crate::declaration::path::{Path, Segment};
 use crate::declaration::prune::Pruned;
 use crate::helm::index::Index;
-use crate::helm::record;
+use crate::helm::record::parse_record_name;
 use crate::helm::release::Release;
 use crate::metrics::Webhook;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
-use crate::policy::Policy;
 use crate::policy::allowance::Allowance;
-use crate::policy::book::Book;
+use crate::verdict::claims::has_say;
 use crate::verdict::dependants::{self, Taken};
 use crate::verdict::edit::{Edit, Evidence, Outcome, Owner, Reason, Rules, Verdict};
 use crate::verdict::exceptions::Circumstances;
 use crate::verdict::judge::judge;
 use crate::verdict::message;
-use crate::verdict::records::{self, RecordEdit};
 
 /// What a review is about.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,6 +69,8 @@ pub struct Case<'a> {
     pub actor: Actor,
     /// Whether nothing will be stored.
     pub dry_run: bool,
+    /// The version in which the objects are sent.
+    pub(super) version: Cow<'a, str>,
     field_manager: Cow<'a, str>,
     old: Option<Excerpt<'a>>,
     new: Option<Excerpt<'a>>,
@@ -85,9 +88,12 @@ pub struct Judgement {
     pub verdict: Verdict,
     /// The verdict in words.
     pub message: String,
-    /// Whose records must be looked at before a refusal leaves.
+    /// Whose records must be looked at before a refusal leaves, the first of
+    /// them first.
     pub rests_on: Vec<ReleaseId>,
-    /// The object's claims, the one seen first in front.
+    /// Whose records may be looked at as well: a release that decides nothing yet.
+    pub named: Option<ReleaseId>,
+    /// The claims that count, that of the object's owner in front.
     pub claims: Vec<Arc<Release>>,
     /// The uid of the object as it is; empty before it exists.
     pub uid: String,
@@ -111,6 +117,8 @@ impl Subject {
                 let object = object(&head.resource.group, kind);
                 return Some(Self { object, aspect: Aspect::Scale(scale?.clone()) });
             }
+            // By a status, labels and annotations of some kinds can be changed.
+            Some("status") => {}
             Some(_) => return None,
         }
         let object = object(&head.kind.group, &head.kind.kind);
@@ -125,15 +133,25 @@ impl Subject {
         Some(Self { object, aspect })
     }
 
-    /// Whether anything about this subject can be refused: all other traffic
-    /// passes without a look at the objects.
-    pub fn concerns(&self, index: &Index) -> bool {
+    /// Whether anything about this subject can be refused in a review of
+    /// `version`: all other traffic passes without a look at the objects.
+    pub fn concerns(&self, version: &str, index: &Index) -> bool {
+        let claims = || index.claims(&self.object);
         match self.aspect {
             Aspect::Record | Aspect::Dependants(_) => true,
-            Aspect::Object | Aspect::Scale(_) => {
-                self.object.name.is_empty() || !index.claims(&self.object).is_empty()
+            Aspect::Scale(_) => !claims().is_empty(),
+            Aspect::Object => {
+                let speaks = |claim: &Arc<Release>| has_say(claim, &self.object, Some(version));
+                self.object.name.is_empty() || claims().iter().any(speaks)
             }
         }
+    }
+
+    /// The version that a review with this head is of, where that plays a part: a
+    /// Scale is the same for all versions of a kind, and so is what a deletion
+    /// takes along.
+    pub(super) fn version_of<'h>(&self, head: &'h Head<'_>) -> Option<&'h str> {
+        (self.aspect == Aspect::Object).then_some(&*head.kind.version)
     }
 
     /// What is said of an edit that is too large or too deep to be judged.
@@ -175,6 +193,7 @@ impl<'a> Case<'a> {
             operation: request.head.operation.unwrap_or(Operation::Update),
             actor: request.actor,
             dry_run: request.dry_run,
+            version: request.head.kind.version,
             field_manager: request.field_manager.unwrap_or_default(),
             old: request.old_object,
             new: request.object,
@@ -218,10 +237,22 @@ impl<'a> Case<'a> {
         evidence: Evidence<'_>,
         now: Timestamp,
     ) -> Judgement {
-        let claims = index.read().claims(&self.subject.object).to_vec();
         if self.subject.aspect == Aspect::Record {
             return self.judge_record(index, rules);
         }
+        self.judge_by(self.claims(index), index, circumstances, rules, evidence, now)
+    }
+
+    /// The same by these claims.
+    pub(super) fn judge_by(
+        &self,
+        claims: Vec<Arc<Release>>,
+        index: &parking_lot::RwLock<Index>,
+        circumstances: &Circumstances,
+        rules: &Rules<'_>,
+        evidence: Evidence<'_>,
+        now: Timestamp,
+    ) -> Judgement {
         let dependants = match &self.subject.aspect {
             Aspect::Dependants(taken) => dependants::of(taken, &index.read(), rules, now),
             _ => Vec::new(),
@@ -232,13 +263,10 @@ impl<'a> Case<'a> {
         let (old, new) = match self.objects(&claims) {
             Ok(objects) => objects,
             Err(_) => {
-                let verdict = Verdict::by_mode(&governing(rules.book, &claims), Reason::TooDeep, None);
+                let policy = governing(rules.book, &self.subject.object, &claims);
+                let verdict = Verdict::by_mode(&policy, Reason::TooDeep, None);
                 return Judgement::of(verdict, self.subject.beyond_judgement(), Vec::new(), claims);
             }
-        };
-        let owner = match self.subject.aspect {
-            Aspect::Scale(_) => self.owner.clone(),
-            _ => old.as_ref().or(new.as_ref()).map_or(Owner::Nobody, Owner::of),
         };
         let edit = Edit {
             operation: self.operation,
@@ -246,8 +274,9 @@ impl<'a> Case<'a> {
             object: &self.subject.object,
             old: old.as_ref(),
             new: new.as_ref(),
+            version: self.version(),
             scale: matches!(self.subject.aspect, Aspect::Scale(_)),
-            owner,
+            owner: owner_of(&claims, &self.subject.object),
             dry_run: self.dry_run,
             field_manager: &self.field_manager,
             circumstances,
@@ -265,14 +294,11 @@ impl<'a> Case<'a> {
         let verdict = judge(&edit, &claims, rules, evidence, now);
         let mut message = message::sentence(&self.subject.object, self.operation, &verdict);
         message.push_str(&self.annotated(&verdict, &claims, rules));
-        // A release may have taken the object over a moment ago.
         let looks = verdict.outcome != Outcome::Allow;
-        let named = new.as_ref().filter(|_| looks).and_then(|new| Owner::of(new).release());
-        let ids = claims.iter().filter(|_| looks).map(|claim| claim.id.clone());
-        let mut rests_on: Vec<_> = ids.chain(named).collect();
-        rests_on.dedup();
+        let rests_on = claims.iter().filter(|_| looks).map(|claim| claim.id.clone()).collect();
+        let named = looks.then(|| self.newly_named(&claims)).flatten();
         let uid = old.as_ref().and_then(|old| old.get("metadata")?.get("uid")?.as_str()).unwrap_or_default();
-        Judgement { uid: uid.to_owned(), ..Judgement::of(verdict, message, rests_on, claims) }
+        Judgement { uid: uid.to_owned(), named, ..Judgement::of(verdict, message, rests_on, claims) }
     }
 
     /// What is wrong with the annotations by which the manifest would allow the
@@ -283,40 +309,6 @@ impl<'a> Case<'a> {
         let declared = claims.iter().find(|it| it.id == grounds.release).and_then(|it| it.declared(object));
         let rules = declared.map(|declared| rules.book.of(&grounds.release).rules(object, declared));
         rules.map(|rules| message::of_annotations(&rules.flaws)).unwrap_or_default()
-    }
-
-    fn judge_record(&self, index: &parking_lot::RwLock<Index>, rules: &Rules<'_>) -> Judgement {
-        let object = &self.subject.object;
-        let Some((id, _)) = records::names(object) else {
-            return Judgement::of(Verdict::allow(Reason::NotDeclared), String::new(), Vec::new(), Vec::new());
-        };
-        let release = index.read().uncontested(&id).cloned();
-        let old = self.old.as_ref().map(|old| review::object(old.get())).transpose();
-        let being_deleted =
-            matches!(&old, Ok(Some(old)) if old.pointer("/metadata/deletionTimestamp").is_some());
-        let read;
-        let held = match &self.held {
-            Some(held) => held,
-            None => {
-                read = Held::of(self.old.as_ref(), self.new.as_ref());
-                &read
-            }
-        };
-        let edit = RecordEdit {
-            operation: self.operation,
-            actor: &self.actor,
-            object,
-            old: held.old.as_ref(),
-            new: held.new.as_ref(),
-            being_deleted,
-        };
-        let (verdict, falsified) = records::judge(&edit, release.as_deref(), rules);
-        let message = falsified.map(|falsified| message::of_record(object, falsified)).unwrap_or_default();
-        let rests_on = match falsified {
-            Some(records::Falsified::LastDeployed) => vec![release.map_or(id, |release| release.id.clone())],
-            _ => Vec::new(),
-        };
-        Judgement::of(verdict, message, rests_on, Vec::new())
     }
 
     /// Reads as much of the objects as the claims look at: of an update, where
@@ -362,13 +354,8 @@ impl<'a> Case<'a> {
 
 impl Judgement {
     fn of(verdict: Verdict, message: String, rests_on: Vec<ReleaseId>, claims: Vec<Arc<Release>>) -> Self {
-        Self { verdict, message, rests_on, claims, uid: String::new() }
+        Self { verdict, message, rests_on, named: None, claims, uid: String::new() }
     }
-}
-
-/// What holds for an object with these claims, before it is known which count.
-pub(super) fn governing(book: &Book, claims: &[Arc<Release>]) -> Arc<Policy> {
-    claims.first().map_or_else(|| Arc::clone(book.defaults()), |release| book.of(&release.id))
 }
 
 fn is_record(object: &ObjectId, driver: RecordDriver) -> bool {
@@ -376,7 +363,7 @@ fn is_record(object: &ObjectId, driver: RecordDriver) -> bool {
         RecordDriver::Secret => "Secret",
         RecordDriver::Configmap => "ConfigMap",
     };
-    object.group.is_empty() && object.kind == kind && record::parse_record_name(&object.name).is_some()
+    object.group.is_empty() && object.kind == kind && parse_record_name(&object.name).is_some()
 }
 
 fn name(text: &Excerpt<'_>) -> Option<String> {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::review::{self, Request};
 use crate::declaration::outline::Excerpt;
-use crate::helm::record::{self, RecordError};
+use crate::helm::record::{Packed, RecordError};
 use crate::verdict::records::Stored;
 
 /// The records that a review's objects hold, decoded once.
@@ -20,8 +20,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// Decodes the records in the review that `body` holds. Takes time and, for
-    /// as long, memory: up to [`record::DEFAULT_CAP`] for each.
+    /// Decodes the records in the review that `body` holds. Takes time, and no
+    /// memory that the body does not take.
     pub fn read(body: &[u8]) -> Self {
         match Request::parse(body) {
             Ok(request) => Self::of(request.old_object.as_ref(), request.object.as_ref()),
@@ -45,10 +45,9 @@ fn stored(object: &Value) -> Stored {
     let label = |name: &str| object.pointer("/metadata/labels")?.get(name)?.as_str().map(str::to_owned);
     let text = object.pointer("/data/release").and_then(Value::as_str).unwrap_or_default();
     // A Secret's values carry Kubernetes' own base64, a ConfigMap's do not.
-    let payload = match object.get("kind").and_then(Value::as_str) {
-        Some("ConfigMap") => record::decode(text.as_bytes(), record::DEFAULT_CAP),
-        _ => record::decode_secret(text, record::DEFAULT_CAP),
-    };
+    let is_secret = object.get("kind").and_then(Value::as_str) != Some("ConfigMap");
+    // Its digest tells whether a manifest changes.
+    let payload = Packed::new(text, is_secret).decode(0).map(|(record, _)| record);
     Stored {
         owner: label("owner"),
         name: label("name"),

@@ -1,11 +1,18 @@
 //! Takes a review's bytes out of an HTTP request.
 //!
-//! Entry point: [`Intake::receive`]. Invariant: memory for bodies is bounded,
-//! and no body is too large, and no moment too busy, for an answer: what does
-//! not fit is given as its front, from which the request can still be named
-//! and judged. Otherwise an editor could pass by sending too much. Must not
-//! read what the bytes mean.
+//! Entry point: [`Intake::receive`]. Invariant: memory for bodies is bounded and
+//! taken as bytes arrive, so that who sends nothing holds nothing; it is given
+//! back with the last copy of the bytes. No body is too large or too late, and no
+//! moment too busy, for an answer: what does not fit is given as its front, from
+//! which the request can still be named and judged. Otherwise an editor could pass
+//! by sending too much. Of what the bytes mean, reads nothing but whose room they
+//! take.
 
+mod room;
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +20,9 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes};
 use thiserror::Error;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
+use self::room::{Lack, Room, Share, Tenant};
 use super::review;
 
 /// How a review is declared.
@@ -42,7 +49,8 @@ pub struct BodyLimits {
     pub read: usize,
     /// Bodies up to this size are always kept whole.
     pub small: usize,
-    /// What all larger bodies together may take at one time.
+    /// What all larger bodies together may take at one time; one alone may take
+    /// half of it.
     pub together: usize,
 }
 
@@ -50,7 +58,8 @@ pub struct BodyLimits {
 #[derive(Clone, Debug)]
 pub struct Intake {
     limits: BodyLimits,
-    budget: Arc<Semaphore>,
+    room: Arc<Room>,
+    hasher: RandomState,
 }
 
 /// A review as it came in.
@@ -60,8 +69,6 @@ pub struct Submission {
     pub body: Received,
     /// When the answer must be ready, a margin before the API server gives up.
     pub deadline: Instant,
-    /// Gives the body's share of the memory back when it is dropped.
-    _share: Option<OwnedSemaphorePermit>,
 }
 
 /// A body, as much of it as was kept.
@@ -71,8 +78,42 @@ pub enum Received {
     Whole(Bytes),
     /// The front of a body that is larger than [`BodyLimits::whole`].
     TooLarge(Bytes),
-    /// The front of a body for which other bodies left no room in time.
+    /// The front of a body for which there was no room in time, because its own
+    /// namespace had its part of it.
+    Crowded(Bytes),
+    /// The front of a body for which others left no room in time.
     Busy(Bytes),
+    /// The front of a body that did not arrive in time. What is left of it cannot
+    /// be told from a next request.
+    Late(Bytes),
+}
+
+/// A body as it comes in.
+struct Arriving {
+    limits: BodyLimits,
+    /// The most that its head announces.
+    expected: usize,
+    /// The whole of it so far, where it came in one piece.
+    first: Option<Bytes>,
+    kept: Vec<u8>,
+    read: usize,
+    /// The room of what is kept, where it is large.
+    share: Option<Share>,
+    /// Why no more is kept than the front.
+    cut: Option<Cut>,
+}
+
+/// Why a body is not kept whole.
+#[derive(Clone, Copy)]
+enum Cut {
+    TooLarge,
+    Lack(Lack),
+}
+
+/// Bytes that give their room back when the last copy of them is dropped.
+struct Roomy {
+    bytes: Vec<u8>,
+    _share: Share,
 }
 
 /// Why a request holds no review.
@@ -94,7 +135,7 @@ pub enum IntakeError {
 
 impl Default for BodyLimits {
     fn default() -> Self {
-        Self { whole: 32 << 20, front: 256 << 10, read: 64 << 20, small: 256 << 10, together: 64 << 20 }
+        Self { whole: 32 << 20, front: 64 << 10, read: 64 << 20, small: 64 << 10, together: 64 << 20 }
     }
 }
 
@@ -102,7 +143,11 @@ impl Received {
     /// The bytes that were kept.
     pub fn bytes(&self) -> &Bytes {
         match self {
-            Self::Whole(bytes) | Self::TooLarge(bytes) | Self::Busy(bytes) => bytes,
+            Self::Whole(bytes)
+            | Self::TooLarge(bytes)
+            | Self::Crowded(bytes)
+            | Self::Busy(bytes)
+            | Self::Late(bytes) => bytes,
         }
     }
 }
@@ -125,21 +170,20 @@ impl IntakeError {
 impl Intake {
     /// Takes bodies within `limits`.
     pub fn new(limits: BodyLimits) -> Self {
-        let budget = limits.together.max(limits.whole).min(Semaphore::MAX_PERMITS);
-        Self { limits, budget: Arc::new(Semaphore::new(budget)) }
+        Self { limits, room: Room::new(limits.together), hasher: RandomState::new() }
     }
 
-    /// Reads the review in `request`, within the time that the API server
-    /// gives in `?timeout=`.
+    /// Reads the review in `request` of `peer`, within the time that the API
+    /// server gives in `?timeout=`.
     ///
     /// # Errors
     /// The request holds no review; [`IntakeError::respond`] answers it.
-    pub async fn receive<B>(&self, request: Request<B>) -> Result<Submission, IntakeError>
+    pub async fn receive<B>(&self, peer: IpAddr, request: Request<B>) -> Result<Submission, IntakeError>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
     {
-        let (parts, body) = request.into_parts();
+        let (parts, mut body) = request.into_parts();
         if parts.method != Method::POST {
             return Err(IntakeError::Method(parts.method));
         }
@@ -147,98 +191,136 @@ impl Intake {
         let allowed = timeout(parts.uri.query());
         let start = Instant::now();
         let deadline = start + allowed.saturating_sub(MARGIN.min(allowed / 4));
-        let (share, fit) = self.make_room(&body, start + allowed / 2).await;
-        let kept = match fit {
-            Fit::Whole => self.limits.whole,
-            Fit::TooLarge | Fit::Busy => self.limits.front,
+        let mut arriving = Arriving::new(self.limits, &body);
+        let come = async {
+            while let Some(frame) = body.frame().await {
+                let frame = frame.map_err(|error| IntakeError::Broken(error.to_string()))?;
+                let Ok(data) = frame.into_data() else { continue };
+                let until = start + allowed / 2;
+                if !arriving.take(data, |front| self.share(peer, front), until).await {
+                    break;
+                }
+            }
+            Ok(())
         };
-        match timeout_at(deadline, read(body, kept, self.limits)).await {
-            Err(_) => Err(IntakeError::Slow(allowed)),
-            Ok(Err(error)) => Err(error),
-            Ok(Ok((bytes, all))) => {
-                let body = match fit {
-                    _ if all => Received::Whole(bytes),
-                    Fit::Busy => Received::Busy(bytes),
-                    Fit::Whole | Fit::TooLarge => Received::TooLarge(bytes),
-                };
-                Ok(Submission { body, deadline, _share: share })
+        let body = match timeout_at(deadline, come).await {
+            Ok(come) => come.map(|()| arriving.end())?,
+            Err(_) => {
+                let front = arriving.front();
+                if review::Head::parse(&front).is_err() {
+                    return Err(IntakeError::Slow(allowed));
+                }
+                Received::Late(front)
             }
-        }
+        };
+        Ok(Submission { body, deadline })
     }
 
-    /// Takes the body's share of the memory, waiting until `until` for it.
-    async fn make_room(&self, body: &impl Body, until: Instant) -> (Option<OwnedSemaphorePermit>, Fit) {
+    /// An empty share of the room for a body of `peer` that begins like this.
+    fn share(&self, peer: IpAddr, front: &[u8]) -> Share {
+        let head = review::Head::parse(front).ok();
+        let namespace = head.and_then(|head| head.namespace.map(|it| self.hasher.hash_one(it.as_ref())));
+        self.room.share(Tenant { peer, namespace })
+    }
+}
+
+impl Arriving {
+    fn new(limits: BodyLimits, body: &impl Body) -> Self {
         let size = body.size_hint();
-        // A body of unknown length may come to be as long as any.
-        let most = usize::try_from(size.upper().unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+        let expected = usize::try_from(size.upper().unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
         let least = usize::try_from(size.lower()).unwrap_or(usize::MAX);
-        if most <= self.limits.small {
-            return (None, Fit::Whole);
-        }
-        if least > self.limits.whole {
-            return (None, Fit::TooLarge);
-        }
-        let share = u32::try_from(most.min(self.limits.whole)).unwrap_or(u32::MAX);
-        match timeout_at(until, Arc::clone(&self.budget).acquire_many_owned(share)).await {
-            Ok(Ok(permit)) => (Some(permit), Fit::Whole),
-            Ok(Err(_)) | Err(_) => (None, Fit::Busy),
-        }
+        let cut = (least > limits.whole).then_some(Cut::TooLarge);
+        Self { limits, expected, first: None, kept: Vec::new(), read: 0, share: None, cut }
     }
-}
 
-/// How much of a body will be kept.
-#[derive(Clone, Copy)]
-enum Fit {
-    Whole,
-    TooLarge,
-    Busy,
-}
-
-/// Reads `body`, keeping its first `keep` bytes; says whether that is all of it.
-/// Once more came than is kept, what is kept shrinks to the front.
-async fn read<B>(mut body: B, keep: usize, limits: BodyLimits) -> Result<(Bytes, bool), IntakeError>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
-{
-    let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    let mut first: Option<Bytes> = None;
-    let mut kept: Vec<u8> = Vec::new();
-    let mut read = 0_usize;
-    let mut all = true;
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| IntakeError::Broken(error.to_string()))?;
-        let Ok(data) = frame.into_data() else { continue };
-        read = read.saturating_add(data.len());
-        if !all {
-            if read > limits.read {
-                break;
-            }
-            continue;
+    /// Takes the next piece; says whether more is wanted. A larger body gets its
+    /// room from `share`, which is told how it begins, and waits for it until
+    /// `until`.
+    async fn take(&mut self, data: Bytes, share: impl Fn(&[u8]) -> Share, until: Instant) -> bool {
+        self.read = self.read.saturating_add(data.len());
+        if self.read > self.limits.whole {
+            self.cut(Cut::TooLarge);
         }
-        if read > keep {
-            all = false;
-            if let Some(whole) = first.take() {
-                kept.extend_from_slice(&whole);
-            }
-            kept.truncate(limits.front);
-            let missing = limits.front.saturating_sub(kept.len()).min(data.len());
-            kept.extend(data.iter().take(missing));
-            kept.shrink_to_fit();
-        } else if read == data.len() {
+        if self.cut.is_none() && self.read == data.len() && self.read <= self.limits.small {
             // Most bodies that fit the connection's buffer come in one piece.
-            first = Some(data);
-        } else {
-            if kept.is_empty() {
-                kept.reserve_exact(expected.min(keep).max(read));
+            self.first = Some(data);
+            return true;
+        }
+        if let Some(first) = self.first.take() {
+            self.keep(&first, &share, until).await;
+        }
+        self.keep(&data, &share, until).await;
+        self.cut.is_none() || self.read <= self.limits.read
+    }
+
+    /// Keeps as much of a piece as there is room for.
+    async fn keep(&mut self, data: &[u8], share: &impl Fn(&[u8]) -> Share, until: Instant) {
+        let needed = self.kept.len().saturating_add(data.len());
+        if self.cut.is_none() && needed > self.kept.capacity() {
+            // No more than twice of what has come, so that nobody holds much by
+            // announcing it.
+            let twice = self.kept.capacity().saturating_mul(2).max(self.limits.small);
+            let size = self.expected.min(self.limits.whole).min(twice).max(needed);
+            if size > self.limits.small {
+                let kept = &self.kept;
+                let taken = self.share.get_or_insert_with(|| {
+                    let more = data.len().min(self.limits.front.saturating_sub(kept.len()));
+                    share(&[kept, data.get(..more).unwrap_or_default()].concat())
+                });
+                if let Err(lack) = taken.grow(size, until).await {
+                    self.cut(Cut::Lack(lack));
+                }
             }
-            if let Some(front) = first.take() {
-                kept.extend_from_slice(&front);
+            if self.cut.is_none() {
+                self.kept.reserve_exact(size - self.kept.len());
             }
-            kept.extend_from_slice(&data);
+        }
+        let left = match self.cut {
+            None => data.len(),
+            Some(_) => self.limits.front.saturating_sub(self.kept.len()).min(data.len()),
+        };
+        self.kept.extend(data.iter().take(left));
+    }
+
+    /// Keeps no more than the front from now on, and gives the room back.
+    fn cut(&mut self, cut: Cut) {
+        if self.cut.is_none() {
+            self.cut = Some(cut);
+            self.kept.truncate(self.limits.front);
+            self.kept.shrink_to_fit();
+            self.share = None;
         }
     }
-    Ok((first.unwrap_or_else(|| Bytes::from(kept)), all))
+
+    /// The front of what has come.
+    fn front(mut self) -> Bytes {
+        self.cut(Cut::TooLarge);
+        let front = self.first.unwrap_or_else(|| Bytes::from(self.kept));
+        front.slice(..front.len().min(self.limits.front))
+    }
+
+    /// All of it, or its front.
+    fn end(mut self) -> Received {
+        let Some(cut) = self.cut else {
+            return Received::Whole(match (self.first, self.share) {
+                (Some(first), _) => first,
+                (None, Some(share)) => Bytes::from_owner(Roomy { bytes: self.kept, _share: share }),
+                (None, None) => Bytes::from(self.kept),
+            });
+        };
+        let front = std::mem::take(&mut self.kept).into();
+        match cut {
+            Cut::TooLarge => Received::TooLarge(front),
+            Cut::Lack(Lack::Own) => Received::Crowded(front),
+            Cut::Lack(Lack::Others) => Received::Busy(front),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Roomy {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 fn check_content_type(headers: &HeaderMap) -> Result<(), IntakeError> {

@@ -3,35 +3,46 @@
 //! Entry point: `Looker::judge`. Invariant: a verdict that refuses was judged
 //! by records that the API server gave after the request arrived; where a
 //! refusal hangs on spelling, or meets an operation that is under way, the
-//! arbiter was asked. If a look fails, a refusal becomes an error and the
-//! webhook's `failurePolicy` decides; `Record` and `Warn` never fail a request.
+//! arbiter was asked. Only an API server that does not answer makes an error of
+//! a refusal, and the webhook's `failurePolicy` decides: what it says, and what
+//! anybody's data does, leaves the refusal as it is. `Record` and `Warn` never
+//! fail a request.
+
+mod outage;
+mod owner;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
 use serde_json::Value;
-use thiserror::Error;
 use tokio::time::Instant;
 
-use super::case::{Aspect, Case, Judgement};
+pub(super) use self::outage::Unreached;
+use super::case::{Case, Judgement};
 use super::validate::{LOOK, now};
 use crate::cluster::allowances::Allowances;
 use crate::cluster::arbiter::{Arbiter, ArbiterError, Question};
 use crate::cluster::autoscalers::Autoscalers;
-use crate::cluster::call::CallError;
 use crate::cluster::kinds::Kinds;
 use crate::cluster::objects::Objects;
-use crate::cluster::releases::{LookError, Releases};
+use crate::cluster::releases::Releases;
 use crate::helm::index::Index;
 use crate::model::{ObjectId, ReleaseId};
-use crate::verdict::claims::is_local;
-use crate::verdict::edit::{Evidence, Outcome, Owner, Rules};
+use crate::verdict::edit::{Evidence, Outcome, Rules};
 use crate::verdict::exceptions::Circumstances;
 
 /// How many times a verdict is judged anew because a look changed what it
 /// rests on.
 const ROUNDS: usize = 8;
+
+/// How many releases are looked at for one review. All of them could be forged
+/// only by somebody who writes records in the object's own namespace.
+pub(super) const LOOKS: usize = 8;
+
+/// How long a look may take at a release that the new object names and that
+/// decides nothing yet.
+const NAMED: Duration = Duration::from_millis(500);
 
 /// Where releases are known from.
 pub enum Truth {
@@ -57,23 +68,6 @@ pub struct Live {
     pub autoscalers: Arc<Autoscalers>,
     /// For asking who may what.
     pub client: kube::Client,
-}
-
-/// Why no verdict could be reached.
-#[derive(Debug, Error)]
-pub(super) enum Unreached {
-    /// The records could not be looked at.
-    #[error("the edit could not be judged: {0}")]
-    Look(Box<LookError>),
-    /// The arbiter could not tell.
-    #[error("the edit could not be judged: {0}")]
-    Arbitrate(Box<ArbiterError>),
-    /// It could not be asked whether the editor may have what he asks for.
-    #[error("the edit could not be judged, since the editor's rights cannot be read: {0}")]
-    Ask(Box<CallError>),
-    /// The object's metadata could not be read.
-    #[error("the edit could not be judged, since the object's owner cannot be read: {0}")]
-    Own(Box<CallError>),
 }
 
 /// Looks on behalf of one review.
@@ -125,14 +119,24 @@ impl Looker<'_> {
         let judgement = self.judged(&case, Evidence::None);
         match self.truth {
             // Kept apart from the future of every request, which is moved around.
-            Truth::Cluster(live) if judgement.verdict.outcome != Outcome::Allow => {
+            Truth::Cluster(live)
+                if judgement.verdict.outcome != Outcome::Allow || owner::is_wanted(&case, &judgement) =>
+            {
                 Box::pin(self.settled(live, judgement, case)).await
             }
-            Truth::Fixed(_) if judgement.verdict.arguable => {
-                Ok((self.judged(&case, Evidence::Nowhere), case))
-            }
-            Truth::Cluster(_) | Truth::Fixed(_) => Ok((judgement, case)),
+            Truth::Fixed(_) => Ok(self.settled_by_itself(judgement, case)),
+            Truth::Cluster(_) => Ok((judgement, case)),
         }
+    }
+
+    /// The same without anybody to ask.
+    fn settled_by_itself<'c>(&self, judgement: Judgement, mut case: Case<'c>) -> (Judgement, Case<'c>) {
+        if owner::is_wanted(&case, &judgement) {
+            case.owner = self.assumed_owner(&case, &judgement);
+        } else if !judgement.verdict.arguable {
+            return (judgement, case);
+        }
+        (self.judged(&case, Evidence::Nowhere), case)
     }
 
     /// Judges anew until a look changes nothing, then by the arbiter.
@@ -142,12 +146,19 @@ impl Looker<'_> {
         mut judgement: Judgement,
         mut case: Case<'c>,
     ) -> Result<(Judgement, Case<'c>), Unreached> {
+        if owner::is_wanted(&case, &judgement) {
+            let learned = self.learn_owner(live, &mut case, &judgement).await;
+            judgement = self.judged(&case, Evidence::None);
+            if let Err(error) = learned.or_else(Unreached::unless_answered) {
+                return unless_refused(judgement, case, error);
+            }
+        }
         let mut looked: Vec<ReleaseId> = Vec::new();
         for _ in 0..ROUNDS {
             if judgement.verdict.outcome == Outcome::Allow {
                 return Ok((judgement, case));
             }
-            match self.look(live, &mut case, &judgement, &mut looked).await {
+            match self.look(live, &judgement, &mut looked).await {
                 Ok(false) => break,
                 Ok(true) => judgement = self.judged(&case, Evidence::None),
                 Err(error) => return unless_refused(judgement, case, error),
@@ -163,16 +174,14 @@ impl Looker<'_> {
             }
             Some(Err(error)) => {
                 tracing::warn!(edit.object = %case.subject.object, "the arbiter could not tell: {error}");
-                let unsettled = self.judged(&case, Evidence::Unavailable);
-                let hangs_on_spelling = unsettled
-                    .verdict
-                    .grounds
-                    .as_ref()
-                    .is_some_and(|grounds| grounds.fields.iter().all(|field| field.doubt));
-                if unsettled.verdict.outcome.is_refusal() && hangs_on_spelling {
-                    return unless_refused(unsettled, case, Unreached::Arbitrate(Box::new(error)));
+                judgement = self.judged(&case, Evidence::Unavailable);
+                if hangs_on_spelling(&judgement) {
+                    judgement.message.push_str(&unchecked(&error));
+                    let error = Unreached::Arbitrate(Box::new(error));
+                    if error.is_outage() {
+                        return unless_refused(judgement, case, error);
+                    }
                 }
-                judgement = unsettled;
             }
         }
         Ok((judgement, case))
@@ -190,39 +199,25 @@ impl Looker<'_> {
     async fn look(
         &self,
         live: &Live,
-        case: &mut Case<'_>,
         judgement: &Judgement,
         looked: &mut Vec<ReleaseId>,
     ) -> Result<bool, Unreached> {
-        let mut any = false;
-        for release in judgement.rests_on.iter().take(ROUNDS) {
-            if !looked.contains(release) {
-                live.releases
-                    .fresh(release, self.left())
-                    .await
-                    .map_err(|error| Unreached::Look(Box::new(error)))?;
+        let before = looked.len();
+        for release in &judgement.rests_on {
+            if looked.len() < LOOKS && !looked.contains(release) {
                 looked.push(release.clone());
-                any = true;
+                let fresh = live.releases.fresh(release, self.left()).await;
+                fresh.map(drop).or_else(|error| Unreached::Look(Box::new(error)).unless_answered())?;
             }
         }
-        // A Scale carries no annotations, and a release's word about objects
-        // in other namespaces counts only if the object agrees.
-        let foreign = || judgement.claims.iter().any(|claim| !is_local(claim, &case.subject.object));
-        if matches!(case.subject.aspect, Aspect::Scale(_)) && case.owner == Owner::Unknown && foreign() {
-            let owner = self.owner(live, case, judgement).await;
-            case.owner = owner.map_err(|error| Unreached::Own(Box::new(error)))?;
-            any = true;
+        if let Some(named) = judgement.named.as_ref().filter(|named| !looked.contains(named)) {
+            looked.push(named.clone());
+            // Whoever edits chooses it, so whatever goes wrong with it is no excuse.
+            if let Err(error) = live.releases.fresh(named, (self.left() / 2).min(NAMED)).await {
+                tracing::debug!("a release that an edit names could not be looked at: {error}");
+            }
         }
-        Ok(any)
-    }
-
-    async fn owner(&self, live: &Live, case: &Case<'_>, judgement: &Judgement) -> Result<Owner, CallError> {
-        let object = &case.subject.object;
-        let declared = judgement.claims.iter().find_map(|claim| claim.declared(object));
-        let target = declared.and_then(|declared| live.kinds.target(object, &declared.version));
-        let Some(target) = target else { return Ok(Owner::Nobody) };
-        let sighting = live.objects.sight(&target).await?;
-        Ok(sighting.and_then(|sighting| sighting.release).map_or(Owner::Nobody, Owner::Release))
+        Ok(looked.len() > before)
     }
 
     /// The arbiter's answer; none where there is no arbiter.
@@ -256,11 +251,24 @@ impl Looker<'_> {
     }
 }
 
-/// A failed look turns a refusal into an error and nothing else.
+/// An API server that does not answer turns a refusal into an error and nothing else.
 fn unless_refused<'c>(
     judgement: Judgement,
     case: Case<'c>,
     error: Unreached,
 ) -> Result<(Judgement, Case<'c>), Unreached> {
     if judgement.verdict.outcome.is_refusal() { Err(error) } else { Ok((judgement, case)) }
+}
+
+/// Whether nothing but the spelling of values is held against the edit.
+fn hangs_on_spelling(judgement: &Judgement) -> bool {
+    let grounds = judgement.verdict.grounds.as_ref();
+    judgement.verdict.outcome.is_refusal()
+        && grounds.is_some_and(|grounds| grounds.fields.iter().all(|field| field.doubt))
+}
+
+/// What is said where it could not be checked whether a value is only spelled
+/// differently.
+fn unchecked(error: &ArbiterError) -> String {
+    format!(" The guard could not check whether the new value means the same as the release's: {error}.")
 }

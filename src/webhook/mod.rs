@@ -1,17 +1,25 @@
 //! The admission surface: the one place that knows `AdmissionReview`.
 //!
-//! `server` keeps connections, `intake` turns a request into a review's bytes,
-//! `review` reads those bytes and writes the answer, `validate` judges with
-//! `case` and `look`, `mutate` sets edits back, `registration` keeps the webhook
+//! `door` tells the API server from everybody else,
+//! `intake` turns a request into a review's bytes, `review` reads those bytes and
+//! writes the answer, `validate` judges with `case`, `claims` and `look`, `turns`
+//! lets large reviews wait for each other, `mutate` sets edits back, `order` asks
+//! what whoever orders a repair may write, `registration` keeps the webhook
 //! configurations.
 
 pub mod case;
+mod claims;
+pub mod door;
 pub mod held;
 pub mod intake;
 pub mod look;
 mod mutate;
+pub mod order;
 pub mod registration;
 mod request;
 pub mod review;
-pub mod server;
+mod turns;
 pub mod validate;
+
+#[cfg(test)]
+mod tests;

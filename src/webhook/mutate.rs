@@ -15,14 +15,10 @@ use crate::verdict::edit::{Outcome, Verdict};
 use crate::verdict::message;
 use crate::verdict::revert::{self, Irreversible, Plan, Whole};
 
-/// Whether an edit may be set back here: of a declared object, and in the
-/// version in which a release declares it. In another version the API server
-/// asks as well, of the webhook for that one.
-pub(super) fn concerns(case: &Case<'_>, judgement: &Judgement, version: &str) -> bool {
-    let declared = releasing(judgement).and_then(|release| release.declared(&case.subject.object));
-    judgement.verdict.outcome == Outcome::Revert
-        && case.subject.aspect == Aspect::Object
-        && declared.is_some_and(|declared| *declared.version == *version)
+/// Whether an edit may be set back here: of a declared object. In another version
+/// than a release declares it the release has no say.
+pub(super) fn concerns(case: &Case<'_>, judgement: &Judgement) -> bool {
+    judgement.verdict.outcome == Outcome::Revert && case.subject.aspect == Aspect::Object
 }
 
 /// The answer to an edit that is to be set back. Turns the judgement into a

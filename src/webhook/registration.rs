@@ -1,7 +1,8 @@
 //! The webhook configurations: which requests the API server sends to Kubemoor.
 //!
-//! Entry points: [`configuration`] and [`reverting`] build them, [`keep::keep`]
-//! writes one, [`keep::withdraw`] removes one. Invariant: the rules name exactly the
+//! Entry points: [`configuration`] and [`mutating`] build them, [`keep::keep`]
+//! writes one, [`keep::withdraw`] removes one; [`rotation::Rotation`] keeps the
+//! token of the address. Invariant: the rules name exactly the
 //! resources that releases declare, their `scale`, the records, and the
 //! deletions that would take declared objects along; no other traffic leaves
 //! the API server. What this module must not do: judge a request.
@@ -16,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, ValidatingWebhook,
+    MatchCondition, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, ValidatingWebhook,
     ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
@@ -24,25 +25,35 @@ use sha2::{Digest, Sha256};
 
 use crate::config::{Endpoint, RecordDriver};
 use crate::helm::index::DeclaredResource;
-use crate::model::MANAGED_BY;
+use crate::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE};
 
+pub use self::address::Address;
 use self::keep::Configuration;
+use self::resources::{by_group_version, by_label_alone, is_deletion_sent_anyway, judged};
 
+mod address;
 pub mod emergency;
 pub mod keep;
+mod resources;
+pub mod rotation;
 
-/// The name of each configuration that Kubemoor keeps: one that validates, and
-/// where edits are set back one that mutates.
+/// The name of each configuration that Kubemoor keeps: one that validates and one
+/// that mutates.
 pub const NAME: &str = "kubemoor";
 
-/// The path at which edits are judged.
+/// The path at which edits are judged, before the caller's token.
 pub const VALIDATE: &str = "/validate";
 
-/// The path at which edits are set back.
+/// The path at which edits are set back, and orders answered, before the caller's token.
 pub const MUTATE: &str = "/mutate";
 
 /// Webhooks by group and version, for edits of declared objects.
 pub const EDITS: &str = "edits.kubemoor.dev";
+/// The same under `--select-all` for kinds that are written all day: by label alone.
+const LABELLED: &str = "labelled.edits.kubemoor.dev";
+/// Webhooks by group and version for the `status` subresource of declared objects,
+/// by which labels and annotations of some kinds can be changed.
+pub const STATUS: &str = "status.kubemoor.dev";
 /// The webhook for the `scale` subresource of declared objects.
 pub const SCALE: &str = "scale.kubemoor.dev";
 /// The webhook for deletions that take declared objects along.
@@ -52,6 +63,14 @@ pub const RECORDS: &str = "records.kubemoor.dev";
 
 /// Webhooks by group and version that set edits of declared objects back.
 pub const REVERTS: &str = "reverts.kubemoor.dev";
+/// The same under `--select-all` for kinds that are written all day.
+const LABELLED_REVERTS: &str = "labelled.reverts.kubemoor.dev";
+
+/// Where the kubelets renew the leases of their nodes.
+const NODE_LEASES: &str = "kube-node-lease";
+
+/// The webhook for orders of repairs.
+pub const ORDERS: &str = "orders.kubemoor.dev";
 
 /// The label by which the API server knows a namespace's name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
@@ -77,6 +96,8 @@ pub struct Resource {
 pub struct Surface<'a> {
     /// Where it reaches the webhook.
     pub endpoint: &'a Endpoint,
+    /// By what its address shows who calls.
+    pub address: Address<'a>,
     /// The CA of the webhook's certificate, PEM. `None` leaves it to somebody
     /// else, such as cert-manager's injector.
     pub ca_bundle: Option<&'a [u8]>,
@@ -88,6 +109,9 @@ pub struct Surface<'a> {
     pub select_all: bool,
     /// Whether some policy sets edits back.
     pub reverts: bool,
+    /// Whether the API server knows `matchConditions`. Without them all that
+    /// controllers write into a status would be sent.
+    pub conditions: bool,
 }
 
 impl From<DeclaredResource> for Resource {
@@ -103,19 +127,12 @@ pub fn configuration(
     surface: &Surface<'_>,
 ) -> ValidatingWebhookConfiguration {
     let judged = || judged(resources);
-    let edited = by_group_version(judged().map(|it| (it, it.plural.clone())));
     let scaled =
         by_group_version(judged().filter(|it| it.scale).map(|it| (it, format!("{}/scale", it.plural))));
     let namespaces = guarded(surface);
-    let helms = helms(surface);
 
-    let mut webhooks: Vec<_> = edited
-        .iter()
-        .map(|(group_version, plurals)| {
-            let rules = vec![rule(&["CREATE", "UPDATE", "DELETE"], group_version, plurals)];
-            webhook(name_of(group_version, EDITS), rules, helms.clone(), Some(namespaces.clone()), surface)
-        })
-        .collect();
+    let mut webhooks = edits(resources, surface);
+    webhooks.extend(statuses(resources, surface));
     if !scaled.is_empty() {
         let rules = scaled.iter().map(|(group_version, plurals)| rule(&["UPDATE"], group_version, plurals));
         webhooks.push(webhook(SCALE.to_owned(), rules.collect(), None, Some(namespaces.clone()), surface));
@@ -140,28 +157,102 @@ pub fn configuration(
     ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(webhooks) }
 }
 
-/// The configuration that has edits of these resources set back; none where no
-/// policy says so.
-pub fn reverting(
-    resources: &BTreeSet<Resource>,
-    surface: &Surface<'_>,
-) -> Option<MutatingWebhookConfiguration> {
-    if !surface.reverts {
-        return None;
+/// The configuration that has orders answered, and edits of these resources set
+/// back where some policy says so.
+pub fn mutating(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> MutatingWebhookConfiguration {
+    let orders = vec![rule(&["UPDATE"], &("kubemoor.dev", "v1alpha1"), &plural("guardedreleases"))];
+    let mut webhooks = vec![ValidatingWebhook {
+        client_config: client_config(surface, MUTATE),
+        // A release may lie in any namespace.
+        ..webhook(ORDERS.to_owned(), orders, None, None, surface)
+    }];
+    let reverted = surface.reverts.then(|| selected(resources, surface, [REVERTS, LABELLED_REVERTS]));
+    for (suffix, selector, edited) in reverted.into_iter().flatten() {
+        webhooks.extend(edited.iter().map(|(group_version, plurals)| {
+            let rules = vec![rule(&["UPDATE"], group_version, plurals)];
+            let name = name_of(group_version, suffix);
+            ValidatingWebhook {
+                client_config: client_config(surface, MUTATE),
+                ..webhook(name, rules, selector.clone(), Some(guarded(surface)), surface)
+            }
+        }));
     }
-    let edited = by_group_version(judged(resources).map(|it| (it, it.plural.clone())));
-    let webhooks = edited.iter().map(|(group_version, plurals)| {
-        let rules = vec![rule(&["UPDATE"], group_version, plurals)];
-        let name = name_of(group_version, REVERTS);
-        let guarded = Some(guarded(surface));
+    let mut configuration = MutatingWebhookConfiguration { metadata: metadata(), webhooks: None };
+    configuration.set_webhooks(webhooks);
+    configuration
+}
+
+/// The webhooks for edits: one for each group and version, since the API server
+/// sends an edit in every version that some webhook names, converted to it.
+fn edits(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> Vec<ValidatingWebhook> {
+    let mut webhooks = Vec::new();
+    for (suffix, selector, edited) in selected(resources, surface, [EDITS, LABELLED]) {
+        webhooks.extend(edited.iter().map(|(group_version, plurals)| {
+            let (spared, others): (BTreeSet<_>, BTreeSet<_>) =
+                plurals.iter().cloned().partition(|plural| is_deletion_sent_anyway(group_version, plural));
+            let rules =
+                [(&others, &["CREATE", "UPDATE", "DELETE"][..]), (&spared, &["CREATE", "UPDATE"][..])];
+            let rules = rules.into_iter().filter(|(plurals, _)| !plurals.is_empty());
+            let rules = rules.map(|(plurals, operations)| rule(operations, group_version, plurals)).collect();
+            let name = name_of(group_version, suffix);
+            webhook(name, rules, selector.clone(), Some(guarded(surface)), surface)
+        }));
+    }
+    webhooks
+}
+
+/// The webhooks for changes of Helm's label and annotations by a status.
+fn statuses(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> Vec<ValidatingWebhook> {
+    if !surface.conditions {
+        return Vec::new();
+    }
+    let paths = by_group_version(judged(resources).map(|it| (it, format!("{}/status", it.plural))));
+    let webhooks = paths.iter().map(|(group_version, paths)| {
+        let (name, rules) = (name_of(group_version, STATUS), vec![rule(&["UPDATE"], group_version, paths)]);
+        let helms = Some(labelled(MANAGED_BY.0, MANAGED_BY.1));
+        let condition = MatchCondition {
+            name: "helms-metadata-changes".to_owned(),
+            expression: helms_metadata_changes(),
+        };
         ValidatingWebhook {
-            client_config: client_config(surface, MUTATE),
-            ..webhook(name, rules, helms(surface), guarded, surface)
+            match_conditions: Some(vec![condition]),
+            ..webhook(name, rules, helms, Some(guarded(surface)), surface)
         }
     });
-    let mut configuration = MutatingWebhookConfiguration { metadata: metadata(), webhooks: None };
-    configuration.set_webhooks(webhooks.collect());
-    Some(configuration)
+    webhooks.collect()
+}
+
+/// Whether Helm's label or an annotation of its own becomes another one, in CEL.
+fn helms_metadata_changes() -> String {
+    let value = |of: &str, map: &str, key: &str| {
+        let map = format!("{of}.metadata.{map}");
+        format!("(has({map}) && '{key}' in {map} ? {map}['{key}'] : '')")
+    };
+    let changes = |(map, key): (&str, &str)| {
+        format!("{} != {}", value("object", map, key), value("oldObject", map, key))
+    };
+    [("labels", MANAGED_BY.0), ("annotations", RELEASE_NAME), ("annotations", RELEASE_NAMESPACE)]
+        .map(changes)
+        .join(" || ")
+}
+
+type Selected<'a> = (&'a str, Option<LabelSelector>, BTreeMap<GroupVersion<'a>, BTreeSet<String>>);
+
+/// The resources whose edits are sent, by how their objects are selected and under
+/// which of two suffixes.
+fn selected<'a>(
+    resources: &'a BTreeSet<Resource>,
+    surface: &Surface<'_>,
+    [all, labelled_only]: [&'a str; 2],
+) -> Vec<Selected<'a>> {
+    let by_label = |resource: &Resource| surface.select_all && by_label_alone(resource);
+    let chosen = |wanted: bool| {
+        let resources = judged(resources).filter(move |resource| by_label(resource) == wanted);
+        by_group_version(resources.map(|it| (it, it.plural.clone())))
+    };
+    let helms = || labelled(MANAGED_BY.0, MANAGED_BY.1);
+    let others = (!surface.select_all).then(helms);
+    vec![(all, others, chosen(false)), (labelled_only, Some(helms()), chosen(true))]
 }
 
 fn metadata() -> ObjectMeta {
@@ -172,32 +263,13 @@ fn metadata() -> ObjectMeta {
     }
 }
 
-/// The API server never sends webhook configurations to a webhook.
-fn judged(resources: &BTreeSet<Resource>) -> impl Iterator<Item = &Resource> {
-    resources.iter().filter(|resource| resource.group != "admissionregistration.k8s.io")
-}
-
-/// The namespaces whose objects are judged.
+/// The namespaces whose objects are judged. Heartbeats of nodes never depend on the
+/// guard.
 fn guarded(surface: &Surface<'_>) -> LabelSelector {
-    not_in(["kube-system"].into_iter().chain(surface.own_namespace))
-}
-
-/// The objects that are judged; none for all.
-fn helms(surface: &Surface<'_>) -> Option<LabelSelector> {
-    (!surface.select_all).then(|| labelled(MANAGED_BY.0, MANAGED_BY.1))
+    not_in(["kube-system", NODE_LEASES].into_iter().chain(surface.own_namespace))
 }
 
 type GroupVersion<'a> = (&'a str, &'a str);
-
-fn by_group_version<'a>(
-    resources: impl Iterator<Item = (&'a Resource, String)>,
-) -> BTreeMap<GroupVersion<'a>, BTreeSet<String>> {
-    let mut sorted = BTreeMap::<_, BTreeSet<_>>::new();
-    for (resource, path) in resources {
-        sorted.entry((resource.group.as_str(), resource.version.as_str())).or_default().insert(path);
-    }
-    sorted
-}
 
 /// `v1.apps.edits.kubemoor.dev`. A group that would make it too long for the
 /// API server, which would then refuse the whole configuration, is hashed.
@@ -254,13 +326,14 @@ fn webhook(
 
 fn client_config(surface: &Surface<'_>, path: &str) -> WebhookClientConfig {
     let ca_bundle = surface.ca_bundle.map(|pem| ByteString(pem.to_vec()));
+    let path = surface.address.path(path);
     match surface.endpoint {
-        Endpoint::Url(url) => WebhookClientConfig { url: Some(url.at(path)), ca_bundle, service: None },
+        Endpoint::Url(url) => WebhookClientConfig { url: Some(url.at(&path)), ca_bundle, service: None },
         Endpoint::Service(service) => WebhookClientConfig {
             service: Some(ServiceReference {
                 namespace: service.namespace.clone(),
                 name: service.name.clone(),
-                path: Some(path.to_owned()),
+                path: Some(path),
                 port: Some(service.port.into()),
             }),
             ca_bundle,

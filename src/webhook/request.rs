@@ -9,14 +9,14 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::case::{Aspect, Case, Judgement, governing};
-use super::look::{Looker, Unreached};
+use super::case::{Aspect, Case, Judgement};
+use super::claims::governing;
+use super::look::{LOOKS, Looker, Unreached};
 use super::validate::now;
 use crate::cluster::access;
 use crate::cluster::allowances::requests::{Wish, resource};
 use crate::cluster::call::CallError;
 use crate::declaration::outline::Excerpt;
-use crate::helm::index::Index;
 use crate::helm::release::{Declared, Release};
 use crate::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, ObjectId, ReleaseId};
 use crate::policy::allowance::{Allowance, Request};
@@ -79,22 +79,20 @@ async fn looked_into(
     let Some(allow) = &after.allow else {
         return Ok(if before.allow.is_some() { Asked::Withdrawn } else { Asked::Nothing });
     };
-    if is_charts_own(&before, &after, object, index) {
+    if is_charts_own(&before, &after, object, &case.claims(index)) {
         return Ok(Asked::Nothing);
     }
     // Helm may be a moment ahead of what is known of its records.
     if let Some(live) = live {
-        let claims: Vec<ReleaseId> =
-            index.read().claims(object).iter().map(|claim| claim.id.clone()).collect();
-        for release in &claims {
-            let fresh = live.releases.fresh(release, looker.left()).await;
-            fresh.map_err(|error| Unreached::Look(Box::new(error)))?;
+        for claim in case.claims(index).iter().take(LOOKS) {
+            let fresh = live.releases.fresh(&claim.id, looker.left()).await;
+            fresh.map(drop).or_else(|error| Unreached::Look(Box::new(error)).unless_answered())?;
         }
-        if is_charts_own(&before, &after, object, index) {
+        if is_charts_own(&before, &after, object, &case.claims(index)) {
             return Ok(Asked::Nothing);
         }
     }
-    let Some(release) = index.read().claims(object).first().map(|claim| claim.id.clone()) else {
+    let Some(release) = case.claims(index).first().map(|claim| claim.id.clone()) else {
         return Ok(Asked::Nothing);
     };
     let request = match Request::read(allow, after.until.as_deref(), after.reason.as_deref()) {
@@ -113,11 +111,17 @@ async fn looked_into(
         access::may(&live.client, &case.actor, "create", "kubemoor.dev", "driftallowances", Some(namespace));
     let within = looker.left();
     let may = timeout(within, asking).await.unwrap_or(Err(CallError::Late { within }));
-    if !may.map_err(|error| Unreached::Ask(Box::new(error)))? {
-        let user = &case.actor.user;
-        let missing =
-            format!("NoRight: {user} may not create driftallowances.kubemoor.dev in namespace {namespace}");
-        return Ok(Asked::Refused(missing));
+    let right = "create driftallowances.kubemoor.dev in namespace";
+    let user = &case.actor.user;
+    match may {
+        Ok(true) => {}
+        Ok(false) => return Ok(Asked::Refused(format!("NoRight: {user} may not {right} {namespace}"))),
+        Err(error) => {
+            let unknown =
+                format!("NoRight: the guard cannot check if {user} may {right} {namespace}: {error}");
+            Unreached::Ask(Box::new(error)).unless_answered()?;
+            return Ok(Asked::Refused(unknown));
+        }
     }
     let wish = Wish {
         object,
@@ -151,7 +155,7 @@ pub(super) async fn settle(
     if matches!(asked, Asked::Nothing) || judgement.verdict.outcome.is_refusal() {
         return asked.known().map(|_| Vec::new());
     }
-    let policy = governing(looker.rules.book, &judgement.claims);
+    let policy = governing(looker.rules.book, object, &judgement.claims);
     let is_exempt = policy.exempt.iter().any(|subject| subject.is(&case.actor));
     let passes_anyway =
         matches!(judgement.verdict.reason, Reason::BeingDeleted | Reason::Identity | Reason::OptedOut);
@@ -260,18 +264,13 @@ impl Texts {
 
 /// Whether all that changes of the annotations becomes what a manifest of the
 /// object says: what a person has added besides stays there when Helm writes.
-fn is_charts_own(
-    before: &Texts,
-    after: &Texts,
-    object: &ObjectId,
-    index: &parking_lot::RwLock<Index>,
-) -> bool {
+fn is_charts_own(before: &Texts, after: &Texts, object: &ObjectId, claims: &[Arc<Release>]) -> bool {
     let says = |release: &Arc<Release>| {
         let declarations = release.objects.get(object);
         let declared = declarations.into_iter().flat_map(|it| it.latest.iter().chain(&it.baseline));
         declared.map(|declared| Texts::declared(declared)).any(|declared| after.follows(before, &declared))
     };
-    index.read().claims(object).iter().any(says)
+    claims.iter().any(says)
 }
 
 fn told(flaws: &[Flaw]) -> String {

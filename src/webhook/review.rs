@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 use thiserror::Error;
 
-pub use self::answer::{Answer, AuditKey, Body, failed, malformed, plain};
+pub use self::answer::{Answer, AuditKey, Body, failed, malformed, nothing, plain};
 use self::fields::{Fields, Until};
 use crate::declaration::outline::Excerpt;
 use crate::model::{Actor, Operation};

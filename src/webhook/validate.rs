@@ -1,4 +1,4 @@
-//! `/validate` and `/mutate`: judges what the API server sends.
+//! `/validate/TOKEN` and `/mutate/TOKEN`: judges what the API server sends.
 //!
 //! Entry point: [`Validator::answer`]. Invariant: what no release declares
 //! passes with a look at the review's head alone and without a call; no refusal
@@ -6,25 +6,29 @@
 //! looks; the rules are [`crate::verdict`]'s.
 
 mod keep;
+mod unread;
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, header};
 use hyper::body::{Body, Bytes};
 use jiff::Timestamp;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::case::{Aspect, Case, Subject, governing};
+use super::case::{Aspect, Case, Subject};
+use super::claims::{certain, governing};
+use super::door::{Door, Stage};
 use super::held::Held;
 use super::intake::{Intake, Received};
 use super::look::{Looker, Truth, Unreached};
 use super::mutate;
-use super::registration::{MUTATE, VALIDATE};
+use super::order::{self, Orders};
 use super::request::{self, Asked};
 use super::review::{self, Answer, AuditKey, Head, ReviewError};
+use super::turns::{Turns, aside};
 use crate::config::RecordDriver;
 use crate::ledger::Ledger;
 use crate::metrics::{AdmissionMetrics, Decision, Webhook};
@@ -33,21 +37,14 @@ use crate::policy::book::Book;
 use crate::verdict::edit::{Evidence, Outcome, Reason, Rules, Verdict};
 use crate::verdict::records;
 
-/// Reviews of records that are decoded at one time: each may take as much
-/// memory as two records may have.
-const DECODED_AT_ONCE: usize = 2;
+/// A review above this size is judged when it is its turn, in bytes.
+const LARGE: usize = 256 << 10;
+
+/// The same for what the manifests declare of its object.
+const HEAVY: usize = 1 << 20;
 
 /// Room for most fields' paths, in bytes.
 const ROOM: usize = 128;
-
-/// What the API server asks of an edit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// Whether anything is to be set back first.
-    Mutate,
-    /// Whether it passes.
-    Validate,
-}
 
 /// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +59,8 @@ enum Unjudged {
 
 /// What the webhook is set up with.
 pub struct Setup {
+    /// Who is answered.
+    pub door: Door,
     /// Where releases are known from.
     pub truth: Truth,
     /// The policies in force.
@@ -72,6 +71,8 @@ pub struct Setup {
     pub own_account: Option<String>,
     /// The namespace that Kubemoor runs in, whose objects only the loop guards.
     pub own_namespace: Option<String>,
+    /// What orders of repairs are answered with; none where nothing is repaired.
+    pub orders: Option<Orders>,
     /// Where verdicts are counted.
     pub metrics: AdmissionMetrics,
     /// Where verdicts are kept.
@@ -83,29 +84,30 @@ pub struct Setup {
 pub struct Validator {
     intake: Intake,
     setup: Arc<Setup>,
-    decoding: Arc<Semaphore>,
+    /// For records, which are decoded, and for large reviews.
+    decoding: Arc<Turns>,
+    judging: Arc<Turns>,
 }
 
 impl Validator {
     /// A validator for this setup.
     pub fn new(intake: Intake, setup: Setup) -> Self {
-        Self { intake, setup: Arc::new(setup), decoding: Arc::new(Semaphore::new(DECODED_AT_ONCE)) }
+        Self {
+            intake,
+            setup: Arc::new(setup),
+            decoding: Arc::new(Turns::new()),
+            judging: Arc::new(Turns::new()),
+        }
     }
 
-    /// Answers one request.
-    pub async fn answer<B>(&self, request: Request<B>) -> Response<review::Body>
+    /// Answers one request of the API server, which comes from `peer`; everybody else gets nothing.
+    pub async fn answer<B>(&self, peer: IpAddr, request: Request<B>) -> Response<review::Body>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
     {
-        let stage = match request.uri().path() {
-            MUTATE => Stage::Mutate,
-            VALIDATE => Stage::Validate,
-            _ => {
-                return review::plain(StatusCode::NOT_FOUND, "reviews are answered at /validate and /mutate");
-            }
-        };
-        let submission = match self.intake.receive(request).await {
+        let Some(stage) = self.setup.door.stage(request.uri().path()) else { return review::nothing() };
+        let submission = match self.intake.receive(peer, request).await {
             Ok(submission) => submission,
             Err(error) => {
                 self.setup.metrics.malformed();
@@ -120,12 +122,15 @@ impl Validator {
                 return review::malformed(&error);
             }
         };
+        if stage == Stage::Mutate && order::is_order(&head) {
+            return self.order(&submission.body, head, submission.deadline).await;
+        }
         let subject = self.subject(&head, stage);
         let webhook = match stage {
             Stage::Mutate => Webhook::Reverts,
             Stage::Validate => subject.as_ref().map_or(Webhook::Edits, Subject::webhook),
         };
-        let (response, verdict) = match subject {
+        let (mut response, verdict) = match subject {
             Err(reason) => (Answer::allow().respond(&head.uid), Verdict::allow(reason)),
             Ok(subject) => match &submission.body {
                 Received::Whole(bytes) => {
@@ -145,22 +150,21 @@ impl Validator {
                         }
                     }
                 }
-                // What cannot be set back is judged at the next stage.
-                Received::TooLarge(_) | Received::Busy(_) if stage == Stage::Mutate => {
-                    (Answer::allow().respond(&head.uid), Verdict::allow(Reason::TooLarge))
-                }
-                Received::TooLarge(front) => {
-                    let verdict = Verdict::by_mode(&self.policy(&subject), Reason::TooLarge, None);
-                    self.keep_unread(&verdict, &subject, &head, front);
-                    (put(&verdict, subject.beyond_judgement()).respond(&head.uid), verdict)
-                }
-                Received::Busy(front) => {
-                    let verdict = Verdict::by_mode(&self.policy(&subject), Reason::Busy, None);
-                    self.keep_unread(&verdict, &subject, &head, front);
-                    (put(&verdict, subject.no_room()).respond(&head.uid), verdict)
+                cut => {
+                    let (verdict, message) = self.judge_unread(&subject, &head, cut);
+                    // What cannot be set back is judged at the next stage.
+                    if stage == Stage::Mutate {
+                        (Answer::allow().respond(&head.uid), Verdict::allow(verdict.reason))
+                    } else {
+                        self.keep_unread(&verdict, &subject, &head, cut.bytes());
+                        (put(&verdict, message).respond(&head.uid), verdict)
+                    }
                 }
             },
         };
+        if matches!(submission.body, Received::Late(_)) {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         self.setup.metrics.answered(
             webhook,
             decision(verdict.outcome),
@@ -170,11 +174,31 @@ impl Validator {
         response
     }
 
+    /// Answers an order, which passes whatever it asks for.
+    async fn order(&self, body: &Received, head: Head<'_>, deadline: Instant) -> Response<review::Body> {
+        let (arrived, uid) = (Instant::now(), head.uid.clone());
+        let answer = match (body, &self.setup.orders, &self.setup.truth) {
+            (Received::Whole(bytes), Some(orders), Truth::Cluster(live)) => {
+                match review::Request::behind(head, bytes) {
+                    Ok(request) => Box::pin(order::answer(&request, orders, live, deadline)).await,
+                    Err(error) => {
+                        self.setup.metrics.malformed();
+                        return review::malformed(&error);
+                    }
+                }
+            }
+            _ => Answer::allow(),
+        };
+        let reason = Reason::NotDeclared.as_str();
+        self.setup.metrics.answered(Webhook::Orders, Decision::Allow, reason, arrived.elapsed());
+        answer.respond(&uid)
+    }
+
     /// What the review is about, or why it passes unread.
     fn subject(&self, head: &Head<'_>, stage: Stage) -> Result<Subject, Reason> {
         let index = self.setup.truth.index().read();
         let subject = Subject::of(head, &index, self.setup.record_driver)
-            .filter(|subject| subject.concerns(&index))
+            .filter(|subject| subject.concerns(&head.kind.version, &index))
             .filter(|subject| stage == Stage::Validate || subject.aspect == Aspect::Object);
         let subject = subject.ok_or(Reason::NotDeclared)?;
         let own = self.setup.own_namespace.as_deref();
@@ -184,17 +208,20 @@ impl Validator {
         Ok(subject)
     }
 
-    /// What holds for a subject of which nothing more is known.
-    fn policy(&self, subject: &Subject) -> Arc<Policy> {
-        let book = &self.setup.book;
+    /// What holds for a subject of which nothing more is known than the head.
+    fn policy(&self, subject: &Subject, head: &Head<'_>) -> Arc<Policy> {
+        self.policy_in(subject, subject.version_of(head))
+    }
+
+    fn policy_in(&self, subject: &Subject, version: Option<&str>) -> Arc<Policy> {
+        let (book, index) = (&self.setup.book, self.setup.truth.index().read());
         match (&subject.aspect, records::names(&subject.object)) {
-            (Aspect::Record, Some((stored, _))) => {
-                book.of(&self.setup.truth.index().read().release_stored_as(stored))
-            }
-            _ => governing(book, self.setup.truth.index().read().claims(&subject.object)),
+            (Aspect::Record, Some((stored, _))) => book.of(&index.release_stored_as(stored)),
+            _ => governing(book, &subject.object, &certain(&subject.object, version, &index)),
         }
     }
 
+    /// Judges a review; a large one when it is its turn, apart from the threads that answer.
     async fn judged(
         &self,
         bytes: &Bytes,
@@ -203,16 +230,58 @@ impl Validator {
         stage: Stage,
         deadline: Instant,
     ) -> Result<(Response<review::Body>, Verdict), Unjudged> {
+        if !self.is_large(bytes, &subject) {
+            return self.judged_now(bytes, head, subject, stage, deadline).await;
+        }
+        let namespace = subject.object.namespace.clone().unwrap_or_default();
+        // What is left is for judging it.
+        let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
+        let Ok(_turn) = tokio::time::timeout_at(until, self.judging.take(&namespace)).await else {
+            if stage == Stage::Mutate {
+                return Ok((Answer::allow().respond(&head.uid), Verdict::allow(Reason::Busy)));
+            }
+            let policy = self.policy(&subject, &head);
+            let verdict = match self.judging.is_spent(&namespace) {
+                true => Verdict::by_mode(&policy, Reason::Busy, None),
+                false => Verdict::unjudged(&policy, Reason::Busy),
+            };
+            self.keep_unread(&verdict, &subject, &head, bytes);
+            return Ok((put(&verdict, subject.no_room()).respond(&head.uid), verdict));
+        };
+        aside(self.judged_now(bytes, head, subject, stage, deadline)).await
+    }
+
+    /// Whether judging an edit takes long. Records are decoded in turns of their own.
+    fn is_large(&self, bytes: &Bytes, subject: &Subject) -> bool {
+        if subject.aspect == Aspect::Record {
+            return false;
+        }
+        let weight = || -> usize {
+            let index = self.setup.truth.index().read();
+            let declared =
+                index.claims(&subject.object).iter().filter_map(|claim| claim.objects.get(&subject.object));
+            declared.flat_map(|it| it.latest.iter().chain(&it.baseline)).map(|declared| declared.weight).sum()
+        };
+        bytes.len() > LARGE || weight() > HEAVY
+    }
+
+    async fn judged_now(
+        &self,
+        bytes: &Bytes,
+        head: Head<'_>,
+        subject: Subject,
+        stage: Stage,
+        deadline: Instant,
+    ) -> Result<(Response<review::Body>, Verdict), Unjudged> {
         let request = review::Request::behind(head, bytes).map_err(Unjudged::Malformed)?;
-        let (uid, version) = (request.head.uid.clone(), request.head.kind.version.clone());
+        let uid = request.head.uid.clone();
         let mut case = Case::of(subject, request, self.setup.record_driver);
         if case.subject.aspect == Aspect::Record {
-            match tokio::time::timeout_at(deadline, self.held(bytes.clone())).await {
+            match tokio::time::timeout_at(deadline, self.held(&case, bytes.clone())).await {
                 Ok(held) => case.hold(held),
-                // What takes that long is content, and must not buy an error.
                 Err(_) => {
-                    let verdict = Verdict::by_mode(&self.policy(&case.subject), Reason::TooLarge, None);
-                    let message = case.subject.beyond_judgement();
+                    let (verdict, message) =
+                        self.judge_unread_record(&case.subject, case.operation, &case.actor, Reason::Late);
                     let response = put(&verdict, message).respond(&uid);
                     if !case.dry_run {
                         self.keep(&verdict, case, uid.into_owned());
@@ -229,14 +298,14 @@ impl Validator {
         }
         if stage == Stage::Mutate {
             let first = looker.judged(&case, Evidence::None);
-            if !mutate::concerns(&case, &first, &version) {
+            if !mutate::concerns(&case, &first) {
                 let verdict = Verdict::allow(first.verdict.reason);
                 return Ok((Answer::allow().respond(&uid), verdict));
             }
         }
         let (mut judgement, case) = looker.judge(case).await?;
         let answer = match stage {
-            Stage::Mutate if mutate::concerns(&case, &judgement, &version) => {
+            Stage::Mutate if mutate::concerns(&case, &judgement) => {
                 asked.known()?;
                 mutate::answer(&case, &mut judgement, rules.book)
             }
@@ -265,9 +334,13 @@ impl Validator {
     }
 
     /// Decodes records apart from the threads that answer, few at a time.
-    async fn held(&self, body: Bytes) -> Held {
-        let _room = self.decoding.acquire().await;
-        let decoding = tokio::task::spawn_blocking(move || Held::read(&body));
+    async fn held(&self, case: &Case<'_>, body: Bytes) -> Held {
+        let turn = self.decoding.take(case.subject.object.namespace.as_deref().unwrap_or_default()).await;
+        let decoding = tokio::task::spawn_blocking(move || {
+            // Until it is done, also when nobody waits for it any more.
+            let _turn = turn;
+            Held::read(&body)
+        });
         decoding.await.unwrap_or_default()
     }
 }

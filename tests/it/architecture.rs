@@ -14,8 +14,8 @@ const RANKS: [&[&str]; 10] = [
     &["helm"],
     &["policy"],
     &["verdict"],
-    &["tls", "telemetry", "metrics"],
-    &["cluster", "ledger", "notify"],
+    &["callers", "tls", "telemetry", "metrics"],
+    &["cluster", "ledger", "notify", "server"],
     &["webhook", "guard", "admin"],
     &["app"],
 ];

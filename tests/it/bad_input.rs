@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::ledger_unjudged::rows;
 use crate::support::{
     ControlPlane, Guard, Identity, Review, Victim, bomb, encoded, eventually, folder, forged, holding,
-    labelled, record_name, refusal, reply,
+    labelled, record_name, refusal, reply, token_file,
 };
 
 const WITHIN: Duration = Duration::from_secs(30);
@@ -48,7 +48,7 @@ async fn a_malformed_review_is_answered_by_http_400_and_what_is_wrong() {
         let error = reply.body["error"].as_str().unwrap_or_default();
         assert!(reply.code == 400 && error.contains(says), "{what}: {reply:?}");
     }
-    let url = guard.webhook_url("/validate");
+    let url = guard.review_url();
     let got = reply(guard.https().get(&url)).await;
     assert_eq!((got.code, &got.body["error"]), (400, &json!("a review is sent by POST, not by GET")));
     let text = reply(guard.https().post(&url).header(CONTENT_TYPE, "text/plain").body("hello")).await;
@@ -67,7 +67,9 @@ async fn a_record_that_cannot_be_believed_costs_one_warning_and_its_release_keep
             holding(namespace, "shop", 2, "deployed", encoded(b"\x1f\x8b\x08.."))
         }),
         ("has no `name`", |namespace| holding(namespace, "shop", 2, "deployed", encoded(b"{}"))),
-        ("more than 67108864 bytes", |namespace| holding(namespace, "shop", 2, "deployed", bomb(80_000_000))),
+        ("manifest has more than 16777216 bytes", |namespace| {
+            holding(namespace, "shop", 2, "deployed", bomb(80_000_000))
+        }),
         ("its release is shop by its metadata", |namespace| {
             let data = forged(namespace, "web", 2, "deployed", "").data;
             Secret { data, ..forged(namespace, "shop", 2, "deployed", "") }
@@ -189,11 +191,13 @@ fn what_keeps_serve_from_starting_is_one_sentence_and_exit_2() {
     let store = format!("--store=dir:{}", folder.display());
     let broken = folder.join("broken.kubeconfig");
     fs::write(&broken, "users:\n- name: a\n  user: {token: s3cret, exec: 5}\n").unwrap();
+    let token = token_file(&folder);
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let check = |flags: &[&str], says: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
         command.args(["serve", &format!("--tls-dir={}", folder.join("tls").display()), "--log=warn"]);
+        command.env("KUBEMOOR_CALLER_TOKEN_FILE", &token);
         let output = command.args(flags).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{flags:?}: {error}");

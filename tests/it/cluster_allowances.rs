@@ -60,7 +60,7 @@ async fn an_end_is_told_when_it_comes_and_old_ones_are_cleared_away() {
     let web = deployment(&namespace);
     let release = ReleaseId { namespace: namespace.clone(), name: "shop".to_owned() };
     let other = ReleaseId { namespace: "other".to_owned(), name: "shop".to_owned() };
-    let alice = Actor { user: "alice".to_owned(), groups: Vec::new() };
+    let alice = Actor { user: "alice".to_owned(), ..Actor::default() };
     let wish = |seconds: i64| {
         let until = Timestamp::now() + SignedDuration::from_secs(seconds);
         resource(&Wish {

@@ -1,5 +1,7 @@
 //! Helm's records as the index meets them on a real API server: forged, growing, pruned, in ConfigMaps.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kubemoor::config::RecordDriver;
@@ -8,6 +10,9 @@ use serde_json::json;
 
 use crate::cluster_releases::{CONFIG_MAP, LOOK, SOON, Watched, config_map, release_id, settings, unguarded};
 use crate::support::{Chart, ControlPlane, Helm, Identity, eventually};
+
+/// How long the worst of records may take.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Replaces what a record holds, and labels it with `status`.
 async fn tamper(secrets: &Api<Secret>, name: &str, status: &str, release: &str) {
@@ -110,7 +115,7 @@ async fn a_record_that_grows_without_end_is_left_alone() {
         "stringData": {"release": text},
     });
     secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
-    eventually("the record is counted as too large", SOON, || async {
+    eventually("the record is counted as too large", PATIENCE, || async {
         watched.counted("kubemoor_records_undecodable_total{reason=\"too_large\"}") == 1
     })
     .await;
@@ -182,15 +187,17 @@ async fn a_manifest_is_read_again_when_it_is_needed() {
     helm.upgrade(&namespace, "web", &settings("web"), values("blue")).await.unwrap();
     let watched = Watched::of(control_plane, &namespace).await;
     let web = release_id(&namespace, "web");
+    let settings_map = config_map(&namespace, "settings");
     for (revision, color) in [(1, "red"), (2, "blue")] {
-        let documents = watched.releases.documents(&web, revision, LOOK).await.unwrap();
-        assert_eq!(documents.revision, revision);
-        let [(object, document)] = documents.objects.as_slice() else { panic!("one object") };
-        assert_eq!(*object, config_map(&namespace, "settings"));
+        let read = watched.releases.document(&web, revision, &settings_map, LOOK).await.unwrap();
+        assert_eq!(read.revision, revision);
+        let document = read.object.unwrap();
         assert_eq!(document["data"]["color"], color);
         assert_eq!(document["metadata"]["namespace"], namespace.as_str());
         assert_eq!(document["metadata"]["annotations"]["meta.helm.sh/release-name"], "web");
     }
-    let error = watched.releases.documents(&web, 7, LOOK).await.err().unwrap();
+    let other = watched.releases.document(&web, 2, &config_map(&namespace, "other"), LOOK).await.unwrap();
+    assert_eq!(other.object, None);
+    let error = watched.releases.document(&web, 7, &settings_map, LOOK).await.err().unwrap();
     assert_eq!(error.to_string(), format!("release {namespace}/web has no record of revision 7"));
 }

@@ -150,7 +150,7 @@ fn a_malformed_argument_is_named_with_its_form_and_exit_2() {
         (&["audit", "--since=-5h"], &["24h or 90m"]),
         (&["audit", "--since", "0s"], &["24h or 90m"]),
         (&["audit", "--limit", "0"], &["--limit"]),
-        (&["audit", "--server", "guard"], &["http://HOST[:PORT]"]),
+        (&["audit", "--server", "guard"], &["https://HOST[:PORT]"]),
         (&["audit", "--ledger", "mysql://db"], &["sqlite:PATH or postgres://"]),
         (&["audit", "--as", "carol"], &["leave --as out"]),
         (&["allow", "cm/x", "--path", "*"], &["--for", "--until"]),

@@ -231,6 +231,23 @@ fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
 }
 
 #[test]
+fn each_attacker_of_the_security_model_is_tried_by_existing_tests() {
+    let rows = Document::named("docs/security.md").table("## Who can do what");
+    let mut tests = 0;
+    for row in &rows {
+        let named: Vec<&str> = row[3].split('`').skip(1).step_by(2).collect();
+        assert!(!named.is_empty() || row[0] == "a cluster admin", "{row:?}");
+        for name in named {
+            let (module, function) = name.split_once("::").unwrap();
+            let source = fs::read_to_string(root().join(format!("tests/it/{module}.rs"))).unwrap();
+            assert!(source.contains(&format!("async fn {function}() {{")), "{name} is no test");
+            tests += 1;
+        }
+    }
+    assert!(tests > 20, "{tests}");
+}
+
+#[test]
 fn the_built_in_identities_are_those_of_the_program() {
     let source = fs::read_to_string(root().join("src/verdict/identities.rs")).unwrap();
     let table = source.split("const TABLE: &[Row] = &[").nth(1).unwrap().split("\n];").next().unwrap();

@@ -6,7 +6,9 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::support::{Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, SOON, eventually};
+use crate::support::{
+    Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, SOON, confirmed, eventually,
+};
 
 const CONFIG_MAP: &str = "
 apiVersion: v1
@@ -51,7 +53,11 @@ struct Scene {
 
 fn control_plane() -> &'static ControlPlane {
     static OWN: OnceLock<ControlPlane> = OnceLock::new();
-    OWN.get_or_init(ControlPlane::start)
+    OWN.get_or_init(|| {
+        let control_plane = ControlPlane::start();
+        control_plane.define_policies();
+        control_plane
+    })
 }
 
 async fn guard() -> &'static Guard {
@@ -67,7 +73,14 @@ impl Scene {
         let helm = Helm::start(control_plane(), Identity::Deployer);
         helm.install(&namespace, RELEASE, &chart, options).await.unwrap();
         let alice = Caller::new(control_plane(), Identity::Alice).await;
-        Self { namespace, helm, chart, alice, guard }
+        let scene = Self { namespace, helm, chart, alice, guard };
+        scene.is_seen(1).await;
+        scene
+    }
+
+    /// Waits until the guard has seen what Helm wrote for this revision.
+    async fn is_seen(&self, revision: u64) {
+        confirmed(&self.alice, &self.namespace, RELEASE, revision).await;
     }
 
     fn settings(&self) -> String {
@@ -162,6 +175,7 @@ async fn is_put_right(server_side: bool) {
         .unwrap();
     scene.becomes(&settings, "/data/level", json!("debug")).await;
     scene.becomes(&web, &format!("{container}/image"), json!("registry.example/shop:2")).await;
+    scene.is_seen(2).await;
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     scene.becomes(&settings, "/data/level", json!("debug")).await;
     scene

@@ -13,7 +13,7 @@ const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings
 
 /// What `/readyz` says of the switch.
 async fn says(guard: &Guard) -> String {
-    let text = reqwest::get(guard.admin_url("/readyz")).await.unwrap().text().await.unwrap();
+    let text = guard.https().get(guard.admin_url("/readyz")).send().await.unwrap().text().await.unwrap();
     text.lines().find(|line| line.contains("emergency")).unwrap_or_default().to_owned()
 }
 
@@ -48,7 +48,7 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     assert!(emergency("on").out.contains("Nothing had been opened"));
     let off = emergency("off");
     assert!(
-        off.code == 0 && off.out.contains("1 webhook configuration") && off.out.contains("emergency on"),
+        off.code == 0 && off.out.contains("2 webhook configurations") && off.out.contains("emergency on"),
         "{off:?}"
     );
     assert!(configurations.get_opt(NAME).await.unwrap().is_none());

@@ -20,7 +20,9 @@ use kubemoor::metrics::{NoticeMetrics, RecordMetrics, registry};
 use kubemoor::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
 use kubemoor::notify::Notifiers;
 use kubemoor::policy::Policy;
+use kubemoor::policy::agreement::{Agreement, SeenAlive};
 use kubemoor::policy::book::Book;
+use kubemoor::policy::signing::SigningKey;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -174,6 +176,7 @@ impl Told {
             suspended: std::collections::HashSet::new(),
             leadership: leadership.clone(),
             metrics: metrics.clone(),
+            key: SigningKey::new([7; 32]),
         };
         tokio::spawn(statuses.run(stop.clone()));
         let announcer = Announcer {
@@ -210,7 +213,14 @@ impl Told {
             repaired: None,
             kept: None,
             contested_by: None,
+            unconfirmed: false,
         }
+    }
+
+    fn seen(&self) -> SeenAlive {
+        let seal = "AAECAwQFBgcICQoLDA0ODw";
+        let agreement = Agreement::read(seal, &["/data/open".to_owned()]);
+        SeenAlive { object: self.drifted().object, agreement: Some(agreement.unwrap()) }
     }
 
     fn report(&self, reason: Reason) -> ReleaseReport {
@@ -221,7 +231,9 @@ impl Told {
             record: Some("u7".to_owned()),
             digest: [7; 32],
             declared: 1,
-            seen_alive: vec![self.drifted().object],
+            seen_alive: vec![self.seen()],
+            confirmed: 1,
+            unconfirmed: Vec::new(),
             drifted,
             flaws: Vec::new(),
             foreign: Vec::new(),
@@ -302,7 +314,7 @@ async fn a_status_says_what_the_loop_knows_and_is_written_only_when_that_changes
         .done()
         .unwrap();
     assert_eq!(told.commands.recv().await.unwrap(), Command::Suspend(told.release.clone(), true));
-    assert_eq!(told.commands.recv().await.unwrap(), Command::Reconcile(told.release.clone()));
+    assert_eq!(told.commands.recv().await.unwrap(), Command::Reconcile(told.release.clone(), None));
     let status = told.says("Unknown", "Suspended").await;
     assert_eq!(status["lastReconcileAt"], "now");
     assert_eq!(status["observedGeneration"], 2);
@@ -315,7 +327,7 @@ async fn a_status_says_what_the_loop_knows_and_is_written_only_when_that_changes
     // What a guard that starts anew reads.
     let remembered = told.guarded.remembered().await.unwrap();
     assert_eq!((remembered[0].revision, remembered[0].digest), (1, [7; 32]));
-    assert_eq!(remembered[0].seen, [told.drifted().object]);
+    assert_eq!(remembered[0].seen, [told.seen()]);
     told.stop.cancel();
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{ControlPlane, Identity, eventually};
+use crate::support::{ControlPlane, Identity, eventually, folder, token_file};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -84,15 +84,23 @@ async fn the_static_webhook_is_accepted() {
     // Of its own: a guard keeps the configuration of that name on the shared one.
     let control_plane = ControlPlane::start();
     // As a dry run: the control plane is shared, and its webhooks belong to another guard.
+    let token = token_file(&folder("token"));
+    let token = format!("--caller-token-file={}", token.display());
     for flags in [
-        &[][..],
-        &["--webhook-url", "https://127.0.0.1:9443", "--select-all", "--record-driver", "configmap"],
+        &[token.as_str()][..],
+        &["--no-caller-token"],
+        &[&token, "--webhook-url", "https://127.0.0.1:9443", "--select-all", "--record-driver", "configmap"],
     ] {
         let manifest = printed(&[&["manifests", "webhook"], flags].concat());
         let held = apply(&control_plane, &manifest, &["--dry-run=server"]);
-        let webhooks = held["webhooks"].as_array().unwrap();
+        let webhooks = held["items"][0]["webhooks"].as_array().unwrap();
         assert!(webhooks.iter().any(|webhook| webhook["name"] == "v1.apps.edits.kubemoor.dev"), "{held}");
     }
+    // Nobody applies it by mistake without a token.
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/static/webhook.yaml");
+    let refused = control_plane.kubectl(Identity::Admin, &["apply", "--dry-run=server", "-f", file]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("CALLER_TOKEN"), "{said}");
 }
 
 #[test]

@@ -66,12 +66,15 @@ impl Scene {
     /// Deletes the object and waits until it is back; gives how often guards created it.
     async fn is_repaired(&self) -> usize {
         let uid = self.admin.get(&self.path).await.done().unwrap()["metadata"]["uid"].clone();
+        let before = self.creations();
         self.admin.delete(&self.path).await.done().unwrap();
         eventually("the object is back", HAND_OVER + SLACK, || async {
             let object = self.admin.get(&self.path).await.done()?;
             if object["metadata"]["uid"] == uid { Err("it is still the old one".to_owned()) } else { Ok(()) }
         })
         .await;
+        // The audit log comes after the answers.
+        eventually("the audit log has it", SLACK, || async { self.creations() > before }).await;
         self.creations()
     }
 

@@ -75,11 +75,11 @@ fn release(namespace: &str, name: &str) -> ReleaseId {
 /// A row of `user`, this many seconds after some time in the past.
 fn row(seconds: i64, namespace: &str, name: &str, user: &str, verdict: &'static str) -> Row {
     let time = begin() + SignedDuration::from_secs(seconds);
-    let id = release(namespace, name);
-    let object = object("Deployment", namespace, name);
+    let (id, object) = (release(namespace, name), object("Deployment", namespace, name));
     let detail = format!("row {seconds}");
     let row = Row::repair(time, (&id, 7), &object, Repaired::Recreated, Vec::new(), &detail);
-    Row { verdict, actor: Actor { user: user.to_owned(), groups: vec!["people".to_owned()] }, ..row }
+    let actor = Actor { user: user.to_owned(), groups: vec!["people".to_owned()], ..Actor::default() };
+    Row { verdict, actor, ..row }
 }
 
 fn begin() -> Timestamp {

@@ -25,7 +25,7 @@ fn rows(output: &Output) -> Vec<Value> {
 
 /// The code and the body of the guard's answer.
 async fn ask(guard: &Guard, token: Option<&str>, query: &str) -> (u16, Value) {
-    let request = reqwest::Client::new().get(guard.admin_url(&format!("/api/v1/ledger{query}")));
+    let request = guard.https().get(guard.admin_url(&format!("/api/v1/ledger{query}")));
     let request = match token {
         Some(token) => request.bearer_auth(token),
         None => request,
@@ -70,9 +70,10 @@ async fn who_tried_what_is_told_by_the_database_and_by_the_guard() {
     .await;
 
     let kubeconfig = ControlPlane::get().kubeconfig(Identity::Alice);
-    let server = shop.guard.admin_url("");
-    let asked = ["--server", &server, "--kubeconfig", kubeconfig.to_str().unwrap(), "--verdict", "Deny"];
-    let told = rows(&audit(&[&asked, &filter[..]].concat()));
+    let guard = shop.guard.asked();
+    let guard = guard.each_ref().map(String::as_str);
+    let asked = ["--kubeconfig", kubeconfig.to_str().unwrap(), "--verdict", "Deny"];
+    let told = rows(&audit(&[&guard[..], &asked, &filter].concat()));
     assert!(told.contains(&row), "{told:?}");
 
     // What was deleted behind the webhook's back, and what the loop made of it.
@@ -161,7 +162,9 @@ async fn what_audit_cannot_do_is_one_sentence_and_exit_2() {
     let kubeconfig = ControlPlane::get().kubeconfig(Identity::Autoscaler);
     let kubeconfig = kubeconfig.to_str().unwrap();
     let guard = Guard::shared().await;
-    let here = guard.admin_url("");
+    let (here, text) = (guard.admin_url(""), path("text.db"));
+    let asked = guard.asked();
+    let asked = asked.each_ref().map(String::as_str);
     let check = |arguments: &[&str], says: &str| {
         let output = audit(arguments);
         let error = String::from_utf8_lossy(&output.stderr);
@@ -178,15 +181,24 @@ async fn what_audit_cannot_do_is_one_sentence_and_exit_2() {
         (vec!["--ledger", &older], "version 0 of the tables"),
         (vec!["--ledger", &newer], "use a program as new as the guard"),
         (vec!["--ledger", "postgres://moor:hunter2@127.0.0.1:1/ledger"], "cannot be opened"),
-        (vec!["--server", "http://127.0.0.1:1", "--kubeconfig", kubeconfig], "port-forward"),
-        (vec!["--server", "http://guard.example", "--kubeconfig", kubeconfig], "in the clear"),
-        (vec!["--server", &here, "--kubeconfig", kubeconfig], "you may not read"),
+        (vec!["--server", "https://127.0.0.1:1", "--kubeconfig", kubeconfig], "port-forward"),
+        ([&asked[..], &["--kubeconfig", kubeconfig]].concat(), "you may not read"),
+        (vec!["--server", &here, "--kubeconfig", kubeconfig], "--certificate-authority"),
+        (
+            vec!["--certificate-authority", "/nowhere/ca.crt", "--kubeconfig", kubeconfig],
+            "/nowhere/ca.crt holds no PEM certificate",
+        ),
+        (
+            vec!["--certificate-authority", &text, "--kubeconfig", kubeconfig],
+            "text.db holds no PEM certificate",
+        ),
         (vec!["--server", &here, "--kubeconfig", "/nowhere/kubeconfig"], "/nowhere/kubeconfig"),
     ] {
         assert_eq!(check(&arguments, says), 1, "{arguments:?}");
     }
     // The parser adds a hint at --help below its sentence.
     check(&["--since", "yesterday"], "24h or 90m");
+    check(&["--server", "http://localhost:9080", "--kubeconfig", kubeconfig], "over TLS alone");
     check(&["--ledger", "mysql://db"], "sqlite:PATH or postgres://");
     check(&["--follow", "--would-deny"], "--would-deny and --follow exclude each other");
     check(&["--ledger", "sqlite:x", "--server", &here], "--ledger and --server exclude each other");

@@ -127,7 +127,7 @@ async fn no_output_of_the_guard_holds_a_value_of_a_secret() {
     check_files(shop.guard.ledger());
     let (namespace, here) = (shop.namespace.as_str(), ControlPlane::get());
     let asked = shop.guard.admin_url(&format!("/api/v1/ledger?namespace={namespace}"));
-    let asked = reqwest::Client::new().get(asked).bearer_auth(Identity::Admin.token()).send().await.unwrap();
+    let asked = shop.guard.https().get(asked).bearer_auth(Identity::Admin.token()).send().await.unwrap();
     assert_eq!(asked.status(), 200);
     check("the ledger over HTTP", &asked.bytes().await.unwrap());
     let events = here.kubectl(Identity::Admin, &["get", "events", "-A", "-o", "json"]);

@@ -9,8 +9,15 @@ fn widget(group: &str) -> String {
     format!("apiVersion: {group}/v1\nkind: Widget\nmetadata: {{name: main}}\nspec: {{replicas: 2}}\n")
 }
 
-/// Waits until a Widget that was changed by hand is as declared.
-async fn is_repaired(scene: &Scene, group: &str) {
+/// Waits until a Widget of a release, which was seen and then changed by hand, is as declared.
+async fn is_repaired(scene: &Scene, group: &str, release: &str) {
+    let guarded =
+        format!("/apis/kubemoor.dev/v1alpha1/namespaces/{}/guardedreleases/{release}", scene.namespace);
+    eventually("it is seen", SOON, || async {
+        let status = scene.alice.get(&guarded).await.done()?["status"].clone();
+        if status["confirmed"] == 1 { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
     let path = format!("/apis/{group}/v1/namespaces/{}/widgets/main", scene.namespace);
     scene.edit(&path, json!({"spec": {"replicas": 7}})).await;
     scene.becomes(&path, "/spec/replicas", json!(2)).await;
@@ -38,7 +45,7 @@ async fn a_release_is_followed_whose_kind_is_defined_after_it_was_seen() {
         json!({"meta.helm.sh/release-name": "late", "meta.helm.sh/release-namespace": scene.namespace});
     let widgets = format!("/apis/{group}/v1/namespaces/{}/widgets", scene.namespace);
     admin.post(&widgets, &object).await.done().unwrap();
-    is_repaired(&scene, group).await;
+    is_repaired(&scene, group, "late").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,5 +67,5 @@ async fn a_release_is_followed_whose_kind_is_defined_just_after_the_guard_starte
     })
     .await;
     scene.remembers(1).await;
-    is_repaired(&scene, group).await;
+    is_repaired(&scene, group, RELEASE).await;
 }

@@ -43,7 +43,7 @@ async fn what_went_missing_while_no_guard_ran_comes_back_unless_its_manifest_cha
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_that_was_installed_anew_while_no_guard_ran_is_repaired_by_its_new_manifest() {
+async fn release_installed_anew_while_no_guard_ran_is_seen_anew() {
     let scene = Scene::install("anew", TWO).await;
     let mut guard = scene.guard().await;
     scene.remembers(2).await;
@@ -56,12 +56,18 @@ async fn a_release_that_was_installed_anew_while_no_guard_ran_is_repaired_by_its
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     scene.alice.delete(&extra).await.done().unwrap();
     guard.start_again().await;
-    scene.becomes(&settings, "/data/level", json!("debug")).await;
-    // What was known of the one before does not count for this one.
+    // What was known of the one before does not count for this one, of which nobody has seen what it declares.
     said(&guard, NEVER_SEEN).await;
-    scene.remembers(1).await;
+    scene.stands("Unconfirmed").await;
     assert!(!guard.log().contains("the manifest of its release's revision has changed"), "{}", guard.log());
     assert_eq!(scene.alice.get(&extra).await.code, 404);
+    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "mine");
+    assert_eq!(scene.writes("configmaps"), 0);
+    // Once it has been as it is declared, it is kept so.
+    scene.edit(&settings, json!({"data": {"level": "debug"}})).await;
+    scene.status("what was seen", |status| status["confirmed"] == 1).await;
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    scene.becomes(&settings, "/data/level", json!("debug")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

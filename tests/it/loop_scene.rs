@@ -106,10 +106,10 @@ impl Scene {
         self.status(reason, |status| status["conditions"][0]["reason"] == reason).await
     }
 
-    /// Waits until the status says that so many objects were seen alive.
+    /// Waits until the status says that so many objects were seen as they are declared.
     pub(crate) async fn remembers(&self, objects: usize) {
-        self.status("what was seen alive", |status| {
-            status["seen"].as_array().is_some_and(|seen| seen.len() == objects)
+        self.status("what was seen", |status| {
+            status["confirmed"] == objects && status["seen"].as_array().is_some_and(|it| it.len() == objects)
         })
         .await;
     }

@@ -6,7 +6,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::{Caller, ControlPlane, Guard, Identity, Review, SOON, Victim, eventually, folder, run};
+use crate::support::{
+    Caller, ControlPlane, Guard, Identity, Review, SOON, Victim, eventually, folder, run, token_file,
+};
 
 const POLICIES: &str = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
 
@@ -190,9 +192,8 @@ async fn policy_files_are_followed_without_a_cluster() {
     assert!(guard.terminate().success());
 
     // Without the directory there is nothing to begin with.
-    let nowhere = run(
-        &["serve", &flags[0], "--policies=/nowhere", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"],
-        "",
-    );
+    let token = format!("--caller-token-file={}", token_file(&store).display());
+    let own = ["--policies=/nowhere", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"];
+    let nowhere = run(&[&["serve", &flags[0], &token], &own[..]].concat(), "");
     nowhere.fails(&["/nowhere"]);
 }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use kubemoor::cluster::lease::Leadership;
 use kubemoor::config::{Endpoint, RecordDriver};
 use kubemoor::webhook::registration::keep::{Kept, Wish, keep, maintain, withdraw};
-use kubemoor::webhook::registration::{NAME, Resource, Surface, configuration};
+use kubemoor::webhook::registration::{Address, NAME, Resource, Surface, configuration};
 
 use crate::support::{ControlPlane, Identity, eventually};
 
@@ -32,11 +32,13 @@ fn desired(plurals: &[&str]) -> ValidatingWebhookConfiguration {
     let ca = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap().cert.pem();
     let surface = Surface {
         endpoint: &endpoint,
+        address: Address::Bare,
         ca_bundle: Some(ca.as_bytes()),
         own_namespace: Some("kubemoor-system"),
         record_driver: RecordDriver::Secret,
         select_all: false,
         reverts: false,
+        conditions: false,
     };
     configuration(&plurals.iter().map(resource).collect::<BTreeSet<_>>(), &surface)
 }

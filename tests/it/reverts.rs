@@ -320,20 +320,29 @@ async fn the_webhook_that_sets_back_is_there_only_while_a_policy_says_so() {
         .await;
     };
     let flags = |mode| ["--register", "--edits", mode, "--drift", "Report"];
+    let sets_back = async |wanted: bool| {
+        eventually(&format!("edits are set back: {wanted}"), SOON, || async {
+            let webhooks = admin.get(&at("mutating")).await.done()?["webhooks"].clone();
+            let names: Vec<_> =
+                webhooks.as_array().into_iter().flatten().map(|webhook| &webhook["name"]).collect();
+            // Orders are answered always.
+            let is = names.contains(&&json!("orders.kubemoor.dev"))
+                && names.contains(&&json!("v1.apps.reverts.kubemoor.dev")) == wanted;
+            if is { Ok(()) } else { Err(format!("{names:?}")) }
+        })
+        .await;
+    };
     let guard = Guard::start(&control_plane, &flags("Revert")).await;
-    is_there("mutating", true).await;
-    let webhooks = admin.get(&at("mutating")).await.done().unwrap()["webhooks"].clone();
-    let names: Vec<_> = webhooks.as_array().unwrap().iter().map(|webhook| &webhook["name"]).collect();
-    assert!(names.contains(&&json!("v1.apps.reverts.kubemoor.dev")), "{names:?}");
+    sets_back(true).await;
     drop(guard);
 
     let guard = Guard::start(&control_plane, &flags("Deny")).await;
-    is_there("mutating", false).await;
+    sets_back(false).await;
     is_there("validating", true).await;
     drop(guard);
 
     let guard = Guard::start(&control_plane, &flags("Revert")).await;
-    is_there("mutating", true).await;
+    sets_back(true).await;
     let kubeconfig = control_plane.kubeconfig(Identity::Admin);
     let withdrawn = std::process::Command::new(env!("CARGO_BIN_EXE_kubemoor"))
         .args(["uninstall", "--kubeconfig"])

@@ -1,9 +1,9 @@
 //! Where rows come from: a database, or a guard.
 
-use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 
 use crate::cluster::call::CallError;
 use crate::cluster::client::Access;
@@ -26,18 +26,14 @@ impl Source {
         Ok(Self::Database(Store::read(url).await?))
     }
 
-    /// With the credentials of the kubeconfig, which go over the network in
-    /// the clear only on this machine.
-    pub(super) async fn guard(server: http::Uri, access: &Access) -> anyhow::Result<Self> {
-        let host = server.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-        let local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-        if server.scheme_str() == Some("http") && !local {
-            bail!(
-                "{server} would send your token in the clear: run `kubectl port-forward` to the guard and name \
-                 http://127.0.0.1:9080, or read the database with --ledger"
-            );
-        }
-        let client = client::connect_to(&server, access).await?;
+    /// With the credentials of the kubeconfig, which go to nobody but a guard
+    /// whose certificate `authority` vouches for.
+    pub(super) async fn guard(
+        server: http::Uri,
+        authority: Option<&Path>,
+        access: &Access,
+    ) -> anyhow::Result<Self> {
+        let client = client::connect_to(&server, authority, access).await?;
         Ok(Self::Guard { server, client })
     }
 
@@ -90,6 +86,10 @@ fn said(server: &http::Uri, error: &CallError) -> anyhow::Error {
         CallError::Refused { code, .. } => {
             anyhow::anyhow!("{server} is no guard of this version: it answers {code}")
         }
+        CallError::Unreachable { reason } if reason.contains("certificate") => anyhow::anyhow!(
+            "the guard at {server} cannot be trusted ({reason}): name the CA of its certificate with \
+             --certificate-authority"
+        ),
         CallError::Unreachable { .. } | CallError::Late { .. } => anyhow::anyhow!(
             "the guard at {server} does not answer: run `kubectl -n kubemoor-system port-forward deploy/kubemoor \
              9080`, name its address with --server, or a database with --ledger"
@@ -98,12 +98,15 @@ fn said(server: &http::Uri, error: &CallError) -> anyhow::Error {
     }
 }
 
-/// A server is `http://` or `https://`, a host and perhaps a port.
+/// A server is `https://`, a host and perhaps a port: a token is never sent in the
+/// clear, and no guard would answer.
 pub(super) fn parse_server(text: &str) -> Result<http::Uri, &'static str> {
-    let form = "a server is http://HOST[:PORT] or https://HOST[:PORT]";
+    let form = "a server is https://HOST[:PORT]: a guard answers over TLS alone";
     let uri: http::Uri = text.parse().map_err(|_| form)?;
-    let known = matches!(uri.scheme_str(), Some("http" | "https"));
-    if known && uri.host().is_some_and(|host| !host.is_empty()) && !text.contains(['?', '#', '@']) {
+    if uri.scheme_str() == Some("https")
+        && uri.host().is_some_and(|host| !host.is_empty())
+        && !text.contains(['?', '#', '@'])
+    {
         return Ok(uri);
     }
     Err(form)
@@ -128,20 +131,11 @@ mod tests {
 
     #[test]
     fn a_server_is_a_url_without_extras() {
-        for text in ["http://127.0.0.1:9080", "https://guard.example"] {
+        for text in ["https://127.0.0.1:9080", "https://guard.example"] {
             assert!(parse_server(text).is_ok(), "{text}");
         }
-        for text in ["", "guard", "ftp://guard", "http://u@guard", "http://guard?x=y"] {
+        for text in ["", "guard", "http://localhost", "https://u@guard", "https://guard?x=y"] {
             assert!(parse_server(text).is_err(), "{text}");
         }
-    }
-
-    #[tokio::test]
-    async fn a_token_leaves_this_machine_only_encrypted() {
-        let error = Source::guard("http://guard.example:9080".parse().unwrap(), &Access::default())
-            .await
-            .err()
-            .unwrap();
-        assert!(error.to_string().contains("in the clear"), "{error}");
     }
 }

@@ -7,22 +7,28 @@ use indicatif::ProgressBar;
 use jiff::Timestamp;
 use json_patch::Patch;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::reading::{Found, Reader, Surroundings};
+use crate::cluster::call::CallError;
+use crate::cluster::guarded;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
-use crate::declaration::path::Segment;
+use crate::declaration::path::{Path, Segment};
 use crate::helm::release::Release;
 use crate::helm::state;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::Policy;
+use crate::policy::resource::Condition;
 use crate::verdict::drift::{self, Drift, Live};
 use crate::verdict::edit::Evidence;
 use crate::verdict::shown::Shown;
 
 /// Objects of one release that are read at once.
 const OBJECTS_AT_ONCE: usize = 8;
+
+/// The reason of a GuardedRelease of which the guard writes not all.
+const UNCONFIRMED: &str = "Unconfirmed";
 
 /// All releases that were compared.
 #[derive(Debug, Serialize)]
@@ -46,6 +52,10 @@ pub(super) struct ReleaseReport {
     /// Why the release could not be compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
+    /// What holds up repairs by the guard's own words: it has never seen the live
+    /// objects as they are declared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) unconfirmed: Option<String>,
     /// What could not be read and may spare some of what is reported, or declare otherwise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) not_considered: Vec<String>,
@@ -143,16 +153,33 @@ pub(super) async fn compare(
     let compared = reports.len();
     let mut objects: Vec<ObjectReport> = reports.drain(..).flatten().collect();
     objects.sort_by(|left, right| (left.state, &left.object).cmp(&(right.state, &right.object)));
+    let mut not_considered = surroundings.unread.clone();
+    let unconfirmed = match objects.is_empty() {
+        true => None,
+        false => unconfirmed(reader, &release.id).await.unwrap_or_else(|error| {
+            not_considered.push(format!("what the guard says of the release: {error}"));
+            None
+        }),
+    };
     ReleaseReport {
         release: release.id.clone(),
         revision: Some(release.state.revision),
         status: Some(release.state.status.to_string()),
         invalid: release.invalid.as_ref().map(|invalid| format!("{}: {}", invalid.secret, invalid.reason)),
         error: None,
-        not_considered: surroundings.unread.clone(),
+        unconfirmed,
+        not_considered,
         compared,
         objects,
     }
+}
+
+/// What the guard says of a release whose declared values it has never seen.
+async fn unconfirmed(reader: &Reader, release: &ReleaseId) -> Result<Option<String>, CallError> {
+    let guarded = guarded::get(&reader.connection.client, release).await?;
+    let conditions = guarded.and_then(|guarded| guarded.status).map(|status| status.conditions);
+    let is_it = |condition: &Condition| condition.r#type == "Ready" && condition.reason == UNCONFIRMED;
+    Ok(conditions.unwrap_or_default().into_iter().find(is_it).map(|condition| condition.message))
 }
 
 /// What all comparisons of a release share.
@@ -196,7 +223,7 @@ impl Subject<'_> {
         };
         let (stands, reason) = self.settled(&subject, found.as_ref()).await;
         match stands {
-            Live::AsDeclared | Live::AsBefore => Some(None),
+            Live::AsDeclared(_) | Live::AsBefore => Some(None),
             Live::OptedOut => report(State::OptedOut, None),
             Live::BeingDeleted => report(State::BeingDeleted, None),
             Live::Awaited => report(State::Awaited, None),
@@ -230,14 +257,13 @@ impl Subject<'_> {
 
 /// The JSON Patch that sets back what differs for certain.
 fn patch(subject: &drift::Subject<'_, '_>, drift: &Drift<'_>, live: &Value) -> Option<Patch> {
-    let ObjectId { group, kind, .. } = subject.object;
-    let is_secret = group.is_empty() && kind == "Secret";
-    let certain = drift.changes.iter().filter(|field| field.agreement == Agreement::Differs);
+    let certain = drift.changes.iter().filter(|field| field.agreement > Agreement::Doubt);
     let mut restored = live.clone();
-    certain.for_each(|field| drift.declared.fields.restore(&field.path, live, &mut restored));
+    drift.declared.fields.restore(certain.map(|field| &field.path), live, &mut restored);
     subject.exceptions(drift.declared).mask(live).carry(live, &mut restored);
     let patch = json_patch::diff(live, &restored);
-    (!is_secret && !patch.0.is_empty()).then_some(patch)
+    let is_hidden = Shown::of(subject.object, &Path::default(), &json!(patch)).is_masked();
+    (!is_hidden && !patch.0.is_empty()).then_some(patch)
 }
 
 impl FieldReport {
@@ -269,6 +295,7 @@ impl ReleaseReport {
             status: None,
             invalid: None,
             error: Some(error),
+            unconfirmed: None,
             not_considered: Vec::new(),
             compared: 0,
             objects: Vec::new(),
@@ -290,6 +317,11 @@ impl Report {
     /// Whether anything has drifted.
     pub(super) fn has_drift(&self) -> bool {
         self.releases.iter().any(|release| release.drifted() > 0)
+    }
+
+    /// Whether it is in doubt of anything whether it has.
+    pub(super) fn has_doubt(&self) -> bool {
+        self.releases.iter().any(|release| release.count(State::InDoubt) > 0)
     }
 
     /// A sentence for each release and each object that could not be read, and

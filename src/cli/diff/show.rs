@@ -47,6 +47,9 @@ fn add_release(text: &mut Text, release: &ReleaseReport) {
     for object in &release.objects {
         add_object(text, object);
     }
+    if let Some(message) = &release.unconfirmed {
+        text.line().add(NOTE, &format!("  Unconfirmed: {message}")).line();
+    }
     for unread in &release.not_considered {
         text.line().add(NOTE, &format!("  Not considered: {unread}")).line();
     }

@@ -17,6 +17,7 @@ use crate::policy::standing::Origin;
 use crate::verdict::edit::Reason;
 use crate::verdict::exceptions::{Exceptions, Source};
 use crate::verdict::ownership::{Manager, Owners};
+use crate::verdict::sealed;
 use crate::verdict::shown::Shown;
 
 /// One declared field.
@@ -77,7 +78,15 @@ pub(super) fn of(
     patterns: &[Pattern],
     exceptions: &Exceptions<'_>,
 ) -> Vec<Field> {
-    let changes = live.map(|live| declared.fields.drift(live)).unwrap_or_default();
+    let drift = |live| {
+        let mut changes = declared.fields.drift(live);
+        let sealed = sealed::drift(object, &declared.fields, live).into_iter();
+        changes.extend(
+            sealed.filter(|it| changes.iter().all(|known| known.path != it.path)).collect::<Vec<_>>(),
+        );
+        changes
+    };
+    let changes: Vec<FieldChange> = live.map(drift).unwrap_or_default();
     let owners = live.map(Owners::of).unwrap_or_default();
     let asked =
         |path: &Path| patterns.iter().any(|pattern| pattern.covers(path) || pattern.reaches_below(path));
@@ -85,7 +94,7 @@ pub(super) fn of(
         let state = match change.agreement {
             Agreement::Doubt => FieldState::InDoubt,
             Agreement::Agrees => FieldState::AsDeclared,
-            Agreement::Differs => FieldState::Drifted,
+            Agreement::Altered | Agreement::Differs => FieldState::Drifted,
         };
         (change.path.clone(), state, change.declared.clone(), change.new.clone(), exceptions.of_field(change))
     };

@@ -21,9 +21,16 @@ use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
 use crate::verdict::drift::{self, Live};
 use crate::verdict::edit::Evidence;
+use crate::verdict::sealed;
 
 /// What may not be read where a right is missing.
 const GUARD: &str = "what the guard says of the release";
+
+/// What to know of a field that the manifest does not declare.
+const UNDECLARED: &str = "The manifest does not declare this field: edits of it pass. List elements are named by their keys, such as [name=app].";
+
+/// The same of a sealed one.
+const SEALED: &str = "The manifest does not declare this field, and edits that set it are judged all the same: set, it stops the object from following its release.";
 
 /// The answer.
 #[derive(Debug, Serialize)]
@@ -156,8 +163,13 @@ pub(super) async fn of(
         unread.push(format!("{GUARD} cannot be read: {error}"));
         None
     });
-    let is_asked = !patterns.is_empty();
-    let advice = advice(&object, &release.id, state, &fields, is_asked, guard.is_some());
+    let is_undeclared = !patterns.is_empty() && fields.is_empty();
+    let is_sealed = sealed::paths(&object).any(|path| patterns.iter().any(|it| it.covers(&path)));
+    let advice = match (is_undeclared, is_sealed) {
+        (true, true) => vec![SEALED.to_owned()],
+        (true, false) => vec![UNDECLARED.to_owned()],
+        (false, _) => advice(&object, &release.id, state, &fields, guard.is_some()),
+    };
     let said = |source: &crate::policy::Source, value: String| match source {
         crate::policy::Source::Default => None,
         crate::policy::Source::Policy(name) => Some(format!("{value} (policy {name})")),
@@ -211,7 +223,7 @@ fn stands(live: &Live<'_>) -> &'static str {
         Live::Awaited => "not there yet",
         Live::Allowed => "absent, as an allowance permits",
         Live::Missing => "missing",
-        Live::AsDeclared => "as declared",
+        Live::AsDeclared(_) => "as declared",
         Live::AsBefore => "as declared before the operation under way",
         Live::Drifted(drift) if drift.is_doubt() => "in doubt",
         Live::Drifted(_) => "drifted",
@@ -242,16 +254,9 @@ fn advice(
     release: &ReleaseId,
     state: &str,
     fields: &[Field],
-    asked: bool,
     guarded: bool,
 ) -> Vec<String> {
     let ReleaseId { namespace, name } = release;
-    if asked && fields.is_empty() {
-        return vec![
-            "The manifest does not declare this field: edits of it pass. List elements are named by their keys, such as [name=app]."
-                .to_owned(),
-        ];
-    }
     let mut advice = vec![format!(
         "To change it for good: change the chart's values and run `helm upgrade {name} -n {namespace}`."
     )];

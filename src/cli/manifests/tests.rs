@@ -47,7 +47,8 @@ fn grants(role: &Value) -> BTreeMap<(String, String), BTreeSet<String>> {
 fn the_files_in_deploy_are_what_the_command_prints() {
     let deploy = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
     let read = |file: &str| fs::read_to_string(deploy.join(file)).unwrap();
-    let install = ["namespace.yaml", "rbac.yaml", "workload.yaml"].map(read).join("---\n");
+    let install =
+        ["namespace.yaml", "rbac.yaml", "networkpolicy.yaml", "workload.yaml"].map(read).join("---\n");
     assert_eq!(printed(&["install"]), install);
     assert_eq!(
         printed(&["webhook"]),
@@ -168,6 +169,35 @@ fn what_the_static_webhook_sends_the_guard_may_read() {
 }
 
 #[test]
+fn the_static_webhook_names_every_version_of_its_kinds_once() {
+    let declared: Vec<_> = chart_resources().into_iter().collect();
+    let catalog = crate::declaration::catalog::Catalog::with_core();
+    for resource in &declared {
+        // One group's kind goes by two groups at a time.
+        let Some(facts) = catalog.kind_of_resource(&resource.group, &resource.plural) else { continue };
+        for version in &facts.versions {
+            let sent = declared.iter().filter(|it| {
+                (&it.group, &it.version, &it.plural) == (&resource.group, version, &resource.plural)
+            });
+            assert_eq!(sent.count(), 1, "{} {version} {}", resource.group, resource.plural);
+        }
+    }
+    let objects = objects(&printed(&["webhook"]));
+    let mut met = BTreeSet::new();
+    for webhook in objects[0]["webhooks"].as_array().unwrap() {
+        for rule in webhook["rules"].as_array().unwrap() {
+            for plural in rule["resources"].as_array().unwrap() {
+                let edits = rule["operations"].as_array().unwrap().contains(&"UPDATE".into());
+                let path =
+                    (rule["apiGroups"].to_string(), rule["apiVersions"].to_string(), plural.to_string());
+                let records = webhook["name"] == "records.kubemoor.dev";
+                assert!(records || !edits || met.insert(path.clone()), "{path:?} is named twice");
+            }
+        }
+    }
+}
+
+#[test]
 fn the_pod_asks_for_no_privilege() {
     let objects = objects(WORKLOAD_YAML);
     let pod = &find(&objects, "Deployment", "kubemoor").unwrap()["spec"]["template"]["spec"];
@@ -206,6 +236,7 @@ fn the_static_webhook_takes_a_url_and_a_ca() {
         "https://127.0.0.1:9443",
         "--ca-file",
         ca.path().to_str().unwrap(),
+        "--no-caller-token",
     ]);
     let objects = objects(&yaml);
     for webhook in objects[0]["webhooks"].as_array().unwrap() {
@@ -214,6 +245,41 @@ fn the_static_webhook_takes_a_url_and_a_ca() {
             serde_json::json!({"url": "https://127.0.0.1:9443/validate", "caBundle": "Q0E="})
         );
     }
+}
+
+#[test]
+fn the_static_webhook_holds_the_token_of_a_file_or_its_placeholder() {
+    let paths = |yaml: &str| {
+        let objects = objects(yaml);
+        let webhooks = objects.iter().flat_map(|object| object["webhooks"].as_array().unwrap());
+        let path = |webhook: &Value| webhook["clientConfig"]["service"]["path"].as_str().unwrap().to_owned();
+        webhooks.map(path).collect::<BTreeSet<_>>()
+    };
+    let (file, token) = (tempfile::NamedTempFile::new().unwrap(), "a1".repeat(32));
+    fs::write(file.path(), format!("{token}\n{}\n", "b2".repeat(32))).unwrap();
+    let path = file.path().to_str().unwrap();
+    let yaml = printed(&["webhook", "--edits=Revert", "--caller-token-file", path]);
+    assert_eq!(paths(&yaml), [format!("/mutate/{token}"), format!("/validate/{token}")].into());
+    assert!(!yaml.contains("CALLER_TOKEN"), "{yaml}");
+    let both_paths = |suffix: &str| [format!("/mutate{suffix}"), format!("/validate{suffix}")].into();
+    assert_eq!(paths(&printed(&["webhook"])), both_paths("/CALLER_TOKEN"));
+    assert_eq!(paths(&printed(&["webhook", "--no-caller-token"])), both_paths(""));
+    let both = ["manifests", "webhook", "--no-caller-token", "--caller-token-file", path];
+    assert!(Line::try_parse_from(both).is_err());
+}
+
+#[test]
+fn the_callers_secret_is_the_only_one_that_may_be_written_by_name() {
+    let objects = objects(RBAC_YAML);
+    let role = find(&objects, "Role", "kubemoor").unwrap();
+    let rules = role["rules"].as_array().unwrap();
+    let secrets: Vec<_> = rules.iter().filter(|rule| rule["resources"][0] == "secrets").collect();
+    let named = serde_json::json!([crate::cluster::caller_secret::NAME]);
+    assert!(secrets[0]["resourceNames"].is_null() && secrets[0]["verbs"] == serde_json::json!(["create"]));
+    assert!(
+        secrets[1]["resourceNames"] == named && secrets[1]["verbs"] == serde_json::json!(["get", "update"])
+    );
+    assert_eq!(secrets.len(), 2);
 }
 
 #[test]

@@ -322,6 +322,7 @@ impl Case {
         let actor = Actor {
             user: self.user.clone().unwrap_or_else(|| "somebody".to_owned()),
             groups: self.groups.clone(),
+            ..Actor::default()
         };
         let body = match &self.review {
             Some(file) => policy_files::text(&ground.folder.join(file))?,

@@ -11,13 +11,19 @@ fn guarded(status: Value) -> Value {
 fn what_an_earlier_guard_knew_is_read() {
     let status = json!({
         "revision": 3, "recordUid": "u3", "manifestDigest": "07".repeat(32),
-        "seen": [{"kind": "Service", "name": "web"}, {"kind": "Namespace", "clusterScoped": true, "name": "n"}],
+        "seen": [
+            {"kind": "Service", "name": "web", "agreed": "AAECAwQFBgcICQoLDA0ODw", "unseen": ["/spec/ports"]},
+            {"kind": "Namespace", "clusterScoped": true, "name": "n", "agreed": "mine"},
+        ],
     });
     let remembered = Remembered::of(&typed(guarded(status)).unwrap()).unwrap();
     assert_eq!((remembered.revision, remembered.digest), (3, [7; 32]));
     assert_eq!(remembered.record.as_deref(), Some("u3"));
-    let names: Vec<_> = remembered.seen.iter().map(ToString::to_string).collect();
+    let names: Vec<_> = remembered.seen.iter().map(|seen| seen.object.to_string()).collect();
     assert_eq!(names, ["Service/web in namespace shop", "Namespace/n"]);
+    let agreed: Vec<_> =
+        remembered.seen.iter().map(|seen| seen.agreement.as_ref().map(|it| it.open().len())).collect();
+    assert_eq!(agreed, [Some(1), None], "a text that is no seal is none");
     assert!(remembered.contested.is_empty());
 }
 

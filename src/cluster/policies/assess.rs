@@ -100,6 +100,17 @@ impl Assessment {
                 "In force, but no release matches spec.releases. Look for a misspelled name, namespace or label."
                     .to_owned(),
             ),
+            Some((policy, _)) if !policy.ineffective.is_empty() => (
+                "HelmsOwn",
+                cut(
+                    &format!(
+                        "In force, but these paths have no effect: {}. Helm's label and annotations are guarded \
+                         whatever a policy says.",
+                        policy.ineffective.join(", ")
+                    ),
+                    MESSAGE,
+                ),
+            ),
             _ => match (survey.ties.get(*name), survey.leaving.contains(*name)) {
                 (Some(ties), _) => {
                     let told: Vec<_> = ties.iter().take(TOLD).map(String::as_str).collect();

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::super::call::CallError;
 use super::super::payloads::Fetched;
 use super::super::records;
-use super::Releases;
+use super::{ANSWERING, Releases};
 use crate::helm::record::{ApplyMethod, Status};
 use crate::helm::release::{self, Head};
 use crate::model::{ObjectId, ReleaseId};
@@ -16,18 +16,18 @@ use crate::model::{ObjectId, ReleaseId};
 /// How often a record is read again because it changed meanwhile.
 const ATTEMPTS: usize = 3;
 
-/// A manifest as the record of one revision has it. May hold secrets: has no `Debug`.
-pub struct Documents {
+/// An object as the manifest of one revision has it. May hold secrets: has no `Debug`.
+pub struct Document {
     /// The revision.
     pub revision: u64,
     /// Its status.
     pub status: Status,
-    /// How Helm writes its objects.
+    /// How Helm writes objects of the release.
     pub apply_method: ApplyMethod,
     /// SHA-256 of the manifest.
     pub digest: [u8; 32],
-    /// Its objects as Helm sends them, in the manifest's order.
-    pub objects: Vec<(ObjectId, Value)>,
+    /// The object as Helm sends it; none where the manifest has no such object.
+    pub object: Option<Value>,
 }
 
 /// Why a manifest cannot be had.
@@ -51,6 +51,17 @@ pub enum DocumentError {
         /// Why.
         reason: String,
     },
+    /// The API server answered, and it takes longer than there is time to read what
+    /// it said.
+    #[error("revision {revision} of release {release} is too large to be read within {} ms", .within.as_millis())]
+    Slow {
+        /// The release.
+        release: ReleaseId,
+        /// The revision.
+        revision: u64,
+        /// The time that there was.
+        within: Duration,
+    },
     /// The API server gave no usable answer.
     #[error("revision {revision} of release {release} could not be read: {reason}")]
     Call {
@@ -64,29 +75,31 @@ pub enum DocumentError {
 }
 
 impl Releases {
-    /// The manifest of `revision` of `release`, read from its record now.
+    /// What the manifest of `revision` of `release` says of `object`, read from its record now.
     ///
     /// # Errors
     /// When there is no such record, it cannot be believed, or it cannot be
     /// read within the time `within`.
-    pub async fn documents(
+    pub async fn document(
         &self,
         release: &ReleaseId,
         revision: u64,
+        object: &ObjectId,
         within: Duration,
-    ) -> Result<Documents, DocumentError> {
-        let called =
-            |reason| DocumentError::Call { release: release.clone(), revision, reason: Box::new(reason) };
-        let reading = timeout(within, self.read_documents(release, revision, within)).await;
-        reading.unwrap_or_else(|_| Err(called(CallError::Late { within })))
+    ) -> Result<Document, DocumentError> {
+        // Calls end before the whole does, so that it is known what took so long.
+        let reading = self.read_document(release, revision, object, within.mul_f64(ANSWERING));
+        let slow = DocumentError::Slow { release: release.clone(), revision, within };
+        timeout(within, reading).await.unwrap_or(Err(slow))
     }
 
-    async fn read_documents(
+    async fn read_document(
         &self,
         release: &ReleaseId,
         revision: u64,
+        object: &ObjectId,
         within: Duration,
-    ) -> Result<Documents, DocumentError> {
+    ) -> Result<Document, DocumentError> {
         let called =
             |reason| DocumentError::Call { release: release.clone(), revision, reason: Box::new(reason) };
         let none = || DocumentError::NoRecord { release: release.clone(), revision };
@@ -100,8 +113,8 @@ impl Releases {
                     head = records::read(meta).ok().filter(|(id, _)| *id == stored).ok_or_else(none)?.1.head;
                 }
                 Fetched::Payload(payload) => {
-                    let (id, catalog) = (release.clone(), self.kinds.catalog());
-                    let parsing = tokio::task::spawn_blocking(move || {
+                    let (id, object, catalog) = (release.clone(), object.clone(), self.kinds.catalog());
+                    let reading = self.payloads.read(payload.is_heavy(), move || {
                         let unbelievable = |reason| DocumentError::Unbelievable {
                             release: id.clone(),
                             record: head.secret.clone(),
@@ -112,18 +125,16 @@ impl Releases {
                         if record.namespace != id.namespace {
                             return Err(unbelievable(format!("it is of namespace {}", record.namespace)));
                         }
-                        Ok(Documents {
+                        let text = payload.text(record).map_err(|error| unbelievable(error.to_string()))?;
+                        Ok(Document {
                             revision: record.revision,
                             status: record.status,
                             apply_method: record.apply_method,
-                            digest: release::digest(&record.manifest),
-                            objects: release::documents(&id, &record.manifest, &catalog).0,
+                            digest: record.digest,
+                            object: release::document(&id, &text, &object, &catalog),
                         })
                     });
-                    let cut_off = |_| {
-                        called(CallError::Unreachable { reason: "the program is shutting down".to_owned() })
-                    };
-                    return parsing.await.map_err(cut_off)?;
+                    return reading.await.map_err(called)?;
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! From the watch of records to what is known of them, and on to the index.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -17,6 +17,7 @@ use super::super::records::{self, Known, Listing};
 use super::super::resource::Meta;
 use super::super::watch::{Event, MetadataWatch};
 use super::settle::Care;
+use super::strays::Strays;
 use super::{LookError, Outage, Releases};
 use crate::metrics::RecordFault;
 use crate::model::ReleaseId;
@@ -24,9 +25,45 @@ use crate::model::ReleaseId;
 /// Releases that are read at once.
 const AT_ONCE: usize = 16;
 
-/// Objects that carry Helm's label and are no records, by namespace and name,
-/// in the version in which they were reported.
-type Strays = HashMap<(String, String), String>;
+/// Releases of one namespace that are read at once, so that one with many or long records leaves room for others.
+const OF_ONE: usize = 4;
+
+/// Which releases are read, and which wait for others of their namespace.
+#[derive(Default)]
+struct Turns {
+    running: HashMap<String, usize>,
+    waiting: HashMap<String, VecDeque<ReleaseId>>,
+}
+
+impl Turns {
+    /// The release, if it may be read now.
+    fn begin(&mut self, release: ReleaseId) -> Option<ReleaseId> {
+        let running = self.running.entry(release.namespace.clone()).or_default();
+        if *running < OF_ONE {
+            *running += 1;
+            return Some(release);
+        }
+        self.waiting.entry(release.namespace.clone()).or_default().push_back(release);
+        None
+    }
+
+    /// The release was read: the next of its namespace, whose turn it is.
+    fn end(&mut self, release: &ReleaseId) -> Option<ReleaseId> {
+        let namespace = &release.namespace;
+        if let Some(waiting) = self.waiting.get_mut(namespace) {
+            if let Some(next) = waiting.pop_front() {
+                return Some(next);
+            }
+            self.waiting.remove(namespace);
+        }
+        let running = self.running.get_mut(namespace)?;
+        *running -= 1;
+        if *running == 0 {
+            self.running.remove(namespace);
+        }
+        None
+    }
+}
 
 impl Releases {
     /// Follows the cluster's records until `stop`. Failures are reported by
@@ -51,16 +88,20 @@ impl Releases {
         let mut watch = MetadataWatch::new(self.client.clone(), &resource, namespace, Some(SELECTOR));
         let mut listing = Listing::new(Instant::now());
         let mut is_listed = false;
-        let mut strays = Strays::new();
+        let mut strays = Strays::default();
         loop {
             match watch.next().await {
-                Event::Relisting => listing = Listing::new(Instant::now()),
+                Event::Relisting => {
+                    listing = Listing::new(Instant::now());
+                    strays.begin();
+                }
                 Event::Listed(meta) => {
                     if let Some((release, known)) = self.read(meta, &mut strays) {
                         listing.add(release, known);
                     }
                 }
                 Event::Synced => {
+                    strays.end();
                     let whole = std::mem::replace(&mut listing, Listing::new(Instant::now()));
                     let changed = self.records.lock().replace(namespace, whole);
                     changed.into_iter().for_each(|release| self.dirty.add(release));
@@ -76,7 +117,8 @@ impl Releases {
                     }
                 }
                 Event::Deleted(meta) => {
-                    if let Some((release, known)) = self.read(meta, &mut strays) {
+                    strays.forget(&(meta.namespace.clone().unwrap_or_default(), meta.name.clone()));
+                    if let Ok((release, known)) = records::read(meta) {
                         let head = &known.head;
                         let gone = self.records.lock().delete(
                             &release,
@@ -98,6 +140,7 @@ impl Releases {
     async fn work(&self, mut unlisted: watch::Receiver<usize>) {
         let kinds = self.kinds.changes();
         let mut running = FuturesUnordered::new();
+        let mut turns = Turns::default();
         let mut resting = FuturesUnordered::new();
         let mut failures: HashMap<ReleaseId, DefaultBackoff> = HashMap::new();
         loop {
@@ -106,20 +149,25 @@ impl Releases {
                 self.indexed();
             }
             tokio::select! {
-                release = self.dirty.next(), if running.len() < AT_ONCE => running.push(self.settle_dirty(release)),
-                Some((release, outcome)) = running.next() => match outcome {
-                    Ok(_) => drop(failures.remove(&release)),
-                    Err(error) => {
-                        if !failures.contains_key(&release) {
-                            tracing::warn!(%release, %error, "a release cannot be read; it is tried again");
+                release = self.dirty.next(), if running.len() < AT_ONCE => {
+                    running.extend(turns.begin(release).map(|release| self.settle_dirty(release)));
+                }
+                Some((release, outcome)) = running.next() => {
+                    running.extend(turns.end(&release).map(|release| self.settle_dirty(release)));
+                    match outcome {
+                        Ok(_) => drop(failures.remove(&release)),
+                        Err(error) => {
+                            if !failures.contains_key(&release) {
+                                tracing::warn!(%release, %error, "a release cannot be read; it is tried again");
+                            }
+                            let pause = failures.entry(release.clone()).or_default().next().unwrap_or_default();
+                            resting.push(async move {
+                                sleep(pause).await;
+                                release
+                            });
                         }
-                        let pause = failures.entry(release.clone()).or_default().next().unwrap_or_default();
-                        resting.push(async move {
-                            sleep(pause).await;
-                            release
-                        });
                     }
-                },
+                }
                 Some(release) = resting.next() => self.dirty.add(release),
                 gvk = kinds.next() => self.outdate_kind(&gvk),
                 Ok(()) = unlisted.changed() => {}
@@ -142,18 +190,17 @@ impl Releases {
         let version = meta.resource_version.clone();
         match records::read(meta) {
             Ok(record) => {
-                strays.remove(&place);
+                strays.forget(&place);
                 Some(record)
             }
             Err(stray) => {
-                let (namespace, name) = &place;
-                if strays.get(&place) != Some(&version) {
+                let (namespace, name) = place.clone();
+                if strays.note(place, &version) {
                     self.metrics.undecodable(RecordFault::Disagrees);
                     tracing::warn!(
                         %namespace, record = %name, reason = %stray,
                         "an object with Helm's label is no release record"
                     );
-                    strays.insert(place, version);
                 }
                 None
             }

@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::super::call::{CallError, PATIENCE};
-use super::super::payloads::Fetched;
+use super::super::payloads::{Fetched, Payloads};
 use super::super::records::{self, Known};
 use super::{LookError, Releases, Standing};
 use crate::declaration::catalog::Catalog;
@@ -27,8 +29,22 @@ const LEARNING: Duration = Duration::from_secs(10);
 pub(super) enum Care {
     /// Learn of them first.
     First,
-    /// Somebody waits: use the built-in types, and learn of them soon after.
-    Soon,
+    /// Somebody waits: use the built-in types, and learn of them soon after. No
+    /// answer of the API server is awaited for longer than this.
+    Soon {
+        /// The time.
+        until: Instant,
+    },
+}
+
+impl Care {
+    /// How long a call may take.
+    fn patience(self) -> Duration {
+        match self {
+            Self::First => PATIENCE,
+            Self::Soon { until } => until.saturating_duration_since(Instant::now()),
+        }
+    }
 }
 
 /// The records that count, whole.
@@ -66,7 +82,7 @@ impl Releases {
             if !is_outdated && self.stands(id, latest, baseline) {
                 return Ok(false);
             }
-            let Some(payload) = self.fetch(id, latest).await.map_err(called)? else { continue };
+            let Some(payload) = self.fetch(id, latest, care).await.map_err(called)? else { continue };
             let base = match baseline {
                 None if release::believe(id, latest, &payload, &storage).is_err() => {
                     next_best(&heads, latest)
@@ -75,7 +91,7 @@ impl Releases {
             };
             let base = match base {
                 None => None,
-                Some(head) => match self.fetch(id, &head).await.map_err(called)? {
+                Some(head) => match self.fetch(id, &head, care).await.map_err(called)? {
                     Some(payload) => Some((head, payload)),
                     None => continue,
                 },
@@ -97,7 +113,7 @@ impl Releases {
         care: Care,
     ) -> Result<bool, CallError> {
         let mut snapshot = self.kinds.snapshot();
-        let mut assembled = material.clone().assemble(snapshot.catalog.clone()).await?;
+        let mut assembled = material.clone().assemble(snapshot.catalog.clone(), &self.payloads).await?;
         let kinds = kinds(&assembled.release);
         let missing: Vec<Gvk> = kinds.iter().filter(|gvk| !snapshot.is_settled(gvk)).cloned().collect();
         match care {
@@ -105,9 +121,9 @@ impl Releases {
                 // What comes too late comes as a change of the kinds.
                 let _ = tokio::time::timeout(LEARNING, self.kinds.learn(missing)).await;
                 snapshot = self.kinds.snapshot();
-                assembled = material.clone().assemble(snapshot.catalog.clone()).await?;
+                assembled = material.clone().assemble(snapshot.catalog.clone(), &self.payloads).await?;
             }
-            Care::First | Care::Soon => self.kinds.owe(missing),
+            Care::First | Care::Soon { .. } => self.kinds.owe(missing),
         }
         self.report(&material, &assembled, known);
         standing.generation = snapshot.generation;
@@ -190,14 +206,16 @@ impl Releases {
         let Some(release) = index.stored(stored).map(|release| release.id.clone()) else { return false };
         index.remove(stored);
         drop(index);
+        self.left_out.lock().remove(stored);
+        self.make_room(&stored.namespace);
         tracing::info!(%release, "the release has no records any more");
         self.announcer.announce(&release);
         true
     }
 
     /// The payload of a record; `None` when it has moved on, which is then known.
-    async fn fetch(&self, id: &ReleaseId, head: &Head) -> Result<Option<Payload>, CallError> {
-        match self.payloads.fetch(&id.namespace, head, PATIENCE).await {
+    async fn fetch(&self, id: &ReleaseId, head: &Head, care: Care) -> Result<Option<Payload>, CallError> {
+        match self.payloads.fetch(&id.namespace, head, care.patience()).await {
             Ok(Fetched::Payload(payload)) => return Ok(Some(payload)),
             Ok(Fetched::Gone) => drop(self.records.lock().forget(id, &head.secret, &head.uid)),
             Ok(Fetched::Moved(meta)) => match records::read(meta) {
@@ -234,6 +252,15 @@ impl Releases {
             );
         }
         if !told(&latest.0) {
+            let kept = &assembled.release;
+            if let (Some(invalid), Ok(_)) =
+                (&kept.invalid, release::believe(id, &latest.0, &latest.1, storage))
+            {
+                self.metrics.undecodable(RecordFault::TooLarge);
+                tracing::warn!(
+                    release = %id, record = %invalid.secret, reason = %invalid.reason, "a release is not judged"
+                );
+            }
             for skipped in &assembled.skipped {
                 let source = skipped.source.as_deref().unwrap_or("unknown");
                 tracing::warn!(
@@ -246,8 +273,14 @@ impl Releases {
 }
 
 impl Material {
-    async fn assemble(self: Arc<Self>, catalog: Arc<Catalog>) -> Result<Assembled, CallError> {
-        let assembling = tokio::task::spawn_blocking(move || {
+    async fn assemble(
+        self: Arc<Self>,
+        catalog: Arc<Catalog>,
+        payloads: &Payloads,
+    ) -> Result<Assembled, CallError> {
+        let baseline = self.baseline.as_ref().map(|(_, payload)| payload);
+        let is_heavy = baseline.into_iter().chain([&self.latest.1]).any(Payload::is_heavy);
+        let assemble = move || {
             release::assemble(
                 &self.stored,
                 (&self.latest.0, &self.latest.1),
@@ -256,9 +289,8 @@ impl Material {
                 &self.storage,
                 &catalog,
             )
-        });
-        let cut_off = |_| CallError::Unreachable { reason: "the program is shutting down".to_owned() };
-        assembling.await.map_err(cut_off)
+        };
+        payloads.read(is_heavy, assemble).await
     }
 }
 
@@ -287,7 +319,7 @@ fn fault(payload: &Payload, disbelief: &Disbelief) -> RecordFault {
         (_, Disbelief::Disagree { .. }) | (Ok(_), _) => RecordFault::Disagrees,
         (Err(RecordError::Base64(_)), _) => RecordFault::Encoding,
         (Err(RecordError::Decompress(_)), _) => RecordFault::Compression,
-        (Err(RecordError::TooLarge { .. }), _) => RecordFault::TooLarge,
+        (Err(RecordError::TooLarge { .. } | RecordError::LongManifest { .. }), _) => RecordFault::TooLarge,
         (Err(_), _) => RecordFault::Syntax,
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::Releases;
 use crate::helm::release::Release;
 use crate::helm::storage::Storage;
+use crate::metrics::RecordFault;
 use crate::model::ReleaseId;
 
 impl Releases {
@@ -47,9 +48,39 @@ impl Releases {
         // Held, so that nothing that is distrusted meanwhile comes after.
         let current = self.storage.read();
         if current.holds(&release.storage, &release.id.namespace) {
-            self.index.write().set(release);
+            self.enter(release);
         }
         Arc::ptr_eq(&current, storage)
+    }
+
+    /// Puts a release into the index, or its name alone where there is no room for what it declares.
+    fn enter(&self, mut release: Release) {
+        let stored = release.stored();
+        let mut index = self.index.write();
+        let before = index.stored(&stored).map_or(0, |before| before.weight);
+        let room = index.room_for(&release);
+        if let Err(full) = &room {
+            tracing::warn!(release = %release.id, reason = %full, "a release is not judged");
+            self.metrics.undecodable(RecordFault::TooLarge);
+            release.leave_out(full.to_string());
+        }
+        let shrinks = release.weight < before;
+        index.set(release);
+        drop(index);
+        match room {
+            Ok(()) => self.left_out.lock().remove(&stored),
+            Err(_) => self.left_out.lock().insert(stored.clone()),
+        };
+        if shrinks && room.is_ok() {
+            self.make_room(&stored.namespace);
+        }
+    }
+
+    /// Has releases read again for which there was no room, after others took less of it.
+    pub(super) fn make_room(&self, namespace: &str) {
+        let waiting: Vec<ReleaseId> = self.left_out.lock().iter().cloned().collect();
+        let (own, others): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|it| it.namespace == namespace);
+        own.iter().chain(&others).for_each(|stored| self.outdate(stored));
     }
 
     fn distrusted(&self, storage: &Storage) -> Vec<Arc<Release>> {

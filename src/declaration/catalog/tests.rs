@@ -60,3 +60,18 @@ fn a_definition_states_the_facts_of_its_kind() {
     assert_eq!(facts.scale_replicas_path.unwrap().to_string(), "/spec/size/count");
     assert_eq!(KindFacts::from_crd(&json!({"spec": {"group": "a"}})), None);
 }
+
+#[test]
+fn a_version_that_is_served_no_more_is_read_as_the_preferred_one() {
+    let facts = |versions: &[&str]| KindFacts {
+        group: "autoscaling".to_owned(),
+        kind: "HorizontalPodAutoscaler".to_owned(),
+        plural: "horizontalpodautoscalers".to_owned(),
+        namespaced: true,
+        versions: versions.iter().map(|&version| version.to_owned()).collect(),
+        scale_replicas_path: None,
+    };
+    assert_eq!(facts(&["v2", "v1"]).served("v1"), Some("v1"));
+    assert_eq!(facts(&["v2", "v1"]).served("v2beta2"), Some("v2"));
+    assert_eq!(facts(&[]).served("v1"), None);
+}

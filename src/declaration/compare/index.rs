@@ -1,7 +1,8 @@
 //! Lists whose elements are told apart by keys.
 //!
-//! Entry points: [`Index`] finds declared elements in a live list,
-//! [`Declared`] tells whether a live element is declared. Invariant: time is
+//! Entry points: [`Index`] finds declared elements in a live list, [`Held`] those of a set,
+//! [`ByKeys`] those of a list that is one value; [`Known`] finds declared elements by their
+//! keys, [`Declared`] tells whether a live element is declared. Invariant: time is
 //! linear in long lists, whatever they hold.
 
 use std::collections::{HashMap, HashSet};
@@ -9,15 +10,18 @@ use std::collections::{HashMap, HashSet};
 use serde_json::Value;
 
 use crate::declaration::declare::cut;
-use crate::declaration::equality;
+use crate::declaration::equality::{self, Alike};
 use crate::declaration::fields::{Element, Elements};
-use crate::declaration::schema::{ListKey, Types};
+use crate::declaration::schema::{ListKey, TypeId, Types};
 
 /// Pairs of elements above which a list is looked up by an index.
 const MAX_PAIRS: usize = 1 << 12;
 
 /// Declared elements above which they are looked up by an index.
 const MAX_ELEMENTS: usize = 16;
+
+/// Pairs of elements within one value above which they are looked up by an index.
+const FEW_PAIRS: usize = 1 << 8;
 
 /// The live elements of one declared key.
 #[derive(Clone, Copy)]
@@ -54,8 +58,11 @@ impl<'v, 't> Index<'v, 't> {
         types: &'t Types,
         list: Option<&'v Value>,
     ) -> Self {
+        Self::of(elements, types, list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice))
+    }
+
+    pub(in crate::declaration) fn of(elements: &Elements, types: &'t Types, items: &'v [Value]) -> Self {
         let keys = elements.keys(types);
-        let items = list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let places = (elements.items.len().saturating_mul(items.len()) > MAX_PAIRS).then(|| {
             let mut places: HashMap<Vec<String>, Vec<usize>> = HashMap::new();
             for (index, item) in items.iter().enumerate() {
@@ -83,6 +90,13 @@ impl<'v, 't> Index<'v, 't> {
         let mut all = Vec::new();
         self.each(element, |_, value| all.push(value));
         all
+    }
+
+    /// Where the element stands.
+    pub(in crate::declaration) fn places(&self, element: &Element) -> Vec<usize> {
+        let mut places = Vec::new();
+        self.each(element, |place, _| places.push(place));
+        places
     }
 
     /// The element as a change shows it: its keys; as a list where there are
@@ -119,6 +133,7 @@ impl<'v, 't> Index<'v, 't> {
 
 /// A key's value as text, the same for values that are the same key.
 fn spelled(value: &Value) -> Option<String> {
+    equality::work::note();
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Array(_) | Value::Object(_) => None,
@@ -127,6 +142,28 @@ fn spelled(value: &Value) -> Option<String> {
             _ => number.to_string(),
         }),
         other => Some(other.to_string()),
+    }
+}
+
+/// Declared elements, to find the one of some keys.
+pub(in crate::declaration) struct Known<'f> {
+    items: &'f [Element],
+    places: HashMap<Vec<String>, usize>,
+}
+
+impl<'f> Known<'f> {
+    pub(in crate::declaration) fn new(elements: &'f Elements) -> Self {
+        let place = |(place, item): (usize, &Element)| (item.keys.iter().map(spelled_any).collect(), place);
+        let places = elements.items.iter().enumerate().map(place).collect();
+        Self { items: &elements.items, places }
+    }
+
+    /// The place of the element with exactly these keys, and itself.
+    pub(in crate::declaration) fn find(&self, keys: &[(String, Value)]) -> Option<(usize, &'f Element)> {
+        let spelled: Vec<String> = keys.iter().map(|(_, value)| spelled_any(value)).collect();
+        let place = *self.places.get(&spelled)?;
+        let item = self.items.get(place)?;
+        keys.iter().map(|(_, value)| value).eq(item.keys.iter()).then_some((place, item))
     }
 }
 
@@ -151,6 +188,86 @@ impl<'f> Declared<'f> {
             None => self.elements.items.iter().any(|e| equality::has_keys(item, self.keys, &e.keys)),
         }
     }
+}
+
+/// The elements of a set, to find declared ones.
+pub(in crate::declaration) struct Held<'v, 't> {
+    types: &'t Types,
+    item: TypeId,
+    items: &'v [Value],
+    /// Only for long sets.
+    alike: Option<Alike<'v, 't>>,
+}
+
+impl<'v, 't> Held<'v, 't> {
+    /// The elements of `list`, of which so many are to be found.
+    pub(in crate::declaration) fn new(
+        types: &'t Types,
+        item: TypeId,
+        wanted: usize,
+        list: Option<&'v Value>,
+    ) -> Self {
+        let items = list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let is_long = wanted.saturating_mul(items.len()) > FEW_PAIRS;
+        Self { types, item, items, alike: is_long.then(|| Alike::new(types, item, items)) }
+    }
+
+    /// The first element that means the same as `wanted`.
+    pub(in crate::declaration) fn find(&self, wanted: &Value) -> Option<&'v Value> {
+        match &self.alike {
+            Some(alike) => alike.find(wanted),
+            None => {
+                let same = |own: &&Value| equality::is_same(self.types, self.item, Some(own), Some(wanted));
+                self.items.iter().find(same)
+            }
+        }
+    }
+}
+
+/// Elements within a value that is compared as one, to find those of some keys.
+pub(in crate::declaration) struct ByKeys<'v, 't> {
+    keys: &'t [ListKey],
+    items: &'v [Value],
+    /// Only for long lists.
+    places: Option<HashMap<Vec<String>, Vec<&'v Value>>>,
+}
+
+impl<'v, 't> ByKeys<'v, 't> {
+    /// These elements, of which so many are to be found.
+    pub(in crate::declaration) fn new(items: &'v [Value], keys: &'t [ListKey], wanted: usize) -> Self {
+        let places = (wanted.saturating_mul(items.len()) > FEW_PAIRS).then(|| {
+            let mut places: HashMap<_, Vec<&Value>> = HashMap::new();
+            for item in items {
+                let own: Option<Vec<String>> =
+                    keys.iter().map(|key| equality::key_value(item, key).map(spelled_any)).collect();
+                if let Some(own) = own {
+                    places.entry(own).or_default().push(item);
+                }
+            }
+            places
+        });
+        Self { keys, items, places }
+    }
+
+    /// The first two elements with these keys.
+    pub(in crate::declaration) fn first_two(&self, values: &[Value]) -> [Option<&'v Value>; 2] {
+        match &self.places {
+            None => {
+                let mut found = self.items.iter().filter(|item| equality::has_keys(item, self.keys, values));
+                [found.next(), found.next()]
+            }
+            Some(places) => {
+                let spelled: Vec<String> = values.iter().map(spelled_any).collect();
+                let mut found = places.get(&spelled).into_iter().flatten().copied();
+                [found.next(), found.next()]
+            }
+        }
+    }
+}
+
+/// The same, where a key may also be a list or a map.
+fn spelled_any(value: &Value) -> String {
+    spelled(value).unwrap_or_else(|| value.to_string())
 }
 
 fn spelled_keys(item: &Value, keys: &[ListKey]) -> Option<Vec<String>> {

@@ -2,55 +2,185 @@
 //!
 //! The documents of the core kinds carry next to no defaults: these tables are
 //! the rest, as far as it stands inside values that are declared as a whole or
-//! behind a declared zero.
+//! behind a declared zero, and what else a server or a controller that comes
+//! with it may add there. `tests/it/fidelity_defaults.rs` holds them against a
+//! real server.
 
 use serde_json::Value;
+
+use super::Family;
 
 /// A value of one of these tables.
 enum Filled {
     Text(&'static str),
     Whole(i64),
+    Yes,
+    /// Whatever stands there.
+    Any,
 }
 
-use Filled::{Text, Whole};
+use Filled::{Any, Text, Whole, Yes};
 
-/// Fields and the value that the server gives them where they are absent or
-/// empty.
-const DEFAULTS: &[(&str, Filled)] = &[
-    // fieldRef, volumeClaimTemplates
-    ("apiVersion", Text("v1")),
-    ("kind", Text("PersistentVolumeClaim")),
-    ("phase", Text("Pending")),
-    ("volumeMode", Text("Filesystem")),
-    // resourceFieldRef
-    ("divisor", Text("0")),
-    // ports of NetworkPolicies, Endpoints, EndpointSlices, containers, Services
-    ("protocol", Text("TCP")),
-    ("sessionAffinity", Text("None")),
-    ("type", Text("ClusterIP")),
-    // rules of webhooks
-    ("scope", Text("*")),
-    // subjects and roleRef of bindings
-    ("apiGroup", Text("rbac.authorization.k8s.io")),
-    // paths of Ingresses read from older versions
-    ("pathType", Text("ImplementationSpecific")),
-    // projected service account tokens
-    ("expirationSeconds", Whole(3600)),
-    // policies of autoscalers
-    ("selectPolicy", Text("Max")),
-    // probes
-    ("failureThreshold", Whole(3)),
-    ("periodSeconds", Whole(10)),
-    ("scheme", Text("HTTP")),
-    ("successThreshold", Whole(1)),
-    ("timeoutSeconds", Whole(1)),
-    // pods and containers
+/// Fields of values that are declared as a whole, by the name of what holds
+/// them, and the value that the server gives them where they are absent. Of a
+/// list's elements the list holds them.
+const DEFAULTS: &[(&str, &str, Filled)] = &[
+    ("fieldRef", "apiVersion", Text("v1")),
+    ("resourceFieldRef", "divisor", Text("0")),
+    ("serviceAccountToken", "expirationSeconds", Whole(3600)),
+    ("podCertificate", "maxExpirationSeconds", Whole(86400)),
+    ("tolerations", "operator", Text("Equal")),
+    ("volumeClaimTemplates", "apiVersion", Text("v1")),
+    ("volumeClaimTemplates", "kind", Text("PersistentVolumeClaim")),
+    ("spec", "volumeMode", Text("Filesystem")),
+    ("status", "phase", Text("Pending")),
+    // NetworkPolicies, Endpoints, EndpointSlices, containers, Services
+    ("ports", "protocol", Text("TCP")),
+    // Webhooks and admission policies
+    ("rules", "scope", Text("*")),
+    ("resourceRules", "scope", Text("*")),
+    ("excludeResourceRules", "scope", Text("*")),
+    ("matchConstraints", "matchPolicy", Text("Equivalent")),
+    ("matchResources", "matchPolicy", Text("Equivalent")),
+    // Bindings: of users and groups
+    ("subjects", "apiGroup", Text("rbac.authorization.k8s.io")),
+    ("roleRef", "apiGroup", Text("rbac.authorization.k8s.io")),
+    // Ingresses read from older versions
+    ("paths", "pathType", Text("ImplementationSpecific")),
+    // IngressClasses
+    ("parameters", "scope", Text("Cluster")),
+    // Jobs
+    ("onPodConditions", "status", Text("True")),
+    // Claims of devices
+    ("requests", "allocationMode", Text("ExactCount")),
+    ("requests", "count", Whole(1)),
+    ("exactly", "allocationMode", Text("ExactCount")),
+    ("exactly", "count", Whole(1)),
+    // PersistentVolumes: the volume binder names the claim that is bound
+    ("claimRef", "apiVersion", Text("v1")),
+    ("claimRef", "kind", Text("PersistentVolumeClaim")),
+    ("claimRef", "resourceVersion", Any),
+    ("claimRef", "uid", Any),
+];
+
+/// Fields that the server shows empty where they are absent.
+const SHOWN_EMPTY: &[(&str, &str)] = &[
+    ("endpoints", "conditions"),
+    ("matchConstraints", "namespaceSelector"),
+    ("matchConstraints", "objectSelector"),
+    ("matchResources", "namespaceSelector"),
+    ("matchResources", "objectSelector"),
+    ("ports", "name"),
+    ("spec", "resources"),
+    ("volumeClaimTemplates", "status"),
+];
+
+/// Fields and the values that the server gives them where they are empty, by
+/// their names alone: several where kinds or versions differ.
+const FILLED: &[(&str, Filled)] = &[
+    ("allocateLoadBalancerNodePorts", Yes),
+    ("backoffLimit", Whole(6)),
+    ("cachingMode", Text("ReadWrite")),
+    ("completionMode", Text("NonIndexed")),
+    ("completions", Whole(1)),
+    ("concurrencyPolicy", Text("Allow")),
+    ("defaultMode", Whole(420)),
     ("dnsPolicy", Text("ClusterFirst")),
+    ("enableServiceLinks", Yes),
+    ("externalTrafficPolicy", Text("Cluster")),
+    ("failedJobsHistoryLimit", Whole(1)),
+    ("failurePolicy", Text("Fail")),
+    ("failureThreshold", Whole(3)),
+    ("fsType", Text("ext4")),
+    ("fsType", Text("xfs")),
+    ("imagePullPolicy", Text("Always")),
+    ("imagePullPolicy", Text("IfNotPresent")),
+    ("internalTrafficPolicy", Text("Cluster")),
+    ("iscsiInterface", Text("default")),
+    ("matchPolicy", Text("Equivalent")),
+    ("maxSurge", Text("25%")),
+    ("maxSurge", Whole(0)),
+    ("maxUnavailable", Text("25%")),
+    ("maxUnavailable", Whole(1)),
+    ("minReplicas", Whole(1)),
+    ("parallelism", Whole(1)),
+    ("partition", Whole(0)),
+    ("pathType", Text("ImplementationSpecific")),
+    ("periodSeconds", Whole(10)),
+    ("persistentVolumeReclaimPolicy", Text("Retain")),
+    ("podManagementPolicy", Text("OrderedReady")),
+    ("podReplacementPolicy", Text("Failed")),
+    ("podReplacementPolicy", Text("TerminatingOrFailed")),
+    ("port", Whole(443)),
+    ("preemptionPolicy", Text("PreemptLowerPriority")),
+    ("procMount", Text("Default")),
+    ("progressDeadlineSeconds", Whole(600)),
+    ("protocol", Text("TCP")),
+    ("reclaimPolicy", Text("Delete")),
+    ("reinvocationPolicy", Text("Never")),
+    ("replicas", Whole(1)),
     ("restartPolicy", Text("Always")),
+    ("revisionHistoryLimit", Whole(10)),
     ("schedulerName", Text("default-scheduler")),
+    ("scheme", Text("HTTP")),
+    ("scope", Text("*")),
+    ("selectPolicy", Text("Max")),
+    ("sessionAffinity", Text("None")),
+    ("successThreshold", Whole(1)),
+    ("successfulJobsHistoryLimit", Whole(3)),
+    ("terminationGracePeriodSeconds", Whole(30)),
     ("terminationMessagePath", Text("/dev/termination-log")),
     ("terminationMessagePolicy", Text("File")),
+    ("timeoutSeconds", Whole(1)),
+    ("timeoutSeconds", Whole(10)),
+    ("timeoutSeconds", Whole(10800)),
+    ("type", Text("ClusterIP")),
+    ("type", Text("Opaque")),
+    ("type", Text("RollingUpdate")),
+    ("volumeBindingMode", Text("Immediate")),
+    ("volumeMode", Text("Filesystem")),
 ];
+
+/// Fields that the server derives from others where they are empty.
+const DERIVED: &[&str] = &["serviceAccount", "targetPort"];
+
+/// Texts that somebody else may choose where they are declared empty: an
+/// admission plugin, a controller or the scheduler.
+const CHOSEN_TEXTS: &[&str] = &[
+    "ingressClassName",
+    "kind",
+    "loadBalancerClass",
+    "loadBalancerIP",
+    "nodeName",
+    "storageClassName",
+    "uid",
+];
+
+/// Lists that somebody else may fill where they are declared empty.
+const CHOSEN_LISTS: &[&str] = &[
+    "accessModes",
+    "admissionReviewVersions",
+    "conversionReviewVersions",
+    "finalizers",
+    "metrics",
+    "policies",
+    "policyTypes",
+    "shortNames",
+    "subsets",
+];
+
+/// Lists to which others add elements that nobody takes away: credentials of
+/// ServiceAccounts, which the controllers of clusters make.
+const SHARED: &[&str] = &["imagePullSecrets", "secrets"];
+
+/// Lists of Pods to which admission plugins add.
+const SHARED_IN_PODS: &[&str] = &["resizePolicy", "tolerations"];
+
+/// Lists that the server may complete.
+const COMPLETED: &[&str] = &["clusterIPs", "finalizers", "ipFamilies"];
+
+/// Lists that the server takes apart and puts together in its own way.
+const REPACKED: &[&str] = &["subsets"];
 
 /// Numbers that the server replaces when they are zero.
 const FILLED_ZEROS: &[&str] = &[
@@ -115,20 +245,69 @@ const CHOSEN: &[&str] = &[
 /// apart.
 const UNORDERED: &[&str] = &["metrics"];
 
-/// Whether `live` is what the server sets where `name` is absent.
-pub(super) fn is_default(name: &str, live: &Value) -> bool {
+/// Whether `live` is what the server sets, or shows, where a field that a value
+/// of this name holds is absent.
+pub(super) fn is_default(within: &str, name: &str, live: &Value) -> bool {
     match live {
+        Value::Object(map) if map.is_empty() => SHOWN_EMPTY.contains(&(within, name)),
         // A claim template's status is no more than its phase.
-        Value::Object(map) if name == "status" => map.iter().all(|(name, value)| is_default(name, value)),
-        Value::String(_) | Value::Number(_) => DEFAULTS.iter().any(|(field, filled)| {
-            *field == name
-                && match filled {
-                    Text(text) => live.as_str() == Some(text),
-                    Whole(number) => live.as_i64() == Some(*number),
-                }
-        }),
+        Value::Object(map) => {
+            SHOWN_EMPTY.contains(&(within, name))
+                && map.iter().all(|(below, value)| is_default(name, below, value))
+        }
+        Value::String(text) if text.is_empty() => SHOWN_EMPTY.contains(&(within, name)),
+        Value::String(_) | Value::Number(_) => {
+            DEFAULTS.iter().any(|row| (row.0, row.1) == (within, name) && row.2.is(live))
+        }
         _ => false,
     }
+}
+
+/// Whether `live` may be what the server sets where `name` is empty.
+pub(super) fn is_filled(name: &str, live: &Value) -> bool {
+    DERIVED.contains(&name)
+        || FILLED.iter().any(|(field, filled)| *field == name && filled.is(live))
+        || DEFAULTS.iter().any(|(_, field, filled)| *field == name && filled.is(live))
+}
+
+/// Whether the server fills in the same value wherever `name` is empty or null,
+/// and shows it.
+pub(super) fn is_always_filled(name: &str) -> bool {
+    FILLED.iter().any(|(field, _)| *field == name)
+}
+
+/// Whether others than the server have a say in what is declared empty or null.
+pub(super) fn is_others(name: &str) -> bool {
+    is_chosen(name) || chooses_text(name) || chooses_list(name) || SHARED.contains(&name)
+}
+
+/// Whether somebody else may choose a text that is declared empty.
+pub(super) fn chooses_text(name: &str) -> bool {
+    CHOSEN_TEXTS.contains(&name)
+}
+
+/// Whether somebody else may fill a list that is declared empty.
+pub(super) fn chooses_list(name: &str) -> bool {
+    CHOSEN_LISTS.contains(&name)
+}
+
+/// Whether others may add elements to a list, for good.
+pub(super) fn is_shared(family: Family, name: &str) -> bool {
+    match family {
+        Family::Pod => SHARED_IN_PODS.contains(&name),
+        Family::Core => SHARED.contains(&name),
+        Family::Rights | Family::Custom => false,
+    }
+}
+
+/// Whether the server may add elements to a list.
+pub(super) fn completes(name: &str) -> bool {
+    COMPLETED.contains(&name)
+}
+
+/// Whether the server may return other elements that say the same.
+pub(super) fn repacks(name: &str) -> bool {
+    REPACKED.contains(&name)
 }
 
 /// Whether the server may replace a zero there.
@@ -149,4 +328,15 @@ pub(super) fn is_chosen(name: &str) -> bool {
 /// Whether the server may return a list in another order.
 pub(super) fn loses_order(name: &str) -> bool {
     UNORDERED.contains(&name)
+}
+
+impl Filled {
+    fn is(&self, live: &Value) -> bool {
+        match self {
+            Text(text) => live.as_str() == Some(text),
+            Whole(number) => live.as_i64() == Some(*number),
+            Yes => *live == Value::Bool(true),
+            Any => true,
+        }
+    }
 }

@@ -3,7 +3,11 @@
 
 use serde_json::{Value, json};
 
-use super::{Agreement, Place, Spot, agreement, is_same, is_same_scalar};
+use proptest::prelude::*;
+
+use super::{Agreement, Alike, Family, Place, Spot, agreement, is_same, is_same_scalar};
+use crate::declaration::embedded;
+use crate::declaration::samples::{any_value, deployment};
 use crate::declaration::schema::{Scalar, TypeId, Types};
 
 #[test]
@@ -31,7 +35,7 @@ fn texts_are_equal_with_and_without_quotes() {
 #[test]
 fn a_quantity_too_long_to_hold_exactly_is_in_doubt() {
     let types = Types(vec![super::Shape::Any, super::Shape::Scalar(Scalar::Quantity)]);
-    let spot = Spot { name: "cpu", place: Place::Entry };
+    let spot = Spot::new("cpu", Place::Entry, Family::Core);
     let judge = |declared: &str| agreement(&types, TypeId(1), spot, &json!(declared), Some(&json!("1")));
     assert_eq!(judge("1.000000000000000000000000001"), Agreement::Doubt);
     assert_eq!(judge("1000m"), Agreement::Agrees);
@@ -55,4 +59,62 @@ fn null_and_empty_lists_are_absence_but_zero_is_not() {
 #[test]
 fn agreements_are_ordered_from_good_to_bad() {
     assert!(Agreement::Agrees < Agreement::Doubt && Agreement::Doubt < Agreement::Differs);
+}
+
+/// Whether an element is found exactly where trying all would find one.
+fn check_alike(types: &Types, ty: TypeId, items: &[Value], wanted: &Value) {
+    let found = Alike::new(types, ty, items).find(wanted);
+    let tried = items.iter().find(|item| is_same(types, ty, Some(item), Some(wanted)));
+    assert_eq!(found, tried, "{wanted} in {items:?}");
+}
+
+#[test]
+fn spellings_of_one_scalar_are_of_one_class() {
+    let core = embedded::core();
+    let schema = core.schema(&crate::model::Gvk::from_api_version("v1", "ConfigMap")).unwrap();
+    let spellings = [
+        json!(1),
+        json!(1.0),
+        json!("1"),
+        json!("1.0"),
+        json!("1.00"),
+        json!(true),
+        json!("true"),
+        json!(null),
+        json!(u64::MAX),
+        json!(u64::MAX.to_string()),
+        json!(1e3),
+        json!("1000"),
+        json!("1000.0"),
+        json!(-0.0),
+        json!(0),
+        json!("-0.0"),
+        json!([]),
+        json!({}),
+        json!(9_007_199_254_740_993_u64),
+        json!(9_007_199_254_740_992.0),
+    ];
+    // A map of texts, and what has no type.
+    let maps: Vec<Value> =
+        spellings.iter().map(|it| json!({"metadata": {"annotations": {"a": it}}})).collect();
+    for (ty, items) in [(TypeId::ANY, &spellings[..]), (schema.root, &maps)] {
+        for wanted in items {
+            for item in items {
+                check_alike(&schema.types, ty, std::slice::from_ref(item), wanted);
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn an_element_is_found_by_its_class(items in prop::collection::vec(any_value(), 0..6), wanted in any_value()) {
+        check_alike(&Types::default(), TypeId::ANY, &items, &wanted);
+    }
+
+    #[test]
+    fn an_object_is_found_by_its_class(items in prop::collection::vec(deployment(), 0..4), wanted in deployment()) {
+        let schema = embedded::core().schema(&crate::model::Gvk::from_api_version("apps/v1", "Deployment")).unwrap();
+        check_alike(&schema.types, schema.root, &items, &wanted);
+    }
 }

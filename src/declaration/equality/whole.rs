@@ -3,23 +3,32 @@
 //!
 //! Entry points: [`Comparison::present`] and [`with_absent`].
 
-use std::cmp::{Ordering, max};
+use std::cell::Cell;
+use std::cmp::max;
 
 use serde_json::{Map, Value};
 
 use super::{
-    Agreement, MAX_PAIRS, Place, Spot, has_keys, is_empty, is_same_scalar, is_zero, key_value, known, same,
-    same_text,
+    Agreement, Family, Place, Spot, is_empty, is_same_scalar, is_zero, known, limits, same_text, work,
 };
+use crate::declaration::embedded;
 use crate::declaration::quantity;
-use crate::declaration::schema::{ListKey, ListKind, MAX_DEPTH, Scalar, Shape, Struct, TypeId, Types};
+use crate::declaration::schema::{ListKind, MAX_DEPTH, Scalar, Shape, Struct, TypeId, Types};
+
+mod lists;
 
 /// A comparison of values of one arena's types.
 pub(super) struct Comparison<'t> {
-    pub(super) types: &'t Types,
+    types: &'t Types,
+    /// How many values may still be looked at, while elements are tried.
+    left: Cell<Option<usize>>,
 }
 
-impl Comparison<'_> {
+impl<'t> Comparison<'t> {
+    pub(super) fn of(types: &'t Types) -> Self {
+        Self { types, left: Cell::new(None) }
+    }
+
     /// Holds a declared value against a live one that is not null.
     pub(super) fn present(
         &self,
@@ -29,33 +38,34 @@ impl Comparison<'_> {
         live: &Value,
         depth: usize,
     ) -> Agreement {
-        if depth >= MAX_DEPTH {
+        work::note();
+        if depth >= MAX_DEPTH || !self.spend(|| 1 + width(declared) + width(live)) {
             return Agreement::Doubt;
         }
         match (self.types.shape(ty), declared, live) {
-            (_, Value::Null, live) => self.extra(spot, None, live, Agreement::Doubt),
+            (_, Value::Null, live) => self.extra(ty, spot, None, live, depth),
             (_, Value::Array(items), Value::Array(others)) if items.is_empty() && !others.is_empty() => {
                 filled(spot, declared, live)
             }
             (Shape::List { item, .. }, Value::Array(declared), Value::Array(live))
-                if known::loses_order(spot.name) && self.in_any_order(*item, declared, live, depth) =>
+                if known::loses_order(spot.name) && self.in_any_order(*item, spot, declared, live, depth) =>
             {
                 Agreement::Agrees
             }
             (Shape::List { item, kind }, Value::Array(declared), Value::Array(live)) => {
-                self.list(*item, kind, declared, live, depth)
+                self.list((*item, kind), spot, declared, live, depth)
             }
             (Shape::Struct(shape), Value::Object(declared), Value::Object(live)) => {
-                self.structure(shape, declared, live, depth)
+                self.structure(shape, spot, declared, live, depth)
             }
             (Shape::Map { value, .. }, Value::Object(declared), Value::Object(live)) => {
-                self.map(*value, Place::Entry, declared, live, Agreement::Differs, depth)
+                self.map((*value, Place::Entry), spot, declared, live, depth)
             }
             (_, Value::Array(declared), Value::Array(live)) => {
-                self.list(TypeId::ANY, &ListKind::Atomic, declared, live, depth)
+                self.list((TypeId::ANY, &ListKind::Atomic), spot, declared, live, depth)
             }
             (_, Value::Object(declared), Value::Object(live)) => {
-                self.map(TypeId::ANY, Place::Field, declared, live, Agreement::Doubt, depth)
+                self.map((TypeId::ANY, Place::Field), spot, declared, live, depth)
             }
             (_, Value::Array(_) | Value::Object(_), _) | (_, _, Value::Array(_) | Value::Object(_)) => {
                 filled(spot, declared, live)
@@ -77,66 +87,90 @@ impl Comparison<'_> {
         }
     }
 
-    /// A live key that is not declared, in a value that is declared as a whole.
+    /// A live field that is not declared, in a value that is declared as a whole.
     fn extra(
         &self,
+        ty: TypeId,
         spot: Spot<'_>,
         default: Option<&Value>,
         live: &Value,
-        otherwise: Agreement,
+        depth: usize,
     ) -> Agreement {
-        let zero = is_empty(live) || is_zero(live) || known::is_default(spot.name, live);
-        let default = default.is_some_and(|default| is_same_scalar(Scalar::IntOrString, default, live));
-        if live.is_null() || (otherwise != Agreement::Differs && (zero || default)) {
+        let is_default =
+            |default: &Value| self.present(ty, spot, default, live, depth + 1) == Agreement::Agrees;
+        if live.is_null() || default.is_some_and(is_default) {
             return Agreement::Agrees;
         }
-        otherwise
+        match spot.family {
+            _ if spot.family != Family::Custom && known::is_default(spot.within, spot.name, live) => {
+                Agreement::Agrees
+            }
+            // Absent and empty are one to it.
+            Family::Rights if is_empty(live) => Agreement::Agrees,
+            Family::Rights => Agreement::Altered,
+            Family::Pod => Agreement::Doubt,
+            // What a server shows of it by itself is in the table, or came later.
+            Family::Core if is_empty(live) || is_zero(live) => Agreement::Doubt,
+            Family::Core if embedded::has_field(spot.name) => Agreement::Altered,
+            Family::Core | Family::Custom => Agreement::Doubt,
+        }
     }
 
     fn structure(
         &self,
         shape: &Struct,
+        spot: Spot<'_>,
         declared: &Map<String, Value>,
         live: &Map<String, Value>,
         depth: usize,
     ) -> Agreement {
+        let completed = limits::completed(spot, declared);
+        let declared = completed.as_ref().unwrap_or(declared);
         let mut worst = Agreement::Agrees;
-        for (name, value) in declared {
+        for (name, value) in declared.iter().filter(|(_, value)| !value.is_null()) {
             let (ty, place) = match shape.field(name) {
                 Some(field) => (field.ty, Place::Field),
                 None if shape.open => (TypeId::ANY, Place::Field),
                 None => (TypeId::ANY, Place::Unlisted),
             };
-            worst = max(worst, self.member(ty, Spot { name, place }, value, live.get(name), depth));
+            worst = max(worst, self.member(ty, spot.part(name, place), value, live.get(name), depth));
             if worst == Agreement::Differs {
                 return worst;
             }
         }
-        for (name, value) in live.iter().filter(|(name, _)| !declared.contains_key(*name)) {
-            let default = shape.field(name).and_then(|field| field.default.as_deref());
-            let spot = Spot { name, place: Place::Field };
-            worst = max(worst, self.extra(spot, default, value, Agreement::Doubt));
+        let is_declared = |name: &String| declared.get(name).is_some_and(|value| !value.is_null());
+        for (name, value) in live.iter().filter(|(name, _)| !is_declared(name)) {
+            let (ty, default) = match shape.field(name) {
+                Some(field) => (field.ty, field.default.as_deref()),
+                None => (TypeId::ANY, None),
+            };
+            worst = max(worst, self.extra(ty, spot.part(name, Place::Field), default, value, depth));
         }
         worst
     }
 
+    /// A map: one of free keys, to which nobody adds an entry, or a value of
+    /// which no type is known.
     fn map(
         &self,
-        ty: TypeId,
-        place: Place,
+        (ty, place): (TypeId, Place),
+        spot: Spot<'_>,
         declared: &Map<String, Value>,
         live: &Map<String, Value>,
-        extra: Agreement,
         depth: usize,
     ) -> Agreement {
         let mut worst = Agreement::Agrees;
         for (name, value) in declared {
-            worst = max(worst, self.member(ty, Spot { name, place }, value, live.get(name), depth));
+            worst = max(worst, self.member(ty, spot.part(name, place), value, live.get(name), depth));
         }
-        // An empty map as a whole: the server may have filled it.
-        let extra = if declared.is_empty() { Agreement::Doubt } else { extra };
         for (name, value) in live.iter().filter(|(name, _)| !declared.contains_key(*name)) {
-            worst = max(worst, self.extra(Spot { name, place }, None, value, extra));
+            let extra = match place {
+                _ if value.is_null() || spot.family == Family::Pod => Agreement::Agrees,
+                Place::Entry if declared.is_empty() => Agreement::Altered,
+                Place::Entry => Agreement::Differs,
+                Place::Field | Place::Unlisted => self.extra(ty, spot.part(name, place), None, value, depth),
+            };
+            worst = max(worst, extra);
         }
         worst
     }
@@ -155,106 +189,44 @@ impl Comparison<'_> {
         }
     }
 
-    fn list(
-        &self,
-        item: TypeId,
-        kind: &ListKind,
-        declared: &[Value],
-        live: &[Value],
-        depth: usize,
-    ) -> Agreement {
-        let small = declared.len().saturating_mul(live.len()) <= MAX_PAIRS;
-        match kind {
-            ListKind::Map(keys) if small => self.keyed(item, keys, declared, live, depth),
-            ListKind::Set if small => {
-                let holds = |items: &[Value], wanted: &Value| {
-                    items.iter().any(|own| same(self.types, item, Some(own), Some(wanted), depth + 1))
-                };
-                let missing = declared.iter().any(|wanted| !holds(live, wanted));
-                let added = live.iter().any(|own| !holds(declared, own));
-                match (missing, added) {
-                    (true, _) => Agreement::Differs,
-                    (false, true) => Agreement::Doubt,
-                    (false, false) => Agreement::Agrees,
-                }
-            }
-            // The server appends to some lists (`ipFamilies`), it never cuts one.
-            _ => match (self.in_order(item, declared, live, depth), declared.len().cmp(&live.len())) {
-                (worst, Ordering::Equal) => worst,
-                (Agreement::Differs, _) | (_, Ordering::Greater) => Agreement::Differs,
-                _ => Agreement::Doubt,
-            },
-        }
+    /// Whether so many more values may be looked at.
+    fn spend(&self, count: impl FnOnce() -> usize) -> bool {
+        let Some(left) = self.left.get() else { return true };
+        self.left.set(Some(left.saturating_sub(count())));
+        left > 0
     }
+}
 
-    fn in_order(&self, item: TypeId, declared: &[Value], live: &[Value], depth: usize) -> Agreement {
-        let spot = Spot { name: "", place: Place::Entry };
-        let mut worst = Agreement::Agrees;
-        for (declared, live) in declared.iter().zip(live) {
-            worst = max(worst, self.member(item, spot, declared, Some(live), depth));
-            if worst == Agreement::Differs {
-                break;
-            }
-        }
-        worst
-    }
+/// A declared null: the server has nothing there, or what it sets itself.
+pub(super) fn with_null(types: &Types, ty: TypeId, spot: Spot<'_>, live: Option<&Value>) -> Agreement {
+    let Some(live) = live else { return Agreement::Agrees };
+    let is_one_value =
+        matches!(types.shape(ty), Shape::Scalar(_) | Shape::List { kind: ListKind::Atomic, .. });
+    let says_something = spot.place == Place::Field
+        && matches!(spot.family, Family::Rights | Family::Core)
+        && is_one_value
+        && embedded::has_field(spot.name);
+    let is_own = known::is_filled(spot.name, live)
+        || known::is_others(spot.name)
+        || is_empty(live)
+        || (is_zero(live) && !known::is_always_filled(spot.name));
+    if says_something && !is_own { Agreement::Altered } else { Agreement::Agrees }
+}
 
-    /// Whether the lists agree but for their order.
-    fn in_any_order(&self, item: TypeId, declared: &[Value], live: &[Value], depth: usize) -> bool {
-        let spot = Spot { name: "", place: Place::Entry };
-        let mut rest: Vec<&Value> = live.iter().collect();
-        declared.len() == live.len()
-            && declared.len() * live.len() <= MAX_PAIRS
-            && declared.iter().all(|wanted| {
-                let agrees =
-                    |own: &&Value| self.member(item, spot, wanted, Some(own), depth) == Agreement::Agrees;
-                rest.iter().position(agrees).map(|index| rest.swap_remove(index)).is_some()
-            })
-    }
-
-    /// A list of keyed elements as one value: keys pair them where each key is
-    /// there once. Doubled keys are in doubt unless the lists agree in order.
-    fn keyed(
-        &self,
-        item: TypeId,
-        keys: &[ListKey],
-        declared: &[Value],
-        live: &[Value],
-        depth: usize,
-    ) -> Agreement {
-        let spot = Spot { name: "", place: Place::Entry };
-        let mut worst = Agreement::Agrees;
-        for element in declared {
-            let values: Option<Vec<Value>> =
-                keys.iter().map(|key| key_value(element, key).cloned()).collect();
-            let Some(values) = values else {
-                return max(self.in_order_or_doubt(item, declared, live, depth), worst);
-            };
-            let mut pairs = live.iter().filter(|other| has_keys(other, keys, &values));
-            let doubled = declared.iter().filter(|other| has_keys(other, keys, &values)).count() > 1;
-            match (pairs.next(), pairs.next(), doubled) {
-                (Some(only), None, false) => {
-                    worst = max(worst, self.member(item, spot, element, Some(only), depth));
-                }
-                (None, _, false) => return Agreement::Differs,
-                _ => return max(self.in_order_or_doubt(item, declared, live, depth), worst),
-            }
-        }
-        if live.len() > declared.len() { max(worst, Agreement::Doubt) } else { worst }
-    }
-
-    fn in_order_or_doubt(&self, item: TypeId, declared: &[Value], live: &[Value], depth: usize) -> Agreement {
-        let agrees =
-            declared.len() == live.len() && self.in_order(item, declared, live, depth) == Agreement::Agrees;
-        if agrees { Agreement::Agrees } else { Agreement::Doubt }
+/// How many values stand directly in a value.
+fn width(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => items.len(),
+        Value::Object(map) => map.len(),
+        _ => 0,
     }
 }
 
 /// A declared value that the live object does not have.
 pub(super) fn with_absent(types: &Types, ty: TypeId, spot: Spot<'_>, declared: &Value) -> Agreement {
     match spot.place {
-        _ if declared.is_null() => Agreement::Agrees,
         Place::Unlisted => Agreement::Agrees,
+        _ if declared.is_null() => Agreement::Agrees,
         Place::Entry => match declared {
             Value::Array(_) | Value::Object(_) if is_empty(declared) => Agreement::Doubt,
             _ => Agreement::Differs,
@@ -273,20 +245,35 @@ pub(super) fn with_absent(types: &Types, ty: TypeId, spot: Spot<'_>, declared: &
 
 /// A declared empty or zero value where the live object has something.
 fn filled(spot: Spot<'_>, declared: &Value, live: &Value) -> Agreement {
+    let is_own = spot.family != Family::Custom;
     if spot.place == Place::Field && known::is_chosen(spot.name) && (is_empty(declared) || is_zero(declared))
     {
         return Agreement::Agrees;
     }
-    let may_fill = match (spot.place, declared) {
-        (_, Value::Array(_) | Value::Object(_)) => is_empty(declared),
-        (Place::Entry, _) => false,
-        (_, Value::String(text)) => text.is_empty(),
-        (_, Value::Number(_)) => is_zero(declared) && known::fills_zero(spot.name),
-        _ => false,
+    let otherwise = match (spot.place, declared) {
+        (_, Value::Array(items)) if items.is_empty() => match spot.family {
+            Family::Core if known::chooses_list(spot.name) => Agreement::Doubt,
+            Family::Pod => Agreement::Agrees,
+            family if known::is_shared(family, spot.name) => Agreement::Agrees,
+            _ => Agreement::Altered,
+        },
+        (_, Value::Object(map)) if map.is_empty() => Agreement::Doubt,
+        (Place::Entry, _) => Agreement::Differs,
+        // A scheduler, an admission plugin: to a Pod anything may come.
+        (_, Value::String(text)) if text.is_empty() && spot.family == Family::Pod => Agreement::Agrees,
+        (_, Value::String(text)) if text.is_empty() => match is_own && !known::chooses_text(spot.name) {
+            true if embedded::has_field(spot.name) => Agreement::Altered,
+            _ => Agreement::Doubt,
+        },
+        (_, Value::Number(_)) if is_zero(declared) && known::fills_zero(spot.name) => Agreement::Doubt,
+        _ => Agreement::Differs,
     };
-    match may_fill {
-        true if known::is_default(spot.name, live) => Agreement::Agrees,
-        true => Agreement::Doubt,
-        false => Agreement::Differs,
+    match otherwise {
+        Agreement::Doubt | Agreement::Altered
+            if is_own && spot.place != Place::Entry && known::is_filled(spot.name, live) =>
+        {
+            Agreement::Agrees
+        }
+        otherwise => otherwise,
     }
 }

@@ -16,6 +16,11 @@ use crate::declaration::schema::{
 };
 use crate::model::Gvk;
 
+/// How the names of Kubernetes' own definitions begin. They state an empty
+/// default for each field that is no pointer, whether the server shows it or not.
+const OWN: [&str; 4] =
+    ["io.k8s.api.", "io.k8s.apimachinery.", "io.k8s.apiextensions-apiserver.", "io.k8s.kube-aggregator."];
+
 /// Types gathered from documents.
 #[derive(Default)]
 pub struct Reduction {
@@ -29,6 +34,9 @@ pub struct Reduction {
     kinds: Vec<(Gvk, TypeId)>,
     /// Whether structs keep fields that they do not list.
     open: bool,
+    /// Whether what is reduced is a custom kind: its defaults are all that a
+    /// server adds, the empty ones included.
+    custom: bool,
 }
 
 impl Reduction {
@@ -48,13 +56,13 @@ impl Reduction {
 
     /// Adds one version of a custom kind.
     pub(super) fn add_custom(&mut self, gvk: Gvk, schema: &Node, keeps_unknown: bool) {
-        self.open = keeps_unknown;
+        (self.open, self.custom) = (keeps_unknown, true);
         let definitions = BTreeMap::new();
         let fields = self.fields(schema, &definitions);
         let open = keeps_unknown || schema.keeps_unknown == Some(true) || schema.properties.is_none();
         let root = self.builder.object(fields, open);
         self.kinds.push((gvk, root));
-        self.open = false;
+        (self.open, self.custom) = (false, false);
     }
 
     /// The kinds that were added, with their types in one arena.
@@ -88,6 +96,7 @@ impl Reduction {
                     self.copies.insert(id, (target, atomic(node)));
                 }
                 None => {
+                    self.custom = !OWN.iter().any(|own| name.starts_with(own));
                     let shape = self.shape(node, Some(&name), definitions);
                     self.builder.set(id, shape);
                 }
@@ -186,7 +195,10 @@ impl Reduction {
             .map(|(name, node)| Field {
                 name: self.builder.name(name),
                 ty: self.node(node, definitions),
-                default: telling(node.default.as_ref()),
+                default: match self.custom {
+                    true => node.default.clone().map(Box::new),
+                    false => telling(node.default.as_ref()),
+                },
             })
             .collect()
     }

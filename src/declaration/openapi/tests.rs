@@ -160,6 +160,20 @@ fn a_document_of_version_3_states_defaults_and_overrides() {
     assert!(atomic("whole") && !atomic("parts") && atomic("reference") && !atomic("ports/*"));
     let Shape::Struct(root) = at(schema, "") else { panic!("the root is a struct") };
     let default = |name: &str| root.field(name).unwrap().default.as_deref().cloned();
+    assert_eq!((default("mode"), default("zero")), (Some(json!(420)), Some(json!(0))));
+    // Of Kubernetes' own an empty default says no more than that the field is no pointer.
+    let own = json!({"components": {"schemas": {"io.k8s.api.core.v1.Thing": {
+        "type": "object",
+        "x-kubernetes-group-version-kind": kind("Thing"),
+        "properties": {
+            "metadata": {"allOf": [reference("meta.v1.ObjectMeta")], "default": {}},
+            "mode": {"type": "integer", "default": 420},
+            "zero": {"type": "integer", "default": 0},
+        },
+    }}}});
+    let found = from_v3(&bytes(&own)).unwrap();
+    let Shape::Struct(root) = at(&found[0].1, "") else { panic!("the root is a struct") };
+    let default = |name: &str| root.field(name).unwrap().default.as_deref().cloned();
     assert_eq!((default("mode"), default("zero"), default("metadata")), (Some(json!(420)), None, None));
 }
 

@@ -25,12 +25,14 @@ fn schema(kind: &str) -> Option<KindSchema> {
 
 /// Sets back whatever of an edit is not as declared.
 fn all_back(fields: &Fields, old: &Value, new: &Value) -> Value {
+    let changes = fields.changed(old, new);
+    let paths: Vec<&Path> =
+        changes.iter().filter(|it| it.agreement != Agreement::Agrees).map(|it| &it.path).collect();
     let mut restored = new.clone();
-    for change in fields.changed(old, new) {
-        if change.agreement != Agreement::Agrees {
-            fields.restore(&change.path, old, &mut restored);
-        }
-    }
+    fields.restore(paths.iter().copied(), old, &mut restored);
+    let mut one_by_one = new.clone();
+    paths.into_iter().for_each(|path| fields.restore([path], old, &mut one_by_one));
+    assert_eq!(restored, one_by_one, "all at once");
     restored
 }
 
@@ -61,7 +63,7 @@ fn a_path_that_is_not_declared_changes_nothing() {
     let (old, new) = (json!({"data": {"a": "b", "c": "d"}}), json!({"data": {"a": "b"}}));
     for path in ["/data/c", "/data/a/x", "/data/[name=c]", "/data/[=c]", "/spec", "/data"] {
         let mut restored = new.clone();
-        fields.restore(&path.parse().unwrap(), &old, &mut restored);
+        fields.restore([&path.parse().unwrap()], &old, &mut restored);
         assert_eq!(restored, new, "{path}");
     }
 }

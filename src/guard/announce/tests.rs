@@ -21,6 +21,7 @@ fn incident(kind: DriftKind, repaired: Option<Result<(), String>>, kept: Option<
             repaired,
             kept: kept.map(str::to_owned),
             contested_by: None,
+            unconfirmed: false,
         },
     }
 }

@@ -1,6 +1,9 @@
+mod agreed;
+
 use super::*;
 use crate::helm::record::Status;
 use crate::helm::release::tests::{Given, assembled};
+use crate::policy::agreement::SeenAlive;
 
 fn id(name: &str) -> ObjectId {
     ObjectId {
@@ -19,6 +22,10 @@ fn now() -> Timestamp {
     "2026-05-01T12:00:00Z".parse().unwrap()
 }
 
+fn key() -> SigningKey {
+    SigningKey::new([7; 32])
+}
+
 fn life(release: &str) -> Life {
     Life {
         release: ReleaseId { name: release.to_owned(), ..web() },
@@ -28,6 +35,7 @@ fn life(release: &str) -> Life {
         managers: [].into(),
         judged: None,
         settled: None,
+        agreed: None,
     }
 }
 
@@ -52,13 +60,18 @@ fn deployed(revision: u64, objects: &[(&str, &str)]) -> Arc<Release> {
 
 /// A state in which `a` and `b` live and are as revision 1 declares them.
 fn in_sync() -> Drifts {
-    let mut drifts = Drifts::default();
+    let mut drifts = Drifts::new(key());
     drifts.notice(&web(), Some(&deployed(1, &[("a", "1"), ("b", "1")])), |_| false, now());
     for name in ["a", "b"] {
         drifts.lives(id(name), life("web"));
         drifts.is_as_declared(&web(), &id(name), 1);
     }
     drifts
+}
+
+/// An object that was seen alive and never seen to agree with anything.
+fn seen(name: &str) -> SeenAlive {
+    SeenAlive { object: id(name), agreement: None }
 }
 
 /// What a process knew that did not say of which record.
@@ -152,7 +165,7 @@ fn what_was_unsettled_during_the_operation_is_looked_at_after_it() {
 
 #[test]
 fn nothing_is_suspected_of_which_a_listing_is_to_come() {
-    let mut drifts = Drifts::default();
+    let mut drifts = Drifts::new(key());
     drifts.notice(&web(), Some(&deployed(1, &[("a", "1")])), |_| false, now());
     assert!(suspects(&drifts).is_empty());
 }
@@ -200,12 +213,12 @@ fn only_what_drifts_for_certain_or_went_counts_for_the_brake() {
 
 #[test]
 fn what_an_earlier_process_saw_counts_as_seen() {
-    let mut drifts = Drifts::default();
-    drifts.remember(&web(), earlier(1, [7; 32]), vec![id("a")]);
+    let mut drifts = Drifts::new(key());
+    drifts.remember(&web(), earlier(1, [7; 32]), vec![seen("a")], None);
     assert!(drifts.life(&id("a")).is_some_and(|life| life.vouched && !life.alive));
     drifts.notice(&web(), Some(&deployed(1, &[("a", "1")])), |_| false, now());
     assert_eq!(first_digest(&drifts, 1), Some([7; 32]), "what was seen first stays first");
-    drifts.remember(&web(), earlier(2, [8; 32]), Vec::new());
+    drifts.remember(&web(), earlier(2, [8; 32]), Vec::new(), None);
     assert_eq!(first_digest(&drifts, 1), Some([7; 32]));
 }
 
@@ -214,20 +227,20 @@ fn what_was_seen_alive_is_told_on_while_it_is_missing() {
     let mut drifts = in_sync();
     let release = deployed(1, &[("a", "1"), ("b", "1"), ("c", "1")]);
     drifts.is_gone(&web(), &id("a"), now());
-    assert_eq!(drifts.seen_alive(&release), [id("a"), id("b")]);
-    let mut next = Drifts::default();
-    next.remember(&web(), earlier(1, release.state.digest), drifts.seen_alive(&release));
-    assert_eq!(next.seen_alive(&release), [id("a"), id("b")]);
+    assert_eq!(drifts.seen_alive(&release), [seen("a"), seen("b")]);
+    let mut next = Drifts::new(key());
+    next.remember(&web(), earlier(1, release.state.digest), drifts.seen_alive(&release), None);
+    assert_eq!(next.seen_alive(&release), [seen("a"), seen("b")]);
     let dropping = deployed(2, &[("b", "1"), ("c", "1")]);
     drifts.notice(&web(), Some(&dropping), |_| false, now());
-    assert_eq!(drifts.seen_alive(&dropping), [id("b")]);
+    assert_eq!(drifts.seen_alive(&dropping), [seen("b")]);
     drifts.lives(id("b"), Life { vouched: false, ..life("web") });
     assert_eq!(drifts.seen_alive(&dropping), []);
 }
 
 #[test]
 fn a_record_that_changes_its_manifest_keeps_its_first_digest() {
-    let mut drifts = Drifts::default();
+    let mut drifts = Drifts::new(key());
     let notice = |drifts: &mut Drifts, release: &Arc<Release>| {
         drifts.notice(&web(), Some(release), |_| false, now());
     };
@@ -272,8 +285,8 @@ fn what_was_known_of_a_release_is_outlived_when_it_was_installed_anew_and_only_t
 
 #[test]
 fn a_record_made_anew_is_no_record_of_an_earlier_process() {
-    let mut drifts = Drifts::default();
-    drifts.remember(&web(), First { uid: Some("u0".to_owned()), ..earlier(1, [7; 32]) }, Vec::new());
+    let mut drifts = Drifts::new(key());
+    drifts.remember(&web(), First { uid: Some("u0".to_owned()), ..earlier(1, [7; 32]) }, Vec::new(), None);
     let current = deployed(1, &[("a", "1")]);
     drifts.notice(&web(), Some(&current), |_| false, now());
     let first = First { uid: Some("u1".to_owned()), ..earlier(1, current.state.digest) };
@@ -282,7 +295,7 @@ fn a_record_made_anew_is_no_record_of_an_earlier_process() {
 
 #[test]
 fn an_answer_that_the_watch_has_overtaken_counts_for_nothing() {
-    let mut drifts = Drifts::default();
+    let mut drifts = Drifts::new(key());
     drifts.lives(id("a"), life("web"));
     assert!(
         !drifts.is_overtaken(&id("a"), Version::of("7")) && drifts.is_overtaken(&id("a"), Version::of("6"))

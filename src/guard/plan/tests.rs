@@ -1,10 +1,13 @@
 use std::time::Duration;
 
 use super::*;
+use crate::declaration::digest::Digest;
 use crate::guard::drifts::Version;
 use crate::helm::release::Invalid;
 use crate::helm::release::tests::{Given, assembled};
 use crate::model::{EditsMode, ReleaseId};
+use crate::policy::agreement::Declaration;
+use crate::policy::signing::SigningKey;
 
 /// When the record of these tests was made.
 const MADE: &str = "2026-05-01T12:00:00Z";
@@ -21,6 +24,10 @@ struct Question {
     rights: RepairRights,
     may_be_gone: bool,
     asked: bool,
+    ordered: bool,
+    scaled: bool,
+    /// Where it was not seen to agree; none if it never was seen to.
+    open: Option<&'static str>,
     now: Timestamp,
 }
 
@@ -33,6 +40,7 @@ fn life(release: ReleaseId) -> Life {
         managers: [].into(),
         judged: None,
         settled: None,
+        agreed: None,
     }
 }
 
@@ -50,6 +58,9 @@ fn declaring(api_version: &str, kind: &str, metadata: &str) -> Question {
         rights: RepairRights::default(),
         may_be_gone: false,
         asked: false,
+        ordered: false,
+        scaled: false,
+        open: Some(""),
         now: MADE.parse().unwrap(),
         release,
     }
@@ -75,6 +86,14 @@ fn appeared(status: Status, seconds: i64) -> Question {
 fn check(case: Question, wanted: Plan) {
     let mut policy = Policy::new(EditsMode::Deny, case.drift, Duration::from_secs(3600));
     policy.repair = case.rights;
+    let scale = "/spec/replicas".parse().ok();
+    let agreement = case.open.map(|open| {
+        let object = &case.object;
+        let digest = Digest::of(&serde_json::json!({})).unwrap();
+        let declaration = Declaration { release: &case.release.id, object, digest: &digest };
+        let open = open.split_whitespace().map(str::to_owned).collect();
+        Agreement::with(&SigningKey::new([7; 32]), &declaration, open)
+    });
     let asked = super::Case {
         release: &case.release,
         object: &case.object,
@@ -84,6 +103,9 @@ fn check(case: Question, wanted: Plan) {
         policy: &policy,
         may_be_gone: case.may_be_gone,
         asked: case.asked,
+        ordered: case.ordered,
+        agreement: agreement.as_ref(),
+        scaled: scale.as_ref().filter(|_| case.scaled),
     };
     assert_eq!(plan(&asked, case.now), wanted, "{}", case.object);
 }
@@ -298,4 +320,48 @@ fn an_object_that_only_lost_its_annotations_before_the_guard_came_is_reported() 
     let mut unvouched = deployment(|_| {});
     unvouched.seen = unvouched.seen.map(|life| Life { vouched: false, ..life });
     check(unvouched, Plan::Report("the guard never saw it alive with its release's annotations"));
+}
+
+#[test]
+fn values_that_were_never_seen_are_not_written() {
+    let open = |open| deployment(|case| case.open = open);
+    let changed = |open| Question { kind: DriftKind::Changed, ..deployment(|case| case.open = open) };
+    check(open(Some("")), Plan::Repair);
+    check(changed(Some("")), Plan::Repair);
+    check(open(None), Plan::Unconfirmed);
+    check(changed(None), Plan::Unconfirmed);
+    // Of an object that is there it is asked about what is written.
+    check(open(Some("/spec/replicas")), Plan::Unconfirmed);
+    check(changed(Some("/spec/replicas")), Plan::Repair);
+    // What an autoscaler sets is left out of a new one.
+    let scaled = |open| Question { scaled: true, ..deployment(|case| case.open = open) };
+    check(scaled(Some("/spec/replicas")), Plan::Repair);
+    check(scaled(Some("/spec/replicas /spec/paused")), Plan::Unconfirmed);
+    check(scaled(None), Plan::Unconfirmed);
+}
+
+#[test]
+fn whoever_may_write_the_object_may_order_it() {
+    let ordered = |case: Question| Question { asked: true, ordered: true, ..case };
+    check(ordered(deployment(|case| case.open = None)), Plan::Repair);
+    check(Question { asked: true, ..deployment(|case| case.open = None) }, Plan::Unconfirmed);
+    // And no other rule gives way.
+    check(
+        ordered(deployment(|case| (case.open, case.seen) = (None, None))),
+        Plan::Report("the guard never saw it alive with its release's annotations"),
+    );
+    check(
+        ordered(deployment(|case| (case.open, case.first_digest) = (None, None))),
+        Plan::Report("the manifest of its release's revision has changed"),
+    );
+    check(ordered(declaring("v1", "Pod", "")), Plan::Report("objects of its kind are never re-created"));
+}
+
+#[test]
+fn unconfirmed_value_hides_no_other_reason() {
+    let open = |case: Question| Question { open: None, ..case };
+    check(open(deployment(|case| case.drift = DriftMode::Report)), Plan::Report("drift is only reported"));
+    check(open(appeared(Status::Deployed, 0)), Plan::Hold(SignedDuration::from_secs(600)));
+    check(open(declaring("v1", "Pod", "")), Plan::Report("objects of its kind are never re-created"));
+    check(open(deployment(|case| case.may_be_gone = true)), Plan::Wait);
 }

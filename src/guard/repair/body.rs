@@ -13,21 +13,40 @@ use crate::declaration::fields::{FieldChange, Fields};
 use crate::declaration::path::{Path, Segment};
 use crate::model::ObjectId;
 use crate::policy::mask::Mask;
+use crate::verdict::sealed;
 
 /// What no write may hold, because the API server sets it.
 const SERVERS_OWN: [&str; 6] =
     ["managedFields", "creationTimestamp", "resourceVersion", "uid", "generation", "selfLink"];
 
-/// The document of `object` in the version in which `target` is served. Of two
-/// documents of one object Helm applies the last one last.
-pub(super) fn of(documents: Vec<(ObjectId, Value)>, object: &ObjectId, target: &Target) -> Option<Value> {
-    let (_, mut document) = documents.into_iter().rev().find(|(declared, _)| declared == object)?;
+/// The document of an object in the version in which `target` is served.
+pub(super) fn of(document: Option<Value>, target: &Target) -> Option<Value> {
+    let mut document = document?;
     let fields = document.as_object_mut()?;
     fields.insert("apiVersion".to_owned(), target.resource.api_version().into());
     if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
         SERVERS_OWN.iter().for_each(|field| drop(metadata.remove(*field)));
     }
+    // What is never compared with the live object is not written to one.
+    fields.remove("status");
+    if fields.get("aggregationRule").is_some_and(Value::is_object) {
+        fields.remove("rules");
+    }
     Some(document)
+}
+
+/// Takes the field at a path of plain names out of a document.
+pub(super) fn leave_out(path: &Path, document: &mut Value) {
+    let Some((Segment::Field(last), above)) = path.0.split_last() else { return };
+    let mut place = document;
+    for segment in above {
+        let Segment::Field(name) = segment else { return };
+        let Some(below) = place.get_mut(name) else { return };
+        place = below;
+    }
+    if let Value::Object(fields) = place {
+        fields.remove(last);
+    }
 }
 
 /// The document as it is applied to `live`: what is masked as it lives, under
@@ -43,21 +62,39 @@ pub(super) fn applied(document: &Value, live: &Value, masked: &Mask) -> Value {
 /// `canonical` spells it where the API server was asked. None if that changes
 /// nothing.
 pub(super) fn merged(
-    fields: &Fields,
+    (object, fields): (&ObjectId, &Fields),
     changes: &[FieldChange],
     live: &Value,
     canonical: Option<&Value>,
     masked: &Mask,
 ) -> Option<Value> {
     let mut restored = live.clone();
-    for change in changes {
-        fields.restore(&change.path, canonical.unwrap_or(&Value::Null), &mut restored);
+    let paths = changes.iter().filter(|change| !is_sealed(object, change)).map(|change| &change.path);
+    fields.restore(paths, canonical.unwrap_or(&Value::Null), &mut restored);
+    for change in changes.iter().filter(|change| is_sealed(object, change)) {
+        sealed::undo(&change.path, &mut restored);
     }
     // Of a value that is restored as one, a part may be as it may be.
     masked.carry(live, &mut restored);
     let mut patch = difference(live, &restored)?;
     set_version(&mut patch, live);
     Some(patch)
+}
+
+/// The merge patch that takes away what of the `changes` is of sealed fields;
+/// none if that is nothing.
+pub(super) fn unsealed(object: &ObjectId, changes: &[FieldChange], live: &Value) -> Option<Value> {
+    let mut restored = live.clone();
+    for change in changes.iter().filter(|change| is_sealed(object, change)) {
+        sealed::undo(&change.path, &mut restored);
+    }
+    let mut patch = difference(live, &restored)?;
+    set_version(&mut patch, live);
+    Some(patch)
+}
+
+fn is_sealed(object: &ObjectId, change: &FieldChange) -> bool {
+    change.declared.is_none() && sealed::is_sealed(object, &change.path)
 }
 
 /// Of the `changes` those that the API server refused, by the fields that it

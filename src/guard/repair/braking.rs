@@ -12,7 +12,9 @@ use super::super::drifts::Life;
 use super::super::plan::never;
 use super::super::state::DriftKind;
 use crate::helm::record::Status;
+use crate::helm::release::Release;
 use crate::model::{DriftMode, ObjectId, ReleaseId};
+use crate::policy::agreement::Declaration;
 
 /// Whether so much drifts at once that repairs of a release stop.
 pub(super) fn braked(shared: &Shared, release: &ReleaseId) -> Pull {
@@ -47,9 +49,16 @@ pub(in super::super) fn ease(shared: &Shared, release: &ReleaseId) -> bool {
     eased
 }
 
-/// What drifts and could be repaired, but for one release.
+/// What drifts and could be repaired, but for one release. What a record alone says
+/// must stop nobody's repairs.
 fn drifting(shared: &Shared, but: Option<&ReleaseId>) -> Drifting {
     let index = shared.guard.releases.index().read();
+    let is_confirmed = |release: &Release, object: &ObjectId, life: &Life| {
+        let digest = release.declared(object).and_then(|declared| declared.digest.as_ref());
+        let declaration = digest.map(|digest| Declaration { release: &release.id, object, digest });
+        let agreed = life.agreed.as_ref().zip(declaration);
+        agreed.is_some_and(|(agreement, declaration)| agreement.is_with(&shared.guard.key, &declaration))
+    };
     let counts = |id: &ReleaseId, object: &ObjectId, life: &Life| {
         let Some(release) = index.release(id).filter(|_| but != Some(id)) else { return false };
         let policy = shared.guard.book.of(id);
@@ -60,6 +69,7 @@ fn drifting(shared: &Shared, but: Option<&ReleaseId>) -> Drifting {
                 !declared.opted_out && shared.guard.kinds.target(object, &declared.version).is_some()
             })
             && never(release, object, kind, policy.repair).is_none()
+            && is_confirmed(release, object, life)
     };
     let by_namespace = shared.drifts.lock().count(counts);
     Drifting { by_namespace, declared: index.objects() }

@@ -39,23 +39,28 @@ pub(super) struct Examined {
 }
 
 impl Task<'_> {
-    /// Asks the arbiter about a drift that is nothing but doubt; none if it
-    /// cannot turn it.
-    pub(super) async fn settle_doubt(&self) -> Option<Done> {
-        let situation = self.situation()?;
-        let target = self.shared.target(&situation.release, self.object)?;
+    /// Asks the arbiter about a drift that is nothing but doubt.
+    ///
+    /// # Errors
+    /// When the doubt stays; with the reason, where there is one.
+    pub(super) async fn settle_doubt(&self) -> Result<Done, Option<String>> {
+        let situation = self.situation().ok_or(None)?;
+        let target = self.shared.target(&situation.release, self.object).ok_or(None)?;
         let live = match self.shared.guard.objects.read(&target).await {
-            Ok(live) => live?,
-            Err(_) => return Some(Done::Later(RETRY)),
+            Ok(live) => live.ok_or(None)?,
+            Err(_) => return Ok(Done::Later(RETRY)),
         };
         let Examined { standing, answer } = self.examine(&situation, &live).await;
         if let Answer::None(reason) = &answer {
-            tracing::debug!(drift.object = %self.object, "a doubt stays: {reason}");
-            return None;
+            return Err(Some(reason.clone()));
         }
         self.note(&situation, &live, standing, answer.canonical().is_some());
         // It is looked at anew: as what it turned out to be.
-        self.situation().map_or(Some(Done::Settled), |now| (!now.drift.doubt).then_some(Done::Later(AGAIN)))
+        match self.situation() {
+            None => Ok(Done::Settled),
+            Some(now) if !now.drift.doubt => Ok(Done::Later(AGAIN)),
+            Some(_) => Err(None),
+        }
     }
 
     /// Weighs the object, and asks the arbiter where only it can tell.
@@ -71,7 +76,10 @@ impl Task<'_> {
             return Examined { standing, answer: Answer::Unasked };
         }
         let Some(arbiter) = &self.shared.guard.arbiter else {
-            return Examined { standing, answer: Answer::None("no dry run may be made".to_owned()) };
+            return Examined {
+                standing,
+                answer: Answer::None("the guard makes no dry runs in its modes".to_owned()),
+            };
         };
         let question = Question {
             object: self.object.clone(),
@@ -91,7 +99,7 @@ impl Task<'_> {
     /// Notes how the object stands, and what the arbiter settled.
     pub(super) fn note(&self, situation: &Situation, live: &Live, standing: Standing, asked: bool) {
         let (release, now) = (&situation.release, Timestamp::now());
-        let settled = matches!(standing, Standing::AsDeclared | Standing::Taken(_)) && asked;
+        let settled = matches!(standing, Standing::AsDeclared(_) | Standing::Taken(..)) && asked;
         let unaided = settled
             .then(|| weigh(release, live, &situation.policy, &situation.circumstances, Evidence::None, now));
         let index = self.shared.guard.releases.index().read();

@@ -13,6 +13,7 @@ use super::super::report;
 use super::{AGAIN, Done, LOOK, Situation, Task, body, version_of};
 use crate::cluster::call::CallError;
 use crate::cluster::objects::{Target, WriteError};
+use crate::declaration::digest::Digest;
 use crate::helm::record::{ApplyMethod, Status};
 use crate::helm::state::{self, Deletion};
 use crate::ledger::row::Repaired;
@@ -48,13 +49,20 @@ impl Task<'_> {
             return Done::Later(AGAIN);
         }
         let revision = situation.release.state.revision;
-        let documents = match shared.guard.releases.documents(id, revision, LOOK).await {
-            Ok(documents) if documents.status == Status::Deployed => documents,
+        let declared = match shared.guard.releases.document(id, revision, object, LOOK).await {
+            Ok(declared) if declared.status == Status::Deployed => declared,
             Ok(_) => return Done::Later(AGAIN),
             Err(error) => return self.failed(&error.to_string()),
         };
-        let method = documents.apply_method;
-        let Some(document) = body::of(documents.objects, object, &target) else { return Done::Later(AGAIN) };
+        let method = declared.apply_method;
+        // What is written is what was weighed.
+        if declared.object.as_ref().map(Digest::of) != Some(situation.declared.digest) {
+            return Done::Later(AGAIN);
+        }
+        let Some(mut document) = body::of(declared.object, &target) else { return Done::Later(AGAIN) };
+        if let Some(path) = situation.left_out() {
+            body::leave_out(path, &mut document);
+        }
         let attempts = shared.repairer.backoff.lock().attempt(object, Instant::now());
         let manager = self.manager(&situation.release, method);
         let written = if method == ApplyMethod::ServerSide {

@@ -4,6 +4,8 @@
 //! of the object that was judged; whoever writes in between makes the guard
 //! start over. What the object is afterwards is compared again.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -15,6 +17,7 @@ use super::super::plan::Plan;
 use super::super::rollout::{Rollout, touches_template};
 use super::super::state::DriftKind;
 use super::examine::{Answer, Examined};
+use super::fixed::{Fixed, LEFT, is_left};
 use super::{AGAIN, Done, LOOK, Situation, Task, body, version_of};
 use crate::cluster::call::CallError;
 use crate::cluster::objects::{Live, Target, WriteError};
@@ -29,6 +32,7 @@ use crate::model::ObjectId;
 use crate::policy::pattern::Pattern;
 use crate::verdict::drift::{self, Subject};
 use crate::verdict::edit::Evidence;
+use crate::verdict::ownership::abandons;
 
 /// How often the guard starts over at once when somebody else writes meanwhile.
 const ROUNDS: usize = 3;
@@ -82,12 +86,16 @@ impl Task<'_> {
             Err(error) => return done(self.failed(&error.to_string())),
         }
         let Some(situation) = self.situation() else { return done(Done::Settled) };
+        if !Arc::ptr_eq(&before.release, &situation.release) {
+            // It may be what Helm has just made of it.
+            take_in(shared, id, &live, &target.resource.version);
+        }
         if situation.plan != Plan::Repair {
             return done(Done::Later(AGAIN));
         }
         let Examined { standing, answer } = self.examine(&situation, &live).await;
         let changes = match standing {
-            Standing::Taken(taken) => return self.give_back(&situation, &target, &live, &taken).await,
+            Standing::Taken(taken, _) => return self.give_back(&situation, &target, &live, &taken).await,
             Standing::Drifts(DriftKind::Changed, changes) => changes,
             other => {
                 let asked = answer.canonical().is_some();
@@ -101,8 +109,11 @@ impl Task<'_> {
         if let Answer::None(reason) = &answer
             && changes.iter().all(|change| change.agreement == Agreement::Doubt)
         {
-            let reason = format!("whether it differs at all only the API server could tell: {reason}");
-            self.say(&situation.release, &reason);
+            self.say(&situation.release, reason);
+            return done(Done::Settled);
+        }
+        if changes.iter().all(|change| is_left(object, change)) {
+            self.say(&situation.release, LEFT);
             return done(Done::Settled);
         }
         if let Some(namespace) = &object.namespace
@@ -114,6 +125,9 @@ impl Task<'_> {
         if self.is_known_fixed(&situation, &changes) {
             self.say(&situation.release, "these fields cannot be changed in place");
             return done(Done::Settled);
+        }
+        if !situation.confirms(&changes) {
+            return done(self.leave_unconfirmed(&situation).await);
         }
         let rolls = changes.iter().any(|change| touches_template(object, &change.path));
         if rolls && let Some(Rollout { object: other, since, .. }) = self.rolls_out(&situation).await {
@@ -133,10 +147,10 @@ impl Task<'_> {
         answer: &Answer,
     ) -> Round {
         let Self { shared, id, object, .. } = self;
-        let Some(value) = &live.object else { return Round::Done(Done::Settled) };
         let attempts = shared.repairer.backoff.lock().attempt(object, Instant::now());
-        let mut fixed: Vec<Path> = Vec::new();
-        let mut written = self.send(situation, target, value, &changes, &fixed, answer).await;
+        let left = changes.iter().filter(|change| is_left(object, change));
+        let mut fixed: Vec<Path> = left.map(|change| change.path.clone()).collect();
+        let mut written = self.send(situation, target, live, &changes, &fixed, answer).await;
         let refusal = match &written {
             Err(Trouble::Write(WriteError::Invalid { message, .. })) => Some(message.clone()),
             _ => None,
@@ -150,7 +164,7 @@ impl Task<'_> {
             if fixed.len() == before || fixed.len() == changes.len() {
                 break;
             }
-            written = self.send(situation, target, value, &changes, &fixed, answer).await;
+            written = self.send(situation, target, live, &changes, &fixed, answer).await;
         }
         let outdated = match &refusal {
             Some(message) if !fixed.is_empty() => self.is_outdated(situation, target, message).await,
@@ -173,6 +187,11 @@ impl Task<'_> {
                 return Round::Done(self.is_unserved(situation));
             }
             Err(Trouble::Write(error)) => return Round::Done(self.refused(&error)),
+            Err(Trouble::Unconfirmed) => {
+                // Nobody has undone anything.
+                shared.repairer.backoff.lock().forget(object);
+                return Round::Done(self.leave_unconfirmed(situation).await);
+            }
             Err(Trouble::Other(reason)) => return Round::Done(self.failed(&reason)),
         };
         if changes.iter().any(|change| touches_template(object, &change.path)) {
@@ -180,22 +199,6 @@ impl Task<'_> {
         }
         let fixed = Fixed { paths: fixed, outdated };
         self.compare(situation, live, &changes, &fixed, &now, answer, attempts)
-    }
-
-    /// Why the API server takes the manifest itself no more, whatever the object
-    /// is; none if it would take it anew, and the object is what it is held
-    /// against.
-    async fn is_outdated(&self, situation: &Situation, target: &Target, message: &str) -> Option<String> {
-        let Self { shared, id, object, .. } = self;
-        let revision = situation.release.state.revision;
-        let documents = shared.guard.releases.documents(id, revision, LOOK).await.ok()?;
-        let document = body::of(documents.objects, object, target)?;
-        match shared.guard.objects.would_create(target, &document).await {
-            Err(WriteError::Invalid { .. }) => {
-                Some(format!("the API server does not take what its manifest says any more: {message}"))
-            }
-            _ => None,
-        }
     }
 
     /// Compares the object as it was written with what is declared.
@@ -224,7 +227,7 @@ impl Task<'_> {
             Some(drift::Live::Drifted(drift)) => drift.changes,
             _ => Vec::new(),
         };
-        left.retain(|change| change.agreement == Agreement::Differs);
+        left.retain(|change| change.agreement > Agreement::Doubt);
         let (known, open): (Vec<_>, Vec<_>) = left.into_iter().partition(|it| fixed.paths.contains(&it.path));
         if !open.is_empty() {
             let paths: Vec<String> = open.iter().map(|change| change.path.to_string()).collect();
@@ -261,30 +264,42 @@ impl Task<'_> {
         &self,
         situation: &Situation,
         target: &Target,
-        live: &Value,
+        seen: &Live,
         changes: &[FieldChange],
         fixed: &[Path],
         answer: &Answer,
     ) -> Result<Option<Value>, Trouble> {
         let Self { shared, id, object, .. } = self;
+        let Some(live) = &seen.object else { return Ok(None) };
         let release = &situation.release;
         let method = release.state.apply_method;
         let manager = self.manager(release, method);
         let mut mask = situation.exceptions(object).mask(live);
-        if method == ApplyMethod::ServerSide {
-            let documents = shared.guard.releases.documents(id, release.state.revision, LOOK).await;
-            let documents = documents.map_err(|error| Trouble::Other(error.to_string()))?;
-            if documents.status != Status::Deployed || documents.digest != release.state.digest {
-                return Err(Trouble::Moved);
-            }
-            let document = body::of(documents.objects, object, target).ok_or(Trouble::Moved)?;
-            mask.0.extend(fixed.iter().filter_map(|path| Pattern::parse(&path.to_string()).ok()));
-            let body = body::applied(&document, live, &mask);
-            return Ok(Some(shared.guard.objects.apply(target, &body, &manager, true).await?));
-        }
         let open: Vec<FieldChange> =
             changes.iter().filter(|change| !fixed.contains(&change.path)).cloned().collect();
-        match body::merged(&situation.declared.fields, &open, live, answer.canonical(), &mask) {
+        if method == ApplyMethod::ServerSide {
+            let declared = shared.guard.releases.document(id, release.state.revision, object, LOOK).await;
+            let declared = declared.map_err(|error| Trouble::Other(error.to_string()))?;
+            if declared.status != Status::Deployed || declared.digest != release.state.digest {
+                return Err(Trouble::Moved);
+            }
+            let document = body::of(declared.object, target).ok_or(Trouble::Moved)?;
+            mask.0.extend(fixed.iter().filter_map(|path| Pattern::parse(&path.to_string()).ok()));
+            let body = body::applied(&document, live, &mask);
+            // What Helm has applied and the record does not say any more nobody saw go.
+            let taken_out = || seen.whole().is_none_or(|whole| abandons(&whole, &manager, &body));
+            if situation.ordered_by.is_none() && taken_out() {
+                return Err(Trouble::Unconfirmed);
+            }
+            let now = shared.guard.objects.apply(target, &body, &manager, true).await?;
+            // What the manifest does not name no apply takes away.
+            return match body::unsealed(object, &open, &now) {
+                Some(patch) => Ok(Some(shared.guard.objects.merge(target, &patch, &manager).await?)),
+                None => Ok(Some(now)),
+            };
+        }
+        let fields = &situation.declared.fields;
+        match body::merged((object, fields), &open, live, answer.canonical(), &mask) {
             Some(patch) => Ok(Some(shared.guard.objects.merge(target, &patch, &manager).await?)),
             None => Ok(None),
         }
@@ -357,30 +372,6 @@ impl Task<'_> {
         }
         rollouts.of_another(self.id, self.object, Instant::now())
     }
-
-    fn learn_fixed(&self, situation: &Situation, paths: &[Path]) {
-        let mut fixed = self.shared.repairer.fixed.lock();
-        let entry = fixed.entry(self.object.clone()).or_default();
-        if entry.0 != situation.release.state.revision {
-            *entry = (situation.release.state.revision, Vec::new());
-        }
-        entry.1.extend(paths.iter().map(ToString::to_string));
-    }
-
-    fn is_known_fixed(&self, situation: &Situation, changes: &[FieldChange]) -> bool {
-        let fixed = self.shared.repairer.fixed.lock();
-        fixed.get(self.object).is_some_and(|(revision, paths)| {
-            *revision == situation.release.state.revision
-                && changes.iter().all(|change| paths.contains(&change.path.to_string()))
-        })
-    }
-}
-
-/// What of a change the API server did not take.
-struct Fixed {
-    paths: Vec<Path>,
-    /// Why it takes that on no object; none if only this one is in the way.
-    outdated: Option<String>,
 }
 
 /// Why nothing was written.
@@ -388,6 +379,8 @@ enum Trouble {
     Write(WriteError),
     /// The release has moved on.
     Moved,
+    /// It would take away what was never seen to be gone.
+    Unconfirmed,
     Other(String),
 }
 

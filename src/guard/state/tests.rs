@@ -8,6 +8,8 @@ fn report(reason: Reason) -> ReleaseReport {
         digest: [0; 32],
         declared: 1,
         seen_alive: Vec::new(),
+        confirmed: 0,
+        unconfirmed: Vec::new(),
         drifted: Vec::new(),
         flaws: Vec::new(),
         foreign: Vec::new(),

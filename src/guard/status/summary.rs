@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::guard::state::{Drifted, Reason, ReleaseReport};
 use crate::model::{DriftMode, EditsMode};
 use crate::policy::guarded::{
-    DriftedField, DriftedObject, GuardedReleaseSpec, GuardedReleaseStatus, ObjectReference,
+    DriftedField, DriftedObject, GuardedReleaseSpec, GuardedReleaseStatus, ObjectReference, SeenObject,
 };
 use crate::policy::resource::Condition;
 
@@ -88,12 +88,13 @@ pub(super) fn summary(
         record_uid: report.record.clone(),
         manifest_digest: report.digest.iter().map(|byte| format!("{byte:02x}")).collect(),
         declared: number(report.declared),
+        confirmed: number(report.confirmed),
         drifted: number(report.drifted.len()),
         edits: format!("{edits:?}"),
         drift: format!("{drift:?}"),
         last_reconcile_at: reconciled,
         drifts: report.drifted.iter().take(DRIFTS).map(|drifted| shown(drifted, home)).collect(),
-        seen: report.seen_alive.iter().take(SEEN).map(|object| ObjectReference::of(object, home)).collect(),
+        seen: report.seen_alive.iter().take(SEEN).map(|seen| SeenObject::of(seen, home)).collect(),
     }
 }
 
@@ -101,11 +102,13 @@ pub(super) fn summary(
 fn standing(reason: Reason) -> (&'static str, bool) {
     match reason {
         Reason::InSync => ("True", false),
-        Reason::Suspended | Reason::Unwatched => ("Unknown", false),
+        Reason::Suspended | Reason::Unsettled | Reason::Unwatched => ("Unknown", false),
         Reason::Drifted | Reason::Contested | Reason::ReleaseMissing => ("False", false),
-        Reason::Braked | Reason::ReleaseFailed | Reason::PendingLocked | Reason::RecordInvalid => {
-            ("False", true)
-        }
+        Reason::Braked
+        | Reason::Unconfirmed
+        | Reason::ReleaseFailed
+        | Reason::PendingLocked
+        | Reason::RecordInvalid => ("False", true),
     }
 }
 
@@ -119,6 +122,17 @@ fn message(reason: Reason, report: &ReleaseReport, mode: DriftMode) -> String {
         Reason::InSync => format!("all {declared} objects are as revision {revision} declares them"),
         Reason::Unwatched => {
             format!("what may be looked at is as revision {revision} declares it; {}", unwatched(report))
+        }
+        Reason::Unsettled => {
+            let told = drifted.iter().map(|it| {
+                let why = it.kept.as_deref().unwrap_or("it was not asked yet");
+                format!("{}: {why}", it.object)
+            });
+            let count = drifted.len();
+            format!(
+                "{count} of {declared} objects may not be as declared, and only a dry run could tell: {}",
+                named(told)
+            )
         }
         Reason::Suspended => format!("suspended: nothing is repaired; {count}; `kubemoor resume` goes on"),
         Reason::Drifted if mode == DriftMode::Repair => count,
@@ -141,6 +155,14 @@ fn message(reason: Reason, report: &ReleaseReport, mode: DriftMode) -> String {
         }
         Reason::Braked => {
             format!("{count}; so much drifts at once that repairs have stopped until `kubemoor reconcile`")
+        }
+        Reason::Unconfirmed => {
+            let open: Vec<_> = drifted.iter().filter(|it| it.unconfirmed).collect();
+            let names = named(open.iter().map(|it| it.object.to_string()));
+            format!(
+                "{count}; the guard has never seen these live objects as revision {revision} declares them and does not write them: {names}. To confirm the declared values, write them with Helm, or run `kubemoor reconcile {} -n {}` as a user who may update the objects",
+                release.name, release.namespace
+            )
         }
         Reason::ReleaseFailed => format!(
             "Helm's last operation failed at revision {revision}; nothing is repaired until the next; {count}"

@@ -9,6 +9,8 @@ use crate::helm::storage::Storage;
 const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: shared, name: config}\n";
 const OTHER: &str = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: shared, name: other}\n";
 const WEB: &str = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n";
+const SCALER: &str =
+    "---\napiVersion: autoscaling/v1\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\n";
 const WIDGET: &str = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: web}\n";
 
 fn release(name: &str, revision: u64, manifest: &str) -> Release {
@@ -172,20 +174,31 @@ fn a_release_that_is_taken_out_claims_nothing() {
 
 #[test]
 fn resources_are_those_that_some_release_declares_now() {
+    // Served no more, and so sent in the version that is.
     let beta = WEB.replace("apps/v1", "apps/v1beta1");
+    let scaler = |version: &str| SCALER.replace("/v1", &format!("/{version}"));
     let mut index = index([release("a", 1, &format!("{CONFIG}{WEB}")), release("b", 1, WEB)]);
     check_resources(&index, &["/v1 configmaps ConfigMap", "apps/v1 deployments Deployment +scale"]);
-    index.set(release("b", 2, &beta));
+    index.set(release("b", 2, &format!("{beta}{}", scaler("v2"))));
+    index.set(release("c", 1, &scaler("v1")));
     check_resources(
         &index,
         &[
             "/v1 configmaps ConfigMap",
             "apps/v1 deployments Deployment +scale",
-            "apps/v1beta1 deployments Deployment +scale",
+            "autoscaling/v1 horizontalpodautoscalers HorizontalPodAutoscaler",
+            "autoscaling/v2 horizontalpodautoscalers HorizontalPodAutoscaler",
         ],
     );
     index.remove(&id("a"));
-    check_resources(&index, &["apps/v1beta1 deployments Deployment +scale"]);
+    index.remove(&id("c"));
+    check_resources(
+        &index,
+        &[
+            "apps/v1 deployments Deployment +scale",
+            "autoscaling/v2 horizontalpodautoscalers HorizontalPodAutoscaler",
+        ],
+    );
 }
 
 #[test]
@@ -304,4 +317,36 @@ fn records_that_come_to_speak_for_another_release_leave_the_one_before() {
 fn check_speaker_of(index: &Index, namespace: &str, wanted: Option<&str>) {
     let id = ReleaseId { namespace: namespace.to_owned(), name: "web".to_owned() };
     assert_eq!(index.release(&id).map(|it| it.storage.as_str()), wanted, "web in {namespace}");
+}
+
+#[test]
+fn room_is_bounded_per_namespace_and_in_all_and_comes_back() {
+    let long = |name: &str, namespace: &str, size: usize| {
+        let part = |number| {
+            format!(
+                "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a{number}}}\ndata: {{a: {}}}\n",
+                "a".repeat(size / 4)
+            )
+        };
+        let manifest: String = (0..4).map(part).collect();
+        assembled(Given { name, namespace, manifest: &manifest, ..Given::default() }, None)
+    };
+    let half = MAX_WEIGHT / 2 - (2 << 20);
+    let mut index = Index::within(Some(3 * MAX_WEIGHT / 2));
+    for (name, namespace) in [("a", "shop"), ("b", "shop"), ("a", "bank")] {
+        let release = long(name, namespace, half);
+        assert_eq!(index.room_for(&release), Ok(()));
+        index.set(release);
+    }
+    assert_eq!(index.room_for(&long("c", "shop", half)), Err(Full::Namespace));
+    assert!(matches!(index.room_for(&long("c", "mall", half)), Err(Full::All { .. })));
+    // In place of itself there is room, and after others have gone.
+    assert_eq!(index.room_for(&long("b", "shop", half)), Ok(()));
+    index.remove(&id("a"));
+    for namespace in ["shop", "mall"] {
+        assert_eq!(index.room_for(&long("c", namespace, half)), Ok(()), "{namespace}");
+    }
+    index.remove(&id("b"));
+    index.remove(&ReleaseId { namespace: "bank".to_owned(), name: "a".to_owned() });
+    assert_eq!((index.taken.all, index.taken.by_namespace.len()), (0, 0));
 }

@@ -74,6 +74,17 @@ impl<'a> Documents<'a> {
     }
 }
 
+impl Document<'_> {
+    /// The length of its text, in bytes.
+    pub(super) fn length(&self) -> usize {
+        match self {
+            Self::Yaml(text) => text.len(),
+            Self::Json(json) => json.0.len(),
+            Self::Malformed(_) => 0,
+        }
+    }
+}
+
 impl Json<'_> {
     /// The memory that the value can take, at most, in bytes.
     pub(super) fn cost(&self) -> usize {

@@ -327,3 +327,45 @@ proptest! {
         parse(&text);
     }
 }
+
+#[test]
+fn documents_come_one_by_one_as_all_at_once() {
+    for text in [
+        "---\nkind: A\napiVersion: v1\nmetadata: {name: a}\n---\n- a\n---\nkind: B\napiVersion: v1\nmetadata: {name: b}\n",
+        "{\"apiVersion\": \"v1\", \"kind\": \"A\", \"metadata\": {\"name\": \"a\"}}\n{}\n",
+        "apiVersion: v1\nkind: List\nitems:\n- {kind: A, apiVersion: v1, metadata: {name: a}}\n- 1\n",
+        "--- a\nkind: A\n",
+        "",
+    ] {
+        let (mut objects, all) = (Vec::new(), parse(text));
+        let skipped = each(text, |object| {
+            objects.push(object);
+            ControlFlow::Continue(())
+        });
+        assert_eq!((objects, skipped), (all.objects, all.skipped), "{text}");
+    }
+}
+
+#[test]
+fn one_document_beyond_its_bound_is_skipped_alone() {
+    let thicket = format!("a:\n{}", "- {b: {}}\n".repeat(40_000));
+    let object = "apiVersion: v1\nkind: A\nmetadata: {name: a}\n";
+    let (mut found, text) = (0, format!("{object}---\n{thicket}---\n{object}"));
+    let skipped = each(&text, |_| {
+        found += 1;
+        ControlFlow::Continue(())
+    });
+    assert_eq!(found, 2);
+    assert_eq!(skipped, [Skipped { index: 1, source: None, reason: SkipReason::Memory }]);
+    let skipped = each(&"---\n1\n".repeat(1000), |_| ControlFlow::Continue(()));
+    assert_eq!(skipped.len(), MAX_SKIPPED);
+    let skipped = each(&"---\n1\n".repeat(2 * MAX_DOCUMENTS), |_| ControlFlow::Continue(()));
+    let last = Skipped { index: MAX_DOCUMENTS, source: None, reason: SkipReason::TooMany };
+    assert_eq!((skipped.len(), skipped.last()), (MAX_SKIPPED, Some(&last)));
+    let mut seen = 0;
+    each(&format!("{object}---\n").repeat(10), |_| {
+        seen += 1;
+        if seen < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    assert_eq!(seen, 3);
+}

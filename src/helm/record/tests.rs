@@ -6,6 +6,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::*;
 
@@ -70,11 +71,90 @@ fn a_record_of_helm_3_is_decoded() {
         revision: 3,
         status: Status::Deployed,
         manifest: "---\n# Source: web/a.yaml\nkind: A\n".to_owned(),
+        digest: digest("---\n# Source: web/a.yaml\nkind: A\n"),
         apply_method: ApplyMethod::ClientSide,
         last_deployed: Some("2026-01-02T02:04:05.123456789Z".parse().unwrap()),
         deleted: None,
     };
     assert_eq!(record, expected);
+}
+
+fn digest(manifest: &str) -> [u8; 32] {
+    Sha256::digest(manifest.as_bytes()).into()
+}
+
+fn packed(release: &Value) -> Packed {
+    Packed::new(STANDARD.encode(payload(&release.to_string())), true)
+}
+
+#[test]
+fn long_manifest_is_left_out_and_unpacked_again() {
+    let manifest = "kind: \"Ä\u{1F600}\"\t\\\r\n".repeat(20_000);
+    let release = with("/manifest", json!(manifest));
+    let (record, length) = packed(&release).decode(1000).unwrap();
+    assert_eq!((record.manifest.as_str(), length), ("", manifest.len()));
+    assert_eq!(record.digest, digest(&manifest));
+    assert_eq!((record.name.as_str(), record.revision), ("web", 3));
+    assert_eq!(packed(&release).manifest(length).unwrap(), manifest);
+    assert_eq!(packed(&release).decode(length).unwrap().0.manifest, manifest);
+    assert_eq!(read(&release).unwrap().digest, digest(&manifest));
+}
+
+#[test]
+fn manifest_beyond_its_cap_is_refused() {
+    let release = with("/manifest", json!("a".repeat(MANIFEST_CAP + 1)));
+    for error in [read(&release).unwrap_err(), packed(&release).decode(0).unwrap_err()] {
+        assert!(matches!(error, RecordError::LongManifest { .. }), "{error}");
+    }
+    assert!(read(&with("/manifest", json!("a".repeat(MANIFEST_CAP)))).is_ok());
+    assert!(read(&with("/config", json!({"a": "a".repeat(MANIFEST_CAP + 1)}))).is_ok());
+}
+
+#[test]
+fn long_texts_beside_the_manifest_pass_as_their_beginning() {
+    let long = "\u{e4}\\\"".repeat(5000);
+    let record = read(&with("/apply_method", json!(long))).unwrap();
+    assert_eq!(record.apply_method, ApplyMethod::ClientSide);
+    assert!(read(&with("/name", json!(long))).unwrap().name.len() < 5000);
+    assert!(read(&with("/chart/a", json!(long))).is_ok());
+    let mut keyed = release();
+    keyed.as_object_mut().unwrap().insert(long, json!({"manifest": "other"}));
+    assert_eq!(read(&keyed).unwrap(), read(&release()).unwrap());
+}
+
+#[test]
+fn manifest_is_read_as_any_json_text_is() {
+    let text = |manifest: &str| {
+        let text = release().to_string();
+        let plain = json!("---\n# Source: web/a.yaml\nkind: A\n").to_string();
+        assert!(text.contains(&plain));
+        text.replace(&plain, &format!("\"{manifest}\""))
+    };
+    for manifest in [
+        r"",
+        r"a\nb\t\/\b\f\r\\\u0041\u00e4",
+        r"\ud83d\ude00",
+        r"\u0000",
+        "ä😀",
+        r"\ud83d",
+        r"\ude00\ud83d",
+        r"\ud83dx",
+        r"\ud83d\n",
+        r"\u12",
+        r"\x",
+        "\n",
+        "\u{1}",
+        r"\uD83D\uDE00",
+        r"\ud83d\u0041",
+    ] {
+        let expected = serde_json::from_str::<String>(&format!("\"{manifest}\""));
+        let found = decode(&payload(&text(manifest)), DEFAULT_CAP);
+        assert_eq!(found.ok().map(|record| record.manifest), expected.ok(), "{manifest:?}");
+    }
+    let mut bytes = text("HERE").into_bytes();
+    let at = bytes.windows(4).position(|window| window == b"HERE").unwrap();
+    bytes[at] = 0xff;
+    assert!(decode(STANDARD.encode(gzip(&bytes)).as_bytes(), DEFAULT_CAP).is_err());
 }
 
 #[test]

@@ -34,6 +34,7 @@ pub(super) struct Release {
     name: Option<String>,
     namespace: Option<String>,
     version: Option<u64>,
+    /// Empty: its text is taken on the way.
     manifest: Option<String>,
     apply_method: Option<String>,
     info: Option<Info>,
@@ -59,7 +60,7 @@ impl Release {
     }
 
     /// The record that the release's JSON describes.
-    pub(super) fn into_record(self) -> Result<Record, RecordError> {
+    pub(super) fn into_record(self, manifest: String, digest: [u8; 32]) -> Result<Record, RecordError> {
         let info = self.info.unwrap_or_default();
         if let Some(field) = self.ambiguous.or(info.ambiguous) {
             return Err(RecordError::Ambiguous { field });
@@ -73,7 +74,8 @@ impl Release {
                 .ok_or(RecordError::Missing { field: "version" })?,
             status: required("info.status", info.status)?.parse().unwrap_or(Status::Unknown),
             // Helm leaves the key out when a chart renders no object.
-            manifest: self.manifest.unwrap_or_default(),
+            manifest,
+            digest,
             apply_method: match self.apply_method.as_deref() {
                 Some("ssa") => ApplyMethod::ServerSide,
                 _ => ApplyMethod::ClientSide,

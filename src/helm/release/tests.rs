@@ -1,4 +1,5 @@
 use super::*;
+use crate::helm::record::RecordError;
 
 mod assembling;
 
@@ -55,11 +56,12 @@ impl Given<'_> {
             revision: self.revision,
             status: self.status,
             manifest: self.manifest.to_owned(),
+            digest: digest(self.manifest),
             apply_method: ApplyMethod::ServerSide,
             last_deployed: None,
             deleted: None,
         };
-        Payload { record: Ok(record) }
+        Payload::whole(Ok(record))
     }
 }
 
@@ -154,7 +156,7 @@ fn a_record_is_believed_only_if_name_labels_and_payload_agree() {
 #[test]
 fn a_payload_that_does_not_decode_is_not_believed() {
     let (head, error) = (Given::default().head(), RecordError::Missing { field: "manifest" });
-    let payload = Payload { record: Err(error) };
+    let payload = Payload::whole(Err(error));
     let disbelief = believe(&Given::default().id(), &head, &payload, &Storage::default()).unwrap_err();
     assert_eq!(disbelief, Disbelief::Decode("the record has no `manifest`".to_owned()));
 }

@@ -37,7 +37,7 @@ fn no_row_grows_beyond_its_caps() {
     let config = object("ConfigMap");
     let fields = (0..5000).map(|n| change(&config, &format!("/data/{n}{long}"), &json!(long))).collect();
     let groups = (0..5000).map(|n| format!("{n}{long}")).collect();
-    let entry = entry(&config, fields, Actor { user: long.clone(), groups });
+    let entry = entry(&config, fields, Actor { user: long.clone(), groups, ..Actor::default() });
     let size = serde_json::to_string(&entry).unwrap().len();
     assert!(size < 16 << 10, "{size}");
     assert_eq!(i64::try_from(entry.fields.len()).unwrap() + entry.more_fields, 5000);

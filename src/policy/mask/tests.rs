@@ -28,6 +28,36 @@ fn fields_are_carried_and_absent_ones_taken_away() {
 }
 
 #[test]
+fn helms_label_and_annotations_are_outside_every_mask() {
+    let object = |label: Value, release: Value, other: &str| {
+        let mut object = json!({"metadata": {"labels": {"a": other}, "annotations": {"b": other}}});
+        if !label.is_null() {
+            object["metadata"]["labels"]["app.kubernetes.io/managed-by"] = label;
+        }
+        if !release.is_null() {
+            object["metadata"]["annotations"]["meta.helm.sh/release-name"] = release;
+        }
+        object
+    };
+    let helms = |other: &str| object(json!("Helm"), json!("web"), other);
+    let lost = |other: &str| object(Value::Null, json!("mine"), other);
+    for pattern in ["*", "/metadata", "/metadata/*/*"] {
+        check(&[pattern], lost("1"), helms("2"), helms("1"));
+        check(&[pattern], helms("1"), lost("2"), lost("1"));
+    }
+    let label = "/metadata/labels/app.kubernetes.io~1managed-by";
+    check(&[label], lost("1"), helms("2"), helms("2"));
+    for pattern in ["*", "/metadata/labels/*", label] {
+        let mask = mask(&[pattern]);
+        let path: Path = label.parse().unwrap();
+        assert!(!mask.covers(&path) && !mask.reaches_below(&path), "{pattern}");
+        let (here, there) = (json!("Helm"), json!("mine"));
+        assert_eq!(mask.carry_at(&path, Some(&there), Some(&here)), Some(here));
+    }
+    assert_eq!(mask(&[label, "/metadata/labels/*", "*"]).names_helms().count(), 1);
+}
+
+#[test]
 fn elements_are_found_by_their_keys_and_not_by_their_place() {
     let live = json!({"c": [{"name": "side", "image": "s2"}, {"name": "app", "image": "a2", "args": 2}]});
     let manifest = json!({"c": [{"name": "app", "image": "a1", "args": 1}, {"name": "side", "image": "s1"}]});

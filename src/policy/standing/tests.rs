@@ -71,7 +71,8 @@ fn an_allowance_of_a_policy_has_its_time_and_its_people() {
     );
     let (_, standing) = &jenkins.allow[0];
     assert!(standing.open(at("2026-11-21T13:00:00Z")) && !standing.open(at("2026-11-20T13:00:00Z")));
-    let actor = |group: &str| Actor { user: "alice".to_owned(), groups: vec![group.to_owned()] };
+    let actor =
+        |group: &str| Actor { user: "alice".to_owned(), groups: vec![group.to_owned()], ..Actor::default() };
     assert!(standing.admits(&actor("jenkins-admins")) && !standing.admits(&actor("developers")));
     assert_eq!(standing.next_change(at("2026-11-20T13:00:00Z")), Some(at("2026-11-21T12:30:00Z")));
     assert_eq!(standing.origin.to_string(), "allowance weekend of policy jenkins");

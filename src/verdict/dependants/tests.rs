@@ -115,7 +115,7 @@ impl Default for Case<'_> {
 
 #[track_caller]
 fn check(case: Case<'_>, wanted: &str) {
-    let actor = Actor { user: case.user.to_owned(), groups: Vec::new() };
+    let actor = Actor { user: case.user.to_owned(), ..Actor::default() };
     let circumstances = Circumstances::default();
     let edit = Edit {
         circumstances: &circumstances,
@@ -124,6 +124,7 @@ fn check(case: Case<'_>, wanted: &str) {
         object: &object("", "Namespace", "shop"),
         old: Some(&case.old),
         new: None,
+        version: None,
         scale: false,
         owner: Owner::of(&case.old),
         dry_run: false,

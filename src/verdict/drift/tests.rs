@@ -110,7 +110,15 @@ fn stands(case: &Case<'_>) -> String {
         Live::Awaited => "awaited".to_owned(),
         Live::Allowed => "allowed".to_owned(),
         Live::Missing => "missing".to_owned(),
-        Live::AsDeclared => "as declared".to_owned(),
+        Live::AsDeclared(agreed) => {
+            let spared = agreed.map(|agreed| agreed.spared).unwrap_or_default();
+            let spared: Vec<String> = spared.iter().map(ToString::to_string).collect();
+            if spared.is_empty() {
+                "as declared".to_owned()
+            } else {
+                format!("as declared but {}", spared.join(" "))
+            }
+        }
         Live::AsBefore => "as before".to_owned(),
         Live::Drifted(drift) => {
             let found = findings(&object, &drift.changes);
@@ -151,10 +159,12 @@ fn only_declared_fields_drift_and_only_by_their_meaning() {
 fn what_a_policy_lets_be_is_no_drift() {
     let changes = [("/spec/replicas", json!(3)), (IMAGE, json!("app:2"))];
     check(changed(&changes, "ignore: [{paths: [/spec/replicas]}]"), IMAGE_PATH);
+    // What differs all the same is not seen to agree.
+    let both = format!("as declared but /spec/replicas {IMAGE_PATH}");
     let element = "ignore: [{paths: ['/spec/template/spec/containers/[name=app]']}]";
     check(changed(&changes, element), "/spec/replicas");
-    check(changed(&changes, "ignore: [{paths: ['*']}]"), "as declared");
-    check(changed(&changes, "allow: [{name: a, paths: ['*']}]"), "as declared");
+    check(changed(&changes, "ignore: [{paths: ['*']}]"), &both);
+    check(changed(&changes, "allow: [{name: a, paths: ['*']}]"), &both);
     // Whom an allowance is for counts for an edit; who made a change is not known.
     let for_bob = "allow: [{name: a, paths: [/spec/replicas], subjects: [{kind: User, name: bob}]}]";
     check(changed(&changes, for_bob), IMAGE_PATH);
@@ -171,7 +181,7 @@ fn of_a_value_that_is_compared_as_one_a_part_may_differ() {
     let operator = "ignore: [{paths: [/spec/template/spec/tolerations/*/operator]}]";
     let key = "ignore: [{paths: [/spec/template/spec/tolerations/*/key]}]";
     let live = [(TOLERATIONS, json!([{"operator": "Equal"}]))];
-    check(changed(&live, operator), "as declared");
+    check(changed(&live, operator), &format!("as declared but {TOLERATIONS}"));
     check(changed(&live, key), TOLERATIONS);
 }
 
@@ -193,23 +203,23 @@ fn while_an_autoscaler_scales_a_workload_its_replicas_are_no_drift_but_none_wher
         circumstances,
         ..Case::default()
     };
-    check(of(3, "{}", scaler(3, 6, false, false)), "as declared");
-    check(of(6, "{}", scaler(3, 6, false, false)), "as declared");
+    check(of(3, "{}", scaler(3, 6, false, false)), "as declared but /spec/replicas");
+    check(of(6, "{}", scaler(3, 6, false, false)), "as declared but /spec/replicas");
     // Outside of a range that was just changed the autoscaler brings them in by itself.
-    check(of(7, "{}", scaler(3, 6, false, false)), "as declared");
-    check(of(1, "{}", scaler(3, 6, false, false)), "as declared");
+    check(of(7, "{}", scaler(3, 6, false, false)), "as declared but /spec/replicas");
+    check(of(1, "{}", scaler(3, 6, false, false)), "as declared but /spec/replicas");
     // But not from zero, where it rests, unless zero is one of its counts.
     check(of(0, "{}", scaler(3, 6, false, false)), "/spec/replicas");
-    check(of(0, "{}", scaler(0, 6, false, false)), "as declared");
-    check(of(0, "{}", scaler(3, 6, true, false)), "as declared");
+    check(of(0, "{}", scaler(0, 6, false, false)), "as declared but /spec/replicas");
+    check(of(0, "{}", scaler(3, 6, true, false)), "as declared but /spec/replicas");
     let only_declared = "autoscalers: Declared";
     check(of(4, only_declared, scaler(3, 6, false, false)), "/spec/replicas");
     check(of(7, only_declared, scaler(3, 6, false, false)), "/spec/replicas");
-    check(of(4, only_declared, scaler(3, 6, false, true)), "as declared");
+    check(of(4, only_declared, scaler(3, 6, false, true)), "as declared but /spec/replicas");
     // What an autoscaler left behind stays, however many these are.
     check(
         of(40, "{}", Circumstances { departed: Some(Vec::new()), ..Circumstances::default() }),
-        "as declared",
+        "as declared but /spec/replicas",
     );
     let image = Case {
         live: Some(live(&[("/spec/replicas", json!(4)), (IMAGE, json!("app:2"))])),

@@ -105,7 +105,7 @@ fn each_autoscaler_gives_a_range_by_itself_and_only_where_the_policy_takes_it() 
     assert_eq!(object.namespace.as_deref(), Some("shop"));
     let declared = declarations.latest.as_ref().unwrap();
     let path: Path = "/spec/replicas".parse().unwrap();
-    let hpa = Actor { user: HPA.to_owned(), groups: Vec::new() };
+    let hpa = Actor { user: HPA.to_owned(), ..Actor::default() };
     let check = |spec: &str, autoscalers: &[Autoscaler], passing: &[i64]| {
         let policy = policies([policy("p", spec)]).of(&release.id, &Labels::new());
         let circumstances = Circumstances { autoscalers: autoscalers.to_vec(), ..Circumstances::default() };
@@ -164,7 +164,7 @@ fn what_an_autoscaler_left_behind_excuses_no_edit() {
     let declared = declarations.latest.as_ref().unwrap();
     let policy = policies([]).of(&release.id, &Labels::new());
     let departed = Circumstances { departed: Some(Vec::new()), ..Circumstances::default() };
-    let alice = Actor { user: "alice".to_owned(), groups: Vec::new() };
+    let alice = Actor { user: "alice".to_owned(), ..Actor::default() };
     let path: Path = "/spec/replicas".parse().unwrap();
     for (actor, expected) in [(None, Some(Reason::Autoscaled)), (Some(&alice), None)] {
         let named = (object, &release.id);

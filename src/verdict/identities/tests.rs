@@ -15,7 +15,7 @@ const STATEFULSETS: &str = "system:serviceaccount:kube-system:statefulset-contro
 const AUTOSCALED: Autoscaler = Autoscaler { minimum: 1, maximum: 9, by_keda: false, declared_by: Vec::new() };
 
 fn actor(user: &str) -> Actor {
-    Actor { user: user.to_owned(), groups: vec!["system:masters".to_owned()] }
+    Actor { user: user.to_owned(), groups: vec!["system:masters".to_owned()], ..Actor::default() }
 }
 
 fn object(kind: &str) -> ObjectId {

@@ -36,6 +36,8 @@ struct Case<'a> {
     user: &'a str,
     old: Option<Value>,
     new: Option<Value>,
+    /// The version in which the objects are sent.
+    version: Option<&'a str>,
     scale: bool,
     owner: Owner,
     /// The manager of a dry run.
@@ -57,6 +59,7 @@ impl Default for Case<'_> {
             user: "alice",
             old: Some(live(&[])),
             new: Some(live(&[])),
+            version: Some("v1"),
             scale: false,
             owner: Owner::Release(release("shop", "web")),
             dry_run: None,
@@ -73,13 +76,14 @@ impl Default for Case<'_> {
 impl Case<'_> {
     fn verdict(&self) -> Verdict {
         let claims: Vec<_> = self.claims.iter().cloned().map(Arc::new).collect();
-        let actor = Actor { user: self.user.to_owned(), groups: Vec::new() };
+        let actor = Actor { user: self.user.to_owned(), ..Actor::default() };
         let edit = Edit {
             operation: self.operation,
             actor: &actor,
             object: &web(),
             old: self.old.as_ref(),
             new: self.new.as_ref(),
+            version: self.version,
             scale: self.scale,
             owner: self.owner.clone(),
             dry_run: self.dry_run.is_some(),

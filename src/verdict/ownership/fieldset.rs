@@ -5,6 +5,8 @@
 //! What is not understood stays as it is. Each step follows one segment of a
 //! path, so no walk is longer than the path.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use serde_json::{Map, Value};
 
 use crate::declaration::equality;
@@ -13,6 +15,15 @@ use crate::declaration::schema::Scalar;
 
 /// What marks an entry with children as owned itself.
 const ITSELF: &str = ".";
+
+/// Entries of one tree above which they are not tried one by one.
+const MANY: usize = 64;
+
+/// Keys of one element of which other spellings are tried.
+const MAX_SPELLED: usize = 3;
+
+/// The deepest path that is looked for.
+const MAX_DEPTH: usize = 128;
 
 type Tree = Map<String, Value>;
 
@@ -27,6 +38,10 @@ impl FieldSet {
 
     pub(super) fn value(&self) -> Value {
         Value::Object(self.0.clone())
+    }
+
+    pub(super) fn tree(&self) -> &Map<String, Value> {
+        &self.0
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -45,6 +60,11 @@ impl FieldSet {
             tree = below;
         }
         !path.0.is_empty()
+    }
+
+    /// Visits every path in the set: by its number, and whether it is owned as one value.
+    pub(super) fn each(&self, visit: &mut impl FnMut(u64, bool)) {
+        each(&self.0, Prefix::default(), 0, visit);
     }
 
     /// What is in the set at and below `path`.
@@ -73,6 +93,63 @@ impl FieldSet {
     /// Takes in `owned`, which [`Self::at`] gave for `path`.
     pub(super) fn put(&mut self, path: &Path, owned: Value) {
         put(&mut self.0, &path.0, owned);
+    }
+}
+
+/// What a path is told by, one segment after the other: the same for all spellings of its keys.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Prefix(u64);
+
+impl Prefix {
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
+
+    pub(super) fn then(self, segment: &Segment) -> Self {
+        let class = |value| equality::class(Scalar::IntOrString, value);
+        let own = match segment {
+            Segment::Field(name) => hash(&("f", name)),
+            Segment::Element(value) => hash(&("v", class(value))),
+            Segment::Key(keys) => {
+                let mut keys: Vec<_> =
+                    keys.iter().map(|(name, value)| (name.as_str(), class(value))).collect();
+                keys.sort_unstable();
+                hash(&("k", keys))
+            }
+        };
+        Self(hash(&(self.0, own)))
+    }
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn each(tree: &Tree, above: Prefix, depth: usize, visit: &mut impl FnMut(u64, bool)) {
+    if depth >= MAX_DEPTH {
+        return;
+    }
+    for (name, below) in tree {
+        if let (Some(segment), Value::Object(below)) = (read(name), below) {
+            let prefix = above.then(&segment);
+            visit(prefix.number(), below.is_empty());
+            each(below, prefix, depth + 1, visit);
+        }
+    }
+}
+
+/// The segment that an entry spells.
+fn read(name: &str) -> Option<Segment> {
+    let (kind, text) = name.split_once(':')?;
+    match kind {
+        "f" => Some(Segment::Field(text.to_owned())),
+        "v" => serde_json::from_str(text).ok().map(Segment::Element),
+        "k" => serde_json::from_str::<Map<String, Value>>(text)
+            .ok()
+            .map(|keys| Segment::Key(keys.into_iter().collect())),
+        _ => None,
     }
 }
 
@@ -120,6 +197,15 @@ fn entry<'t>(tree: &'t Tree, segment: &Segment) -> Option<(&'t str, &'t Value)> 
     if let Some((name, value)) = tree.get_key_value(&spelled(segment)) {
         return Some((name, value));
     }
+    if matches!(segment, Segment::Field(_)) {
+        return None;
+    }
+    if tree.len() > MANY {
+        return spellings(segment)
+            .into_iter()
+            .find_map(|name| tree.get_key_value(&name))
+            .map(|(n, v)| (n.as_str(), v));
+    }
     let is = |name: &str| match segment {
         Segment::Field(_) => false,
         Segment::Key(keys) => name.strip_prefix("k:").is_some_and(|text| is_key(text, keys)),
@@ -139,6 +225,42 @@ fn is_key(text: &str, keys: &[(String, Value)]) -> bool {
 
 fn is_same(a: &Value, b: &Value) -> bool {
     equality::is_same_scalar(Scalar::IntOrString, a, b)
+}
+
+/// A segment with its values as texts and as what these are the texts of.
+fn spellings(segment: &Segment) -> Vec<String> {
+    match segment {
+        Segment::Field(_) => Vec::new(),
+        Segment::Element(value) => {
+            other(value).map(|value| spelled(&Segment::Element(value))).into_iter().collect()
+        }
+        Segment::Key(keys) => {
+            let mut found = vec![keys.clone()];
+            for (index, (name, value)) in keys.iter().enumerate().take(MAX_SPELLED) {
+                let Some(value) = other(value) else { continue };
+                let mut more = found.clone();
+                for keys in &mut more {
+                    if let Some(key) = keys.get_mut(index) {
+                        *key = (name.clone(), value.clone());
+                    }
+                }
+                found.append(&mut more);
+            }
+            found.into_iter().map(|keys| spelled(&Segment::Key(keys))).collect()
+        }
+    }
+}
+
+/// The other value that means the same as a key.
+fn other(value: &Value) -> Option<Value> {
+    match value {
+        Value::String(text) => {
+            let value: Value = serde_json::from_str(text).ok()?;
+            (value.is_number() || value.is_boolean()).then_some(value)
+        }
+        Value::Number(_) | Value::Bool(_) => Some(Value::from(value.to_string())),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
 }
 
 /// A segment as the API server spells it.

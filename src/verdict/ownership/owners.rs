@@ -98,7 +98,8 @@ impl Owners {
         self.read().filter(|entry| entry.owned.owns(path)).map(|entry| &entry.manager).collect()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether the object tells of no manager.
+    pub(in crate::verdict) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 

@@ -9,6 +9,8 @@ use crate::declaration::declare::declare;
 use crate::declaration::samples::{any_value, deployment};
 use crate::model::Gvk;
 
+mod many;
+
 const SSA: ApplyMethod = ApplyMethod::ServerSide;
 const IMAGE: &str = "/spec/template/spec/containers/[name=app]/image";
 

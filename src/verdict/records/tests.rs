@@ -32,6 +32,7 @@ fn stored(manifest: &str) -> Stored {
             revision: 1,
             status: Status::Deployed,
             manifest: manifest.to_owned(),
+            digest: crate::helm::release::digest(manifest),
             apply_method: ApplyMethod::ServerSide,
             last_deployed: None,
             deleted: None,
@@ -78,7 +79,7 @@ impl Default for Case<'_> {
 /// What becomes of the case, as `Outcome reason` and what would be falsified.
 #[track_caller]
 fn check(case: Case<'_>, wanted: &str, falsified: Option<Falsified>) {
-    let actor = Actor { user: case.user.to_owned(), groups: Vec::new() };
+    let actor = Actor { user: case.user.to_owned(), ..Actor::default() };
     let edit = RecordEdit {
         operation: case.operation,
         actor: &actor,
@@ -215,7 +216,7 @@ fn paired(
     let book = Book::of_policies(Policies::new(defaults, &Labels::new(), policies));
     let object =
         ObjectId { namespace: Some("flux-system".to_owned()), ..secret("sh.helm.release.v1.web.v1") };
-    let actor = Actor { user: actor.to_owned(), groups: Vec::new() };
+    let actor = Actor { user: actor.to_owned(), ..Actor::default() };
     let edit = RecordEdit {
         operation,
         actor: &actor,
@@ -262,4 +263,37 @@ fn a_record_elsewhere_falls_under_the_policies_of_the_release_that_it_speaks_for
     check_paired("mallory", None, Some("flux-system"), "Allow", None);
     check_paired("mallory", None, Some("billing"), "Allow", None);
     check_paired("mallory", Some("billing"), Some("flux-system"), "Record", Some(Disagreement));
+}
+
+#[test]
+fn of_an_unread_record_only_who_writes_it_is_judged() {
+    let policies = vec![policy(
+        "narrow",
+        "{releases: {names: [web]}, edits: Deny, operators: [{kind: User, name: flux}]}",
+    )];
+    let defaults = Policy::new(EditsMode::Deny, crate::model::DriftMode::Report, Duration::from_secs(60));
+    let book = Book::of_policies(Policies::new(defaults, &Labels::new(), policies));
+    let check =
+        |user: &str, record: &str, operation: Operation, wanted: Option<(&str, Option<Falsified>)>| {
+            let object = secret(record);
+            let actor = Actor { user: user.to_owned(), ..Actor::default() };
+            let edit = RecordEdit {
+                operation,
+                actor: &actor,
+                object: &object,
+                old: None,
+                new: None,
+                being_deleted: false,
+            };
+            let told = judge_unread(&edit, None, &Rules { book: &book, own_account: None });
+            let told = told.map(|(verdict, falsified)| (verdict.outcome.as_str(), falsified));
+            assert_eq!(told, wanted, "{user} {operation:?} {record}");
+        };
+    let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
+    for operation in [Operation::Create, Operation::Update, Operation::Delete] {
+        check("flux", "sh.helm.release.v1.web.v1", operation, None);
+        check("mallory", "sh.helm.release.v1.web.v1", operation, Some(("Deny", Some(Falsified::Stranger))));
+        check("mallory", "sh.helm.release.v1.api.v1", operation, None);
+    }
+    check(collector, "sh.helm.release.v1.web.v1", Operation::Delete, Some(("Allow", None)));
 }

@@ -103,3 +103,70 @@ fn an_owner_that_the_manifest_declares_is_not_sealed() {
     };
     check(thing(&["u1"]), thing(&[]), thing(&["u1"]), &[]);
 }
+
+/// Which sealed fields of a live object are drift.
+#[track_caller]
+fn drifts(manifest: Value, live: &Value, wanted: &[&str]) {
+    let fields = declare(&manifest, Catalog::with_core().schema(&gvk(&manifest)).as_ref());
+    let found: Vec<String> =
+        drift(&id(&manifest), &fields, live).into_iter().map(|change| change.path.to_string()).collect();
+    assert_eq!(found, wanted, "{live}");
+}
+
+fn managed(mut live: Value, manager: &str, fields: Value) -> Value {
+    let helms = json!({"f:metadata": {"f:annotations": {"f:meta.helm.sh/release-name": {}}}, "f:spec": {"f:replicas": {}}});
+    live["metadata"]["managedFields"] = json!([
+        {"manager": "helm", "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": helms},
+        {"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": fields},
+    ]);
+    live
+}
+
+#[test]
+fn a_sealed_field_that_somebody_has_set_is_drift() {
+    let paused = deployment(json!({"paused": true}));
+    let set = json!({"f:spec": {"f:paused": {}}});
+    let declared = || deployment(json!({"replicas": 1}));
+    // Without managers nothing speaks for it.
+    drifts(declared(), &paused, &["/spec/paused"]);
+    drifts(declared(), &managed(paused.clone(), "kubectl-edit", set.clone()), &["/spec/paused"]);
+    drifts(declared(), &managed(paused.clone(), "kube-controller-manager", set.clone()), &[]);
+    drifts(declared(), &managed(paused.clone(), "helm", set.clone()), &[]);
+    // An admission plugin, when the object was created.
+    drifts(declared(), &managed(paused.clone(), "kubectl-edit", json!({"f:spec": {"f:other": {}}})), &[]);
+    drifts(paused.clone(), &managed(paused, "kubectl-edit", set), &[]);
+    drifts(declared(), &deployment(json!({"paused": false})), &[]);
+}
+
+#[test]
+fn an_owner_that_somebody_has_added_is_drift() {
+    let live = owned(&["a"]);
+    let set =
+        json!({"f:metadata": {"f:ownerReferences": {".": {}, "k:{\"uid\":\"a\"}": {".": {}, "f:uid": {}}}}});
+    drifts(config(json!({})), &live, &["/metadata/ownerReferences"]);
+    drifts(config(json!({})), &managed(live.clone(), "kubectl-edit", set), &["/metadata/ownerReferences"]);
+    drifts(config(json!({})), &managed(live.clone(), "kubectl-edit", json!({"f:data": {}})), &[]);
+    drifts(live.clone(), &live, &[]);
+}
+
+#[test]
+fn only_what_nothing_else_may_need_is_undone() {
+    let stays = |object: &Value, pointer: &str| {
+        let path: Path = pointer.parse().unwrap();
+        let new = object.pointer(pointer).cloned();
+        stays(
+            &id(object),
+            &FieldChange { path, declared: None, old: None, new, agreement: Agreement::Differs },
+        )
+    };
+    assert!(!stays(&deployment(json!({"paused": true})), "/spec/paused"));
+    assert!(stays(&deployment(json!({"suspend": true})), "/spec/suspend"));
+    assert!(stays(&config(json!({"immutable": true})), "/immutable"));
+    assert!(!stays(&owned(&["a"]), "/metadata/ownerReferences"));
+    let mut controlled = owned(&["a", "b"]);
+    controlled["metadata"]["ownerReferences"][1]["controller"] = json!(true);
+    assert!(stays(&controlled, "/metadata/ownerReferences"));
+    let mut object = owned(&["a"]);
+    undo(&"/metadata/ownerReferences".parse().unwrap(), &mut object);
+    assert_eq!(object, config(json!({})));
+}

@@ -119,3 +119,20 @@ fn what_is_no_secret_is_sealed_as_it_is_shown() {
     let value = Shown::of(&object("apps", "Deployment"), &"/spec/replicas".parse().unwrap(), &json!(3));
     assert_eq!(value.sealed(&SealingKey::new([7; 32])), "3");
 }
+
+#[test]
+fn a_webhooks_address_shows_no_token_of_a_caller() {
+    let token = "a1".repeat(32);
+    let shown = |group: &str, value: Value| {
+        let path = "/webhooks".parse().unwrap();
+        Shown::of(&object(group, "ValidatingWebhookConfiguration"), &path, &value).to_string()
+    };
+    for base in ["validate", "mutate"] {
+        let address = json!({"clientConfig": {"service": {"path": format!("/{base}/{token}")}}});
+        assert_eq!(shown("admissionregistration.k8s.io", address.clone()), "(redacted)");
+        assert!(shown("example.org", address).contains(&token));
+    }
+    for open in ["/validate", "/validate/", "/validate/CALLER_TOKEN", "https://other/validate/pods"] {
+        assert_eq!(shown("admissionregistration.k8s.io", json!(open)), format!("{open:?}"));
+    }
+}

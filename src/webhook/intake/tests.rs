@@ -9,7 +9,9 @@ use hyper::body::{Frame, SizeHint};
 
 use super::*;
 
-const LIMITS: BodyLimits = BodyLimits { whole: 100, front: 10, read: 300, small: 20, together: 150 };
+const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+const LIMITS: BodyLimits = BodyLimits { whole: 100, front: 10, read: 300, small: 20, together: 200 };
 
 /// A body in pieces, with or without its length in the head.
 struct Pieces {
@@ -51,6 +53,32 @@ impl Body for Pieces {
     }
 }
 
+/// A body that stays away after its last piece.
+struct Held(Pieces);
+
+impl Body for Held {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match Pin::new(&mut self.0).poll_frame(cx) {
+            Poll::Ready(None) => Poll::Pending,
+            other => other,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.hint
+    }
+}
+
+fn holding(body: Held) -> Request<Held> {
+    Request::post("/validate").header("content-type", "application/json").body(body).unwrap()
+}
+
 fn post(body: Pieces) -> Request<Pieces> {
     Request::post("/validate").header("content-type", "application/json").body(body).unwrap()
 }
@@ -63,7 +91,7 @@ async fn check(pieces: &[usize], whole: bool) {
         } else {
             Received::TooLarge(Bytes::copy_from_slice(&text[..LIMITS.front]))
         };
-        let received = Intake::new(LIMITS).receive(post(body)).await.unwrap().body;
+        let received = Intake::new(LIMITS).receive(PEER, post(body)).await.unwrap().body;
         assert_eq!(received, expected, "{pieces:?}");
     }
 }
@@ -85,29 +113,92 @@ async fn of_a_longer_body_the_front_is_kept() {
 #[tokio::test]
 async fn a_body_without_end_is_answered_all_the_same() {
     let body = Pieces::of_unknown_length(&[50; 100_000]);
-    let received = Intake::new(LIMITS).receive(post(body)).await.unwrap().body;
+    let received = Intake::new(LIMITS).receive(PEER, post(body)).await.unwrap().body;
     assert!(matches!(received, Received::TooLarge(front) if front.len() == LIMITS.front));
 }
 
 #[tokio::test(start_paused = true)]
 async fn large_bodies_share_the_memory_and_small_ones_need_none_of_it() {
     let intake = Intake::new(LIMITS);
-    let first = intake.receive(post(Pieces::of_length(&[90]))).await.unwrap();
-    // 60 are left.
-    let second = intake.receive(post(Pieces::of_length(&[90]))).await.unwrap();
-    assert!(matches!(&second.body, Received::Busy(front) if front.len() == LIMITS.front));
-    let small = intake.receive(post(Pieces::of_length(&[20]))).await.unwrap();
+    let first = intake.receive(PEER, post(Pieces::of_length(&[90]))).await.unwrap();
+    // 10 are left of what one namespace may take.
+    let second = intake.receive(PEER, post(Pieces::of_length(&[90]))).await.unwrap();
+    assert!(matches!(&second.body, Received::Crowded(front) if front.len() == LIMITS.front));
+    // Others have nothing to do with it.
+    let other = intake.receive(IpAddr::from([10, 0, 0, 1]), post(Pieces::of_length(&[30]))).await.unwrap();
+    assert!(matches!(other.body, Received::Whole(_)));
+    let small = intake.receive(PEER, post(Pieces::of_length(&[20]))).await.unwrap();
     assert!(matches!(small.body, Received::Whole(_)));
-    drop(first);
-    let third = intake.receive(post(Pieces::of_length(&[90]))).await.unwrap();
+    drop((first, other));
+    let third = intake.receive(PEER, post(Pieces::of_length(&[90]))).await.unwrap();
     assert!(matches!(third.body, Received::Whole(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn room_is_taken_as_bytes_arrive() {
+    let intake = Intake::new(LIMITS);
+    let announced = |sent: &[usize]| {
+        let mut body = Pieces::of_unknown_length(sent);
+        body.hint = SizeHint::with_exact(100);
+        Held(body)
+    };
+    let silent: Vec<_> =
+        (0..50).map(|_| Box::pin(intake.receive(PEER, holding(announced(&[])))) as Pin<Box<_>>).collect();
+    let mut silent = futures::future::join_all(silent);
+    assert!(futures::poll!(&mut silent).is_pending());
+    // Twice as much as has come at the most, so this one holds 40.
+    let mut half = Box::pin(intake.receive(PEER, holding(announced(&[20, 10]))));
+    assert!(futures::poll!(&mut half).is_pending());
+    let first = intake.receive(PEER, post(Pieces::of_length(&[60]))).await.unwrap();
+    assert!(matches!(first.body, Received::Whole(_)));
+    drop((silent, half));
+    let second = intake.receive(PEER, post(Pieces::of_length(&[100]))).await.unwrap();
+    assert!(matches!(second.body, Received::Crowded(_)), "the first is held still");
+    drop(first);
+    let third = intake.receive(PEER, post(Pieces::of_length(&[100]))).await.unwrap();
+    assert!(matches!(third.body, Received::Whole(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn room_goes_with_the_last_copy_of_the_bytes() {
+    let intake = Intake::new(LIMITS);
+    let Received::Whole(bytes) = intake.receive(PEER, post(Pieces::of_length(&[90]))).await.unwrap().body
+    else {
+        panic!("it is not whole");
+    };
+    let copy = bytes.slice(1..2);
+    drop(bytes);
+    let crowded = intake.receive(PEER, post(Pieces::of_length(&[90]))).await.unwrap();
+    assert!(matches!(crowded.body, Received::Crowded(_)));
+    drop(copy);
+    let whole = intake.receive(PEER, post(Pieces::of_length(&[90]))).await.unwrap();
+    assert!(matches!(whole.body, Received::Whole(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_stops_is_given_as_its_front_once_that_names_the_request() {
+    let review = br#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","kind":{"group":"","version":"v1","kind":"Secret"},"resource":{"group":"","version":"v1","resource":"secrets"},"requestKind":{},"requestResource":{},"name":"a","namespace":"b","operation":"CREATE","userInfo":{},"object":{"#;
+    let limits = BodyLimits { front: 400, small: 400, whole: 500, ..LIMITS };
+    let stopped = |sent: &[u8]| {
+        let mut body = Pieces::of_unknown_length(&[]);
+        body.pieces.push_back(Bytes::copy_from_slice(sent));
+        body.hint = SizeHint::with_exact(450);
+        holding(Held(body))
+    };
+    let late = Intake::new(limits).receive(PEER, stopped(review)).await.unwrap();
+    assert_eq!(late.body, Received::Late(Bytes::copy_from_slice(review)));
+    let error = Intake::new(limits).receive(PEER, stopped(&review[..100])).await.unwrap_err();
+    assert_eq!(
+        (error.to_string().as_str(), error.respond().status().as_u16()),
+        ("the body did not arrive within 10s", 408)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_large_body_waits_for_its_share() {
     let intake = Intake::new(LIMITS);
-    let first = intake.receive(post(Pieces::of_length(&[90]))).await.unwrap();
-    let (second, ()) = tokio::join!(intake.receive(post(Pieces::of_length(&[90]))), async {
+    let first = intake.receive(PEER, post(Pieces::of_length(&[90]))).await.unwrap();
+    let (second, ()) = tokio::join!(intake.receive(PEER, post(Pieces::of_length(&[90]))), async {
         tokio::time::advance(Duration::from_secs(1)).await;
         drop(first);
     });
@@ -132,7 +223,7 @@ async fn a_request_that_holds_no_review_is_http_400() {
         ),
     ];
     for (request, expected) in cases {
-        let error = intake.receive(request.unwrap()).await.unwrap_err();
+        let error = intake.receive(PEER, request.unwrap()).await.unwrap_err();
         assert_eq!(error.to_string(), expected);
         assert_eq!(error.respond().status(), 400);
     }
@@ -141,7 +232,7 @@ async fn a_request_that_holds_no_review_is_http_400() {
 #[tokio::test]
 async fn json_may_name_its_charset() {
     let request = Request::post("/validate").header("content-type", "Application/JSON; charset=utf-8");
-    assert!(Intake::new(LIMITS).receive(request.body(Pieces::of_length(&[2])).unwrap()).await.is_ok());
+    assert!(Intake::new(LIMITS).receive(PEER, request.body(Pieces::of_length(&[2])).unwrap()).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -161,7 +252,7 @@ async fn the_deadline_lies_a_margin_before_the_end_of_the_api_servers_patience()
         let request = Request::post(path).header("content-type", "application/json");
         let start = Instant::now();
         let submission =
-            Intake::new(LIMITS).receive(request.body(Pieces::of_length(&[2])).unwrap()).await.unwrap();
+            Intake::new(LIMITS).receive(PEER, request.body(Pieces::of_length(&[2])).unwrap()).await.unwrap();
         assert_eq!(submission.deadline - start, Duration::from_millis(patience - margin), "{path}");
     }
 }

@@ -4,7 +4,7 @@
 //! [`withdraw`] for good; each for configurations that validate and for those
 //! that mutate. Invariant: when nothing of Kubemoor's own changed,
 //! nothing is written. Own are a webhook's address, CA, rules, object selector
-//! and the version it speaks. The admin's are `failurePolicy`,
+//! and the version it speaks, and the conditions by which a status is sent. The admin's are `failurePolicy`,
 //! `timeoutSeconds`, `namespaceSelector`, `matchConditions` and foreign labels
 //! and annotations: once the object exists they are taken from it.
 //!
@@ -25,11 +25,12 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{EDITS, NAME, REVERTS};
+use super::{EDITS, NAME, REVERTS, STATUS, address};
 use crate::cluster::lease::Leadership;
 
 pub use self::kinds::Configuration;
 
+mod conditions;
 mod kinds;
 
 /// The annotation of a configuration that goes for good.
@@ -46,8 +47,6 @@ const RETRY: Duration = Duration::from_secs(5);
 pub enum Wish<C> {
     /// Nothing is known yet: it is left as it is.
     Unknown,
-    /// It is not needed: it is removed, until it is.
-    Absent,
     /// It is to be like this.
     Present(C),
 }
@@ -65,8 +64,6 @@ pub enum Kept {
     Withdrawn,
     /// It is absent and was not to be created; nothing was written.
     Absent,
-    /// It was there and is not needed.
-    Removed,
 }
 
 /// Why the configuration could not be kept or withdrawn.
@@ -107,24 +104,22 @@ pub async fn maintain<C: Configuration>(
         let kept = match wanted {
             _ if !leadership.holds() => None,
             Wish::Unknown => None,
-            Wish::Absent => Some(remove(&api).await),
             Wish::Present(wanted) => Some(write(&api, &wanted, sight.may_create).await),
         };
         if let Some(kept) = kept {
             match kept {
                 Ok(Kept::Withdrawn) => return stand_down::<C>(),
                 Ok(kept) => {
-                    // What is removed here is no withdrawal.
-                    sight.may_create = kept == Kept::Removed;
-                    if let Kept::Created | Kept::Updated | Kept::Removed = kept {
+                    sight.may_create = false;
+                    if let Kept::Created | Kept::Updated = kept {
                         let kind = C::KIND;
                         tracing::info!(registration.kept = ?kept, "the {kind} {NAME} was written");
                     }
                 }
                 Err(error) => {
                     again = true;
-                    let error = anyhow::Error::new(error);
-                    tracing::warn!("the webhook configuration is not kept, trying again: {error:#}");
+                    let error = address::veil(&format!("{:#}", anyhow::Error::new(error)));
+                    tracing::warn!("the webhook configuration is not kept, trying again: {error}");
                 }
             }
         }
@@ -168,7 +163,7 @@ pub async fn withdraw<C: Configuration>(client: &kube::Client) -> Result<bool, R
         annotations.insert(WITHDRAWN.to_owned(), "true".to_owned());
         let written = api.replace(NAME, &PostParams::default(), &live).await;
         let gone = match written {
-            Ok(marked) => delete(&api, marked.meta().uid.clone(), None).await,
+            Ok(marked) => delete(&api, marked.meta().uid.clone()).await,
             Err(error) => Err(error),
         };
         match gone {
@@ -253,30 +248,12 @@ async fn write<C: Configuration>(
     Err(RegistrationError::Contested(C::KIND))
 }
 
-/// Removes what is not needed.
-async fn remove<C: Configuration>(api: &Api<C>) -> Result<Kept, RegistrationError> {
-    let Some(live) = get(api).await? else { return Ok(Kept::Absent) };
-    if is_withdrawn(&live) {
-        return Ok(Kept::Withdrawn);
-    }
-    let meta = live.meta();
-    match delete(api, meta.uid.clone(), meta.resource_version.clone()).await {
-        Ok(()) => Ok(Kept::Removed),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Kept::Absent),
-        Err(error) => Err(RegistrationError::Delete(C::KIND, error)),
-    }
-}
-
 async fn get<C: Configuration>(api: &Api<C>) -> Result<Option<C>, RegistrationError> {
     api.get_opt(NAME).await.map_err(|error| RegistrationError::Get(C::KIND, error))
 }
 
-async fn delete<C: Configuration>(
-    api: &Api<C>,
-    uid: Option<String>,
-    resource_version: Option<String>,
-) -> Result<(), kube::Error> {
-    let preconditions = Some(Preconditions { uid, resource_version });
+async fn delete<C: Configuration>(api: &Api<C>, uid: Option<String>) -> Result<(), kube::Error> {
+    let preconditions = Some(Preconditions { uid, resource_version: None });
     api.delete(NAME, &DeleteParams { preconditions, ..DeleteParams::default() }).await.map(drop)
 }
 
@@ -330,6 +307,7 @@ fn with_own_fields(mut old: ValidatingWebhook, new: &ValidatingWebhook) -> Valid
     }
     old.match_policy = Some(new.match_policy.clone().unwrap_or_else(|| "Equivalent".to_owned()));
     old.side_effects.clone_from(&new.side_effects);
+    conditions::merge(&mut old.match_conditions, new.match_conditions.as_deref());
     old.admission_review_versions.clone_from(&new.admission_review_versions);
     old
 }
@@ -338,7 +316,7 @@ fn with_own_fields(mut old: ValidatingWebhook, new: &ValidatingWebhook) -> Valid
 /// the admin made of its siblings, where they agree.
 fn with_siblings_settings(mut new: ValidatingWebhook, known: &[ValidatingWebhook]) -> ValidatingWebhook {
     let related = |suffix| move |name: &str| name.ends_with(suffix);
-    let is_sibling = [EDITS, REVERTS].map(related).into_iter().find(|related| related(&new.name));
+    let is_sibling = [EDITS, REVERTS, STATUS].map(related).into_iter().find(|related| related(&new.name));
     let mut siblings = known
         .iter()
         .filter(|old| is_sibling.as_ref().is_some_and(|is_sibling| is_sibling(&old.name)))

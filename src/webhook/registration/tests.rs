@@ -2,6 +2,9 @@ use serde_json::{Value, json};
 
 use super::keep::merge;
 use super::*;
+use crate::callers::CallerToken;
+
+mod coverage;
 
 fn endpoint() -> Endpoint {
     Endpoint::Service("kubemoor-system/kubemoor".parse().unwrap())
@@ -10,11 +13,13 @@ fn endpoint() -> Endpoint {
 fn surface(endpoint: &Endpoint) -> Surface<'_> {
     Surface {
         endpoint,
+        address: Address::Bare,
         ca_bundle: Some(b"CA"),
         own_namespace: Some("kubemoor-system"),
         record_driver: RecordDriver::Secret,
         select_all: false,
         reverts: false,
+        conditions: false,
     }
 }
 
@@ -87,21 +92,34 @@ fn the_rules_name_what_releases_declare_and_nothing_else() {
 #[test]
 fn edits_are_sent_to_be_set_back_only_where_a_policy_says_so() {
     let endpoint = endpoint();
-    assert_eq!(reverting(&declared(), &surface(&endpoint)), None);
+    let quiet = serde_json::to_value(mutating(&declared(), &surface(&endpoint))).unwrap();
+    let orders = named(&quiet, ORDERS).clone();
+    assert_eq!(quiet["webhooks"], json!([orders]));
+    assert_eq!(orders["clientConfig"]["service"]["path"], "/mutate");
+    assert_eq!(orders["failurePolicy"], "Ignore");
+    assert_eq!(
+        orders["rules"],
+        json!([{
+            "apiGroups": ["kubemoor.dev"], "apiVersions": ["v1alpha1"], "resources": ["guardedreleases"],
+            "operations": ["UPDATE"], "scope": "*"
+        }])
+    );
     let surface = Surface { reverts: true, ..surface(&endpoint) };
-    let wanted = reverting(&declared(), &surface).unwrap();
+    let wanted = mutating(&declared(), &surface);
     let seen = serde_json::to_value(&wanted).unwrap();
     let names: Vec<_> = seen["webhooks"].as_array().unwrap().iter().map(|webhook| &webhook["name"]).collect();
     assert_eq!(
         json!(names),
         json!([
+            "orders.kubemoor.dev",
             "v1.core.reverts.kubemoor.dev",
             "v1.apps.reverts.kubemoor.dev",
             "v1beta1.example.org.reverts.kubemoor.dev"
         ])
     );
     let edits = built(&surface);
-    for webhook in seen["webhooks"].as_array().unwrap() {
+    assert_eq!(*named(&seen, ORDERS), orders);
+    for webhook in seen["webhooks"].as_array().unwrap().iter().filter(|webhook| webhook["name"] != ORDERS) {
         let name = webhook["name"].as_str().unwrap();
         let sibling = named(&edits, &name.replace(REVERTS, EDITS)).clone();
         assert_eq!(webhook["rules"][0]["operations"], json!(["UPDATE"]), "{name}");
@@ -155,7 +173,7 @@ fn each_webhook_fails_open_in_three_seconds_and_keeps_out_of_the_guard_s_namespa
         let excluded = if name == DELETES {
             json!(["kubemoor-system"])
         } else {
-            json!(["kube-system", "kubemoor-system"])
+            json!(["kube-node-lease", "kube-system", "kubemoor-system"])
         };
         assert_eq!(
             *expression,
@@ -193,7 +211,7 @@ fn outside_of_the_cluster_the_webhook_is_called_by_url_and_no_namespace_is_its_o
     assert_eq!(named(&seen, DELETES).get("namespaceSelector"), None);
     assert_eq!(
         named(&seen, RECORDS)["namespaceSelector"]["matchExpressions"][0]["values"],
-        json!(["kube-system"])
+        json!(["kube-node-lease", "kube-system"])
     );
 }
 
@@ -332,4 +350,22 @@ fn a_ca_that_somebody_else_injects_is_left_alone() {
     let endpoint = endpoint();
     let surface = Surface { ca_bundle: None, ..surface(&endpoint) };
     assert_eq!(merge(&live(|_| {}), &configuration(&declared(), &surface)), None);
+}
+
+#[test]
+fn the_token_is_a_part_of_every_address_and_a_new_one_is_a_change() {
+    let endpoint = endpoint();
+    let [old, new] = ["a", "b"].map(|letter| CallerToken::parse(&letter.repeat(64)).unwrap());
+    let addressed = |address| configuration(&declared(), &Surface { address, ..surface(&endpoint) });
+    let paths = |configuration: &ValidatingWebhookConfiguration| {
+        let config =
+            |webhook: &ValidatingWebhook| webhook.client_config.service.clone().unwrap().path.unwrap();
+        configuration.webhooks.iter().flatten().map(config).collect::<BTreeSet<_>>()
+    };
+    let registered = addressed(Address::Token(&old));
+    assert_eq!(paths(&registered), [format!("/validate/{}", old.expose())].into());
+    assert_eq!(merge(&registered, &registered.clone()), None);
+    let merged = merge(&registered, &addressed(Address::Token(&new))).unwrap();
+    assert_eq!(paths(&merged), [format!("/validate/{}", new.expose())].into());
+    assert_eq!(paths(&addressed(Address::Placeholder)), ["/validate/CALLER_TOKEN".to_owned()].into());
 }

@@ -8,6 +8,7 @@ use super::super::look::Truth;
 use super::super::review;
 use super::*;
 use crate::config::RecordDriver;
+use crate::helm::index::Index;
 use crate::helm::release::tests::{Given, assembled};
 use crate::model::{DriftMode, EditsMode};
 use crate::policy::Policy;
@@ -101,6 +102,7 @@ async fn unknown(mode: EditsMode) -> Result<Vec<String>, Unreached> {
         verdict: Verdict::allow(Reason::Unchanged),
         message: String::new(),
         rests_on: Vec::new(),
+        named: None,
         claims: vec![release],
         uid: String::new(),
     };

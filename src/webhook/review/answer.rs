@@ -222,6 +222,13 @@ pub fn failed(error: &str) -> Response<Body> {
     plain(StatusCode::INTERNAL_SERVER_ERROR, error)
 }
 
+/// What somebody gets who is not to be answered: not a word.
+pub fn nothing() -> Response<Body> {
+    let mut response = Response::new(Body::default());
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
+}
+
 /// A response of `status` whose JSON body names what is wrong.
 pub fn plain(status: StatusCode, error: &str) -> Response<Body> {
     json(status, &Failure { error })

@@ -4,6 +4,7 @@
 //! levels is read by recursion; what it does not know it skips.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
@@ -61,6 +62,11 @@ struct UserInfo<'a> {
     username: Option<Text<'a>>,
     #[serde(default)]
     groups: Option<Vec<String>>,
+    #[serde(borrow, default)]
+    uid: Option<Text<'a>>,
+    /// Lists may be null, as Go writes empty ones.
+    #[serde(default)]
+    extra: Option<BTreeMap<String, Option<Vec<String>>>>,
 }
 
 #[derive(serde::Deserialize)]
@@ -185,12 +191,13 @@ impl<'a> Fields<'a> {
 
     /// Takes who asks out of the fields.
     pub(super) fn author(&mut self) -> Actor {
-        match self.user.take() {
-            Some(user) => Actor {
-                user: user.username.map(|name| name.0.into_owned()).unwrap_or_default(),
-                groups: user.groups.unwrap_or_default(),
-            },
-            None => Actor::default(),
+        let Some(user) = self.user.take() else { return Actor::default() };
+        let listed = |(key, values): (String, Option<Vec<String>>)| (key, values.unwrap_or_default());
+        Actor {
+            user: user.username.map(|name| name.0.into_owned()).unwrap_or_default(),
+            groups: user.groups.unwrap_or_default(),
+            uid: user.uid.map(|uid| uid.0.into_owned()).unwrap_or_default(),
+            extra: user.extra.into_iter().flatten().map(listed).collect(),
         }
     }
 

@@ -299,6 +299,16 @@ proptest! {
 }
 
 #[test]
+fn who_asks_is_read_with_uid_and_scopes() {
+    let actor = Request::parse(UPDATE.as_bytes()).unwrap().actor;
+    assert_eq!((actor.uid.as_str(), actor.extra), ("", [("scopes".to_owned(), vec!["a".to_owned()])].into()));
+    let more = UPDATE.replacen(r#""extra":{"#, r#""uid":"7","extra":{"none":null,"#, 1);
+    let actor = Request::parse(more.as_bytes()).unwrap().actor;
+    let extra = [("scopes".to_owned(), vec!["a".to_owned()]), ("none".to_owned(), Vec::new())];
+    assert_eq!((actor.uid.as_str(), actor.extra), ("7", extra.into()));
+}
+
+#[test]
 fn who_asks_is_read_from_the_front_of_a_review_that_is_cut_off() {
     let front = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u",
         "kind":{"group":"","version":"v1","kind":"ConfigMap"},
@@ -307,7 +317,7 @@ fn who_asks_is_read_from_the_front_of_a_review_that_is_cut_off() {
         "requestResource":{"group":"","version":"v1","resource":"configmaps"},
         "name":"settings","namespace":"shop","operation":"UPDATE",
         "userInfo":{"username":"alice","groups":["people"]},"object":{"data":{"a":"bbbb"#;
-    let alice = Actor { user: "alice".to_owned(), groups: vec!["people".to_owned()] };
+    let alice = Actor { user: "alice".to_owned(), groups: vec!["people".to_owned()], ..Actor::default() };
     assert_eq!(author(front.as_bytes()), alice);
     // Cut off within, or not in the API server's order: it is not guessed.
     let (before, _) = front.split_once("people").unwrap();

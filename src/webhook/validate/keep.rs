@@ -4,12 +4,16 @@
 //! `Validator::keep_unreached`. Invariant: nobody waits for it, and what is plainly
 //! allowed or known to be a dry run leaves no row.
 
+use std::sync::Arc;
+
 use super::{Validator, now};
+use crate::helm::release::Release;
 use crate::ledger::row::Row;
 use crate::model::{ObjectId, ReleaseId};
 use crate::verdict::edit::{Outcome, Reason, Verdict};
 use crate::verdict::records;
 use crate::webhook::case::{Aspect, Case, Judgement, Subject};
+use crate::webhook::claims::certain;
 use crate::webhook::look::Unreached;
 use crate::webhook::review::{self, Head};
 
@@ -65,7 +69,14 @@ impl Validator {
         }
         let (object, uid) = (subject.object.clone(), head.uid.clone().into_owned());
         let row = Row::verdict(now(), verdict, object, head.operation, review::author(front), uid);
-        self.setup.ledger.record(Row { release: self.concerned(subject), unread: true, ..row });
+        let release = match subject.aspect {
+            Aspect::Record => self.recorded(&subject.object),
+            _ => {
+                let index = self.setup.truth.index().read();
+                first(&certain(&subject.object, subject.version_of(head), &index))
+            }
+        };
+        self.setup.ledger.record(Row { release, unread: true, ..row });
     }
 
     /// Keeps that an edit was left to `failurePolicy`.
@@ -76,8 +87,12 @@ impl Validator {
         let subject = Subject::of(&request.head, &self.setup.truth.index().read(), driver);
         let Some(subject) = subject.filter(|_| !request.dry_run) else { return };
         let uid = request.head.uid.clone();
-        let Case { subject, operation, actor, .. } = Case::of(subject, request, driver);
-        let release = self.concerned(&subject);
+        let case = Case::of(subject, request, driver);
+        let release = match case.subject.aspect {
+            Aspect::Record => self.recorded(&case.subject.object),
+            _ => first(&case.claims(self.setup.truth.index())),
+        };
+        let Case { subject, operation, actor, .. } = case;
         let row = Row::unreached(now(), release, &subject.object, operation, &actor, UNREACHED, &uid);
         self.setup.ledger.record(Row { detail: error.to_string(), ..row });
     }
@@ -87,14 +102,9 @@ impl Validator {
         let (stored, revision) = records::names(record)?;
         Some((self.setup.truth.index().read().release_stored_as(stored), revision))
     }
+}
 
-    /// The release whose record it is, or that speaks for the object first.
-    fn concerned(&self, subject: &Subject) -> Option<(ReleaseId, u64)> {
-        if subject.aspect == Aspect::Record {
-            return self.recorded(&subject.object);
-        }
-        let index = self.setup.truth.index().read();
-        let release = index.claims(&subject.object).first()?;
-        Some((release.id.clone(), release.state.revision))
-    }
+/// The first of these claims, with its revision.
+fn first(claims: &[Arc<Release>]) -> Option<(ReleaseId, u64)> {
+    claims.first().map(|release| (release.id.clone(), release.state.revision))
 }

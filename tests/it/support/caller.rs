@@ -1,12 +1,14 @@
 //! Requests to the API server as they are, and its answers with their status codes.
 
+use std::path::Path;
+
 use http::Request;
 use http::header::CONTENT_TYPE;
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::control_plane::ControlPlane;
+use super::control_plane::{ControlPlane, client};
 use super::identity::Identity;
 
 /// A user with nothing between him and the API server. Paths begin with `/` and may hold a query.
@@ -24,6 +26,11 @@ pub(crate) struct Answer {
 impl Caller {
     pub(crate) async fn new(control_plane: &ControlPlane, identity: Identity) -> Self {
         Self { client: control_plane.client(identity).await }
+    }
+
+    /// The user of a kubeconfig.
+    pub(crate) async fn with(kubeconfig: &Path) -> Self {
+        Self { client: client(kubeconfig).await }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::env;
-use std::fs;
+use std::fs::{self, File};
 use std::future::Future;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -21,7 +22,7 @@ use tokio::sync::Mutex;
 
 use super::identity::Identity;
 use super::process::{Process, folder, free_port};
-use super::settings;
+use super::settings::{self, ClientCertificate};
 use super::wait::eventually;
 
 const STARTUP: Duration = Duration::from_secs(60);
@@ -48,7 +49,7 @@ impl ControlPlane {
     /// When it does not start: every test then fails with the same message and the logs' last lines.
     pub(crate) fn get() -> &'static Self {
         static SHARED: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
-        match SHARED.get_or_init(Self::try_start) {
+        match SHARED.get_or_init(|| Self::try_start(Vec::new())) {
             Ok(control_plane) => control_plane,
             Err(message) => panic!("{message}"),
         }
@@ -56,7 +57,12 @@ impl ControlPlane {
 
     /// A control plane for one test alone, which may stop, freeze and restore it, or count its requests.
     pub(crate) fn start() -> Self {
-        Self::try_start().unwrap_or_else(|message| panic!("{message}"))
+        Self::try_start(Vec::new()).unwrap_or_else(|message| panic!("{message}"))
+    }
+
+    /// The same, with an API server that shows webhooks a client certificate of [`settings::ClientCertificate`].
+    pub(crate) fn start_showing(certificate: &ClientCertificate) -> Self {
+        Self::try_start(certificate.apiserver()).unwrap_or_else(|message| panic!("{message}"))
     }
 
     /// The minor version of its Kubernetes: 20 for 1.20.
@@ -70,10 +76,7 @@ impl ControlPlane {
 
     /// A client of the current runtime: each test makes its own.
     pub(crate) async fn client(&self, identity: Identity) -> Client {
-        install_crypto_provider();
-        let kubeconfig = Kubeconfig::read_from(self.kubeconfig(identity)).unwrap();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-        Client::try_from(config).unwrap()
+        client(&self.kubeconfig(identity)).await
     }
 
     /// Makes a new namespace for one test and returns its name, which begins with `prefix`.
@@ -100,6 +103,12 @@ impl ControlPlane {
         let log = fs::read_to_string(self.dir.join("audit.log")).unwrap_or_default();
         // The last line may be in the making.
         log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// How many requests of the audit log so far have these words in their line; the log may be too long to keep.
+    pub(crate) fn audited(&self, words: &str) -> usize {
+        let Ok(log) = File::open(self.dir.join("audit.log")) else { return 0 };
+        BufReader::new(log).lines().map_while(Result::ok).filter(|line| line.contains(words)).count()
     }
 
     /// The CPU that the API server has used so far.
@@ -156,7 +165,7 @@ impl ControlPlane {
         self.controller_manager.start();
     }
 
-    fn try_start() -> Result<Self, String> {
+    fn try_start(more: Vec<String>) -> Result<Self, String> {
         install_crypto_provider();
         let dir = folder("control-plane");
         let (client_port, peer_port, secure_port) = (free_port(), free_port(), free_port());
@@ -170,7 +179,7 @@ impl ControlPlane {
             apiserver: Process::new(
                 "kube-apiserver",
                 program("kube-apiserver"),
-                settings::apiserver(&dir, &etcd_url, secure_port),
+                [settings::apiserver(&dir, &etcd_url, secure_port), more].concat(),
                 &dir,
             ),
             controller_manager: Process::new(
@@ -282,6 +291,14 @@ pub(super) fn provided(variable: &str, name: &str) -> PathBuf {
     let path = cache.join("kubemoor").join(name);
     assert!(path.exists(), "{} is not there: run `make provide`, or set {variable}", path.display());
     path
+}
+
+/// A client of the user of a kubeconfig.
+pub(super) async fn client(kubeconfig: &Path) -> Client {
+    install_crypto_provider();
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
 }
 
 /// rustls asks for one when several are compiled in.

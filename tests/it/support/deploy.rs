@@ -17,7 +17,7 @@ use super::wait::eventually;
 const WITHIN: Duration = Duration::from_secs(20);
 
 /// What is in `deploy/` for a guard that only warns and reports.
-pub(crate) const BASE: [&str; 3] = ["namespace.yaml", "rbac.yaml", "workload.yaml"];
+pub(crate) const BASE: [&str; 4] = ["namespace.yaml", "rbac.yaml", "networkpolicy.yaml", "workload.yaml"];
 
 impl ControlPlane {
     /// Applies files of `deploy/`, each once: applied again, the roles that others add to would be empty for a moment.

@@ -1,11 +1,13 @@
 //! The real `kubemoor serve`, run as the guard's service account.
 
+use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::thread;
 use std::time::Duration;
 
+use reqwest::Certificate;
 use tokio::sync::OnceCell;
 
 use super::control_plane::{ControlPlane, install_crypto_provider};
@@ -26,6 +28,8 @@ pub(crate) struct Guard {
     admin_port: u16,
     tls_dir: PathBuf,
     ledger: PathBuf,
+    /// The token that it was given; it makes one itself where it registers.
+    token_file: Option<PathBuf>,
 }
 
 /// A test's hold of the shared guard: shows the end of its log when the test fails.
@@ -63,6 +67,10 @@ impl Guard {
         if mode("Repair") {
             control_plane.apply_deploy(&["enforce/repair.yaml"]).await;
         }
+        // Where the server knows admission policies, the guard has to get by with what they leave.
+        if mode("Repair") && control_plane.minor() >= 30 {
+            control_plane.apply_deploy(&["enforce/writes.yaml"]).await;
+        }
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let mut guard = Self::launch(&[flags, &[kubeconfig.as_str()]].concat());
         guard.ready().await;
@@ -86,19 +94,24 @@ impl Guard {
         if !flags.iter().any(|flag| flag.starts_with("--ledger=")) {
             arguments.push(format!("--ledger=sqlite:{}", dir.join("ledger.db").display()));
         }
+        let knows_callers = ["--register", "--caller-token-file", "--client-ca"];
+        let knows_callers =
+            flags.iter().any(|flag| knows_callers.iter().any(|known| flag.starts_with(known)));
+        let token_file = (!knows_callers).then(|| token_file(&dir));
+        arguments.extend(token_file.iter().map(|file| format!("--caller-token-file={}", file.display())));
         arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let mut process = Process::new("kubemoor", env!("CARGO_BIN_EXE_kubemoor").into(), arguments, &dir);
         process.start();
-        Self { process, webhook_port, admin_port, tls_dir, ledger: dir.join("ledger.db") }
+        Self { process, webhook_port, admin_port, tls_dir, ledger: dir.join("ledger.db"), token_file }
     }
 
     /// Waits until `/readyz` says so.
     pub(crate) async fn ready(&mut self) {
-        let readyz = self.admin_url("/readyz");
+        let (readyz, authority) = (self.admin_url("/readyz"), self.authority());
         let process = &mut self.process;
         let ready = || {
             let ended = process.exited().map(|status| format!("the guard ended with {status}"));
-            let (tail, answer) = (process.tail(), status(&readyz));
+            let (tail, answer) = (process.tail(), status(&readyz, &authority));
             async move {
                 if let Some(ended) = ended {
                     panic!("{ended}{tail}");
@@ -115,23 +128,48 @@ impl Guard {
 
     /// Whether `/readyz` says ok now.
     pub(crate) async fn is_ready(&self) -> bool {
-        status(&self.admin_url("/readyz")).await == Ok(200)
+        status(&self.admin_url("/readyz"), &self.authority()).await == Ok(200)
     }
 
     /// What `/metrics` says.
     pub(crate) async fn metrics(&self) -> String {
-        install_crypto_provider();
-        reqwest::get(self.admin_url("/metrics")).await.unwrap().text().await.unwrap()
+        self.https().get(self.admin_url("/metrics")).send().await.unwrap().text().await.unwrap()
     }
 
     /// An address of its admin server.
     pub(crate) fn admin_url(&self, path: &str) -> String {
-        format!("http://127.0.0.1:{}{path}", self.admin_port)
+        format!("https://127.0.0.1:{}{path}", self.admin_port)
+    }
+
+    /// The flags by which `kubemoor audit` asks this guard.
+    pub(crate) fn asked(&self) -> [String; 4] {
+        let authority = self.authority().display().to_string();
+        ["--server".to_owned(), self.admin_url(""), "--certificate-authority".to_owned(), authority]
+    }
+
+    /// The file of the certificate authority that it made itself.
+    fn authority(&self) -> PathBuf {
+        self.tls_dir.join("ca.crt")
     }
 
     /// An address of its webhook server, such as `/validate`.
     pub(crate) fn webhook_url(&self, path: &str) -> String {
         format!("https://127.0.0.1:{}{path}", self.webhook_port)
+    }
+
+    /// The token by which it knows the API server; of a registered guard that has no Service, the one in its files.
+    pub(crate) fn token(&self) -> String {
+        let Some(file) = &self.token_file else {
+            let kept = std::fs::read_to_string(self.tls_dir.join("callers.json")).unwrap();
+            let kept: serde_json::Value = serde_json::from_str(&kept).unwrap();
+            return kept["registered"].as_str().unwrap().to_owned();
+        };
+        std::fs::read_to_string(file).unwrap().trim().to_owned()
+    }
+
+    /// Where the API server asks it to judge edits.
+    pub(crate) fn review_url(&self) -> String {
+        self.webhook_url(&format!("/validate/{}", self.token()))
     }
 
     /// Where its certificates are.
@@ -232,9 +270,19 @@ impl Drop for SharedGuard {
     }
 }
 
-async fn status(url: &str) -> Result<u16, String> {
+/// A file with a new token.
+pub(crate) fn token_file(dir: &Path) -> PathBuf {
+    let (file, token) = (dir.join("caller-token"), kubemoor::callers::CallerToken::random().unwrap());
+    std::fs::write(&file, token.expose()).unwrap();
+    file
+}
+
+async fn status(url: &str, authority: &Path) -> Result<u16, String> {
     install_crypto_provider();
-    let client = reqwest::Client::builder().timeout(Duration::from_secs(2)).build().unwrap();
+    let authority = fs::read(authority).map_err(|error| format!("no certificate yet: {error}"))?;
+    let authority = Certificate::from_pem(&authority).map_err(|error| error.to_string())?;
+    let builder = reqwest::Client::builder().tls_certs_only([authority]);
+    let client = builder.timeout(Duration::from_secs(2)).build().unwrap();
     let answer = client.get(url).send().await.map_err(|error| error.to_string())?;
     Ok(answer.status().as_u16())
 }

@@ -79,6 +79,11 @@ impl Member {
         }
     }
 
+    /// The user's plain requests.
+    pub(crate) async fn caller(&self) -> Caller {
+        Caller::with(&self.kubeconfig).await
+    }
+
     /// Runs `kubemoor` as this user.
     pub(crate) fn moor(&self, arguments: &[&str], input: &str) -> Ran {
         let kubeconfig = format!("--kubeconfig={}", self.kubeconfig.display());

@@ -50,6 +50,8 @@ impl Process {
         assert!(self.child.is_none(), "{} runs already", self.name);
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
         let mut command = Command::new(&self.program);
+        // As deploy/ runs the guard: what a thread has freed is not kept for it alone.
+        command.env("MALLOC_ARENA_MAX", "2");
         command.args(&self.arguments).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let child = command
             .spawn()

@@ -3,12 +3,13 @@
 use std::fs;
 use std::time::Duration;
 
-use reqwest::Certificate;
 use reqwest::header::CONTENT_TYPE;
+use reqwest::{Certificate, Identity};
 use serde_json::Value;
 
 use super::control_plane::install_crypto_provider;
 use super::guard::Guard;
+use super::settings::ClientCertificate;
 
 /// The name of a guard behind `--service=kubemoor-system/kubemoor`.
 const SERVICE: &str = "kubemoor.kubemoor-system.svc";
@@ -66,14 +67,14 @@ impl Reply {
 }
 
 impl Guard {
-    /// Posts a body to `/validate` as the API server does.
+    /// Posts a body as the API server does.
     pub(crate) async fn judge(&self, body: impl Into<reqwest::Body>) -> Reply {
-        self.judge_at(self.webhook_url("/validate"), body).await
+        self.judge_at(self.review_url(), body).await
     }
 
     /// The same at a guard behind the Service [`SERVICE`].
     pub(crate) async fn judge_behind(&self, body: impl Into<reqwest::Body>) -> Reply {
-        self.judge_at(self.webhook_url("/validate").replace("127.0.0.1", SERVICE), body).await
+        self.judge_at(self.review_url().replace("127.0.0.1", SERVICE), body).await
     }
 
     async fn judge_at(&self, url: String, body: impl Into<reqwest::Body>) -> Reply {
@@ -83,11 +84,18 @@ impl Guard {
 
     /// A client that trusts this guard's own certificate authority and nothing else.
     pub(crate) fn https(&self) -> reqwest::Client {
+        self.https_showing(None)
+    }
+
+    /// The same, with a certificate of its own.
+    pub(crate) fn https_showing(&self, certificate: Option<&ClientCertificate>) -> reqwest::Client {
         install_crypto_provider();
         let authority = fs::read(self.tls_dir().join("ca.crt")).unwrap();
         let authority = Certificate::from_pem(&authority).unwrap();
         let builder = reqwest::Client::builder().tls_certs_only([authority]);
         let builder = builder.resolve(SERVICE, ([127, 0, 0, 1], 0).into());
+        let shown = certificate.map(|certificate| Identity::from_pem(certificate.pem().as_bytes()).unwrap());
+        let builder = shown.into_iter().fold(builder, reqwest::ClientBuilder::identity);
         builder.timeout(Duration::from_secs(60)).build().unwrap()
     }
 }

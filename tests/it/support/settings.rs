@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::identity::{Identity, token_file};
+use super::process::folder;
 
 /// Writes what the programs read: tokens, keys, the audit policy, a kubeconfig for each identity.
 pub(super) fn write_files(dir: &Path, url: &str) {
@@ -36,6 +37,66 @@ pub(super) fn write_files(dir: &Path, url: &str) {
             "current-context": "test",
         });
         write(&format!("{}.kubeconfig", identity.token()), &kubeconfig.to_string());
+    }
+}
+
+/// A certificate by which an API server shows webhooks who it is, and the authority that has signed it.
+pub(crate) struct ClientCertificate(PathBuf);
+
+impl ClientCertificate {
+    /// A new one, of an authority of its own.
+    pub(crate) fn new() -> Self {
+        let dir = folder("client-certificate");
+        let write = |name: &str, content: &str| fs::write(dir.join(name), content).unwrap();
+        let mut authority = rcgen::CertificateParams::default();
+        authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let authority_key = rcgen::KeyPair::generate().unwrap();
+        write("ca.crt", &authority.self_signed(&authority_key).unwrap().pem());
+        let mut client = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        client.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        let key = rcgen::KeyPair::generate().unwrap();
+        let issuer = rcgen::Issuer::from_params(&authority, &authority_key);
+        write("client.crt", &client.signed_by(&key, &issuer).unwrap().pem());
+        write("client.key", &key.serialize_pem());
+        Self(dir)
+    }
+
+    /// The file of the authority.
+    pub(crate) fn authority(&self) -> PathBuf {
+        self.0.join("ca.crt")
+    }
+
+    /// Certificate and key as one PEM text.
+    pub(crate) fn pem(&self) -> String {
+        ["client.crt", "client.key"].map(|name| fs::read_to_string(self.0.join(name)).unwrap()).concat()
+    }
+
+    /// The flags that have an API server show it.
+    pub(super) fn apiserver(&self) -> Vec<String> {
+        let kubeconfig = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "users": [{"name": "webhooks", "user": {
+                "client-certificate": self.0.join("client.crt"), "client-key": self.0.join("client.key"),
+            }}],
+            "contexts": [{"name": "webhooks", "context": {"user": "webhooks"}}],
+            "current-context": "webhooks",
+        });
+        let file = self.0.join("kubeconfig");
+        fs::write(&file, kubeconfig.to_string()).unwrap();
+        let plugin = |name: &str| {
+            json!({"name": name, "configuration": {
+                "apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration",
+                "kubeConfigFile": file,
+            }})
+        };
+        let plugins = ["ValidatingAdmissionWebhook", "MutatingAdmissionWebhook"].map(plugin);
+        let admission = json!({
+            "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": plugins,
+        });
+        let file = self.0.join("admission.json");
+        fs::write(&file, admission.to_string()).unwrap();
+        vec![format!("--admission-control-config-file={}", file.display())]
     }
 }
 

@@ -74,3 +74,15 @@ pub(crate) async fn guarded(caller: &Caller, release: &str, path: &str) {
     })
     .await;
 }
+
+/// Waits until the guard has seen every object of a release as this revision declares it: it repairs towards nothing
+/// else. The guard's definitions must be there.
+pub(crate) async fn confirmed(caller: &Caller, namespace: &str, release: &str, revision: u64) {
+    let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{namespace}/guardedreleases/{release}");
+    eventually(&format!("the guard has seen revision {revision} of {release}"), SOON, || async {
+        let status = caller.get(&path).await.done()?["status"].clone();
+        let is = status["revision"] == revision && status["confirmed"] == status["declared"];
+        if is { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+}

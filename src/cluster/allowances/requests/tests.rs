@@ -23,8 +23,8 @@ fn wish<'a>(object: &'a ObjectId, by: &'a Actor) -> Wish<'a> {
 #[test]
 fn the_same_wish_has_the_same_name_and_another_has_another() {
     let (web, db) = (object("web"), object("db"));
-    let alice = Actor { user: "alice".to_owned(), groups: Vec::new() };
-    let bob = Actor { user: "bob".to_owned(), groups: Vec::new() };
+    let alice = Actor { user: "alice".to_owned(), ..Actor::default() };
+    let bob = Actor { user: "bob".to_owned(), ..Actor::default() };
     let first = wish(&web, &alice);
     assert_eq!(name(&first), name(&Wish { reason: Some("INC-2"), ..first.clone() }));
     let later = "2026-03-01T13:00:00Z".parse().unwrap();
@@ -54,7 +54,7 @@ fn a_name_is_one_that_the_api_takes() {
 #[test]
 fn an_allowance_says_what_was_asked_for_and_by_whom() {
     let groups = (0..100).map(|number| format!("g{number}")).collect();
-    let (web, alice) = (object("web"), Actor { user: "alice".to_owned(), groups });
+    let (web, alice) = (object("web"), Actor { user: "alice".to_owned(), groups, ..Actor::default() });
     let made = resource(&wish(&web, &alice));
     assert_eq!(made.metadata.namespace.as_deref(), Some("shop"));
     assert_eq!(made.metadata.labels.unwrap()[MADE_BY.0], MADE_BY.1);

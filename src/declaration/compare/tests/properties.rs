@@ -31,7 +31,7 @@ proptest! {
             let fields = declare(&declared, schema.as_ref());
             prop_assert!(fields.changed(&old, &old).is_empty());
             for change in fields.changed(&old, &new).into_iter().chain(fields.drift(&new)) {
-                fields.settle(&change, &old);
+                fields.settler(&old).settle(&change);
             }
             fields.leaves();
         }
@@ -57,7 +57,7 @@ proptest! {
             *place = other;
         }
         for change in fields.changed(&live, &broken).into_iter().chain(fields.changed(&broken, &live)) {
-            fields.settle(&change, &live);
+            fields.settler(&live).settle(&change);
         }
         prop_assert!(fields.changed(&broken, &broken).is_empty());
         declare(&broken, deployments().as_ref()).drift(&live);

@@ -6,6 +6,7 @@ use super::*;
 use crate::cluster::Resource;
 use crate::helm::release::Declared;
 use crate::helm::release::tests::{Given, assembled};
+use crate::model::ObjectId;
 use crate::policy::pattern::Pattern;
 
 const DEPLOYMENT: &str = r#"
@@ -41,9 +42,9 @@ fn image(name: &str, image: &str) -> Value {
 
 #[track_caller]
 fn check_merge(live: Value, expected: Option<Value>) {
-    let (_, declared) = declared();
+    let (object, declared) = declared();
     let changes = declared.fields.drift(&live);
-    let patch = merged(&declared.fields, &changes, &live, None, &Mask::default());
+    let patch = merged((&object, &declared.fields), &changes, &live, None, &Mask::default());
     let expected = expected.map(|mut patch| {
         patch["metadata"] = json!({"resourceVersion": "7"});
         patch
@@ -66,23 +67,20 @@ fn a_merge_patch_holds_what_drifts_and_the_version_that_was_judged() {
 
 #[test]
 fn a_body_to_apply_leaves_what_is_masked_as_it_lives() {
-    let (object, _) = declared();
     let target = Target {
         resource: Resource::new("apps", "v1", "Deployment", "deployments"),
         namespace: Some("shop".to_owned()),
         name: "web".to_owned(),
     };
-    let first = json!({"apiVersion": "apps/v1beta1", "spec": {"replicas": 1}});
-    let last = json!({"apiVersion": "apps/v1beta1", "metadata": {"uid": "1"}, "spec": {"replicas": 2}});
-    let documents = vec![(object.clone(), first), (object.clone(), last)];
-    let document = of(documents, &object, &target).unwrap();
+    let manifests = json!({"apiVersion": "apps/v1beta1", "metadata": {"uid": "1"}, "spec": {"replicas": 2}});
+    let document = of(Some(manifests), &target).unwrap();
     assert_eq!(document, json!({"apiVersion": "apps/v1", "metadata": {}, "spec": {"replicas": 2}}));
     let mask = Mask(vec![Pattern::parse("/spec/replicas").unwrap()]);
     let body = applied(&document, &live(json!(5), json!([])), &mask);
     let expected =
         json!({"apiVersion": "apps/v1", "metadata": {"resourceVersion": "7"}, "spec": {"replicas": 5}});
     assert_eq!(body, expected);
-    assert_eq!(of(Vec::new(), &object, &target), None);
+    assert_eq!(of(None, &target), None);
 }
 
 #[test]
@@ -90,12 +88,13 @@ fn a_merge_patch_restores_a_value_that_is_compared_as_one_without_its_masked_par
     let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n\
                     spec: {template: {spec: {tolerations: [{key: a, operator: Exists, effect: NoExecute}]}}}\n";
     let release = assembled(Given { manifest, ..Given::default() }, None);
-    let fields = &release.objects.values().next().unwrap().latest.as_ref().unwrap().fields;
+    let (object, declarations) = release.objects.iter().next().unwrap();
+    let fields = &declarations.latest.as_ref().unwrap().fields;
     let mut live = live(json!(2), json!([]));
     let tolerations = |operator: &str, effect: &str| json!({"template": {"spec": {"tolerations": [{"key": "a", "operator": operator, "effect": effect}]}}});
     live["spec"] = tolerations("Equal", "NoSchedule");
     let mask = Mask(vec![Pattern::parse("/spec/template/spec/tolerations/*/effect").unwrap()]);
-    let patch = merged(fields, &fields.drift(&live), &live, None, &mask).unwrap();
+    let patch = merged((object, fields), &fields.drift(&live), &live, None, &mask).unwrap();
     assert_eq!(patch["spec"], tolerations("Exists", "NoSchedule"));
 }
 

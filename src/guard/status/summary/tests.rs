@@ -1,6 +1,7 @@
 use super::*;
 use crate::guard::state::{DriftKind, Unwatched};
 use crate::model::{ObjectId, ReleaseId};
+use crate::policy::agreement::SeenAlive;
 use crate::policy::flaw::{Flaw, FlawReason};
 
 fn report(reason: Reason, drifted: usize) -> ReleaseReport {
@@ -16,7 +17,9 @@ fn report(reason: Reason, drifted: usize) -> ReleaseReport {
         record: Some("u3".to_owned()),
         digest: [7; 32],
         declared: 20,
-        seen_alive: (0..20).map(object).collect(),
+        seen_alive: (0..20).map(|index| SeenAlive { object: object(index), agreement: None }).collect(),
+        confirmed: 20,
+        unconfirmed: Vec::new(),
         drifted: (0..drifted)
             .map(|index| Drifted {
                 object: object(index),
@@ -27,6 +30,7 @@ fn report(reason: Reason, drifted: usize) -> ReleaseReport {
                 repaired: None,
                 kept: Some("x".repeat(1000)),
                 contested_by: Some("other".to_owned()),
+                unconfirmed: false,
             })
             .collect(),
         flaws: Vec::new(),
@@ -72,7 +76,21 @@ fn each_reason_has_its_conditions() {
     check(Reason::RecordInvalid, "False", "True");
     check(Reason::ReleaseMissing, "False", "False");
     check(Reason::Suspended, "Unknown", "False");
+    check(Reason::Unsettled, "Unknown", "False");
     check(Reason::Unwatched, "Unknown", "False");
+}
+
+#[test]
+fn a_doubt_that_stays_is_named_with_the_missing_right() {
+    let spec = GuardedReleaseSpec::default();
+    let mut report = report(Reason::Unsettled, 1);
+    report.drifted[0].kept = Some("roles is forbidden: cannot patch".to_owned());
+    let status = summary(&report, None, context(&spec, 0));
+    let object = &report.drifted[0].object;
+    let wanted = format!(
+        "1 of 20 objects may not be as declared, and only a dry run could tell: {object}: roles is forbidden: cannot patch"
+    );
+    assert_eq!(status.conditions[0].message, wanted);
 }
 
 #[test]
@@ -96,7 +114,7 @@ fn what_the_guard_may_not_look_at_is_named_with_the_reason() {
 fn what_a_chart_allows_in_vain_and_what_others_own_is_said_while_it_is_so() {
     let spec = GuardedReleaseSpec::default();
     let mut report = report(Reason::InSync, 0);
-    let objects: Vec<ObjectId> = report.seen_alive.iter().take(7).cloned().collect();
+    let objects: Vec<ObjectId> = report.seen_alive.iter().take(7).map(|seen| seen.object.clone()).collect();
     let flaw = Flaw {
         field: "kubemoor.dev/allow[0]".to_owned(),
         reason: FlawReason::InvalidPath,
@@ -145,4 +163,19 @@ fn a_status_stays_small_whatever_drifts() {
     assert_eq!((status.drifted, status.drifts.len(), status.seen.len()), (500, DRIFTS, 20));
     assert!(status.drifts.iter().all(|drift| drift.message.as_ref().unwrap().len() <= TEXT));
     assert!(status.conditions[0].message.contains("other keeps changing it back"));
+}
+
+#[test]
+fn unconfirmed_objects_are_named_with_what_confirms_them() {
+    let spec = GuardedReleaseSpec::default();
+    let mut report = report(Reason::Unconfirmed, 2);
+    report.drifted[1].unconfirmed = true;
+    let status = summary(&report, None, context(&spec, 10));
+    let [ready, stalled] = status.conditions.as_slice() else { panic!("{:?}", status.conditions) };
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "Unconfirmed"));
+    assert_eq!(stalled.status, "True");
+    for part in ["ConfigMap/c1 in namespace shop", "revision 3", "`kubemoor reconcile web -n shop`"] {
+        assert!(ready.message.contains(part), "{part}: {}", ready.message);
+    }
+    assert!(!ready.message.contains("c0"), "{}", ready.message);
 }

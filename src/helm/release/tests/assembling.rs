@@ -40,7 +40,7 @@ fn next() -> Given<'static> {
 }
 
 fn undecodable() -> Payload {
-    Payload { record: Err(RecordError::Missing { field: "manifest" }) }
+    Payload::whole(Err(RecordError::Missing { field: "manifest" }))
 }
 
 /// The value of `k` that a release's latest and baseline declare.
@@ -293,4 +293,22 @@ fn objects_of_records_elsewhere_are_owned_by_the_release_where_it_is() {
     let (id, object) = objects.first().unwrap();
     assert_eq!(id.namespace.as_deref(), Some("shop"));
     assert_eq!(object["metadata"]["annotations"]["meta.helm.sh/release-namespace"], "shop");
+}
+
+#[test]
+fn release_that_declares_too_much_is_told_and_not_judged() {
+    let object =
+        |number: usize| format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a{number}}}\n");
+    let many: String = (0..=MAX_OBJECTS).map(object).collect();
+    let text = "a".repeat(MAX_WEIGHT / 6);
+    let long: String = (0..8).map(|number| format!("{}data: {{a: {text}}}\n", object(number))).collect();
+    for (manifest, reason) in [(&many, Excess::Objects), (&long, Excess::Weight)] {
+        let given = Given { manifest, ..Given::default() };
+        let release = assembled(given, None);
+        assert_eq!(release.invalid.unwrap().reason, reason.to_string());
+        assert!(release.objects.is_empty() && release.weight == 0);
+        // Nothing is refused by what came before either.
+        let previous = assembled(Given { manifest: WEB, ..Given::default() }, None);
+        assert!(previous.weight > 0 && !previous.objects.is_empty());
+    }
 }

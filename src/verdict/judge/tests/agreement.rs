@@ -52,13 +52,53 @@ fn a_foreign_claim_counts_only_if_the_object_names_it() {
 }
 
 #[test]
-fn the_claim_seen_first_counts_while_the_annotations_are_not_at_hand() {
+fn no_foreign_claim_counts_while_the_owner_is_not_known() {
     let bare = |n: u32| Some(json!({"spec": {"replicas": n}}));
     let scale = |claims| Case { claims, scale: true, owner: Owner::Unknown, old: bare(2), ..Case::default() };
-    check(Case { new: bare(4), ..scale(vec![abroad(3)]) }, "Deny drift /spec/replicas");
-    check(Case { new: bare(3), ..scale(vec![abroad(3)]) }, "Allow as-declared");
+    check(Case { new: bare(4), ..scale(vec![abroad(3)]) }, "Allow not-declared");
+    check(Case { new: bare(3), ..scale(vec![abroad(3)]) }, "Allow not-declared");
     check(Case { new: bare(3), ..scale(vec![deployed(MANIFEST), abroad(3)]) }, "Deny drift /spec/replicas");
-    check(Case { new: bare(3), ..scale(vec![abroad(3), deployed(MANIFEST)]) }, "Allow as-declared");
+    check(Case { new: bare(3), ..scale(vec![abroad(3), deployed(MANIFEST)]) }, "Deny drift /spec/replicas");
+    check(
+        Case { old: bare(3), new: bare(2), ..scale(vec![abroad(3), deployed(MANIFEST)]) },
+        "Allow as-declared",
+    );
+}
+
+#[test]
+fn a_claim_has_a_say_in_its_own_version_alone() {
+    let edit = |version| Case { version, new: scaled(5), ..Case::default() };
+    check(edit(Some("v1")), "Deny drift /spec/replicas");
+    check(edit(Some("v2")), "Allow not-declared");
+    check(edit(None), "Deny drift /spec/replicas");
+    let delete = |version| Case { operation: Operation::Delete, new: None, ..edit(version) };
+    check(delete(Some("v1")), "Deny deletion");
+    check(delete(Some("v2")), "Allow not-declared");
+}
+
+#[test]
+fn a_release_that_moves_to_another_version_is_heard_in_the_one_in_force() {
+    let moved = |status| {
+        let mut release = second(status, &declaring(3), &declaring(2));
+        for declarations in Arc::make_mut(&mut release.objects).values_mut() {
+            let latest = declarations.latest.as_mut().map(Arc::make_mut).unwrap();
+            (latest.version, latest.served) = ("v2".into(), "v2".into());
+        }
+        release
+    };
+    let edit = |status, version, replicas: u32| Case {
+        claims: vec![moved(status)],
+        version: Some(version),
+        old: scaled(7),
+        new: scaled(replicas),
+        ..Case::default()
+    };
+    for status in [Status::PendingUpgrade, Status::Failed, Status::Deployed] {
+        check(edit(status, "v2", 3), "Allow as-declared");
+        let arguable = if status.is_pending() { "?" } else { "" };
+        check(edit(status, "v2", 2), &format!("Deny drift{arguable} /spec/replicas"));
+        check(edit(status, "v1", 2), "Allow not-declared");
+    }
 }
 
 #[test]
@@ -92,18 +132,28 @@ fn a_pending_release_declares_its_pending_manifest_alone_until_it_is_locked() {
     }
 }
 
-/// An edit of what the manifest declares as empty: a mutating webhook of the
-/// cluster may fill it, and so may a person.
-fn doubtful() -> Case<'static> {
-    Case { old: Some(tolerating("old")), new: Some(tolerating("gpu")), ..Case::default() }
+/// What the server may fill in a field of, one that no known server has.
+fn doubted() -> String {
+    MANIFEST.replace("tolerations: []", "tolerations: [{key: gpu}]")
 }
 
-fn tolerating(key: &str) -> Value {
-    live(&[(TOLERATIONS, json!([{"key": key, "operator": "Exists"}]))])
+/// An edit that makes of something else what the API server may make of the
+/// manifest.
+fn doubtful() -> Case<'static> {
+    Case {
+        claims: vec![deployed(&doubted())],
+        old: Some(live(&[(TOLERATIONS, json!([{"key": "old"}]))])),
+        new: Some(tolerating("gpu")),
+        ..Case::default()
+    }
+}
+
+fn tolerating(unheard: &str) -> Value {
+    live(&[(TOLERATIONS, json!([{"key": "gpu", "yetUnheardOf": unheard}]))])
 }
 
 fn pending() -> Vec<Release> {
-    vec![second(Status::PendingUpgrade, MANIFEST, MANIFEST)]
+    vec![second(Status::PendingUpgrade, &doubted(), &doubted())]
 }
 
 #[test]
@@ -125,7 +175,7 @@ fn a_refusal_in_doubt_may_be_turned_by_the_arbiter() {
 fn the_arbiter_settles_a_doubt_either_way() {
     let (same, other, without) = (tolerating("gpu"), tolerating("ssd"), live(&[]));
     let refused = format!("Deny drift {TOLERATIONS}");
-    for claims in [pending(), vec![deployed(MANIFEST)]] {
+    for claims in [pending(), vec![deployed(&doubted())]] {
         let case = |canonical| Case {
             claims: claims.clone(),
             evidence: Evidence::Canonical(canonical),
@@ -155,8 +205,11 @@ fn what_a_dry_run_would_write_passes_while_an_operation_is_under_way() {
 fn a_doubt_that_nobody_settles_never_stops_an_operation() {
     let case = |claims| Case { claims, evidence: Evidence::Unavailable, ..doubtful() };
     check(case(pending()), &format!("Record unsettled {TOLERATIONS}"));
-    check(case(vec![deployed(MANIFEST)]), &format!("Deny drift {TOLERATIONS}"));
-    check(Case { new: scaled(5), ..case(pending()) }, "Deny drift /spec/replicas");
+    check(case(vec![deployed(&doubted())]), &format!("Deny drift {TOLERATIONS}"));
+    let unavailable = || Case { claims: pending(), evidence: Evidence::Unavailable, ..Case::default() };
+    check(Case { new: scaled(5), ..unavailable() }, "Deny drift /spec/replicas");
+    // A webhook may have added it to what Helm sends.
+    check(added(unavailable()), &format!("Record unsettled {TOLERATIONS}"));
 }
 
 #[test]
@@ -167,7 +220,7 @@ fn where_there_is_no_arbiter_a_doubt_warns_at_most() {
         (EditsMode::Warn, "Warn"),
         (EditsMode::Deny, "Warn"),
     ] {
-        for claims in [pending(), vec![deployed(MANIFEST)]] {
+        for claims in [pending(), vec![deployed(&doubted())]] {
             let case = Case { mode, claims, evidence: Evidence::Nowhere, ..doubtful() };
             check(case, &format!("{word} unsettled {TOLERATIONS}"));
         }
@@ -180,7 +233,7 @@ fn where_there_is_no_arbiter_a_doubt_warns_at_most() {
 
 #[test]
 fn the_arbiter_is_asked_for_the_release_whose_refusal_it_may_turn() {
-    let patient = declaring(2).replace("spec:\n  replicas", "spec:\n  minReadySeconds: 1\n  replicas");
+    let patient = doubted().replace("spec:\n  replicas", "spec:\n  minReadySeconds: 1\n  replicas");
     let api = || named("shop", "api", &patient);
     let waiting = |key: &str| {
         let mut object = tolerating(key);
@@ -188,7 +241,7 @@ fn the_arbiter_is_asked_for_the_release_whose_refusal_it_may_turn() {
         object
     };
     let (same, other) = (waiting("gpu"), waiting("ssd"));
-    for claims in [vec![deployed(MANIFEST), api()], vec![api(), deployed(MANIFEST)]] {
+    for claims in [vec![deployed(&doubted()), api()], vec![api(), deployed(&doubted())]] {
         let case = || Case { claims: claims.clone(), new: Some(waiting("gpu")), ..doubtful() };
         assert!(case().verdict().arguable);
         check(Case { evidence: Evidence::Canonical(&same), ..case() }, "Allow as-declared");
@@ -196,7 +249,51 @@ fn the_arbiter_is_asked_for_the_release_whose_refusal_it_may_turn() {
     }
 }
 
+/// The edit that adds an element to a list.
+fn added(case: Case<'_>) -> Case<'_> {
+    let old = live(&[(TOLERATIONS, json!([{"key": "gpu"}]))]);
+    let new = live(&[(TOLERATIONS, json!([{"key": "gpu"}, {"operator": "Exists"}]))]);
+    Case { old: Some(old), new: Some(new), ..case }
+}
+
 #[test]
-fn a_declared_empty_value_has_no_opinion_of_what_was_absent() {
-    check(Case { old: Some(live(&[])), ..doubtful() }, "Allow unchanged");
+fn an_addition_is_refused_without_asking_the_arbiter() {
+    let idle = || added(Case { claims: vec![deployed(&doubted())], ..Case::default() });
+    check(idle(), &format!("Deny drift {TOLERATIONS}"));
+    check(Case { evidence: Evidence::Nowhere, ..idle() }, &format!("Deny drift {TOLERATIONS}"));
+    // An operation under way may have sent it through a webhook.
+    let (new, old) = (idle().new.unwrap(), idle().old.unwrap());
+    let busy = || Case { claims: pending(), ..idle() };
+    check(busy(), &format!("Deny drift? {TOLERATIONS}"));
+    check(Case { evidence: Evidence::Canonical(&new), ..busy() }, "Allow as-declared");
+    check(Case { evidence: Evidence::Canonical(&old), ..busy() }, &format!("Deny drift {TOLERATIONS}"));
+}
+
+#[test]
+fn a_doubt_is_settled_by_what_was_there_before() {
+    let with = |unheard: Value| {
+        let mut element = json!({"key": "gpu"});
+        element["yetUnheardOf"] = unheard;
+        Some(live(&[(TOLERATIONS, json!([element]))]))
+    };
+    let declared = || Some(live(&[(TOLERATIONS, json!([{"key": "gpu"}]))]));
+    let case = |old, new| Case { claims: vec![deployed(&doubted())], old, new, ..Case::default() };
+    let refused = format!("Deny drift {TOLERATIONS}");
+    // A default would have been there.
+    check(case(declared(), with(json!(1))), &refused);
+    check(case(with(json!(1)), with(json!(2))), &refused);
+    check(case(with(json!(1)), declared()), "Allow as-declared");
+}
+
+#[test]
+fn a_declared_empty_value_that_nobody_else_fills_is_judged() {
+    let old = || Some(live(&[]));
+    let tolerated = Some(live(&[(TOLERATIONS, json!([{"operator": "Exists"}]))]));
+    check(Case { old: old(), new: tolerated, ..Case::default() }, &format!("Deny drift {TOLERATIONS}"));
+    let classes = MANIFEST.replace("tolerations: []", "serviceAccountName: null");
+    let new = Some(live(&[("/spec/template/spec/serviceAccountName", json!("mine"))]));
+    check(
+        Case { claims: vec![deployed(&classes)], old: old(), new, ..Case::default() },
+        "Deny drift /spec/template/spec/serviceAccountName",
+    );
 }

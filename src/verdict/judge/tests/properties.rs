@@ -195,6 +195,7 @@ fn any_depth_gets_a_verdict_on_a_small_stack() {
                     object: &web(),
                     old: (operation != Operation::Create).then_some(&old.0),
                     new: (operation != Operation::Delete).then_some(&new.0),
+                    version: Some("v1"),
                     scale: false,
                     owner: Owner::of(&new.0),
                     dry_run: false,

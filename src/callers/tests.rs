@@ -1,0 +1,137 @@
+use jiff::{SignedDuration, Timestamp};
+
+use super::kept::{Kept, Turn};
+use super::*;
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+fn token(letter: char) -> CallerToken {
+    CallerToken::parse(&letter.to_string().repeat(64)).unwrap()
+}
+
+#[test]
+fn only_a_whole_known_token_is_admitted() {
+    let callers = Callers::default();
+    for nobody in ["", "a", &"a".repeat(64)] {
+        assert!(!callers.admit(nobody.as_bytes()), "{nobody:?}");
+    }
+    callers.accept(token('a'), Some(token('b')));
+    for (shown, admitted) in [
+        ("a".repeat(64), true),
+        ("b".repeat(64), true),
+        ("a".repeat(63), false),
+        ("a".repeat(65), false),
+        ("A".repeat(64), false),
+        (format!("{}b", "a".repeat(63)), false),
+        (String::new(), false),
+    ] {
+        assert_eq!(callers.admit(shown.as_bytes()), admitted, "{shown:?}");
+    }
+    callers.accept(token('b'), None);
+    assert!(!callers.admit("a".repeat(64).as_bytes()));
+}
+
+#[test]
+fn a_token_is_of_letters_that_an_address_may_have() {
+    let random = CallerToken::random().unwrap();
+    assert_eq!(CallerToken::parse(random.expose()), Some(random.clone()));
+    assert_eq!(random.expose().len(), 64);
+    assert_ne!(CallerToken::random().unwrap(), random);
+    for text in ["", &"a".repeat(31), &"a".repeat(129), &"A".repeat(64), &"a/".repeat(32), &"é".repeat(32)] {
+        assert_eq!(CallerToken::parse(text), None, "{text:?}");
+    }
+}
+
+#[test]
+fn no_debug_output_holds_a_secret() {
+    let kept = Kept::random(NOW).unwrap().announced(NOW).unwrap();
+    let callers = Callers::default();
+    kept.admit(&callers);
+    kept.sign(&callers);
+    let secret = callers.secret();
+    let hidden = secret.registered().unwrap().expose();
+    let bytes = format!("{:?}", secret.signing().unwrap().as_bytes());
+    for shown in [format!("{secret:?}"), format!("{callers:?}"), format!("{kept:?}")] {
+        assert!(!shown.contains(hidden) && !shown.contains(&bytes), "{shown}");
+    }
+}
+
+#[test]
+fn one_token_follows_another_with_an_overlap() {
+    let first = Kept::random(NOW).unwrap();
+    let day = SignedDuration::from_hours(24);
+    let life = day.unsigned_abs();
+    assert!(!first.is_due(NOW + SignedDuration::from_hours(23), life) && first.is_due(NOW + day, life));
+    assert!(first.is_due(NOW - SignedDuration::from_secs(1), life), "a token from the future");
+    let registered = |kept: &Kept| {
+        let callers = Callers::default();
+        kept.admit(&callers);
+        callers.secret().registered().unwrap().clone()
+    };
+    let old = registered(&first);
+
+    let announced = first.announced(NOW + day).unwrap();
+    let Turn::Announced(next) = announced.turn().clone() else { panic!("{announced:?}") };
+    assert_eq!(registered(&announced), old);
+    assert!(announced.announced(NOW).unwrap().stands_as(&announced), "two on their way");
+    let replaced = announced.advanced(NOW + day);
+    assert_eq!(registered(&replaced), next);
+    assert_eq!(replaced.turn(), &Turn::Replaced(old.clone()));
+    let done = replaced.advanced(NOW + day);
+    assert_eq!((registered(&done), done.turn()), (next.clone(), &Turn::None));
+    assert!(!done.is_due(NOW + day + day / 2, life));
+
+    // Who is admitted at each step, also by what was stored and read again.
+    for (kept, by_old, by_next) in
+        [(&first, true, false), (&announced, true, true), (&replaced, true, true), (&done, false, true)]
+    {
+        let read = Kept::parse(&kept.text()).unwrap();
+        assert!(read.stands_as(kept));
+        let callers = Callers::default();
+        read.admit(&callers);
+        assert_eq!(
+            (callers.admit(old.expose().as_bytes()), callers.admit(next.expose().as_bytes())),
+            (by_old, by_next)
+        );
+    }
+}
+
+#[test]
+fn the_key_stays_when_tokens_change() {
+    let first = Kept::random(NOW).unwrap();
+    let later = Kept::parse(&first.announced(NOW).unwrap().advanced(NOW).advanced(NOW).text()).unwrap();
+    let key = |kept: &Kept| {
+        let callers = Callers::default();
+        kept.sign(&callers);
+        *callers.secret().signing().unwrap().as_bytes()
+    };
+    assert_eq!(key(&first), key(&later));
+}
+
+#[test]
+fn what_was_not_stored_by_a_guard_is_none() {
+    let kept = Kept::random(NOW).unwrap().text();
+    let whole: serde_json::Value = serde_json::from_str(&kept).unwrap();
+    let with = |key: &str, value: &str| {
+        let mut changed = whole.clone();
+        changed[key] = value.into();
+        changed.to_string()
+    };
+    let both = {
+        let mut changed = whole.clone();
+        changed["next"] = "a".repeat(64).into();
+        changed["previous"] = "b".repeat(64).into();
+        changed.to_string()
+    };
+    for text in [
+        "",
+        "{}",
+        &with("registered", "short"),
+        &with("next", ""),
+        &with("signing", "AAAA"),
+        &with("since", "x"),
+        &both,
+    ] {
+        assert!(Kept::parse(text).is_none(), "{text}");
+    }
+}

@@ -1,0 +1,231 @@
+//! Where the callers' secret is kept: a Secret that replicas share, a file
+//! where there is no namespace of Kubemoor's own, or this process alone.
+//!
+//! Entry points: [`Place::read`], [`Place::write`]. Invariant: no content
+//! reaches an error; a write replaces what was read and nothing newer.
+
+use std::path::PathBuf;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{Method, Request, header};
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use super::call::{self, CallError, PATIENCE};
+use crate::callers::kept::Kept;
+use crate::tls::TlsError;
+use crate::tls::files::{self, Access};
+
+/// The Secret's name.
+pub const NAME: &str = "kubemoor-caller";
+
+/// The Secret's key, and the file's name.
+pub const KEY: &str = "callers.json";
+
+/// The most bytes of the Secret that are read.
+const CAP: usize = 2 << 20;
+
+/// Where the secret is kept.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// In the Secret [`NAME`] of a namespace.
+    Secret(String),
+    /// In the file [`KEY`] of a directory, readable by its owner alone.
+    Directory(PathBuf),
+    /// Nowhere else: it ends with this process.
+    Process,
+}
+
+/// What was found.
+pub struct Found {
+    /// The secret; none where a guard cannot have written it.
+    pub kept: Option<Kept>,
+    /// What holds it; null outside of the cluster.
+    live: Value,
+}
+
+/// Why the secret cannot be kept.
+#[derive(Debug, Error)]
+pub enum PlaceError {
+    /// The Secret cannot be read.
+    #[error("the Secret {NAME} in namespace {0} cannot be read; the account needs get on it: {1}")]
+    Read(String, #[source] CallError),
+    /// The Secret cannot be written.
+    #[error(
+        "the Secret {NAME} in namespace {0} cannot be written; the account needs create and update on it: {1}"
+    )]
+    Write(String, #[source] CallError),
+    /// The file cannot be read or written.
+    #[error(transparent)]
+    File(#[from] TlsError),
+}
+
+impl Found {
+    /// What this process holds itself.
+    pub fn of(kept: Kept) -> Self {
+        Self { kept: Some(kept), live: Value::Null }
+    }
+}
+
+impl Place {
+    /// Whether other replicas keep it there as well, so that one alone may write.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Self::Secret(_))
+    }
+
+    /// What is there.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn read(&self, client: &kube::Client) -> Result<Option<Found>, PlaceError> {
+        match self {
+            Self::Secret(namespace) => {
+                let read = async {
+                    let answer =
+                        call::send(client, call::get(&path(namespace, NAME))?, CAP, PATIENCE).await?;
+                    call::decode(&answer)
+                };
+                match read.await {
+                    Ok(live) => Ok(Some(Found { kept: content(&live), live })),
+                    Err(CallError::Refused { code: 404, .. }) => Ok(None),
+                    Err(error) => Err(PlaceError::Read(namespace.clone(), error)),
+                }
+            }
+            Self::Directory(directory) => {
+                let text = files::read_if_there(&directory.join(KEY))?;
+                Ok(text.map(|text| Found { kept: Kept::parse(&text), live: Value::Null }))
+            }
+            Self::Process => Ok(None),
+        }
+    }
+
+    /// Puts `kept` in the place of what was found. Says whether it was done: not
+    /// when somebody else was faster.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub async fn write(
+        &self,
+        client: &kube::Client,
+        kept: &Kept,
+        over: Option<Found>,
+    ) -> Result<bool, PlaceError> {
+        match self {
+            Self::Secret(namespace) => {
+                let is_new = over.is_none();
+                let request = request(namespace, kept, over.map(|found| found.live));
+                let written = async { call::send(client, request?, CAP, PATIENCE).await };
+                match written.await {
+                    Ok(_) => Ok(true),
+                    Err(CallError::Refused { code: 409, .. }) => Ok(false),
+                    // It went; what is new is refused so where there is no such namespace.
+                    Err(CallError::Refused { code: 404, .. }) if !is_new => Ok(false),
+                    // Whoever refuses has read the Secret.
+                    Err(error) => Err(PlaceError::Write(namespace.clone(), error.without_values())),
+                }
+            }
+            Self::Directory(directory) => {
+                let _lock = files::lock(directory)?;
+                files::write(&directory.join(KEY), &kept.text(), Access::Private)?;
+                Ok(true)
+            }
+            Self::Process => Ok(true),
+        }
+    }
+}
+
+fn path(namespace: &str, name: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/secrets/{name}")
+}
+
+/// What a guard has written into the Secret.
+fn content(live: &Value) -> Option<Kept> {
+    let encoded = live.get("data")?.get(KEY)?.as_str()?;
+    Kept::parse(&String::from_utf8(STANDARD.decode(encoded).ok()?).ok()?)
+}
+
+fn request(namespace: &str, kept: &Kept, live: Option<Value>) -> Result<Request<Vec<u8>>, CallError> {
+    let data = json!({KEY: STANDARD.encode(kept.text())});
+    let (method, path, secret) = match live {
+        Some(mut live) => {
+            if let Some(fields) = live.as_object_mut() {
+                fields.insert("data".to_owned(), data);
+            }
+            (Method::PUT, path(namespace, NAME), live)
+        }
+        None => {
+            let secret = json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": data,
+                "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": "kubemoor"}},
+            });
+            (Method::POST, path(namespace, ""), secret)
+        }
+    };
+    Request::builder()
+        .method(method)
+        .uri(path.trim_end_matches('/'))
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::ACCEPT, "application/json")
+        .body(secret.to_string().into_bytes())
+        .map_err(|error| CallError::Unformed { reason: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Response;
+    use jiff::Timestamp;
+    use kube::client::Body;
+
+    use super::*;
+
+    fn client(status: u16, body: Value) -> kube::Client {
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let answer = Response::builder().status(status).body(Body::from(body.to_string().into_bytes()));
+            std::future::ready(answer)
+        });
+        kube::Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn a_file_keeps_what_is_written_from_everybody_else() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let (directory, client) = (tempfile::tempdir().unwrap(), client(500, json!({})));
+        let place = Place::Directory(directory.path().to_owned());
+        assert!(place.read(&client).await.unwrap().is_none());
+        let kept = Kept::random(Timestamp::UNIX_EPOCH).unwrap();
+        assert!(place.write(&client, &kept, None).await.unwrap());
+        assert!(place.read(&client).await.unwrap().unwrap().kept.unwrap().stands_as(&kept));
+        let mode = std::fs::metadata(directory.path().join(KEY)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn what_no_guard_has_written_is_found_and_not_believed() {
+        let place = Place::Secret("kubemoor-system".to_owned());
+        for data in [json!(null), json!({}), json!({KEY: "%"}), json!({KEY: STANDARD.encode("{}")})] {
+            let found = place.read(&client(200, json!({"data": data}))).await.unwrap().unwrap();
+            assert!(found.kept.is_none(), "{data}");
+        }
+        let kept = Kept::random(Timestamp::UNIX_EPOCH).unwrap();
+        let data = json!({KEY: STANDARD.encode(kept.text())});
+        let found = place.read(&client(200, json!({"data": data}))).await.unwrap().unwrap();
+        assert!(found.kept.unwrap().stands_as(&kept));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_that_quotes_the_secret_is_not_passed_on() {
+        let place = Place::Secret("kubemoor-system".to_owned());
+        let kept = Kept::random(Timestamp::UNIX_EPOCH).unwrap();
+        let refusal =
+            |code: u16| json!({"kind": "Status", "status": "Failure", "message": kept.text(), "code": code});
+        let error = place.write(&client(403, refusal(403)), &kept, None).await.unwrap_err();
+        assert!(error.to_string().contains("needs create and update"), "{error}");
+        assert!(!format!("{error} {error:?}").contains("registered"), "{error:?}");
+        assert!(!place.write(&client(409, refusal(409)), &kept, None).await.unwrap());
+        // Without its namespace it cannot be made; what was there may have gone meanwhile.
+        assert!(place.write(&client(404, refusal(404)), &kept, None).await.is_err());
+        let found = Some(Found::of(kept.clone()));
+        assert!(!place.write(&client(404, refusal(404)), &kept, found).await.unwrap());
+    }
+}

@@ -1,0 +1,27 @@
+//! How much a comparison does, for the tests that hold it to growing no faster than what is compared.
+//!
+//! Entry point: [`note`], called for every value that is looked at. Costs nothing outside of unit tests.
+
+#[cfg(test)]
+thread_local! {
+    static WORK: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// One more value was looked at.
+#[cfg(not(test))]
+#[inline(always)]
+pub(in crate::declaration) fn note() {}
+
+/// One more value was looked at.
+#[cfg(test)]
+pub(in crate::declaration) fn note() {
+    WORK.with(|work| work.set(work.get() + 1));
+}
+
+/// How many values `act` looks at.
+#[cfg(test)]
+pub(crate) fn of<T>(act: impl FnOnce() -> T) -> u64 {
+    let before = WORK.with(std::cell::Cell::get);
+    drop(act());
+    WORK.with(std::cell::Cell::get) - before
+}

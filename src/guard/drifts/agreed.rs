@@ -1,0 +1,171 @@
+//! What was seen alive and what it agreed with, as it is told on and remembered.
+//!
+//! Invariant: only the live object itself makes an agreement, or an earlier guard
+//! that saw it; and nothing takes one away but another.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Drifts, First, Life, Version};
+use crate::declaration::path::Path;
+use crate::helm::release::{Declared, Release};
+use crate::model::{ObjectId, ReleaseId};
+use crate::policy::agreement::{Agreement, Declaration, SeenAlive};
+
+/// What an object agrees with.
+pub(in crate::guard) struct Agreed {
+    pub(in crate::guard) declared: Arc<Declared>,
+    /// Where it is not as declared, and may be as it is.
+    pub(in crate::guard) spared: Vec<Path>,
+}
+
+impl Drifts {
+    /// Those of a release's objects that were seen alive with its annotations,
+    /// whatever became of them; sorted.
+    pub(in crate::guard) fn seen_alive(&self, release: &Release) -> Vec<SeenAlive> {
+        let vouched = |object: &ObjectId| {
+            let life = self.life(object).filter(|it| it.vouched && it.release == release.id)?;
+            Some(SeenAlive { object: object.clone(), agreement: life.agreed.clone() })
+        };
+        let mut seen: Vec<SeenAlive> = release.objects.keys().filter_map(vouched).collect();
+        seen.sort_by(|a, b| a.object.cmp(&b.object));
+        seen
+    }
+
+    /// Of a release's objects that were seen alive, how many were seen as the record in
+    /// force declares them, and which were not, or not in all; sorted.
+    pub(in crate::guard) fn confirmed(&self, release: &Release) -> (usize, Vec<ObjectId>) {
+        let is_confirmed = |object: &ObjectId| {
+            let agreement = release.declared(object).and_then(|it| self.agreement(&release.id, object, it));
+            agreement.is_some_and(|agreement| agreement.confirms_all(None))
+        };
+        let declared = release.objects.iter().filter(|(_, declarations)| declarations.latest.is_some());
+        let seen = declared.filter_map(|(object, _)| Some((object, self.life(object)?)));
+        let own = seen.filter(|(_, life)| life.vouched && life.release == release.id);
+        let (confirmed, open): (Vec<_>, Vec<_>) =
+            own.map(|(object, _)| object).partition(|object| is_confirmed(object));
+        let mut open: Vec<ObjectId> = open.into_iter().cloned().collect();
+        open.sort();
+        (confirmed.len(), open)
+    }
+
+    /// What of a release's objects was seen with another release's
+    /// annotations, and whose; sorted.
+    pub(in crate::guard) fn foreign(&self, release: &Release) -> Vec<(ObjectId, ReleaseId)> {
+        let owner = |object: &ObjectId| {
+            let life = self.life(object)?;
+            (life.vouched && life.alive && life.release != release.id).then(|| life.release.clone())
+        };
+        let declared = release.objects.iter().filter(|(_, declarations)| declarations.latest.is_some());
+        let mut foreign: Vec<_> =
+            declared.filter_map(|(object, _)| Some((object.clone(), owner(object)?))).collect();
+        foreign.sort();
+        foreign
+    }
+
+    /// What an object was last seen to agree with, if that is this declaration.
+    pub(in crate::guard) fn agreement(
+        &self,
+        release: &ReleaseId,
+        object: &ObjectId,
+        declared: &Declared,
+    ) -> Option<&Agreement> {
+        let agreement = self.life(object).filter(|life| life.release == *release)?.agreed.as_ref()?;
+        self.is_with(agreement, release, object, declared).then_some(agreement)
+    }
+
+    /// An object of `release` was seen as declared. Gives whether that says
+    /// anything new.
+    pub(in crate::guard) fn agrees(&mut self, release: &Release, object: &ObjectId, seen: &Agreed) -> bool {
+        let Some(digest) = &seen.declared.digest else { return false };
+        let life = self.life(object).filter(|life| life.vouched && life.release == release.id);
+        let Some(before) = life.map(|life| life.agreed.clone()) else { return false };
+        let former = before.as_ref().filter(|_| !seen.spared.is_empty());
+        let former = former.and_then(|before| self.former(release, object, before));
+        let same = former.map(|former| same_leaves(former, &seen.declared)).unwrap_or_default();
+        let is_same = |path: &Path| same.contains(&path.to_string());
+        let declaration = Declaration { release: &release.id, object, digest };
+        let agreement =
+            Some(Agreement::after(before.as_ref(), &self.key, &declaration, &seen.spared, is_same));
+        let is_new = agreement != before;
+        if let Some(life) = self.lives.get_mut(object).filter(|_| is_new) {
+            life.agreed = agreement;
+        }
+        is_new
+    }
+
+    /// What an earlier process knew of a release, which is this by now: the
+    /// manifest that was first seen of a revision, and the objects that were seen
+    /// alive. What it saw agree with the declaration in force counts.
+    pub(in crate::guard) fn remember(
+        &mut self,
+        id: &ReleaseId,
+        first: First,
+        seen: Vec<SeenAlive>,
+        release: Option<&Release>,
+    ) {
+        self.first.remember(id, first);
+        for SeenAlive { object, agreement } in seen {
+            let declared = release.and_then(|release| release.declared(&object));
+            let wants = |it: &Option<Agreement>| {
+                let with = |it: &&Agreement| declared.is_some_and(|now| self.is_with(it, id, &object, now));
+                it.as_ref().filter(with).map(|it| it.open().is_empty())
+            };
+            // None: something else; false: with what is declared now, but for some of it.
+            let earlier = wants(&agreement);
+            let known = self.lives.get(&object).and_then(|life| wants(&life.agreed));
+            let life = self.lives.entry(object).or_insert_with(|| Life {
+                release: id.clone(),
+                vouched: true,
+                alive: false,
+                version: Version::default(),
+                managers: Arc::default(),
+                judged: None,
+                settled: None,
+                agreed: None,
+            });
+            if life.release != *id {
+                continue;
+            }
+            life.vouched = true;
+            if life.agreed.is_none() || earlier > known {
+                life.agreed = agreement;
+            }
+        }
+    }
+
+    fn is_with(
+        &self,
+        agreement: &Agreement,
+        release: &ReleaseId,
+        object: &ObjectId,
+        declared: &Declared,
+    ) -> bool {
+        let digest = declared.digest.as_ref();
+        digest.is_some_and(|digest| agreement.is_with(&self.key, &Declaration { release, object, digest }))
+    }
+
+    /// The declaration that an object agreed with, if it is still at hand: that of
+    /// the revision before, while Helm is at work and a moment after.
+    fn former<'d>(
+        &'d self,
+        release: &'d Release,
+        object: &ObjectId,
+        agreement: &Agreement,
+    ) -> Option<&'d Arc<Declared>> {
+        let declarations = release.objects.get(object).into_iter();
+        let known = declarations.flat_map(|it| it.latest.iter().chain(&it.baseline));
+        let held = self.held.get(&release.id).and_then(|held| held.declared(object));
+        known.chain(held).find(|declared| self.is_with(agreement, &release.id, object, declared))
+    }
+}
+
+/// The paths at which two declarations say the same.
+fn same_leaves(then: &Declared, now: &Declared) -> HashSet<String> {
+    let then: HashMap<String, Value> =
+        then.fields.leaves().into_iter().map(|(path, value)| (path.to_string(), value)).collect();
+    let now = now.fields.leaves().into_iter().map(|(path, value)| (path.to_string(), value));
+    now.filter(|(path, value)| then.get(path) == Some(value)).map(|(path, _)| path).collect()
+}

@@ -1,0 +1,67 @@
+//! What is never written without somebody's word: values that the live object was
+//! never seen with.
+//!
+//! Entry points: `Task::leave_unconfirmed` says it, `Situation::confirms` tells
+//! which changes may be undone, `Task::ordered_by` who gave the word. Invariant:
+//! only a ticket that the API server's answer stands behind is a word.
+
+use super::super::state::DriftKind;
+use super::{Done, Situation, Task};
+use crate::declaration::fields::FieldChange;
+use crate::declaration::path::Path;
+use crate::helm::release::Release;
+use crate::policy::order::Verb;
+
+/// Why nothing is written.
+const UNCONFIRMED: &str = "the guard has never seen the live object with these values";
+
+impl Situation {
+    /// Whether what is declared at these places was seen in the live object, or is
+    /// ordered by somebody who may write it.
+    pub(super) fn confirms(&self, changes: &[FieldChange]) -> bool {
+        let paths = || changes.iter().map(|change| &change.path);
+        self.ordered_by.is_some() || self.agreement.as_ref().is_some_and(|it| it.confirms(paths()))
+    }
+
+    /// The replicas, where a new object is to have those that its autoscaler gives
+    /// it: nobody has seen them as declared.
+    pub(super) fn left_out(&self) -> Option<&Path> {
+        let is_open = self.agreement.as_ref().is_some_and(|agreement| !agreement.confirms_all(None));
+        self.declared.scale.as_ref().filter(|_| is_open && self.ordered_by.is_none())
+    }
+}
+
+impl Task<'_> {
+    /// Says that the object stays as it is. A doubt is settled first: what turns
+    /// out to be as declared is confirmed by that, and what stays a doubt is said
+    /// as one.
+    pub(super) async fn leave_unconfirmed(&self, situation: &Situation) -> Done {
+        if situation.drift.doubt {
+            return self.report(situation, UNCONFIRMED).await;
+        }
+        self.mark_unconfirmed(true);
+        if self.asked
+            && let Some(drift) = self.shared.drifts.lock().get_mut(self.id, self.object)
+        {
+            // An order is answered each time.
+            drift.reported = false;
+        }
+        self.say(&situation.release, UNCONFIRMED);
+        Done::Settled
+    }
+
+    /// Notes whether the object stays as it is for want of a word.
+    pub(super) fn mark_unconfirmed(&self, unconfirmed: bool) {
+        if let Some(drift) = self.shared.drifts.lock().get_mut(self.id, self.object) {
+            drift.unconfirmed = unconfirmed;
+        }
+    }
+
+    /// Who ordered the repair of such a drift and may write the object themself.
+    pub(super) fn ordered_by(&self, release: &Release, kind: DriftKind) -> Option<String> {
+        let verb = if kind == DriftKind::Missing { Verb::Create } else { Verb::Update };
+        let state = &release.state;
+        let ticket = self.ticket.filter(|it| it.confirms(self.object, verb, (state.revision, &state.digest)));
+        ticket.map(|ticket| ticket.user.clone())
+    }
+}

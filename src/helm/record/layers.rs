@@ -1,0 +1,148 @@
+//! The layers of a record: base64, gzip or none, JSON.
+//!
+//! Entry point: [`layers`]. Invariant: each layer is read as the next one asks for it.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use base64::read::DecoderReader;
+use flate2::bufread::MultiGzDecoder;
+
+use super::sieve::Sieve;
+use super::{MANIFEST_CAP, Record, RecordError, wire};
+
+/// The first bytes of gzip as Helm tests for them; a payload without them is
+/// plain JSON, as Helm wrote it before it compressed.
+const GZIP_MAGIC: [u8; 3] = [0x1f, 0x8b, 0x08];
+
+/// Helm's base64: the standard alphabet, padding required.
+pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::RequireCanonical)
+        .with_decode_allow_trailing_bits(true),
+);
+
+/// What takes a manifest in as it comes.
+pub(super) trait Take {
+    fn take(&mut self, text: &str) -> Result<(), RecordError>;
+}
+
+/// Keeps a manifest that is no longer than it may be.
+pub(super) struct Kept {
+    pub(super) text: String,
+    /// How long it has been.
+    pub(super) length: usize,
+    keeps: usize,
+}
+
+/// Reads a record through its layers: base64, gzip or none, JSON.
+pub(super) fn layers(payload: impl Read, cap: usize, kept: &mut Kept) -> Result<Record, RecordError> {
+    let mut bytes = BufReader::new(DecoderReader::new(Unbroken(BufReader::new(payload)), &BASE64));
+    let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
+    bytes.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic).map_err(RecordError::Base64)?;
+    let compressed = magic == GZIP_MAGIC;
+    let whole = BufReader::new(io::Cursor::new(magic).chain(bytes));
+    if compressed { read(MultiGzDecoder::new(whole), cap, kept) } else { read(whole, cap, kept) }
+}
+
+/// Reads the JSON of a release from `source`, at most `cap` bytes of it.
+fn read(source: impl Read, cap: usize, kept: &mut Kept) -> Result<Record, RecordError> {
+    let mut capped = Capped { source: BufReader::new(source), left: cap, exceeded: false, failure: None };
+    let mut sieve = Sieve::new(BufReader::new(&mut capped), kept);
+    let parsed = wire::Release::read(&mut sieve);
+    let digest = sieve.finish();
+    if capped.exceeded {
+        return Err(RecordError::TooLarge { cap });
+    }
+    if let Some(failure) = capped.failure {
+        let inner = failure.get_ref().and_then(|inner| inner.downcast_ref::<base64::DecodeError>());
+        return Err(if inner.is_some() {
+            RecordError::Base64(failure)
+        } else {
+            RecordError::Decompress(failure)
+        });
+    }
+    let digest = digest?;
+    parsed?.into_record(std::mem::take(&mut kept.text), digest)
+}
+
+impl Kept {
+    pub(super) fn new(keeps: usize) -> Self {
+        Self { text: String::new(), length: 0, keeps }
+    }
+}
+
+impl Take for Kept {
+    fn take(&mut self, text: &str) -> Result<(), RecordError> {
+        self.length += text.len();
+        if self.length > MANIFEST_CAP {
+            return Err(RecordError::LongManifest { cap: MANIFEST_CAP });
+        }
+        if self.length <= self.keeps {
+            self.text.push_str(text);
+        } else {
+            self.text = String::new();
+        }
+        Ok(())
+    }
+}
+
+/// The payload without the line breaks that Go's base64 decoder passes over.
+struct Unbroken<R>(R);
+
+impl<R: BufRead> Read for Unbroken<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let mut written = 0;
+        while written == 0 {
+            let chunk = self.0.fill_buf()?;
+            if chunk.is_empty() {
+                break;
+            }
+            let mut taken = 0;
+            for byte in chunk {
+                let Some(slot) = out.get_mut(written) else { break };
+                taken += 1;
+                if !matches!(byte, b'\r' | b'\n') {
+                    *slot = *byte;
+                    written += 1;
+                }
+            }
+            if taken == 0 {
+                break;
+            }
+            self.0.consume(taken);
+        }
+        Ok(written)
+    }
+}
+
+/// A reader that ends in an error past its cap, and keeps the error that its
+/// source gave: the JSON reader would fold it into one of its own.
+struct Capped<R> {
+    source: R,
+    left: usize,
+    exceeded: bool,
+    failure: Option<io::Error>,
+}
+
+impl<R: Read> Read for Capped<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self.source.read(out) {
+            Ok(count) if count > self.left => {
+                self.exceeded = true;
+                Err(io::ErrorKind::FileTooLarge.into())
+            }
+            Ok(count) => {
+                self.left -= count;
+                Ok(count)
+            }
+            Err(error) => {
+                let kind = error.kind();
+                self.failure = Some(error);
+                Err(kind.into())
+            }
+        }
+    }
+}

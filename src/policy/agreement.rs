@@ -1,0 +1,171 @@
+//! What a live object was last seen to agree with.
+//!
+//! Entry points: [`Agreement::after`] is what is known once an object was seen as
+//! declared, [`Agreement::is_with`] whether that is with a declaration, and
+//! [`Agreement::confirms`] and [`Agreement::confirms_all`] say which of its values
+//! a repair may write. Invariant: a value counts as seen only where the live object
+//! held it. What was as it may be (ignored, allowed, scaled) was not seen; it stays
+//! among the open paths until it is. Pure.
+
+use std::fmt;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use super::signing::SigningKey;
+use crate::declaration::digest::Digest;
+use crate::declaration::path::Path;
+use crate::model::{ObjectId, ReleaseId};
+
+/// The most open paths that are kept of one object, and of one path the most
+/// characters; of more, what they lie below is open.
+const OPEN: usize = 20;
+const OPEN_CHARS: usize = 200;
+
+/// One declaration of one object of one release.
+#[derive(Clone, Copy, Debug)]
+pub struct Declaration<'a> {
+    /// The release.
+    pub release: &'a ReleaseId,
+    /// The object.
+    pub object: &'a ObjectId,
+    /// What it declares.
+    pub digest: &'a Digest,
+}
+
+/// What a live object was last seen to agree with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agreement {
+    seal: Seal,
+    /// Where the object has not been seen to agree; none almost always.
+    open: Option<Arc<[String]>>,
+}
+
+/// An agreement under the guard's key: it tells nothing of the values, and nobody
+/// else can make one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Seal([u8; 16]);
+
+/// An object that was seen alive with its release's annotations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenAlive {
+    /// The object.
+    pub object: ObjectId,
+    /// What it was last seen to agree with; none if it never did.
+    pub agreement: Option<Agreement>,
+}
+
+impl Agreement {
+    /// With a declaration, but at the `open` paths.
+    pub fn with(key: &SigningKey, declaration: &Declaration<'_>, open: Vec<String>) -> Self {
+        let open = few(open);
+        Self { seal: Seal::of(key, declaration, &open), open: (!open.is_empty()).then(|| open.into()) }
+    }
+
+    /// From its texts; none if that is no agreement.
+    pub fn read(seal: &str, open: &[String]) -> Option<Self> {
+        let seal = Seal(URL_SAFE_NO_PAD.decode(seal).ok()?.try_into().ok()?);
+        Some(Self { seal, open: (!open.is_empty()).then(|| open.into()) })
+    }
+
+    /// What is known of an object that was seen as declared but at the `spared`
+    /// paths, and of which `before` was known. `is_same` tells where that was with
+    /// a declaration that says the same.
+    pub fn after(
+        before: Option<&Self>,
+        key: &SigningKey,
+        declaration: &Declaration<'_>,
+        spared: &[Path],
+        is_same: impl Fn(&Path) -> bool,
+    ) -> Self {
+        let before = before.filter(|_| !spared.is_empty());
+        let is_again = before.is_some_and(|before| before.is_with(key, declaration));
+        let is_known = |path: &Path| {
+            before.is_some_and(|before| (is_again || is_same(path)) && !before.is_open(&path.to_string()))
+        };
+        let open = spared.iter().filter(|path| !is_known(path)).map(ToString::to_string).collect();
+        Self::with(key, declaration, open)
+    }
+
+    /// Whether it is with this declaration.
+    pub fn is_with(&self, key: &SigningKey, declaration: &Declaration<'_>) -> bool {
+        self.seal == Seal::of(key, declaration, self.open())
+    }
+
+    /// Whether values of its declaration may be written at these paths.
+    pub fn confirms<'p>(&self, mut paths: impl Iterator<Item = &'p Path>) -> bool {
+        !paths.any(|path| self.is_open(&path.to_string()))
+    }
+
+    /// Whether all of its declaration may be written, but what stands at `but`.
+    pub fn confirms_all(&self, but: Option<&Path>) -> bool {
+        let but = but.map(ToString::to_string);
+        self.open().iter().all(|path| but.as_ref() == Some(path))
+    }
+
+    /// The text by which [`Self::read`] knows it, with the open paths.
+    pub fn seal(&self) -> String {
+        URL_SAFE_NO_PAD.encode(self.seal.0)
+    }
+
+    /// Where the object has not been seen to agree.
+    pub fn open(&self) -> &[String] {
+        self.open.as_deref().unwrap_or_default()
+    }
+
+    /// Whether something at, above or below a path is open.
+    fn is_open(&self, path: &str) -> bool {
+        let within = |inner: &str, outer: &str| {
+            inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.open().iter().any(|open| within(open, path) || within(path, open))
+    }
+}
+
+impl Seal {
+    fn of(key: &SigningKey, declaration: &Declaration<'_>, open: &[String]) -> Self {
+        let Declaration { release, object: ObjectId { group, kind, namespace, name }, digest } = declaration;
+        let scope: &[u8] = if namespace.is_some() { b"namespaced" } else { b"cluster" };
+        let namespace = namespace.as_deref().unwrap_or_default();
+        let texts = [&release.namespace, &release.name, group, kind, namespace, name];
+        let mut parts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
+        parts.extend([scope, digest.as_bytes()]);
+        parts.extend(open.iter().map(|path| path.as_bytes()));
+        let mut seal = [0; 16];
+        seal.iter_mut().zip(key.mark("agreement", &parts)).for_each(|(byte, marked)| *byte = marked);
+        Self(seal)
+    }
+}
+
+/// These paths, or what they lie below where they are many or long.
+fn few(mut paths: Vec<String>) -> Vec<String> {
+    let parent = |path: &str| path.rfind('/').and_then(|end| path.get(..end)).unwrap_or_default().to_owned();
+    for path in &mut paths {
+        while path.len() > OPEN_CHARS {
+            *path = parent(path);
+        }
+    }
+    paths.sort();
+    paths.dedup();
+    while paths.len() > OPEN {
+        let deepest = paths.iter().map(|path| path.matches('/').count()).max().unwrap_or_default();
+        for path in &mut paths {
+            if path.matches('/').count() == deepest {
+                *path = parent(path);
+            }
+        }
+        paths.sort();
+        paths.dedup();
+    }
+    paths
+}
+
+impl fmt::Debug for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seal(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests;

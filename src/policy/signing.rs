@@ -1,0 +1,79 @@
+//! The guard's own mark on what it keeps where others may write.
+//!
+//! Entry point: [`SigningKey`]. Invariant: marks for one purpose count for no
+//! other; the key is in no output. Pure: whoever makes the key draws the bytes.
+
+use std::fmt;
+use std::sync::Arc;
+
+use hmac::{Hmac, KeyInit, Mac};
+use secrecy::{ExposeSecret, SecretBox};
+use sha2::Sha256;
+
+/// What all replicas of a guard share and nobody else knows. Cheap to clone.
+#[derive(Clone)]
+pub struct SigningKey(Arc<SecretBox<[u8; 32]>>);
+
+impl SigningKey {
+    /// The key of these bytes, which must be random.
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(Arc::new(SecretBox::new(Box::new(bytes))))
+    }
+
+    /// The key itself, for whoever keeps it.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        self.0.expose_secret()
+    }
+
+    /// The mark on these parts for a purpose.
+    pub fn mark(&self, purpose: &str, parts: &[&[u8]]) -> [u8; 32] {
+        self.over(purpose, parts).map(|mac| mac.finalize().into_bytes().into()).unwrap_or_default()
+    }
+
+    /// Whether that is the mark, in a time that does not tell how much of it is.
+    pub fn is_mark(&self, mark: &[u8], purpose: &str, parts: &[&[u8]]) -> bool {
+        self.over(purpose, parts).is_some_and(|mac| mac.verify_slice(mark).is_ok())
+    }
+
+    /// Each part with its length, so that no two lists of parts are the same text.
+    /// HMAC takes keys of any length.
+    fn over(&self, purpose: &str, parts: &[&[u8]]) -> Option<Hmac<Sha256>> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(self.as_bytes()).ok()?;
+        for part in [&[purpose.as_bytes()], parts].concat() {
+            mac.update(&part.len().to_le_bytes());
+            mac.update(part);
+        }
+        Some(mac)
+    }
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SigningKey(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mark_counts_for_its_key_purpose_and_parts_alone() {
+        let key = SigningKey::new([7; 32]);
+        let mark = key.mark("a", &[b"one", b"two"]);
+        assert!(key.is_mark(&mark, "a", &[b"one", b"two"]));
+        for (purpose, parts) in [
+            ("b", &[&b"one"[..], b"two"][..]),
+            ("a", &[b"onet", b"wo"]),
+            ("a", &[b"one"]),
+            ("aone", &[b"two"]),
+        ] {
+            assert!(!key.is_mark(&mark, purpose, parts), "{purpose} {parts:?}");
+        }
+        assert!(!SigningKey::new([8; 32]).is_mark(&mark, "a", &[b"one", b"two"]));
+        assert!(
+            !key.is_mark(&mark[..31], "a", &[b"one", b"two"]) && !key.is_mark(&[], "a", &[b"one", b"two"])
+        );
+        assert_eq!(format!("{key:?}"), "SigningKey(..)");
+    }
+}

@@ -1,0 +1,294 @@
+//! Serves HTTP/1.1 over TLS: both ports.
+//!
+//! Entry point: [`serve`]. Invariant: no client holds up another. Every
+//! connection lives in a task of its own from its first byte on, within a
+//! number and within times that [`Limits`] sets, and no failure of one ends the
+//! server; where connections run out, an idle one gives way. Must not know what
+//! is served.
+//!
+//! It is hyper's own connection with one service, without a router: the
+//! webhook's port has few paths, and each layer in front of them would cost
+//! every request of the cluster.
+
+pub mod descriptors;
+mod patience;
+mod seats;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{Instrument, debug, debug_span, warn};
+
+use self::patience::{Impatient, Turn};
+use self::seats::{Seat, Seats};
+use crate::metrics::{ConnectionEnd, ConnectionMetrics};
+
+/// The times and numbers that keep one client from holding up the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at one time. For a further one an idle one is closed; the
+    /// last eighth is kept for peers that have less than half of all.
+    pub connections: usize,
+    /// From the connection to the end of its TLS handshake.
+    pub handshake: Duration,
+    /// From the first byte of a request's head to its last.
+    pub head: Duration,
+    /// Between requests. Longer than the 90 seconds after which the API server
+    /// drops an idle connection, because one that is closed under its hands
+    /// can cost it a request.
+    pub idle: Duration,
+    /// For the client to take an answer that does not go out at once.
+    pub answer: Duration,
+    /// What requests in flight get once the server is told to stop.
+    pub drain: Duration,
+}
+
+/// How long the server waits when the system has no more descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often it is looked whether the last request of a connection that gives way
+/// to another has ended.
+const FAREWELL: Duration = Duration::from_millis(100);
+
+/// The most of a request's head, and of one piece of its body. More would be
+/// memory that anybody can take who may open a connection.
+const BUFFER: usize = 64 << 10;
+
+/// Everything that a connection's task needs.
+struct Shared<H> {
+    tls: TlsAcceptor,
+    answer: H,
+    limits: Limits,
+    metrics: ConnectionMetrics,
+    /// No further requests.
+    stop: CancellationToken,
+    /// No further patience with requests in flight.
+    abort: CancellationToken,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 1024,
+            handshake: Duration::from_secs(5),
+            head: Duration::from_secs(5),
+            idle: Duration::from_secs(120),
+            answer: Duration::from_secs(20),
+            drain: Duration::from_secs(20),
+        }
+    }
+}
+
+/// Accepts connections on `listener` and answers their requests by `answer`,
+/// which is told the peer's address,
+/// until `stop` is cancelled. Then it closes the listener and idle connections,
+/// lets requests in flight end within [`Limits::drain`], cuts off the rest and
+/// returns.
+///
+/// A handshake, head or request that fails ends its connection and is counted
+/// in `metrics`. When the system refuses further connections, accepting pauses
+/// and goes on.
+pub async fn serve<H, F, B>(
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    answer: H,
+    limits: Limits,
+    metrics: ConnectionMetrics,
+    stop: CancellationToken,
+) where
+    H: Fn(IpAddr, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let abort = CancellationToken::new();
+    let shared = Arc::new(Shared {
+        tls: TlsAcceptor::from(tls),
+        answer,
+        limits,
+        metrics: metrics.clone(),
+        stop: stop.clone(),
+        abort: abort.clone(),
+    });
+    let seats = Seats::new(limits.connections);
+    let tasks = TaskTracker::new();
+    while let Some((stream, peer)) = accept(&listener, &seats, &stop).await {
+        let turn = Turn::default();
+        // One peer, whichever way its address is spelled.
+        let address = peer.ip().to_canonical();
+        let Some(seat) = seats.take(address, &turn) else {
+            debug!(peer.address = %peer, "a connection is closed, because too many are open");
+            metrics.ended(ConnectionEnd::Refused);
+            continue;
+        };
+        let shared = Arc::clone(&shared);
+        let connection = async move {
+            let open = shared.metrics.opened();
+            let end = shared.connection(stream, address, &seat, turn).await;
+            drop(open);
+            shared.metrics.ended(end);
+            drop(seat);
+        };
+        tasks.spawn(connection.instrument(debug_span!("connection", peer.address = %peer)));
+    }
+    drop(listener);
+    tasks.close();
+    if timeout(limits.drain, tasks.wait()).await.is_err() {
+        warn!(
+            connections = tasks.len(),
+            "requests are cut off, because they outlast the {:?} for draining", limits.drain
+        );
+        abort.cancel();
+        tasks.wait().await;
+    }
+}
+
+/// The next connection; `None` once the server is to stop.
+async fn accept(
+    listener: &TcpListener,
+    seats: &Seats,
+    stop: &CancellationToken,
+) -> Option<(TcpStream, SocketAddr)> {
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = stop.cancelled() => return None,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok(connection) => return Some(connection),
+            Err(error) if is_the_clients(&error) => {
+                debug!(%error, "a connection ended before it was accepted");
+            }
+            Err(error) => {
+                warn!(%error, "no connection can be accepted; trying again in {ACCEPT_PAUSE:?}");
+                // Its descriptor is what is wanted.
+                seats.displace();
+                tokio::select! {
+                    () = stop.cancelled() => return None,
+                    () = sleep(ACCEPT_PAUSE) => {}
+                }
+            }
+        }
+    }
+}
+
+/// Whether accepting failed by one client's doing and not for want of
+/// descriptors or memory.
+fn is_the_clients(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+impl<H, F, B> Shared<H>
+where
+    H: Fn(IpAddr, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    /// Serves one connection of `peer` to its end.
+    async fn connection(&self, stream: TcpStream, peer: IpAddr, seat: &Seat, turn: Turn) -> ConnectionEnd {
+        if let Err(error) = stream.set_nodelay(true) {
+            debug!(%error, "small writes may be delayed");
+        }
+        let handshake = timeout(self.limits.handshake, self.tls.accept(stream));
+        let stream = tokio::select! {
+            () = self.stop.cancelled() => return ConnectionEnd::Stopped,
+            () = seat.needed() => return ConnectionEnd::Displaced,
+            shaken = handshake => match shaken {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(error)) => {
+                    debug!(%error, "the TLS handshake failed");
+                    return ConnectionEnd::Handshake;
+                }
+                Err(_) => {
+                    debug!("the TLS handshake took more than {:?}", self.limits.handshake);
+                    return ConnectionEnd::Handshake;
+                }
+            },
+        };
+        let stream = TokioIo::new(Impatient::new(stream, &turn, self.limits));
+        let (served, idling) = (&turn, &turn);
+        let service = service_fn(move |request| {
+            let serving = served.begin();
+            let response = (self.answer)(peer, request);
+            async move {
+                let response = response.await;
+                seat.answered(response.status().is_success());
+                drop(serving);
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let mut builder = http1::Builder::new();
+        let builder = builder.header_read_timeout(None).max_buf_size(BUFFER);
+        let mut connection = pin!(builder.serve_connection(stream, service));
+        let mut stopping = false;
+        let mut farewell = None;
+        loop {
+            tokio::select! {
+                biased;
+                () = self.abort.cancelled() => return ConnectionEnd::CutOff,
+                () = self.stop.cancelled(), if !stopping => {
+                    stopping = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                () = seat.needed(), if farewell.is_none() => {
+                    // One look at it is enough to close it, if nothing is under way.
+                    farewell = Some(Instant::now());
+                    connection.as_mut().graceful_shutdown();
+                }
+                ended = connection.as_mut() => return match ended {
+                    Ok(()) if stopping => ConnectionEnd::Stopped,
+                    Ok(()) if farewell.is_some() => ConnectionEnd::Displaced,
+                    Ok(()) => ConnectionEnd::Closed,
+                    Err(error) => {
+                        debug!(error = &error as &dyn std::error::Error, "the connection failed");
+                        if ran_out_of_time(&error) { ConnectionEnd::Slow } else { ConnectionEnd::Failed }
+                    }
+                },
+                () = until(farewell) => {
+                    if !idling.is_serving() {
+                        return ConnectionEnd::Displaced;
+                    }
+                    // A request came at the last moment, and is the last.
+                    farewell = Some(Instant::now() + FAREWELL);
+                }
+            }
+        }
+    }
+}
+
+/// Waits for `end`; forever without one.
+async fn until(end: Option<Instant>) {
+    match end {
+        Some(end) => sleep_until(end).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether [`Impatient`] ended the connection.
+fn ran_out_of_time(error: &hyper::Error) -> bool {
+    std::error::Error::source(error)
+        .and_then(|source| source.downcast_ref::<io::Error>())
+        .is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

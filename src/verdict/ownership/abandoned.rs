@@ -1,0 +1,133 @@
+//! What an apply would take out of a live object.
+//!
+//! Entry point: [`abandons`]. Invariant: walks no deeper than the document that is
+//! applied, whatever was sent as `managedFields`.
+
+use serde_json::{Map, Value};
+
+use super::owners::{Operation, Owners};
+use crate::declaration::equality;
+use crate::declaration::schema::Scalar;
+
+/// Whether applying `document` as `manager` takes fields out of the `live` object:
+/// the API server removes what an applier has applied before and applies no more.
+/// Helm's own entry holds what Helm applied last, so a document of Helm's that lacks
+/// some of it was never applied by Helm.
+pub fn abandons(live: &Value, manager: &str, document: &Value) -> bool {
+    let owners = Owners::of(live);
+    let own = owners.read().filter(|entry| {
+        let it = &entry.manager;
+        it.name == manager && it.operation == Operation::Apply && it.subresource.is_empty()
+    });
+    let document = as_stored(document);
+    own.into_iter().any(|entry| lacks(entry.owned.tree(), &document))
+}
+
+/// Whether something of these owned paths is not in `value`.
+fn lacks(owned: &Map<String, Value>, value: &Value) -> bool {
+    owned.iter().any(|(name, below)| match name.split_once(':') {
+        Some((kind, name)) => match step(kind, name, value) {
+            Some(found) => below.as_object().is_some_and(|below| lacks(below, found)),
+            None => true,
+        },
+        // `.`: the value itself, which is there.
+        None => false,
+    })
+}
+
+fn step<'v>(kind: &str, name: &str, value: &'v Value) -> Option<&'v Value> {
+    let items = || value.as_array().into_iter().flatten();
+    match kind {
+        "f" => value.get(name),
+        "k" => {
+            let keys: Map<String, Value> = serde_json::from_str(name).ok()?;
+            // What an element leaves to its default is not spelled.
+            let is = |item: &&Value| {
+                item.is_object()
+                    && keys.iter().all(|(key, own)| item.get(key).is_none_or(|value| is_same(value, own)))
+            };
+            items().find(is)
+        }
+        "v" => {
+            let wanted: Value = serde_json::from_str(name).ok()?;
+            items().find(|item| is_same(item, &wanted))
+        }
+        _ => value.get(name.parse::<usize>().ok()?),
+    }
+}
+
+fn is_same(a: &Value, b: &Value) -> bool {
+    equality::is_same_scalar(Scalar::IntOrString, a, b)
+}
+
+/// A Secret with its texts where the API server keeps them.
+fn as_stored(document: &Value) -> Value {
+    let mut stored = document.clone();
+    if stored.get("kind").and_then(Value::as_str) != Some("Secret") {
+        return stored;
+    }
+    if let (Some(texts), Value::Object(fields)) =
+        (document.get("stringData").and_then(Value::as_object), &mut stored)
+    {
+        let data = fields.entry("data").or_insert_with(|| Value::Object(Map::new()));
+        if let Value::Object(data) = data {
+            data.extend(texts.keys().map(|key| (key.clone(), Value::Null)));
+        }
+    }
+    stored
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(owned: Value, document: Value, wanted: bool) {
+        let entry = |manager, operation, fields: &Value| json!({"manager": manager, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields});
+        let everything = json!({"f:spec": {"f:other": {}}});
+        let live = json!({"metadata": {"managedFields": [
+            entry("helm", "Apply", &owned), entry("helm", "Update", &everything), entry("flux", "Apply", &everything),
+        ]}});
+        assert_eq!(abandons(&live, "helm", &document), wanted, "{owned} {document}");
+    }
+
+    #[test]
+    fn apply_takes_away_what_its_manager_applied_before() {
+        let hard = json!({"f:spec": {"f:hard": {".": {}, "f:pods": {}, "f:services": {}}}});
+        check(hard.clone(), json!({"spec": {"hard": {"pods": "3", "services": "1"}}}), false);
+        check(
+            hard.clone(),
+            json!({"spec": {"hard": {"pods": "9", "services": null, "secrets": "1"}}}),
+            false,
+        );
+        check(hard.clone(), json!({"spec": {"hard": {"pods": "3"}}}), true);
+        check(hard, json!({"spec": {}}), true);
+    }
+
+    #[test]
+    fn list_elements_are_told_apart_by_their_keys() {
+        let ports = json!({"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}, "f:name": {}}}});
+        check(ports.clone(), json!({"ports": [{"port": 80, "name": "a"}]}), false);
+        check(ports.clone(), json!({"ports": [{"port": "80", "protocol": "TCP", "name": "a"}]}), false);
+        check(ports.clone(), json!({"ports": [{"port": 80}]}), true);
+        check(ports.clone(), json!({"ports": [{"port": 80, "protocol": "UDP", "name": "a"}]}), true);
+        check(ports, json!({"ports": []}), true);
+        let set = json!({"f:metadata": {"f:finalizers": {"v:\"a\"": {}}}});
+        check(set.clone(), json!({"metadata": {"finalizers": ["b", "a"]}}), false);
+        check(set, json!({"metadata": {"finalizers": ["b"]}}), true);
+    }
+
+    #[test]
+    fn texts_of_a_secret_are_its_data() {
+        let data = json!({"f:data": {"f:a": {}, "f:b": {}}});
+        check(
+            data.clone(),
+            json!({"kind": "Secret", "data": {"a": "MQ=="}, "stringData": {"b": "1"}}),
+            false,
+        );
+        check(data.clone(), json!({"kind": "Secret", "stringData": {"a": "1"}}), true);
+        check(data, json!({"kind": "ConfigMap", "stringData": {"a": "1", "b": "1"}}), true);
+    }
+}

@@ -1,0 +1,50 @@
+//! Reviews of Helm's records.
+//!
+//! Entry point: `Case::judge_record`. Invariant: a refusal rests on a record only
+//! where it is the last deployed one. Does no I/O.
+
+use parking_lot::RwLock;
+
+use super::{Case, Judgement};
+use crate::helm::index::Index;
+use crate::verdict::edit::{Reason, Rules, Verdict};
+use crate::verdict::message;
+use crate::verdict::records::{self, RecordEdit};
+use crate::webhook::held::Held;
+use crate::webhook::review;
+
+impl Case<'_> {
+    pub(super) fn judge_record(&self, index: &RwLock<Index>, rules: &Rules<'_>) -> Judgement {
+        let object = &self.subject.object;
+        let Some((id, _)) = records::names(object) else {
+            return Judgement::of(Verdict::allow(Reason::NotDeclared), String::new(), Vec::new(), Vec::new());
+        };
+        let release = index.read().uncontested(&id).cloned();
+        let old = self.old.as_ref().map(|old| review::object(old.get())).transpose();
+        let being_deleted =
+            matches!(&old, Ok(Some(old)) if old.pointer("/metadata/deletionTimestamp").is_some());
+        let read;
+        let held = match &self.held {
+            Some(held) => held,
+            None => {
+                read = Held::of(self.old.as_ref(), self.new.as_ref());
+                &read
+            }
+        };
+        let edit = RecordEdit {
+            operation: self.operation,
+            actor: &self.actor,
+            object,
+            old: held.old.as_ref(),
+            new: held.new.as_ref(),
+            being_deleted,
+        };
+        let (verdict, falsified) = records::judge(&edit, release.as_deref(), rules);
+        let message = falsified.map(|falsified| message::of_record(object, falsified)).unwrap_or_default();
+        let rests_on = match falsified {
+            Some(records::Falsified::LastDeployed) => vec![release.map_or(id, |release| release.id.clone())],
+            _ => Vec::new(),
+        };
+        Judgement::of(verdict, message, rests_on, Vec::new())
+    }
+}

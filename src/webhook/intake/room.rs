@@ -1,0 +1,131 @@
+//! The memory that large bodies share.
+//!
+//! Entry point: [`Room::share`]. Invariant: all shares together never exceed the
+//! room, and nobody takes the last of it: of what the others leave, a peer may
+//! take three quarters, and of what it may take, a namespace two thirds. Alone, a
+//! namespace may so take half of the room. Must not know what a share is used for.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+/// Of what the others leave, a peer takes at most three parts, and one is left.
+const OF_PEER: usize = 3;
+
+/// Of what its peer may take, a namespace takes at most two parts, and one is left.
+const OF_NAMESPACE: usize = 2;
+
+/// Memory in bytes, shared by who is there.
+#[derive(Debug)]
+pub(super) struct Room {
+    bytes: usize,
+    taken: Mutex<Vec<(Tenant, usize)>>,
+    /// Told when something is given back.
+    given: Notify,
+}
+
+/// Who takes room: a namespace by the word of a peer. The namespace is a hash,
+/// since what names it is not to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tenant {
+    pub(super) peer: IpAddr,
+    pub(super) namespace: Option<u64>,
+}
+
+/// A part of the room, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Share {
+    room: Arc<Room>,
+    tenant: Tenant,
+    bytes: usize,
+}
+
+/// By whose doing there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// The tenant itself has its part.
+    Own,
+    /// The others have not left it its part.
+    Others,
+}
+
+impl Room {
+    pub(super) fn new(bytes: usize) -> Arc<Self> {
+        Arc::new(Self { bytes, taken: Mutex::default(), given: Notify::new() })
+    }
+
+    /// A share without anything in it yet.
+    pub(super) fn share(self: &Arc<Self>, tenant: Tenant) -> Share {
+        Share { room: Arc::clone(self), tenant, bytes: 0 }
+    }
+
+    /// Adds `bytes` to what `tenant` has.
+    fn take(&self, tenant: Tenant, bytes: usize) -> Result<(), Lack> {
+        let mut taken = self.taken.lock();
+        let sum = |of: &dyn Fn(&Tenant) -> bool| -> usize {
+            taken.iter().filter(|(it, _)| of(it)).map(|(_, bytes)| bytes).sum()
+        };
+        let peer = sum(&|it| it.peer == tenant.peer);
+        let all = sum(&|_| true);
+        let mine = sum(&|it| *it == tenant).saturating_add(bytes);
+        let left = self.bytes.saturating_sub(all - peer);
+        let of_peer = left / (OF_PEER + 1) * OF_PEER;
+        let siblings = taken.iter().filter(|(it, _)| it.peer == tenant.peer && *it != tenant).count();
+        let of_siblings = peer.saturating_add(bytes).saturating_sub(mine);
+        let of_namespace = of_peer.saturating_sub(of_siblings) / (OF_NAMESPACE + 1) * OF_NAMESPACE;
+        if peer.saturating_add(bytes) > of_peer || mine > of_namespace {
+            // What each would have if all took as much as they may.
+            let part = of_peer / (siblings + 2);
+            return Err(if mine > part { Lack::Own } else { Lack::Others });
+        }
+        match taken.iter_mut().find(|(it, _)| *it == tenant) {
+            Some((_, present)) => *present = mine,
+            None => taken.push((tenant, mine)),
+        }
+        Ok(())
+    }
+
+    fn give(&self, tenant: Tenant, bytes: usize) {
+        let mut taken = self.taken.lock();
+        if let Some((_, present)) = taken.iter_mut().find(|(it, _)| *it == tenant) {
+            *present = present.saturating_sub(bytes);
+        }
+        taken.retain(|(_, bytes)| *bytes > 0);
+        drop(taken);
+        self.given.notify_waiters();
+    }
+}
+
+impl Share {
+    /// Makes the share `bytes` large, waiting for others to give theirs back
+    /// until `until`.
+    pub(super) async fn grow(&mut self, bytes: usize, until: Instant) -> Result<(), Lack> {
+        let more = bytes.saturating_sub(self.bytes);
+        loop {
+            // Before the look: what is given back in between wakes it.
+            let given = self.room.given.notified();
+            match self.room.take(self.tenant, more) {
+                Ok(()) => {
+                    self.bytes = bytes;
+                    return Ok(());
+                }
+                Err(lack) if timeout_at(until, given).await.is_err() => return Err(lack),
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.room.give(self.tenant, self.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

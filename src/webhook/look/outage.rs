@@ -1,0 +1,91 @@
+//! What keeps a verdict from being reached: an API server that does not answer,
+//! and nothing else.
+//!
+//! Entry point: [`Unreached::unless_answered`]. Invariant: no right that the guard
+//! lacks and nothing that anybody wrote makes an error of a refusal; an error
+//! leaves the edit to `failurePolicy`, which may let it pass.
+
+use thiserror::Error;
+
+use crate::cluster::arbiter::ArbiterError;
+use crate::cluster::call::CallError;
+use crate::cluster::objects::WriteError;
+use crate::cluster::releases::{DocumentError, LookError};
+
+/// Why what a verdict rests on could not be looked at.
+#[derive(Debug, Error)]
+pub(in crate::webhook) enum Unreached {
+    /// The records could not be looked at.
+    #[error("the edit could not be judged: {0}")]
+    Look(Box<LookError>),
+    /// The arbiter could not tell.
+    #[error("the edit could not be judged: {0}")]
+    Arbitrate(Box<ArbiterError>),
+    /// It could not be asked whether the editor may have what he asks for.
+    #[error("the edit could not be judged, since the editor's rights cannot be read: {0}")]
+    Ask(Box<CallError>),
+    /// The object's metadata could not be read.
+    #[error("the edit could not be judged, since the object's owner cannot be read: {0}")]
+    Own(Box<CallError>),
+}
+
+impl Unreached {
+    /// This error if the API server did not answer. Else the verdict stands as it
+    /// is, and the log says what it lacks.
+    ///
+    /// # Errors
+    /// This one.
+    pub(in crate::webhook) fn unless_answered(self) -> Result<(), Self> {
+        if self.is_outage() {
+            return Err(self);
+        }
+        let reason = self.cause();
+        tracing::warn!(reason, "an edit is judged by what was known of it before");
+        Ok(())
+    }
+
+    fn cause(&self) -> String {
+        match self {
+            Self::Look(error) => error.to_string(),
+            Self::Arbitrate(error) => error.to_string(),
+            Self::Ask(error) | Self::Own(error) => error.to_string(),
+        }
+    }
+
+    /// Whether the API server did not answer.
+    pub(super) fn is_outage(&self) -> bool {
+        match self {
+            Self::Look(error) => is_outage_of_look(error),
+            Self::Arbitrate(error) => is_outage_of_arbiter(error),
+            Self::Ask(error) | Self::Own(error) => error.is_outage(),
+        }
+    }
+}
+
+fn is_outage_of_look(error: &LookError) -> bool {
+    match error {
+        LookError::Late { .. } => true,
+        LookError::Call { reason, .. } => reason.is_outage(),
+        LookError::Slow { .. } | LookError::Moving { .. } => false,
+    }
+}
+
+fn is_outage_of_arbiter(error: &ArbiterError) -> bool {
+    match error {
+        // A dry run goes through what objects and other webhooks make of it, and
+        // the API server reports some of their faults as its own.
+        ArbiterError::Refused {
+            reason: WriteError::Failed(CallError::Refused { code: 500, .. }), ..
+        } => false,
+        ArbiterError::Refused { reason: WriteError::Failed(error), .. } => error.is_outage(),
+        ArbiterError::Document(DocumentError::Call { reason, .. }) => reason.is_outage(),
+        ArbiterError::Late { .. }
+        | ArbiterError::Document(_)
+        | ArbiterError::NotDeclared { .. }
+        | ArbiterError::NotServed { .. }
+        | ArbiterError::Refused { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

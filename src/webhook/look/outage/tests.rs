@@ -1,0 +1,112 @@
+use std::time::Duration;
+
+use super::*;
+use crate::cluster::objects::WriteError;
+use crate::model::{ObjectId, ReleaseId};
+
+const WITHIN: Duration = Duration::from_secs(1);
+
+fn refused(code: u16) -> CallError {
+    CallError::Refused { code, reason: String::new(), message: String::new(), causes: Vec::new() }
+}
+
+fn unreachable() -> CallError {
+    CallError::Unreachable { reason: "refused".to_owned() }
+}
+
+fn release() -> ReleaseId {
+    ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() }
+}
+
+fn object() -> ObjectId {
+    ObjectId { group: String::new(), kind: "Secret".to_owned(), namespace: None, name: "web".to_owned() }
+}
+
+fn check(error: Unreached, is_outage: bool) {
+    assert_eq!(error.is_outage(), is_outage, "{error:?}");
+    assert_eq!(error.unless_answered().is_err(), is_outage);
+}
+
+/// Whether a call that ends like this was answered.
+fn calls() -> Vec<(CallError, bool)> {
+    vec![
+        (unreachable(), true),
+        (CallError::Late { within: WITHIN }, true),
+        (refused(500), true),
+        (refused(502), true),
+        (refused(503), true),
+        (refused(504), true),
+        (refused(429), true),
+        (refused(400), false),
+        (refused(401), false),
+        (refused(403), false),
+        (refused(404), false),
+        (refused(409), false),
+        (refused(410), false),
+        (refused(422), false),
+        (CallError::Unserved, false),
+        (CallError::TooLarge { cap: 1 }, false),
+        (CallError::Unreadable { line: 1, column: 1 }, false),
+        (CallError::Unformed { reason: "x".to_owned() }, false),
+    ]
+}
+
+#[test]
+fn only_an_api_server_that_does_not_answer_is_an_outage() {
+    for (error, is_outage) in calls() {
+        check(Unreached::Own(Box::new(error.clone())), is_outage);
+        check(Unreached::Ask(Box::new(error.clone())), is_outage);
+        let look = LookError::Call { release: release(), reason: Box::new(error) };
+        check(Unreached::Look(Box::new(look)), is_outage);
+    }
+}
+
+#[test]
+fn records_that_move_or_take_long_to_read_are_no_outage() {
+    for (error, is_outage) in [
+        (LookError::Late { release: release(), within: WITHIN }, true),
+        (LookError::Slow { release: release(), within: WITHIN }, false),
+        (LookError::Moving { release: release() }, false),
+    ] {
+        check(Unreached::Look(Box::new(error)), is_outage);
+    }
+}
+
+#[test]
+fn a_dry_run_that_fails_is_no_outage() {
+    let message = String::new;
+    let arbitrate = |error| Unreached::Arbitrate(Box::new(error));
+    for (reason, is_outage) in [
+        (WriteError::NotFound { message: message() }, false),
+        (WriteError::AlreadyExists { message: message() }, false),
+        (WriteError::Conflict { message: message() }, false),
+        (WriteError::Forbidden { message: message() }, false),
+        (WriteError::Terminating { message: message() }, false),
+        (WriteError::Invalid { message: message(), causes: Vec::new() }, false),
+        (WriteError::NotLeading, false),
+        (WriteError::Failed(refused(400)), false),
+        // What a live object makes of server-side apply comes as this.
+        (WriteError::Failed(refused(500)), false),
+        (WriteError::Failed(refused(503)), true),
+        (WriteError::Failed(refused(429)), true),
+        (WriteError::Failed(unreachable()), true),
+        (WriteError::Failed(CallError::Late { within: WITHIN }), true),
+    ] {
+        check(arbitrate(ArbiterError::Refused { object: object(), reason }), is_outage);
+    }
+    for (error, is_outage) in calls() {
+        let reason = Box::new(error);
+        let document = DocumentError::Call { release: release(), revision: 1, reason };
+        check(arbitrate(ArbiterError::Document(document)), is_outage);
+    }
+    let slow = DocumentError::Slow { release: release(), revision: 1, within: WITHIN };
+    for error in [
+        ArbiterError::Late { object: object(), within: WITHIN },
+        ArbiterError::NotServed { object: object() },
+        ArbiterError::NotDeclared { object: object(), release: release(), revision: 1 },
+        ArbiterError::Document(DocumentError::NoRecord { release: release(), revision: 1 }),
+        ArbiterError::Document(slow),
+    ] {
+        check(arbitrate(error), false);
+    }
+}

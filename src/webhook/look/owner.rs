@@ -1,0 +1,91 @@
+//! Whose an object is that a Scale does not tell of.
+//!
+//! Entry points: [`is_wanted`], then `Looker::learn_owner`. Invariant: a claim of
+//! another namespace is heard only once the object is known to name it. Where that
+//! cannot be known, such claims may refuse and never let pass.
+
+use std::sync::Arc;
+
+use tokio::time::timeout;
+
+use super::{Live, Looker, Unreached, now};
+use crate::cluster::call::CallError;
+use crate::helm::release::Release;
+use crate::verdict::edit::{Evidence, Outcome, Owner};
+use crate::webhook::case::{Aspect, Case, Judgement};
+
+/// Whether it has to be known whose the object is: none of its own namespace lets
+/// the Scale pass.
+pub(super) fn is_wanted(case: &Case<'_>, judgement: &Judgement) -> bool {
+    matches!(case.subject.aspect, Aspect::Scale(_))
+        && case.owner == Owner::Unknown
+        && (judgement.claims.is_empty() || judgement.verdict.outcome != Outcome::Allow)
+}
+
+impl Looker<'_> {
+    /// Looks up whose the object is, if that can change the verdict.
+    ///
+    /// # Errors
+    /// The object cannot be read; then the owner is [`Looker::assumed_owner`].
+    pub(super) async fn learn_owner(
+        &self,
+        live: &Live,
+        case: &mut Case<'_>,
+        judgement: &Judgement,
+    ) -> Result<(), Unreached> {
+        let foreign = case.foreign_claims(self.truth.index());
+        let assumed = self.assumed_owner(case, judgement);
+        // Whoever of them it belongs to, the edit passes; or there is none.
+        if foreign.is_empty() || (judgement.claims.is_empty() && assumed == Owner::Nobody) {
+            case.owner = Owner::Nobody;
+            return Ok(());
+        }
+        let within = self.left();
+        let looked = timeout(within, self.owner(live, case, &foreign)).await;
+        match looked.unwrap_or(Err(CallError::Late { within })) {
+            Ok(owner) => case.owner = owner,
+            Err(error) => {
+                case.owner = assumed;
+                return Err(Unreached::Own(Box::new(error)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The owner where nobody can be asked: of the claims of other namespaces the
+    /// strictest, so that none lets pass what another one refuses. Nobody where the
+    /// object's own namespace has a claim, or none of them minds.
+    pub(super) fn assumed_owner(&self, case: &Case<'_>, judgement: &Judgement) -> Owner {
+        if !judgement.claims.is_empty() {
+            return Owner::Nobody;
+        }
+        let circumstances = self.truth.circumstances(&case.subject.object);
+        let outcome = |claim: &Arc<Release>| {
+            let (index, claims) = (self.truth.index(), vec![Arc::clone(claim)]);
+            case.judge_by(claims, index, &circumstances, self.rules, Evidence::None, now()).verdict.outcome
+        };
+        let foreign = case.foreign_claims(self.truth.index());
+        let strictest =
+            foreign.iter().map(|claim| (outcome(claim), claim)).max_by_key(|(outcome, _)| *outcome);
+        match strictest {
+            Some((outcome, claim)) if outcome != Outcome::Allow => Owner::Release(claim.id.clone()),
+            _ => Owner::Nobody,
+        }
+    }
+
+    async fn owner(
+        &self,
+        live: &Live,
+        case: &Case<'_>,
+        foreign: &[Arc<Release>],
+    ) -> Result<Owner, CallError> {
+        let object = &case.subject.object;
+        let declared = foreign.iter().find_map(|claim| claim.declared(object));
+        let target = declared.and_then(|declared| live.kinds.target(object, &declared.version));
+        let sighting = live.objects.sight(&target.ok_or(CallError::Unserved)?).await?;
+        Ok(sighting.and_then(|sighting| sighting.release).map_or(Owner::Nobody, Owner::Release))
+    }
+}
+
+#[cfg(test)]
+mod tests;

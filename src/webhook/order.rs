@@ -1,0 +1,233 @@
+//! Orders: `spec.reconcileAt` of a GuardedRelease, set by whoever may patch it.
+//!
+//! Entry points: `is_order`, then `answer`. Invariant: an order always passes.
+//! What the guard has never seen in the live objects it writes only where the API
+//! server says that whoever orders it may write these objects themself; that stands
+//! in a ticket that the leader, which may be another replica, can check. A dry run
+//! makes none.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout_at};
+
+use super::look::Live;
+use super::review::{self, Answer, Head, Request};
+use super::validate::now;
+use crate::callers::Callers;
+use crate::cluster::access::{self, Right};
+use crate::cluster::objects::Target;
+use crate::declaration::outline::Excerpt;
+use crate::helm::release::Release;
+use crate::model::{Actor, ObjectId, Operation, ReleaseId};
+use crate::policy::order::{CONFIRMED_BY, Grant, Order, Ticket, Verb, hex};
+
+/// Objects that one order is asked about; the rest waits for another.
+const OBJECTS: usize = 200;
+
+/// Questions about single objects that one order may cost, and how many at once.
+const QUESTIONS: usize = 50;
+const AT_ONCE: usize = 10;
+
+/// Objects that the answer names one by one.
+const NAMED: usize = 10;
+
+/// Objects whose update says nothing of the right to what it makes of them: the API
+/// server asks for more, which depends on the values.
+const ESCALATING: &str = "rbac.authorization.k8s.io";
+
+/// Tells what of a release no repair may be made of without somebody's word, and
+/// what a repair does to it.
+pub type Unconfirmed = dyn Fn(&ReleaseId) -> Vec<(Verb, ObjectId)> + Send + Sync;
+
+/// What the loop knows, and what a ticket is signed with.
+pub struct Orders {
+    /// What the loop leaves as it is until somebody gives their word.
+    pub unconfirmed: Box<Unconfirmed>,
+    /// Whoever knows the guard's key.
+    pub callers: Callers,
+}
+
+/// Whether that may be an order.
+pub(super) fn is_order(head: &Head<'_>) -> bool {
+    head.resource.resource == "guardedreleases"
+        && head.resource.group == "kubemoor.dev"
+        && head.subresource.is_none()
+        && head.operation == Some(Operation::Update)
+}
+
+/// The answer to an order, and to any other change of a GuardedRelease.
+pub(super) async fn answer(request: &Request<'_>, orders: &Orders, live: &Live, deadline: Instant) -> Answer {
+    let read = |text: &Option<Excerpt<'_>>| text.as_ref().and_then(|text| review::object(text.get()).ok());
+    let (Some(old), Some(new)) = (read(&request.old_object), read(&request.object)) else {
+        return Answer::allow();
+    };
+    let text = |object: &Value, pointer| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let [before, at] = [&old, &new].map(|object| text(object, "/spec/reconcileAt"));
+    let (Some(at), Some(uid)) = (at.filter(|at| before.as_ref() != Some(at)), text(&new, "/metadata/uid"))
+    else {
+        return Answer::allow();
+    };
+    let (Some(namespace), Some(name)) = (&request.head.namespace, &request.head.name) else {
+        return Answer::allow();
+    };
+    let release = ReleaseId { namespace: namespace.to_string(), name: name.to_string() };
+    let known = live.releases.index().read().release(&release).cloned();
+    let Some(known) = known else { return Answer::allow() };
+    let asking = asked(&known, &request.actor, orders, live, deadline);
+    let Asked { objects, refused } = asking.await;
+    let answer = refused.iter().take(NAMED).fold(Answer::allow(), |answer, why| answer.warn(why));
+    let answer = match refused.len().checked_sub(NAMED).filter(|more| *more > 0) {
+        Some(more) => answer.warn(format!("{more} more objects stay as they are")),
+        None => answer,
+    };
+    if request.dry_run {
+        return answer;
+    }
+    let ticket = Ticket {
+        user: request.actor.user.clone(),
+        issued: now(),
+        revision: known.state.revision,
+        manifest: hex(&known.state.digest),
+        objects,
+    };
+    let order = Order { release: &release, uid: &uid, at: &at };
+    let secret = orders.callers.secret();
+    let key = secret.signing().filter(|_| !ticket.objects.is_empty());
+    let text = key.and_then(|key| ticket.sign(key, &order).ok());
+    answer.patch(annotating(&new, text))
+}
+
+/// What the API server says of one order.
+struct Asked {
+    objects: Vec<Grant>,
+    /// What stays as it is, and why.
+    refused: Vec<String>,
+}
+
+/// Asks the API server who may write what is not confirmed: first about all objects
+/// of a kind in a namespace, then about each.
+async fn asked(
+    release: &Arc<Release>,
+    user: &Actor,
+    orders: &Orders,
+    live: &Live,
+    deadline: Instant,
+) -> Asked {
+    let mut open = (orders.unconfirmed)(&release.id);
+    let beyond = open.split_off(open.len().min(OBJECTS));
+    let (mut granted, mut refused, mut single) = (Vec::new(), Vec::new(), Vec::new());
+    let mut kinds: Vec<(Verb, Target, Vec<ObjectId>)> = Vec::new();
+    for (verb, object) in open {
+        let target = release.declared(&object).and_then(|it| live.kinds.target(&object, &it.version));
+        let Some(target) = target.filter(|_| object.group != ESCALATING) else {
+            refused.push(format!("{object} stays as it is: only Helm's own write can confirm its values"));
+            continue;
+        };
+        let is_alike = |(known, other, _): &&mut (Verb, Target, Vec<ObjectId>)| {
+            *known == verb && other.resource == target.resource && other.namespace == target.namespace
+        };
+        match kinds.iter_mut().find(is_alike) {
+            Some((_, _, objects)) => objects.push(object),
+            None => kinds.push((verb, target, vec![object])),
+        }
+    }
+    let whole = kinds.into_iter().map(|(verb, target, objects)| async move {
+        let may = ask(live, user, &target, verb, None, deadline).await;
+        (verb, target, objects, may)
+    });
+    let answers: Vec<_> = futures::stream::iter(whole).buffered(AT_ONCE).collect().await;
+    for (verb, target, objects, may) in answers {
+        match may {
+            true => granted.extend(objects.iter().map(|object| Grant::new(verb, object, &release.id))),
+            false => single.extend(objects.into_iter().map(|object| (verb, target.clone(), object))),
+        }
+    }
+    let unasked = single.split_off(single.len().min(QUESTIONS));
+    let single = single.into_iter().map(|(verb, target, object)| async move {
+        let may = ask(live, user, &target, verb, Some(&object.name), deadline).await;
+        (verb, object, may)
+    });
+    let answers: Vec<_> = futures::stream::iter(single).buffered(AT_ONCE).collect().await;
+    for (verb, object, may) in answers {
+        if may {
+            granted.push(Grant::new(verb, &object, &release.id));
+        } else {
+            let verb = if verb == Verb::Create { "create" } else { "update" };
+            refused.push(format!(
+                "{object} stays as it is: the guard has never seen its declared values, and {} may not {verb} it",
+                user.user
+            ));
+        }
+    }
+    let unasked = unasked.into_iter().map(|(_, _, object)| object);
+    let rest = unasked.chain(beyond.into_iter().map(|(_, object)| object));
+    refused.extend(rest.map(|object| format!("{object} stays as it is: order the repair once more for it")));
+    Asked { objects: granted, refused }
+}
+
+/// Whether the user may do that; no where the API server does not say so in time.
+async fn ask(
+    live: &Live,
+    user: &Actor,
+    target: &Target,
+    verb: Verb,
+    name: Option<&str>,
+    deadline: Instant,
+) -> bool {
+    let right = Right {
+        verb: if verb == Verb::Create { "create" } else { "update" },
+        group: &target.resource.group,
+        resource: &target.resource.plural,
+        namespace: target.namespace.as_deref(),
+        name,
+    };
+    let asking = access::may_do(&live.client, user, &right);
+    matches!(timeout_at(deadline, asking).await, Ok(Ok(true)))
+}
+
+/// The patch that puts the ticket of this order in the place of any other.
+fn annotating(object: &Value, ticket: Option<String>) -> Patch {
+    let annotations = object.pointer("/metadata/annotations").and_then(Value::as_object);
+    let has = annotations.is_some_and(|annotations| annotations.contains_key(CONFIRMED_BY));
+    let path = || PointerBuf::from_tokens(["metadata", "annotations", CONFIRMED_BY]);
+    let operation = match (ticket, annotations) {
+        (Some(ticket), Some(_)) => {
+            Some(PatchOperation::Add(AddOperation { path: path(), value: Value::String(ticket) }))
+        }
+        (Some(ticket), None) => Some(PatchOperation::Add(AddOperation {
+            path: PointerBuf::from_tokens(["metadata", "annotations"]),
+            value: json!({CONFIRMED_BY: ticket}),
+        })),
+        (None, _) => has.then(|| PatchOperation::Remove(RemoveOperation { path: path() })),
+    };
+    Patch(operation.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticket_takes_the_place_of_any_other() {
+        let annotated = |value: &Value, ticket: Option<&str>| {
+            let mut object = value.clone();
+            json_patch::patch(&mut object, &annotating(value, ticket.map(str::to_owned)).0).unwrap();
+            object
+        };
+        let bare = json!({"metadata": {}});
+        let with = |annotations: Value| json!({"metadata": {"annotations": annotations}});
+        assert_eq!(annotated(&bare, Some("t")), with(json!({CONFIRMED_BY: "t"})));
+        assert_eq!(annotated(&bare, None), bare);
+        assert_eq!(
+            annotated(&with(json!({"a": "b"})), Some("t")),
+            with(json!({"a": "b", CONFIRMED_BY: "t"}))
+        );
+        let forged = with(json!({"a": "b", CONFIRMED_BY: "forged"}));
+        assert_eq!(annotated(&forged, Some("t")), with(json!({"a": "b", CONFIRMED_BY: "t"})));
+        assert_eq!(annotated(&forged, None), with(json!({"a": "b"})));
+    }
+}

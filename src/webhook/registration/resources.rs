@@ -1,0 +1,67 @@
+//! Which resources are sent to the guard, and which of them by Helm's label alone.
+//!
+//! Entry points: [`judged`], [`by_label_alone`]. Invariant: what a record declares,
+//! which anybody may have forged, never brings the traffic of the cluster itself
+//! to the guard: heartbeats of nodes, events, requests that store nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{GroupVersion, Resource};
+
+/// Groups whose resources are never judged: the API server sends them to no
+/// webhook, or they are questions and measurements that nobody stores.
+const NEVER: [&str; 6] = [
+    "admissionregistration.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "custom.metrics.k8s.io",
+    "external.metrics.k8s.io",
+    "metrics.k8s.io",
+];
+
+/// The same of the core group.
+const NEVER_CORE: [&str; 2] = ["bindings", "componentstatuses"];
+
+/// What nodes and controllers write all day, by group and plural.
+const BUSY: [(&str, &str); 8] = [
+    ("", "endpoints"),
+    ("", "events"),
+    ("", "nodes"),
+    ("", "pods"),
+    ("apps", "replicasets"),
+    ("coordination.k8s.io", "leases"),
+    ("discovery.k8s.io", "endpointslices"),
+    ("events.k8s.io", "events"),
+];
+
+/// The resources whose objects are judged.
+pub(super) fn judged(resources: &BTreeSet<Resource>) -> impl Iterator<Item = &Resource> {
+    let is_never = |it: &Resource| {
+        NEVER.contains(&it.group.as_str())
+            || (it.group.is_empty() && NEVER_CORE.contains(&it.plural.as_str()))
+    };
+    resources.iter().filter(move |resource| !is_never(resource))
+}
+
+/// Whether objects of this resource are sent only with Helm's label, even where
+/// those of others are sent without.
+pub(super) fn by_label_alone(resource: &Resource) -> bool {
+    BUSY.contains(&(resource.group.as_str(), resource.plural.as_str()))
+}
+
+/// Whether deletions are sent by the webhook for those that take others along: once
+/// is enough.
+pub(super) fn is_deletion_sent_anyway((group, _): &GroupVersion<'_>, plural: &str) -> bool {
+    matches!((*group, plural), ("", "namespaces") | ("apiextensions.k8s.io", "customresourcedefinitions"))
+}
+
+/// Paths such as `deployments/scale` by group and version of their resources.
+pub(super) fn by_group_version<'a>(
+    resources: impl Iterator<Item = (&'a Resource, String)>,
+) -> BTreeMap<GroupVersion<'a>, BTreeSet<String>> {
+    let mut sorted = BTreeMap::<_, BTreeSet<_>>::new();
+    for (resource, path) in resources {
+        sorted.entry((resource.group.as_str(), resource.version.as_str())).or_default().insert(path);
+    }
+    sorted
+}

@@ -1,0 +1,250 @@
+//! Makes the callers' secret, shares it, and has one token follow another.
+//!
+//! Entry point: [`Rotation::run`]. Invariant: a token is registered only after
+//! every replica has had the time to accept it, and is forgotten only after no
+//! webhook configuration has held it for a while; the leader alone writes what
+//! is shared. Whoever begins to write has the token replaced: while nobody did,
+//! the API server may have told its address to whom it could not serve. Nothing moves while the emergency switch is off: the
+//! configurations that it keeps hold the token of before.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use kube::api::Api;
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::keep::Configuration;
+use super::{NAME, address};
+use crate::callers::kept::{Kept, Turn};
+use crate::callers::{CallerToken, Callers, RandomError};
+use crate::cluster::caller_secret::{Found, Place, PlaceError};
+use crate::cluster::lease::Leadership;
+
+/// How often the secret is read at most.
+const LOOK: Duration = Duration::from_secs(15);
+
+/// The pause until there is a secret.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// The pause after a failure.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// How long each step takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// For how long a token is registered.
+    life: Duration,
+    /// How long replicas have to accept a new one before it is registered.
+    spread: Duration,
+    /// How long the one before is accepted once no configuration holds it.
+    grace: Duration,
+    /// How often the secret is read.
+    look: Duration,
+}
+
+/// What keeps the secret.
+pub struct Rotation {
+    /// Where it is kept.
+    pub place: Place,
+    /// Who is told of it.
+    pub callers: Callers,
+    /// The pace of its tokens; none where callers are known otherwise.
+    pub pace: Option<Pace>,
+    /// Whether this replica writes.
+    pub leadership: Leadership,
+    /// Whether the emergency switch is off; none while that is not known.
+    pub open: watch::Receiver<Option<bool>>,
+}
+
+/// What this process has seen.
+#[derive(Default)]
+struct Sight {
+    known: Option<Kept>,
+    /// Whether this process writes.
+    writes: bool,
+    /// Whether the token is to be replaced, whatever its age.
+    replace: bool,
+    /// Since when the tokens are what they are.
+    since: Option<Instant>,
+    /// Since when no configuration holds the token before.
+    unregistered: Option<Instant>,
+}
+
+/// Why the secret is not kept.
+#[derive(Debug, Error)]
+enum RotationError {
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    #[error(transparent)]
+    Random(#[from] RandomError),
+}
+
+impl Pace {
+    /// The pace at which a token is registered for `life`.
+    pub fn of(life: Duration) -> Self {
+        let step = life / 10;
+        Self {
+            life,
+            spread: step.min(Duration::from_secs(60)),
+            grace: step.min(Duration::from_secs(300)),
+            look: (life / 40).min(LOOK),
+        }
+    }
+}
+
+impl Rotation {
+    /// Keeps the secret until `stop`.
+    pub async fn run(self, client: kube::Client, stop: CancellationToken) {
+        let mut leading = self.leadership.watch();
+        let mut sight = Sight::default();
+        let mut last_failure = None;
+        loop {
+            // A process that was stopped for a while may still believe that it leads;
+            // what it writes then is refused, for others have written since.
+            let looked = tokio::select! {
+                () = stop.cancelled() => return,
+                looked = self.look(&client, &mut sight) => looked,
+            };
+            let pause = match &looked {
+                Ok(()) if sight.known.is_some() => self.pace.map_or(LOOK, |pace| pace.look),
+                Ok(()) => WAIT,
+                Err(_) => RETRY,
+            };
+            let failure = looked.err().map(|error| error.to_string());
+            if let Some(error) = failure.as_ref().filter(|_| failure != last_failure) {
+                tracing::warn!("the secret that callers are known by is not kept, trying again: {error}");
+            }
+            last_failure = failure;
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+                Ok(()) = leading.changed() => {}
+            }
+        }
+    }
+
+    /// Reads the secret and takes a step that is due.
+    async fn look(&self, client: &kube::Client, sight: &mut Sight) -> Result<(), RotationError> {
+        let writes = !self.place.is_shared() || self.leadership.holds();
+        let found = match self.place {
+            Place::Process => sight.known.clone().map(Found::of),
+            _ => self.place.read(client).await?,
+        };
+        let begins = !std::mem::replace(&mut sight.writes, writes) && writes;
+        let now = Timestamp::now();
+        let next = match found.as_ref().and_then(|found| found.kept.clone()) {
+            Some(kept) => {
+                self.adopt(kept.clone(), sight);
+                sight.replace |= begins;
+                if writes { self.step(&kept, client, sight, now).await? } else { None }
+            }
+            None if !writes => None,
+            None => {
+                if found.is_some() || sight.known.is_some() {
+                    tracing::warn!(
+                        "the secret that callers are known by was removed or overwritten, and is made anew"
+                    );
+                }
+                Some(match &sight.known {
+                    // Whoever removes it has the token replaced, and loses no edit.
+                    Some(known) if self.pace.is_some() => known.announced(now)?,
+                    Some(known) => known.clone(),
+                    None => Kept::random(now)?,
+                })
+            }
+        };
+        // What somebody faster has written is found at the next look.
+        if let Some(next) = next
+            && self.place.write(client, &next, found).await?
+        {
+            self.adopt(next, sight);
+        }
+        Ok(())
+    }
+
+    /// The next step, if it is due.
+    async fn step(
+        &self,
+        kept: &Kept,
+        client: &kube::Client,
+        sight: &mut Sight,
+        now: Timestamp,
+    ) -> Result<Option<Kept>, RotationError> {
+        let Some(pace) = self.pace else { return Ok(None) };
+        if *self.open.borrow() != Some(false) {
+            sight.unregistered = None;
+            return Ok(None);
+        }
+        let has_lasted =
+            |since: Option<Instant>, time: Duration| since.is_some_and(|since| since.elapsed() >= time);
+        Ok(match kept.turn() {
+            Turn::None if kept.is_due(now, pace.life) || sight.replace => {
+                sight.replace = false;
+                tracing::info!("a new token for the webhook's address is announced to all replicas");
+                Some(kept.announced(now)?)
+            }
+            Turn::Announced(_) if has_lasted(sight.since, pace.spread) => {
+                tracing::info!("the webhook's address gets its new token");
+                Some(kept.advanced(now))
+            }
+            Turn::Replaced(before) => {
+                if is_registered(client, before).await {
+                    sight.unregistered = None;
+                } else {
+                    sight.unregistered.get_or_insert_with(Instant::now);
+                }
+                if has_lasted(sight.unregistered, pace.grace) {
+                    tracing::info!("the token before of the webhook's address is accepted no more");
+                    Some(kept.advanced(now))
+                } else {
+                    None
+                }
+            }
+            Turn::None | Turn::Announced(_) => None,
+        })
+    }
+
+    /// Has everybody use `kept`.
+    fn adopt(&self, kept: Kept, sight: &mut Sight) {
+        kept.sign(&self.callers);
+        if self.pace.is_some() {
+            kept.admit(&self.callers);
+        }
+        if !sight.known.as_ref().is_some_and(|known| known.stands_as(&kept)) {
+            (sight.since, sight.unregistered) = (Some(Instant::now()), None);
+        }
+        sight.known = Some(kept);
+    }
+}
+
+/// Whether a webhook configuration still holds `token`, or may.
+async fn is_registered(client: &kube::Client, token: &CallerToken) -> bool {
+    async fn holds<C: Configuration>(client: &kube::Client, token: &CallerToken) -> bool {
+        match Api::<C>::all(client.clone()).get_opt(NAME).await {
+            Ok(live) => live.is_some_and(|live| {
+                live.webhooks().iter().any(|webhook| address::holds(&webhook.client_config, token))
+            }),
+            Err(_) => true,
+        }
+    }
+    holds::<ValidatingWebhookConfiguration>(client, token).await
+        || holds::<MutatingWebhookConfiguration>(client, token).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_is_bounded_and_shrinks_with_the_life_of_a_token() {
+        let seconds = |pace: Pace| [pace.spread, pace.grace, pace.look].map(|it| it.as_secs_f64());
+        assert_eq!(seconds(Pace::of(Duration::from_secs(86_400))), [60.0, 300.0, 15.0]);
+        assert_eq!(seconds(Pace::of(Duration::from_secs(20))), [2.0, 2.0, 0.5]);
+    }
+}

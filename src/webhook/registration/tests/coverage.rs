@@ -1,0 +1,166 @@
+//! Which requests are sent, how often, and by which selector.
+
+use super::*;
+
+/// The rules of every webhook whose resources hold `plural`, with its selector.
+fn sent(configuration: &Value, plural: &str) -> Vec<(String, Value, bool)> {
+    let webhooks = configuration["webhooks"].as_array().unwrap().iter();
+    let rules = webhooks
+        .flat_map(|webhook| webhook["rules"].as_array().unwrap().iter().map(move |rule| (webhook, rule)));
+    rules
+        .filter(|(_, rule)| rule["resources"].as_array().unwrap().contains(&json!(plural)))
+        .map(|(webhook, rule)| {
+            let by_label = webhook["objectSelector"]["matchLabels"]["app.kubernetes.io/managed-by"] == "Helm";
+            (webhook["name"].as_str().unwrap().to_owned(), rule["operations"].clone(), by_label)
+        })
+        .collect()
+}
+
+#[test]
+fn what_nodes_and_controllers_write_all_day_is_sent_by_label_alone() {
+    let endpoint = endpoint();
+    let resources = BTreeSet::from([
+        resource("", "v1", "configmaps", false),
+        resource("", "v1", "events", false),
+        resource("", "v1", "endpoints", false),
+        resource("", "v1", "nodes", false),
+        resource("", "v1", "pods", false),
+        resource("", "v1", "bindings", false),
+        resource("", "v1", "componentstatuses", false),
+        resource("authentication.k8s.io", "v1", "tokenreviews", false),
+        resource("authorization.k8s.io", "v1", "subjectaccessreviews", false),
+        resource("coordination.k8s.io", "v1", "leases", false),
+        resource("discovery.k8s.io", "v1", "endpointslices", false),
+        resource("events.k8s.io", "v1", "events", false),
+        resource("metrics.k8s.io", "v1beta1", "nodes", false),
+    ]);
+    for select_all in [false, true] {
+        let surface = Surface { select_all, reverts: true, conditions: true, ..surface(&endpoint) };
+        let judging = serde_json::to_value(configuration(&resources, &surface)).unwrap();
+        let reverting = serde_json::to_value(mutating(&resources, &surface)).unwrap();
+        for seen in [&judging, &reverting] {
+            for plural in ["events", "endpoints", "nodes", "pods", "leases", "endpointslices"] {
+                let sent = sent(seen, plural);
+                assert!(
+                    !sent.is_empty() && sent.iter().all(|(_, _, by_label)| *by_label),
+                    "{plural}: {sent:?}"
+                );
+            }
+            for plural in ["bindings", "componentstatuses", "tokenreviews", "subjectaccessreviews"] {
+                assert_eq!(sent(seen, plural), [], "{plural}");
+            }
+            let names: Vec<_> = seen["webhooks"].as_array().unwrap().iter().map(|it| &it["name"]).collect();
+            let distinct: BTreeSet<_> = names.iter().map(|name| name.as_str().unwrap()).collect();
+            assert_eq!(distinct.len(), names.len(), "{names:?}");
+            assert!(!json!(names).to_string().contains("metrics.k8s.io"), "{names:?}");
+        }
+        let (name, _, by_label) = sent(&judging, "configmaps").swap_remove(0);
+        assert_eq!((name.as_str(), by_label), ("v1.core.edits.kubemoor.dev", !select_all));
+    }
+}
+
+#[test]
+fn each_version_of_a_kind_is_sent_once() {
+    let endpoint = endpoint();
+    let resources = BTreeSet::from([
+        resource("autoscaling", "v1", "horizontalpodautoscalers", false),
+        resource("autoscaling", "v2", "horizontalpodautoscalers", false),
+        resource("example.org", "v1", "widgets", true),
+        resource("example.org", "v2", "widgets", true),
+    ]);
+    let seen = serde_json::to_value(configuration(&resources, &surface(&endpoint))).unwrap();
+    let names = |plural: &str| sent(&seen, plural).into_iter().map(|(name, _, _)| name).collect::<Vec<_>>();
+    assert_eq!(
+        names("horizontalpodautoscalers"),
+        ["v1.autoscaling.edits.kubemoor.dev", "v2.autoscaling.edits.kubemoor.dev"]
+    );
+    assert_eq!(names("widgets"), ["v1.example.org.edits.kubemoor.dev", "v2.example.org.edits.kubemoor.dev"]);
+    // A Scale is the same in all of them: the API server asks one webhook once.
+    assert_eq!(names("widgets/scale"), ["scale.kubemoor.dev", "scale.kubemoor.dev"]);
+}
+
+#[test]
+fn a_deletion_that_takes_others_along_is_sent_once() {
+    let endpoint = endpoint();
+    let resources = BTreeSet::from([
+        resource("", "v1", "configmaps", false),
+        resource("", "v1", "namespaces", false),
+        resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", false),
+    ]);
+    let seen = serde_json::to_value(configuration(&resources, &surface(&endpoint))).unwrap();
+    for plural in ["configmaps", "namespaces", "customresourcedefinitions"] {
+        let sent = sent(&seen, plural);
+        let deletions = sent
+            .iter()
+            .filter(|(_, operations, _)| operations.as_array().unwrap().contains(&json!("DELETE")));
+        assert_eq!(deletions.count(), 1, "{plural}: {sent:?}");
+    }
+}
+
+#[test]
+fn a_status_is_sent_where_the_server_has_conditions_and_helms_metadata_changes() {
+    let endpoint = endpoint();
+    let statuses = |surface: &Surface<'_>| {
+        let seen = built(surface);
+        let webhooks = seen["webhooks"].as_array().unwrap().iter();
+        let statuses = webhooks.filter(|webhook| webhook["name"].as_str().unwrap().ends_with(STATUS));
+        statuses.cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(statuses(&surface(&endpoint)), Vec::<Value>::new());
+    for select_all in [false, true] {
+        let statuses = statuses(&Surface { conditions: true, select_all, ..surface(&endpoint) });
+        let names: Vec<_> = statuses.iter().map(|webhook| &webhook["name"]).collect();
+        assert_eq!(
+            json!(names),
+            json!([
+                "v1.core.status.kubemoor.dev",
+                "v1.apps.status.kubemoor.dev",
+                "v1beta1.example.org.status.kubemoor.dev"
+            ])
+        );
+        for webhook in &statuses {
+            let helms = json!({"matchLabels": {"app.kubernetes.io/managed-by": "Helm"}});
+            assert_eq!(webhook["objectSelector"], helms);
+            assert_eq!(webhook["rules"][0]["operations"], json!(["UPDATE"]));
+            let resources = webhook["rules"][0]["resources"].as_array().unwrap();
+            assert!(resources.iter().all(|it| it.as_str().unwrap().ends_with("/status")), "{resources:?}");
+        }
+        assert_eq!(
+            statuses[1]["matchConditions"],
+            json!([{
+                "name": "helms-metadata-changes",
+                "expression": "(has(object.metadata.labels) && 'app.kubernetes.io/managed-by' in object.metadata.labels \
+                    ? object.metadata.labels['app.kubernetes.io/managed-by'] : '') \
+                    != (has(oldObject.metadata.labels) && 'app.kubernetes.io/managed-by' in oldObject.metadata.labels \
+                    ? oldObject.metadata.labels['app.kubernetes.io/managed-by'] : '') \
+                    || (has(object.metadata.annotations) && 'meta.helm.sh/release-name' in object.metadata.annotations \
+                    ? object.metadata.annotations['meta.helm.sh/release-name'] : '') \
+                    != (has(oldObject.metadata.annotations) && 'meta.helm.sh/release-name' in oldObject.metadata.annotations \
+                    ? oldObject.metadata.annotations['meta.helm.sh/release-name'] : '') \
+                    || (has(object.metadata.annotations) && 'meta.helm.sh/release-namespace' in object.metadata.annotations \
+                    ? object.metadata.annotations['meta.helm.sh/release-namespace'] : '') \
+                    != (has(oldObject.metadata.annotations) && 'meta.helm.sh/release-namespace' in oldObject.metadata.annotations \
+                    ? oldObject.metadata.annotations['meta.helm.sh/release-namespace'] : '')"
+            }])
+        );
+    }
+    // Without its own condition a webhook would be sent all that controllers write.
+    let wanted = configuration(&declared(), &Surface { conditions: true, ..surface(&endpoint) });
+    let mut live = wanted.clone();
+    let status = |configuration: &mut ValidatingWebhookConfiguration| {
+        let webhooks = configuration.webhooks.as_mut().unwrap();
+        webhooks.iter().position(|webhook| webhook.name == "v1.apps.status.kubemoor.dev").unwrap()
+    };
+    let place = status(&mut live);
+    let admins = MatchCondition { name: "people".to_owned(), expression: "true".to_owned() };
+    live.webhooks.as_mut().unwrap()[place].match_conditions = Some(vec![admins]);
+    let merged = merge(&live, &wanted).unwrap();
+    let names: Vec<_> = merged.webhooks.as_ref().unwrap()[place]
+        .match_conditions
+        .iter()
+        .flatten()
+        .map(|it| it.name.clone())
+        .collect();
+    assert_eq!(names, ["people", "helms-metadata-changes"]);
+    assert_eq!(merge(&merged, &wanted), None);
+}

@@ -1,0 +1,72 @@
+//! What becomes of a review that could not be read, or not in time.
+//!
+//! Entry points: `Validator::judge_unread`, `Validator::judge_unread_record`.
+//! Invariant: what the request itself causes (its size, the rate of its own
+//! namespace) is judged by the mode, so that no editor can choose to pass; what
+//! others cause, by taking time or room, lets it pass and is recorded. A record
+//! passes in both cases, for Helm must not be refused because of others, unless
+//! a policy names who may write it.
+
+use super::Validator;
+use crate::model::{Actor, Operation};
+use crate::verdict::edit::{Reason, Rules, Verdict};
+use crate::verdict::message;
+use crate::verdict::records::{self, RecordEdit};
+use crate::webhook::case::{Aspect, Subject};
+use crate::webhook::intake::Received;
+use crate::webhook::review::{self, Head};
+
+impl Validator {
+    /// The verdict on a review of which no more than the front is known, and its
+    /// words.
+    pub(super) fn judge_unread(
+        &self,
+        subject: &Subject,
+        head: &Head<'_>,
+        body: &Received,
+    ) -> (Verdict, String) {
+        let by_mode = |reason| Verdict::by_mode(&self.policy(subject, head), reason, None);
+        let reason = match body {
+            Received::Whole(_) | Received::TooLarge(_) => {
+                return (by_mode(Reason::TooLarge), subject.beyond_judgement());
+            }
+            Received::Crowded(_) | Received::Busy(_) => Reason::Busy,
+            Received::Late(_) => Reason::Late,
+        };
+        if subject.aspect == Aspect::Record {
+            let operation = head.operation.unwrap_or(Operation::Update);
+            return self.judge_unread_record(subject, operation, &review::author(body.bytes()), reason);
+        }
+        let verdict = match body {
+            Received::Crowded(_) => by_mode(reason),
+            _ => Verdict::unjudged(&self.policy(subject, head), reason),
+        };
+        (verdict, subject.no_room())
+    }
+
+    /// The verdict on an edit of a record that could not be read in time, and its
+    /// words.
+    pub(super) fn judge_unread_record(
+        &self,
+        subject: &Subject,
+        operation: Operation,
+        actor: &Actor,
+        reason: Reason,
+    ) -> (Verdict, String) {
+        let object = &subject.object;
+        let unjudged = Verdict::unjudged(&self.policy_in(subject, None), reason);
+        let Some((stored, _)) = records::names(object).filter(|_| !actor.user.is_empty()) else {
+            return (unjudged, String::new());
+        };
+        let release = self.setup.truth.index().read().uncontested(&stored).cloned();
+        let rules = Rules { book: &self.setup.book, own_account: self.setup.own_account.as_deref() };
+        let edit = RecordEdit { operation, actor, object, old: None, new: None, being_deleted: false };
+        match records::judge_unread(&edit, release.as_deref(), &rules) {
+            Some((verdict, falsified)) => {
+                let message = falsified.map(|falsified| message::of_record(object, falsified));
+                (verdict, message.unwrap_or_default())
+            }
+            None => (unjudged, String::new()),
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! What somebody who reaches the webhook's port, and is not the API server, gets by that: nothing.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use reqwest::header::CONTENT_TYPE;
+use serde_json::{Value, json};
+
+use crate::support::{
+    Caller, ClientCertificate, ControlPlane, Guard, Identity, Policed, RELEASE, Review, SOON, Victim,
+    eventually, folder, refusal, token_file,
+};
+
+/// The name of a guard behind `--service=kubemoor-system/kubemoor`.
+const SERVICE: &str = "kubemoor.kubemoor-system.svc";
+
+const SECRET: &str = "/api/v1/namespaces/kubemoor-system/secrets/kubemoor-caller";
+
+const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kubemoor";
+
+const SETTINGS: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {level: info}
+";
+
+/// A review that nobody but the API server may send: an innocent person in the name of `system:masters` allows
+/// every change of the object, its deletion included.
+fn forged(namespace: &str, live: &Value) -> String {
+    let until = (Timestamp::now() + SignedDuration::from_hours(24 * 30)).to_string();
+    let mut edited = live.clone();
+    edited["metadata"]["annotations"]["kubemoor.dev/allow"] = json!("*,delete");
+    edited["metadata"]["annotations"]["kubemoor.dev/allow-until"] = json!(until);
+    edited["data"]["level"] = json!("forged");
+    let (old, new) = (live.to_string(), edited.to_string());
+    let review = Review {
+        group: "",
+        kind: "ConfigMap",
+        resource: "configmaps",
+        namespace,
+        name: "settings",
+        old: &old,
+        new: &new,
+    };
+    let groups = r#""groups":["people"]"#;
+    let text = review.text();
+    assert!(text.contains(groups));
+    text.replace(groups, r#""groups":["system:masters"]"#).replace(r#""alice""#, r#""innocent""#)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_posts_a_forged_review_gains_nothing() {
+    let shop = Policed::install("door-forged", SETTINGS).await;
+    let settings = shop.at("api/v1", "configmaps/settings");
+    shop.is_guarded(&settings).await;
+    let guard = Policed::guard().await;
+    let mut live = shop.alice.get(&settings).await.done().unwrap();
+    live["apiVersion"] = json!("v1");
+    live["kind"] = json!("ConfigMap");
+    let review = forged(&shop.namespace, &live);
+    let before = shop.rows(&[]).len();
+
+    for path in ["/validate", "/mutate", "/validate?timeout=10s", "/validate/", "/", "/healthz"] {
+        let request = guard.https().post(guard.webhook_url(path)).header(CONTENT_TYPE, "application/json");
+        let answer = request.body(review.clone()).send().await.unwrap();
+        let (code, words) = (answer.status().as_u16(), answer.text().await.unwrap());
+        assert_eq!((code, words.as_str()), (404, ""), "{path}");
+    }
+
+    let allowances = shop.at("apis/kubemoor.dev/v1alpha1", "driftallowances");
+    assert_eq!(shop.alice.get(&allowances).await.done().unwrap()["items"], json!([]));
+    let edit = json!({"data": {"level": "forged"}});
+    shop.alice.merge(&settings, &edit).await.refused(RELEASE).unwrap();
+    let forged = shop.rows(&["--user", "innocent"]);
+    assert!(forged.is_empty() && shop.rows(&[]).len() >= before, "{forged:?}");
+    assert!(!guard.log().contains("innocent"), "{}", guard.log());
+}
+
+/// An edit that nobody declares anything about: whoever is answered is told that it passes.
+fn harmless() -> String {
+    let object = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"free","namespace":"default"}}"#;
+    let (group, kind, resource, namespace, name) = ("", "ConfigMap", "configmaps", "default", "free");
+    Review { group, kind, resource, namespace, name, old: object, new: object }.text()
+}
+
+/// What a guard answers to a review at this address: the code, and the words of whoever gets no verdict.
+async fn ask(guard: &Guard, url: &str) -> (u16, String) {
+    let request = guard.https().post(url).header(CONTENT_TYPE, "application/json").body(harmless());
+    let answer = request.send().await.unwrap_or_else(|error| panic!("no answer: {error:?}"));
+    let (code, words) = (answer.status().as_u16(), answer.text().await.unwrap());
+    (code, if code == 200 { String::new() } else { words })
+}
+
+/// The paths that are registered.
+async fn registered(admin: &Caller) -> Result<BTreeSet<String>, String> {
+    let configuration = admin.get(CONFIGURATION).await.done()?;
+    let webhooks = configuration["webhooks"].as_array().unwrap();
+    let path = |webhook: &Value| {
+        let config = &webhook["clientConfig"];
+        let address = config["service"]["path"].as_str().or(config["url"].as_str()).unwrap();
+        address[address.find("/validate").unwrap()..].to_owned()
+    };
+    Ok(webhooks.iter().map(path).collect())
+}
+
+fn only(paths: BTreeSet<String>) -> Result<String, String> {
+    let mut all = paths.into_iter();
+    match (all.next(), all.next()) {
+        (Some(path), None) => Ok(path),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_almost_right_is_worth_nothing() {
+    let file = token_file(&folder("token"));
+    let token = fs::read_to_string(&file).unwrap();
+    let store = format!("--store=dir:{}", folder("store").display());
+    let mut guard =
+        Guard::launch(&[&store, &format!("--caller-token-file={}", file.display()), "--log=trace"]);
+    guard.ready().await;
+    let url = |path: &str| guard.webhook_url(path);
+    let other = if token.starts_with('0') { "1" } else { "0" };
+    let wrong = [
+        String::new(),
+        "/".to_owned(),
+        format!("/{}", &token[..32]),
+        format!("/{}", &token[..63]),
+        format!("/{token}0"),
+        format!("/{token}/"),
+        format!("/{other}{}", &token[1..]),
+        format!("/{}{other}", &token[..63]),
+        format!("/{}", token.to_uppercase().replace(char::is_numeric, "A")),
+        format!("/{}", "%30".repeat(64)),
+        format!("?token={token}"),
+    ];
+    for path in &wrong {
+        for base in ["/validate", "/mutate"] {
+            let refused = ask(&guard, &url(&format!("{base}{path}"))).await;
+            assert_eq!(refused, (404, String::new()), "{base}{path}");
+        }
+    }
+    assert_eq!(ask(&guard, &url(&format!("/validate/{token}?timeout=3s"))).await.0, 200);
+    let metrics = guard.metrics().await;
+    let counted = format!("kubemoor_callers_refused_total {}\n", 2 * wrong.len());
+    assert!(metrics.contains(&counted), "{metrics}");
+
+    // Another token follows: both count, then the new one alone.
+    let next = fs::read_to_string(token_file(&folder("token"))).unwrap();
+    let answers = async |expected: [u16; 2]| {
+        eventually("the file is read again", SOON, || async {
+            let answer = async |token: &str| ask(&guard, &url(&format!("/validate/{token}"))).await.0;
+            let answers = [answer(&token).await, answer(&next).await];
+            if answers == expected { Ok(()) } else { Err(format!("{answers:?}")) }
+        })
+        .await;
+    };
+    answers([200, 404]).await;
+    fs::write(&file, format!("{token}\n{next}\n")).unwrap();
+    answers([200, 200]).await;
+    fs::write(&file, format!("{next}\n")).unwrap();
+    answers([404, 200]).await;
+    fs::write(&file, "no token").unwrap();
+    eventually("the broken file is named", SOON, || async {
+        guard.log().contains("is no caller token file")
+    })
+    .await;
+    answers([404, 200]).await;
+    for token in [&token, &next] {
+        assert!(!guard.log().contains(token.as_str()) && !guard.metrics().await.contains(token.as_str()));
+    }
+    assert!(!guard.log().contains("no token\n") && guard.terminate().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_edit_slips_through_while_tokens_follow_each_other() {
+    let control_plane = ControlPlane::start();
+    let flags = ["--register", "--edits=Deny", "--caller-token-age=10s", "--log=trace"];
+    let mut guard = Guard::start(&control_plane, &flags).await;
+    let shop = Victim::install(&control_plane, "rotation").await;
+    shop.is_guarded().await;
+    let admin = Caller::new(&control_plane, Identity::Admin).await;
+    let mut paths = vec![only(registered(&admin).await.unwrap()).unwrap()];
+    let until = tokio::time::Instant::now() + SOON * 2;
+    let mut edits = 0;
+    while paths.len() < 4 {
+        assert!(tokio::time::Instant::now() < until, "{} tokens in {edits} edits", paths.len());
+        for _ in 0..20 {
+            edits += 1;
+            let outcome = shop.data("settings", json!({"image": format!("edit-{edits}")})).await;
+            refusal(outcome).unwrap_or_else(|error| panic!("edit {edits}, token {}: {error}", paths.len()));
+        }
+        if let Ok(path) = only(registered(&admin).await.unwrap())
+            && !paths.contains(&path)
+        {
+            assert_eq!(ask(&guard, &guard.webhook_url(paths.last().unwrap())).await.0, 200, "no overlap");
+            paths.push(path);
+        }
+    }
+    for gone in &paths[..2] {
+        assert_eq!(ask(&guard, &guard.webhook_url(gone)).await, (404, String::new()), "{gone}");
+    }
+    // A guard that starts anew goes on where it was.
+    guard.kill();
+    guard.start_again().await;
+    for edit in 0..20 {
+        refusal(shop.data("settings", json!({"image": format!("again-{edit}")})).await).unwrap();
+    }
+    let readiness = guard.https().get(guard.admin_url("/readyz")).send().await.unwrap().text().await.unwrap();
+    let said = [guard.log(), guard.metrics().await, readiness];
+    for path in &paths {
+        let token = path.rsplit('/').next().unwrap();
+        assert!(token.len() == 64 && said.iter().all(|said| !said.contains(token)), "a token is told");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_does_not_lead_answers_the_registered_address() {
+    let control_plane = ControlPlane::start();
+    let flags =
+        ["--service=kubemoor-system/kubemoor", "--register", "--edits=Deny", "--caller-token-age=10s"];
+    let mut leader = Guard::start(&control_plane, &flags).await;
+    let admin = Caller::new(&control_plane, Identity::Admin).await;
+    let path = async || {
+        eventually("one address is registered", SOON, || async { only(registered(&admin).await?) }).await
+    };
+    let first = path().await;
+    let follower = Guard::start(&control_plane, &flags).await;
+    let answer = async |guard: &Guard, path: &str| {
+        ask(guard, &guard.webhook_url(path).replace("127.0.0.1", SERVICE)).await.0
+    };
+    // Whatever is registered at any time, who does not lead answers it.
+    let changes = async |from: &str, guards: &[&Guard]| {
+        let until = tokio::time::Instant::now() + SOON;
+        loop {
+            assert!(tokio::time::Instant::now() < until, "{from} stays");
+            let registered = registered(&admin).await.unwrap();
+            for path in &registered {
+                for guard in guards {
+                    assert_eq!(answer(guard, path).await, 200, "{path}");
+                }
+            }
+            match only(registered) {
+                Ok(path) if path != from => return path,
+                _ => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    };
+    let second = changes(&first, &[&leader, &follower]).await;
+    for guard in [&leader, &follower] {
+        eventually("the first token is worth nothing", SOON, || async { answer(guard, &first).await == 404 })
+            .await;
+    }
+
+    // The next leader goes on, also where somebody has removed the Secret.
+    leader.kill();
+    let third = changes(&second, &[&follower]).await;
+    admin.delete(SECRET).await.done().unwrap();
+    changes(&third, &[&follower]).await;
+    let secret = admin.get(SECRET).await.done().unwrap();
+    assert!(secret["data"]["callers.json"].is_string(), "the Secret is not back");
+    let events = control_plane.audit_events();
+    let refused = events.iter().filter(|event| {
+        event["user"]["username"] == Identity::Guard.user()
+            && event["objectRef"]["name"] == "kubemoor-caller"
+            && event["responseStatus"]["code"] == 403
+    });
+    assert_eq!(refused.count(), 0);
+    let told = format!("{}{}{}", leader.log(), follower.log(), follower.metrics().await);
+    for path in [first, second, third] {
+        assert!(!told.contains(path.rsplit('/').next().unwrap()), "a token is told");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_that_knows_the_api_servers_certificate_hears_nobody_else() {
+    let (theirs, others) = (ClientCertificate::new(), ClientCertificate::new());
+    let control_plane = ControlPlane::start_showing(&theirs);
+    let file = token_file(&folder("token"));
+    let token = fs::read_to_string(&file).unwrap();
+    let flags = [
+        "--register".to_owned(),
+        "--edits=Deny".to_owned(),
+        format!("--caller-token-file={}", file.display()),
+        format!("--client-ca={}", theirs.authority().display()),
+    ];
+    let guard = Guard::start(&control_plane, &flags.each_ref().map(String::as_str)).await;
+    let shop = Victim::install(&control_plane, "certificate").await;
+    shop.is_guarded().await;
+    refusal(shop.data("settings", json!({"image": "b"})).await).unwrap();
+
+    // Who knows the token, and has no certificate or somebody else's, is not heard.
+    let url = guard.webhook_url(&format!("/validate/{token}"));
+    let post = async |guard: &Guard, url: &str, certificate: Option<&ClientCertificate>| {
+        let client = guard.https_showing(certificate);
+        client.post(url).header(CONTENT_TYPE, "application/json").body(harmless()).send().await
+    };
+    for certificate in [None, Some(&others)] {
+        assert!(post(&guard, &url, certificate).await.is_err(), "it is heard");
+    }
+    assert_eq!(post(&guard, &url, Some(&theirs)).await.unwrap().status(), 200);
+    let without = guard.webhook_url("/validate");
+    assert_eq!(post(&guard, &without, Some(&theirs)).await.unwrap().status(), 404);
+
+    // Without a token the certificate is the proof.
+    let store = format!("--store=dir:{}", folder("store").display());
+    let mut embedded = Guard::launch(&[&store, &flags[3]]);
+    embedded.ready().await;
+    let url = embedded.webhook_url("/validate");
+    assert_eq!(post(&embedded, &url, Some(&theirs)).await.unwrap().status(), 200);
+    assert!(
+        post(&embedded, &url, None).await.is_err() && post(&embedded, &url, Some(&others)).await.is_err()
+    );
+}
+
+/// Under `Fail` the API server tells whomever it refuses the address that it could not reach, token and all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_told_during_an_outage_is_replaced_after_it() {
+    let control_plane = ControlPlane::start();
+    let flags = ["--register", "--edits=Deny", "--caller-token-age=120s"];
+    let mut guard = Guard::start(&control_plane, &flags).await;
+    let shop = Victim::install(&control_plane, "outage").await;
+    shop.is_guarded().await;
+    let admin = Caller::new(&control_plane, Identity::Admin).await;
+    let mut configuration = admin.get(CONFIGURATION).await.done().unwrap();
+    let webhooks = configuration["webhooks"].as_array_mut().unwrap();
+    webhooks.iter_mut().for_each(|webhook| webhook["failurePolicy"] = json!("Fail"));
+    admin.put(CONFIGURATION, &configuration).await.done().unwrap();
+    let token = guard.token();
+    guard.kill();
+    let told = eventually("edits fail without the guard", SOON, || async {
+        match shop.data("settings", json!({"image": "b"})).await {
+            Err(kube::Error::Api(status)) if status.message.contains("failed calling webhook") => {
+                Ok(status.message)
+            }
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    assert!(told.contains(&token), "no need to replace it: {told}");
+
+    guard.start_again().await;
+    eventually("the token is worth nothing", SOON, || async {
+        let answer = ask(&guard, &guard.webhook_url(&format!("/validate/{token}"))).await;
+        refusal(shop.data("settings", json!({"image": "b"})).await)?;
+        if answer.0 == 404 { Ok(()) } else { Err(answer.1) }
+    })
+    .await;
+}

@@ -1,0 +1,184 @@
+//! What somebody who may write into one namespace can make the guard spend, and that it costs nobody else anything.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{
+    Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+};
+use serde_json::{Value, json};
+
+use crate::attacks::look_away_from_records;
+use crate::support::{
+    ControlPlane, Guard, Identity, Victim, encoded, eventually, forged, holding, labelled, refusal,
+};
+
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// How long a guard may take to read the worst of records.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// What a guard may take above what it takes at rest while it reads the worst of records.
+const ABOVE: u64 = 64 << 20;
+
+/// To what records grow: beyond what is read of any, and just below.
+const GROWN: [usize; 2] = [60 << 20, 15 << 20];
+
+/// Records of one namespace.
+const RECORDS: usize = 40;
+
+/// Finalizers of one object: with their names about as many as an object has room for.
+const FINALIZERS: usize = 60_000;
+
+const FLAGS: [&str; 5] = ["--register", "--edits", "Deny", "--drift", "Repair"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_that_grow_cost_little_memory_whenever_they_come() {
+    let control_plane = &ControlPlane::start();
+    control_plane.apply_deploy(&["crds.yaml"]).await;
+    let mut guard = Guard::start(control_plane, &FLAGS).await;
+    let shop = Victim::install(control_plane, "beside").await;
+    shop.is_guarded().await;
+    let idle = guard.peak_memory();
+
+    // Some came before the guard did.
+    look_away_from_records(&Api::all(control_plane.client(Identity::Admin).await)).await;
+    let namespace = control_plane.namespace("grown").await;
+    let client = control_plane.client(Identity::Alice).await;
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+    let long = GROWN.iter().flat_map(|length| MANIFESTS.map(|(head, line)| repeated(head, line, *length)));
+    let manifests: Vec<Vec<u8>> = long.chain([kept()]).collect();
+    for number in 0..RECORDS {
+        let release = format!("grown-{number}");
+        let payload = grown(&namespace, &release, &manifests[number % manifests.len()]);
+        let record = holding(&namespace, &release, 1, "deployed", payload);
+        eventually("the record is written behind the guard's back", WITHIN, || async {
+            secrets.create(&PostParams::default(), &record).await
+        })
+        .await;
+    }
+    are_told(control_plane, &namespace).await;
+    check(&guard, idle, "while records come");
+    refusal(shop.data("settings", json!({"image": "b"})).await).unwrap();
+
+    guard.terminate();
+    guard.start_again().await;
+    check(&guard, idle, "at the next start");
+    refusal(shop.data("settings", json!({"image": "b"})).await).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn edits_of_others_are_judged_while_a_huge_set_is() {
+    let control_plane = &ControlPlane::start();
+    let _guard = Guard::start(control_plane, &FLAGS).await;
+    let shop = Victim::install(control_plane, "beside").await;
+    shop.is_guarded().await;
+    let namespace = control_plane.namespace("huge").await;
+    let client = control_plane.client(Identity::Alice).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
+    let mut huge = labelled("huge", json!({"a": "0"}));
+    huge.metadata.finalizers = Some(finalizers("x"));
+    maps.create(&PostParams::default(), &huge).await.unwrap();
+    let mut manifest = format!(
+        "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: huge\n  namespace: {namespace}\n  finalizers:\n"
+    );
+    finalizers("y").iter().for_each(|name| manifest.push_str(&format!("  - {name}\n")));
+    manifest.push_str("data: {a: '0'}\n");
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+    secrets
+        .create(&PostParams::default(), &forged(&namespace, "huge", 1, "deployed", &manifest))
+        .await
+        .unwrap();
+    let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
+    eventually("the guard knows the forged release", WITHIN, || async {
+        refusal(maps.patch("huge", &dry_run, &Patch::Merge(json!({"data": {"a": "1"}}))).await)
+    })
+    .await;
+
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": finalizers("z")}, "data": {"a": "1"}}));
+    let attacks = join_all((0..4).map(|_| maps.patch("huge", &dry_run, &patch)));
+    let honest = join_all((0..8).map(|number| {
+        let shop = &shop;
+        async move { refusal(shop.try_data("settings", json!({"image": number.to_string()})).await) }
+    }));
+    let (attacks, honest) = tokio::join!(attacks, honest);
+    for outcome in honest {
+        outcome.unwrap();
+    }
+    for outcome in attacks {
+        refusal(outcome).unwrap();
+    }
+}
+
+/// Manifests by what they begin with and the line that is repeated: one long text, many small objects, one deep
+/// thicket of maps, many small maps in one document, and nothing but comments.
+const MANIFESTS: [(&str, &str); 5] = [
+    (
+        "apiVersion: v1\\nkind: ConfigMap\\nmetadata: {name: long}\\ndata:\\n  a: |\\n",
+        "    0123456789abcdef\\n",
+    ),
+    ("", "---\\napiVersion: v1\\nkind: ConfigMap\\nmetadata: {name: many}\\n"),
+    ("", "---\\n{}\\n"),
+    ("apiVersion: v1\\nkind: ConfigMap\\nmetadata: {name: thicket}\\ndata:\\n  a:\\n", "  - {a: {}}\\n"),
+    ("", "# nothing at all\\n"),
+];
+
+/// A part of a record's JSON, compressed.
+fn compressed(parts: &[&[u8]]) -> Vec<u8> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+    for part in parts {
+        gzip.write_all(part).unwrap();
+    }
+    gzip.finish().unwrap()
+}
+
+fn repeated(head: &str, line: &str, length: usize) -> Vec<u8> {
+    let lines = line.repeat(length / line.len());
+    compressed(&[head.as_bytes(), lines.as_bytes()])
+}
+
+/// A record's payload whose manifest is that long: gzip may come in several members.
+fn grown(namespace: &str, release: &str, manifest: &[u8]) -> Vec<u8> {
+    let front = format!(
+        r#"{{"name":"{release}","namespace":"{namespace}","version":1,"info":{{"status":"deployed"}},"manifest":""#
+    );
+    encoded(&[&compressed(&[front.as_bytes()])[..], manifest, &compressed(&[br#""}"#])].concat())
+}
+
+/// A manifest of which all is kept.
+fn kept() -> Vec<u8> {
+    let line = "    0123456789abcdef\\n";
+    let object = |number: usize| {
+        format!(
+            "---\\napiVersion: v1\\nkind: ConfigMap\\nmetadata: {{name: kept-{number}}}\\ndata:\\n  a: |\\n"
+        ) + &line.repeat((3 << 20) / line.len())
+    };
+    let objects: Vec<String> = (0..3).map(object).collect();
+    compressed(&objects.iter().map(String::as_bytes).collect::<Vec<_>>())
+}
+
+fn finalizers(prefix: &str) -> Vec<String> {
+    (0..FINALIZERS).map(|number| format!("{prefix}.io/{number:05}")).collect()
+}
+
+/// Waits until the guard says something of each of these releases.
+async fn are_told(control_plane: &ControlPlane, namespace: &str) {
+    let gvk = GroupVersionKind::gvk("kubemoor.dev", "v1alpha1", "GuardedRelease");
+    let client = control_plane.client(Identity::Admin).await;
+    let guarded: Api<DynamicObject> = Api::namespaced_with(client, namespace, &ApiResource::from_gvk(&gvk));
+    eventually("every release has its status", PATIENCE, || async {
+        let told = guarded.list(&ListParams::default()).await.unwrap();
+        let told = told.into_iter().filter(|it| it.data["status"] != Value::Null).count();
+        if told == RECORDS { Ok(()) } else { Err(format!("{told} of {RECORDS}")) }
+    })
+    .await;
+}
+
+fn check(guard: &Guard, idle: u64, when: &str) {
+    let peak = guard.peak_memory();
+    assert!(peak < idle + ABOVE, "{when} the guard took {} MiB, at rest {} MiB", peak >> 20, idle >> 20);
+}

@@ -1,0 +1,274 @@
+//! Attacks on the guard's two ports: who sends nothing, slowly or too much holds up nobody else.
+//!
+//! The attacker's connections come from [`ATTACKER`], everybody else's from 127.0.0.1. Even one who knows the caller's
+//! token gains nothing.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, ServerName};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::ledger_unjudged::rows;
+use crate::support::{Guard, Review, bomb, eventually, folder, forged, holding, record_name, reply};
+
+/// Loopback is a whole network, so that one machine can be two peers.
+const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+
+const WITHIN: Duration = Duration::from_secs(30);
+
+const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {image: a}\n";
+
+/// A guard of the release `shop/web` in a directory.
+async fn guard() -> Guard {
+    let store = folder("store");
+    fs::create_dir(store.join("shop")).unwrap();
+    fs::write(store.join("shop").join("web.yaml"), MANIFEST).unwrap();
+    let store = format!("--store=dir:{}", store.display());
+    let mut guard = Guard::launch(&[&store, "--edits=Deny", "--cluster-name=here"]);
+    guard.ready().await;
+    guard
+}
+
+/// A connection of the attacker's to the host and port in `url`.
+async fn tcp(url: &str) -> TcpStream {
+    let uri: http::Uri = url.parse().unwrap();
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::new(ATTACKER, 0)).unwrap();
+    socket.connect(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), uri.port_u16().unwrap())).await.unwrap()
+}
+
+/// The same, after its TLS handshake.
+async fn tls(guard: &Guard, url: &str) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    let authority = fs::read(guard.tls_dir().join("ca.crt")).unwrap();
+    roots.add(CertificateDer::from_pem_slice(&authority).unwrap()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, tcp(url).await).await
+}
+
+/// A request of the attacker's that announces `length` bytes and sends `body` of them.
+async fn post(guard: &Guard, query: &str, length: usize, body: &[u8]) -> TlsStream<TcpStream> {
+    let url = guard.review_url();
+    let path = url.parse::<http::Uri>().unwrap().path().to_owned();
+    let head = format!(
+        "POST {path}{query} HTTP/1.1\r\nhost: guard\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    );
+    let mut stream = tls(guard, &url).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // A guard that has no room for it does not read on.
+    let _ = timeout(Duration::from_secs(1), stream.write_all(body)).await;
+    let _ = timeout(Duration::from_secs(1), stream.flush()).await;
+    stream
+}
+
+/// Helm's update of a record that takes this many bytes in each object.
+fn record(bytes: usize) -> String {
+    // Hexadecimal digits without a pattern, of which gzip keeps half.
+    let mut state = 1_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 32
+    };
+    let noise: String = std::iter::repeat_with(|| format!("{:08x}", next())).take(bytes / 8).collect();
+    let manifest = format!("{MANIFEST}# {noise}\n");
+    let object = |status: &str| {
+        let record = forged("shop", "api", 2, status, &manifest);
+        serde_json::to_string(&record).unwrap()
+    };
+    let (old, new) = (object("pending-upgrade"), object("deployed"));
+    assert!(new.len() > bytes, "{}", new.len());
+    let (kind, resource, name) = ("Secret", "secrets", record_name("api", 2));
+    Review { group: "", kind, resource, namespace: "shop", name: &name, old: &old, new: &new }.text()
+}
+
+/// An edit of the declared ConfigMap, which takes this many bytes in each object.
+fn large(image: &str, bytes: usize) -> String {
+    let padding = "x".repeat(bytes);
+    let object = |image: &str| {
+        format!(
+            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"settings","namespace":"shop"}},"data":{{"image":"{image}","more":"{padding}"}}}}"#
+        )
+    };
+    let (old, new) = (object("a"), object(image));
+    let (kind, resource, name) = ("ConfigMap", "configmaps", "settings");
+    Review { group: "", kind, resource, namespace: "shop", name, old: &old, new: &new }.text()
+}
+
+/// What the guard says to a review by the API server, which gives it three seconds.
+async fn judge(guard: &Guard, review: String) -> Value {
+    let url = format!("{}?timeout=3s", guard.review_url());
+    let reply = reply(guard.https().post(url).header("content-type", "application/json").body(review)).await;
+    assert_eq!(reply.code, 200, "no verdict: {reply:?}");
+    reply.body
+}
+
+/// The end of what the guard sends on a connection.
+async fn rest(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
+    let mut rest = Vec::new();
+    // Closed with or without TLS's own farewell.
+    let _ = timeout(WITHIN, stream.read_to_end(&mut rest)).await.expect("the connection is closed");
+    String::from_utf8_lossy(&rest).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_that_never_come_take_no_room() {
+    let guard = guard().await;
+    let mut silent = Vec::new();
+    for _ in 0..6 {
+        silent.push(post(&guard, "", 33_000_000, b"").await);
+    }
+    let reply = judge(&guard, record(400_000)).await;
+    assert_eq!(reply["response"]["allowed"], true, "{reply}");
+    let metrics = guard.metrics().await;
+    assert!(!metrics.contains(r#"reason="busy""#), "{metrics}");
+    drop(silent);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_peer_that_opens_all_connections_keeps_out_no_other() {
+    let guard = guard().await;
+    let url = guard.webhook_url("/validate");
+    let mut held = Vec::new();
+    for _ in 0..1100 {
+        held.extend(tls(&guard, &url).await);
+    }
+    assert!(held.len() > 800, "{}", held.len());
+    let reply = judge(&guard, record(10_000)).await;
+    assert_eq!(reply["response"]["allowed"], true, "{reply}");
+    // Neither himself: his oldest idle one goes.
+    let again = post(&guard, "", 1, b"{").await;
+    drop((held, again));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn half_sent_bodies_of_one_peer_leave_room_to_others() {
+    let guard = guard().await;
+    let before = guard.resident_memory();
+    // Each in a namespace of its own, as far as anybody can tell.
+    let record_of = record(3_000_000);
+    let held = (0..24).map(async |number| {
+        let review = record_of.replace(r#""namespace":"shop""#, &format!(r#""namespace":"shop-{number}""#));
+        post(&guard, "?timeout=30s", 30_000_000, review.as_bytes()).await
+    });
+    let held = futures::future::join_all(held).await;
+    let reply = judge(&guard, record(400_000)).await;
+    assert_eq!(reply["response"]["allowed"], true, "{reply}");
+    let reply = judge(&guard, large("b", 300_000)).await;
+    assert_eq!(reply["response"]["allowed"], false, "{reply}");
+    assert!(reply.to_string().contains("would leave it otherwise"), "{reply}");
+    // What all bodies may take together, what a connection takes, and what decoding takes.
+    let taken = guard.peak_memory().saturating_sub(before);
+    assert!(taken < 128 << 20, "{} MiB", taken >> 20);
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_fills_its_own_part_is_judged_but_for_records() {
+    let guard = guard().await;
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        let review = large("b", 4 << 20);
+        // As much as is announced is kept for it once more than half has come.
+        held.push(post(&guard, "?timeout=30s", 8 << 20, &review.as_bytes()[..(8 << 20) - 1]).await);
+    }
+    for (review, passes) in [(large("b", 300_000), false), (record(400_000), true)] {
+        let mut stream = post(&guard, "?timeout=3s", review.len(), review.as_bytes()).await;
+        let mut answer = [0; 4096];
+        let read = timeout(WITHIN, stream.read(&mut answer)).await.unwrap().unwrap();
+        let answer = String::from_utf8_lossy(&answer[..read]);
+        assert!(answer.contains(&format!(r#""allowed":{passes}"#)) && answer.contains("busy"), "{answer}");
+    }
+    // Another namespace, and another peer, have nothing to do with it.
+    let reply = judge(&guard, large("b", 300_000)).await;
+    assert!(reply.to_string().contains("would leave it otherwise"), "{reply}");
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_waits_for_the_decoding_of_others_passes_and_is_recorded() {
+    let guard = guard().await;
+    let grown = serde_json::to_string(&holding("shop", "bomb", 2, "deployed", bomb(60_000_000))).unwrap();
+    let (kind, resource, name) = ("Secret", "secrets", record_name("bomb", 2));
+    let review =
+        Review { group: "", kind, resource, namespace: "shop", name: &name, old: &grown, new: &grown }.text();
+    let mut held = Vec::new();
+    for _ in 0..32 {
+        held.push(post(&guard, "?timeout=30s", review.len(), review.as_bytes()).await);
+    }
+    let honest = record(10_000);
+    let mut stream = post(&guard, "?timeout=1s", honest.len(), honest.as_bytes()).await;
+    let mut answer = [0; 4096];
+    let read = timeout(WITHIN, stream.read(&mut answer)).await.unwrap().unwrap();
+    let answer = String::from_utf8_lossy(&answer[..read]);
+    assert!(answer.contains(r#""allowed":true"#) && answer.contains("late"), "{answer}");
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_stops_on_the_way_passes_and_is_recorded() {
+    let guard = guard().await;
+    for (review, name) in
+        [(record(200_000), record_name("api", 2)), (large("b", 300_000), "settings".to_owned())]
+    {
+        let sent = &review.as_bytes()[..review.len() / 2];
+        let mut stopped = post(&guard, "?timeout=1s", review.len(), sent).await;
+        let answer = rest(&mut stopped).await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(r#""allowed":true"#), "{answer}");
+        let row = eventually("the row is kept", WITHIN, || async {
+            rows(&guard, "Record").into_iter().find(|row| row["object"]["name"] == name.as_str())
+        })
+        .await;
+        assert_eq!((&row["reason"], &row["user"]), (&json!("late"), &json!("alice")), "{row}");
+    }
+    let metrics = guard.metrics().await;
+    assert!(metrics.contains(r#"decision="record",reason="late"} 1"#), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_heads_do_not_stop_the_admin_port() {
+    let guard = guard().await;
+    let url = guard.admin_url("/livez");
+    let mut slow = Vec::new();
+    for _ in 0..300 {
+        if let Ok(mut stream) = tls(&guard, &url).await {
+            let _ = stream.write_all(b"GET /livez HTTP/1.1\r\nhost: ").await;
+            slow.push(stream);
+        }
+    }
+    let answer = guard.https().get(&url).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let metrics = guard.metrics().await;
+    let open =
+        metrics.lines().find_map(|line| line.strip_prefix(r#"kubemoor_connections_open{port="admin"} "#));
+    assert!(open.unwrap().parse::<u32>().unwrap() <= 128, "{metrics}");
+    for stream in &mut slow {
+        rest(stream).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_admin_port_answers_nobody_in_the_clear() {
+    let guard = guard().await;
+    for path in ["/livez", "/metrics", "/api/v1/ledger"] {
+        let mut plain = tcp(&guard.admin_url(path)).await;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: guard\r\nauthorization: Bearer token\r\n\r\n");
+        plain.write_all(request.as_bytes()).await.unwrap();
+        let answer = rest(&mut plain).await;
+        assert!(!answer.contains("HTTP/"), "{answer}");
+    }
+}

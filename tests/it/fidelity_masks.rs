@@ -1,0 +1,78 @@
+//! Helm's own label and annotations are guarded whatever a policy ignores or allows: without them nobody would ask the
+//! guard about the next edit.
+
+use serde_json::{Value, json};
+
+use crate::support::{Policed, RELEASE, SOON, eventually};
+
+const SETTINGS: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, labels: {tier: front}, annotations: {example.org/note: a}}
+data: {level: info}
+";
+
+async fn is_kept(shop: &Policed) {
+    let path = shop.at("api/v1", "configmaps/settings");
+    let labels = json!({"metadata": {"labels": {"tier": "back"}, "annotations": {"example.org/note": "b"}}});
+    eventually("other labels may be changed", SOON, || async {
+        shop.alice.merge(&path, &labels).await.done()
+    })
+    .await;
+    for (map, name) in [
+        ("labels", "app.kubernetes.io/managed-by"),
+        ("annotations", "meta.helm.sh/release-name"),
+        ("annotations", "meta.helm.sh/release-namespace"),
+    ] {
+        for value in [Value::Null, json!("mine")] {
+            let edit = json!({"metadata": {map: {name: value}}});
+            shop.alice
+                .merge(&path, &edit)
+                .await
+                .refused(RELEASE)
+                .unwrap_or_else(|said| panic!("{edit}: {said}"));
+        }
+    }
+    shop.is_still(&path, "/metadata/labels/tier", &json!("back")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mask_never_covers_helms_label_and_annotations() {
+    let shop = Policed::install("masked", SETTINGS).await;
+    shop.is_guarded(&shop.at("api/v1", "configmaps/settings")).await;
+    shop.policy("mask", json!({"ignore": [{"paths": ["/metadata/labels/*", "/metadata/annotations/*"]}]}))
+        .await;
+    is_kept(&shop).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_allowance_never_covers_helms_label_and_annotations() {
+    let shop = Policed::install("masked", SETTINGS).await;
+    shop.is_guarded(&shop.at("api/v1", "configmaps/settings")).await;
+    shop.policy("all", json!({"allow": [{"name": "all", "paths": ["*"]}]})).await;
+    is_kept(&shop).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_names_helms_label_says_that_it_has_no_effect() {
+    let shop = Policed::install("masked", SETTINGS).await;
+    let path = "/metadata/labels/app.kubernetes.io~1managed-by";
+    shop.policy("named", json!({"ignore": [{"paths": [path, "/data/level"]}]})).await;
+    let policy = format!("/apis/kubemoor.dev/v1alpha1/driftpolicies/{}-named", shop.namespace);
+    eventually("the policy says so", SOON, || async {
+        let condition = shop.alice.get(&policy).await.done()?["status"]["conditions"][0].take();
+        let message = condition["message"].as_str().unwrap_or_default();
+        if condition["reason"] == "HelmsOwn" && condition["status"] == "True" && message.contains(path) {
+            Ok(())
+        } else {
+            Err(condition.to_string())
+        }
+    })
+    .await;
+    let settings = shop.at("api/v1", "configmaps/settings");
+    eventually("what else it names is ignored", SOON, || async {
+        shop.alice.merge(&settings, &json!({"data": {"level": "mine"}})).await.done()
+    })
+    .await;
+    shop.is_guarded(&settings).await;
+}

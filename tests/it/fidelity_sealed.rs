@@ -1,0 +1,112 @@
+//! Sealed fields that were set while nobody stood in the way are drift: the loop finds them, `diff` and `explain` say
+//! so, and a repair undoes what may be undone.
+
+use serde_json::{Value, json};
+
+use crate::support::{Policed, RELEASE, SOON, eventually};
+
+const TEMPLATES: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: app, image: "registry.example/shop:1"}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {level: info}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: owned}
+data: {level: info}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: kept}
+data: {level: info}
+"#;
+
+/// Sets every sealed field while edits are only recorded.
+async fn seal(shop: &Policed, drift: &str) {
+    shop.policy("record", json!({"edits": "Record", "drift": drift})).await;
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}});
+    let owner = shop.alice.post(&shop.at("api/v1", "configmaps"), &owner).await.done().unwrap();
+    let owner =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]});
+    for (api, object, edit) in [
+        ("apis/apps/v1", "deployments/web", json!({"spec": {"paused": true}})),
+        ("api/v1", "configmaps/settings", json!({"immutable": true})),
+        ("api/v1", "configmaps/owned", json!({"metadata": {"ownerReferences": [owner]}})),
+        (
+            "api/v1",
+            "configmaps/kept",
+            json!({"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}}),
+        ),
+    ] {
+        let path = format!("{}?fieldManager=kubectl-edit", shop.at(api, object));
+        eventually("the edit passes", SOON, || async { shop.alice.merge(&path, &edit).await.done() }).await;
+    }
+}
+
+async fn status(shop: &Policed) -> Result<Value, String> {
+    let path = shop.at("apis/kubemoor.dev/v1alpha1", &format!("guardedreleases/{RELEASE}"));
+    Ok(shop.alice.get(&path).await.done()?["status"].take())
+}
+
+/// Waits until these fields drift, and no other.
+async fn drifts(shop: &Policed, wanted: &[&str]) -> Value {
+    eventually(&format!("{wanted:?} drift"), SOON, || async {
+        let status = status(shop).await?;
+        let drifted = status["drifts"].as_array().into_iter().flatten();
+        let fields = drifted.flat_map(|it| it["fields"].as_array().cloned().unwrap_or_default());
+        let mut found: Vec<String> = fields.map(|it| it["path"].as_str().unwrap().to_owned()).collect();
+        found.sort();
+        if found == wanted { Ok(status) } else { Err(format!("{status}\n{}", shop.log())) }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sealed_fields_that_were_set_are_drift() {
+    let shop = Policed::install("seals", TEMPLATES).await;
+    seal(&shop, "Report").await;
+    let paths = [
+        "/immutable",
+        "/metadata/annotations/helm.sh~1resource-policy",
+        "/metadata/ownerReferences",
+        "/spec/paused",
+    ];
+    let status = drifts(&shop, &paths).await;
+    assert_eq!(status["conditions"][0]["reason"], "Drifted", "{status}");
+    let diff = shop.moor(&["diff", RELEASE]);
+    assert_eq!(diff.code, 1, "{diff:?}");
+    for path in paths {
+        assert!(diff.out.contains(path), "{path}: {diff:?}");
+    }
+    let explained = shop.moor(&["explain", "deployment/web", "--path", "/spec/paused"]);
+    assert!(explained.out.contains("/spec/paused: drifted"), "{explained:?}");
+    let explained = shop.moor(&["explain", "configmap/owned", "--path", "/immutable"]);
+    assert!(explained.out.contains("are judged all the same"), "{explained:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sealed_fields_that_may_be_undone_are_repaired() {
+    let shop = Policed::install("seals", TEMPLATES).await;
+    seal(&shop, "Repair").await;
+    let status = drifts(&shop, &["/immutable"]).await;
+    let message = status["drifts"][0]["message"].as_str().unwrap();
+    assert!(message.contains("delete the object"), "{status}");
+    let web = shop.alice.get(&shop.at("apis/apps/v1", "deployments/web")).await.done().unwrap();
+    assert_eq!(web["spec"].get("paused"), None, "{web}");
+    let owned = shop.alice.get(&shop.at("api/v1", "configmaps/owned")).await.done().unwrap();
+    assert_eq!(owned["metadata"].get("ownerReferences"), None, "{owned}");
+    let kept = shop.alice.get(&shop.at("api/v1", "configmaps/kept")).await.done().unwrap();
+    assert_eq!(kept["metadata"]["annotations"].get("helm.sh/resource-policy"), None, "{kept}");
+    shop.helm.upgrade(&shop.namespace, RELEASE, &shop.chart, json!({})).await.unwrap();
+}

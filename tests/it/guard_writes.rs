@@ -1,0 +1,83 @@
+//! What the API server lets the guard's account store, beyond what RBAC can say.
+
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::support::{ControlPlane, Identity, eventually};
+
+const WITHIN: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// The first Kubernetes version that serves ValidatingAdmissionPolicy as v1.
+const ADMISSION_POLICIES: u32 = 30;
+
+/// A ConfigMap whose annotations name a release of `namespace`, with Helm's label or without.
+fn config_map(name: &str, namespace: &str, has_label: bool) -> Value {
+    let annotations =
+        json!({"meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": namespace});
+    let labels = if has_label { json!({"app.kubernetes.io/managed-by": "Helm"}) } else { json!({}) };
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "annotations": annotations, "labels": labels},
+        "data": {"a": "1"},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn api_server_refuses_writes_that_the_guard_never_needs() {
+    let control_plane = ControlPlane::start();
+    control_plane.apply_deploy(&["namespace.yaml", "rbac.yaml", "enforce/arbiter.yaml"]).await;
+    if control_plane.minor() < ADMISSION_POLICIES {
+        for file in ["writes.yaml", "namespace-writes.yaml"] {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/enforce").join(file);
+            let applied = control_plane.kubectl(Identity::Admin, &["apply", "-f", path.to_str().unwrap()]);
+            let said = String::from_utf8_lossy(&applied.stderr);
+            assert!(said.contains("no matches for kind \"ValidatingAdmissionPolicy\""), "{file}: {said}");
+        }
+        return;
+    }
+    let (home, admin) = (control_plane.namespace("home").await, control_plane.client(Identity::Admin).await);
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), &home);
+    let objects = [("plain", &*home, false), ("declared", &*home, true), ("foreign", "elsewhere", true)];
+    for (name, namespace, has_label) in objects {
+        let object = serde_json::from_value(config_map(name, namespace, has_label)).unwrap();
+        maps.create(&PostParams::default(), &object).await.unwrap();
+    }
+    control_plane.apply_deploy(&["enforce/writes.yaml", "enforce/namespace-writes.yaml"]).await;
+
+    let guard = control_plane.client(Identity::Guard).await;
+    let maps: Api<ConfigMap> = Api::namespaced(guard.clone(), &home);
+    let namespaces: Api<Namespace> = Api::all(guard);
+    let stored = PatchParams::default();
+    let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
+    let edit = |value: &str| Patch::Merge(json!({"data": {"a": value}}));
+    let label = Patch::Merge(json!({"metadata": {"labels": {"a": "1"}}}));
+    let refused = |error: kube::Error, wanted: &str| {
+        let said = error.to_string();
+        assert!(said.contains(wanted), "{said}");
+    };
+    // Policies take effect a moment after they are stored.
+    eventually("an object without a release is refused", WITHIN, || async {
+        maps.patch("plain", &stored, &edit("2")).await.is_err()
+    })
+    .await;
+    eventually("an object of a foreign release is refused", WITHIN, || async {
+        maps.patch("foreign", &stored, &edit("2")).await.is_err()
+    })
+    .await;
+    let plain = "The guard may store its own objects and objects of Helm releases";
+    let beyond = "The guard may store no object of a release outside the namespace of that release";
+    refused(maps.patch("plain", &stored, &edit("3")).await.unwrap_err(), plain);
+    refused(maps.patch("foreign", &stored, &edit("3")).await.unwrap_err(), beyond);
+    let error = namespaces.patch(&home, &stored, &label).await.unwrap_err();
+    assert!(error.to_string().contains("The guard may store"), "{error}");
+
+    maps.patch("plain", &dry_run, &edit("4")).await.unwrap();
+    namespaces.patch(&home, &dry_run, &label).await.unwrap();
+    maps.patch("declared", &stored, &edit("4")).await.unwrap();
+    let strip = Patch::Merge(json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}}));
+    refused(maps.patch("declared", &stored, &strip).await.unwrap_err(), plain);
+}

@@ -1,0 +1,130 @@
+//! Server-side apply as the judge of the guard: random charts, random edits, and what Helm would change afterwards.
+//!
+//! `make oracle EDITS=50000 SEED=1` judges any number of edits. A disagreement is printed as a row for
+//! `src/declaration/compare/drift.yaml`; its seed draws the same chart and the same edits again.
+
+mod draw;
+mod edits;
+mod gadgets;
+mod judge;
+mod kinds;
+mod meaning;
+mod repairs;
+mod scene;
+mod values;
+mod workloads;
+
+use std::env;
+use std::time::Instant;
+
+use futures::StreamExt as _;
+
+use self::judge::Tally;
+use self::repairs::{BATCH, Findings};
+use self::scene::Scene;
+
+/// Judged in every run of the tests.
+const EDITS: usize = 1000;
+
+/// The first of the charts of every run; each next one has the next seed.
+const SEED: u64 = 1;
+
+/// Releases that are edited, repaired and upgraded in every run of the tests.
+const REPAIRS: u64 = 60;
+
+/// Edits of one object.
+const EACH: u64 = 14;
+
+/// Releases at one time.
+const RELEASES: usize = 2;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn edits_are_refused_exactly_if_server_side_apply_reverts_them() {
+    let (edits, seed) = (number("EDITS", EDITS), number("SEED", SEED));
+    let is_asked = env::var_os("EDITS").is_some();
+    let scene = Scene::start(&["--register", "--edits", "Deny"]).await;
+    let mut tally = Tally::default();
+    let begun = Instant::now();
+    let mut charts = futures::stream::iter(seed..)
+        .map(|seed| {
+            let scene = &scene;
+            async move {
+                let release = scene.install(seed, kinds::all()).await;
+                let tally = scene.judge_release(&release, EACH).await;
+                scene.remove(&release).await;
+                (seed, tally)
+            }
+        })
+        .buffered(RELEASES);
+    while tally.judged() < edits {
+        let (seed, of_chart) = charts.next().await.unwrap();
+        if is_asked {
+            report(seed, &of_chart, &tally, begun);
+        }
+        tally.add(of_chart);
+    }
+    drop(charts);
+    let asked = scene.control_plane.audited("fieldManager=kubemoor-probe");
+    let summary = format!("{}\n{asked} dry runs asked, {:?}", tally.summary(), begun.elapsed());
+    if is_asked {
+        show(&summary);
+    }
+    let rows: String = tally.disagreements.iter().take(40).map(|found| format!("{}\n", found.row)).collect();
+    let said = |lines: &[String]| lines.iter().take(10).map(|line| format!("{line}\n")).collect::<String>();
+    assert!(tally.disagreements.is_empty(), "{summary}\n{rows}");
+    assert!(tally.helm_refused.is_empty(), "{summary}\n{}", said(&tally.helm_refused));
+    assert!(tally.out_of_sync.is_empty(), "{summary}\n{}", said(&tally.out_of_sync));
+    assert!(tally.unjudged.len() * 20 < tally.judged(), "{summary}\n{}", said(&tally.unjudged));
+    assert!(tally.skewed.len() * 100 < tally.judged(), "{summary}\n{}", said(&tally.skewed));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repaired_objects_are_upgraded_as_if_nobody_had_edited_them() {
+    let (releases, seed) = (number("REPAIRS", REPAIRS), number("SEED", SEED));
+    let scene = Scene::start(&["--drift", "Repair"]).await;
+    let mut findings = Findings::default();
+    for batch in 0..releases.div_ceil(BATCH) {
+        let first = seed + batch * BATCH;
+        findings.add(scene.repair_releases(first..first + BATCH).await);
+    }
+    let Findings { repaired, harmless, unjudged, failures } = findings;
+    let summary = format!(
+        "{repaired} repaired, {harmless} without drift, {unjudged} unjudged, {} failures",
+        failures.len()
+    );
+    assert!(failures.is_empty(), "{summary}\n{}", failures.join("\n"));
+    assert!(repaired * 2 > harmless + unjudged, "{summary}");
+}
+
+/// A number of the environment.
+fn number<T: std::str::FromStr<Err: std::fmt::Debug>>(name: &str, otherwise: T) -> T {
+    env::var(name).map_or(otherwise, |text| text.parse().unwrap())
+}
+
+/// What a chart has shown, as soon as that is known.
+fn report(seed: u64, of_chart: &Tally, before: &Tally, begun: Instant) {
+    for found in &of_chart.disagreements {
+        show(&found.row);
+    }
+    for line in of_chart
+        .helm_refused
+        .iter()
+        .chain(&of_chart.out_of_sync)
+        .chain(&of_chart.unjudged)
+        .chain(&of_chart.skewed)
+    {
+        show(&format!("# {line}"));
+    }
+    show(&format!(
+        "# seed {seed}: {} edits, {} in all, {} disagreements, {:.0?}",
+        of_chart.judged(),
+        before.judged() + of_chart.judged(),
+        before.disagreements.len() + of_chart.disagreements.len(),
+        begun.elapsed(),
+    ));
+}
+
+#[expect(clippy::print_stderr, reason = "it belongs to the test's own output")]
+fn show(text: &str) {
+    eprintln!("{text}");
+}

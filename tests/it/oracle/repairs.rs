@@ -1,0 +1,207 @@
+//! Drift that the loop repairs, and what the next upgrade makes of the object.
+//!
+//! Entry point: [`Scene::repair_releases`]. A release has one object. The object and its twin are edited in the same
+//! ways while the guard stands still; the guard repairs the object, and the twin is applied by force. Helm then upgrades
+//! both, the object without force, and both have to be the same.
+
+use serde_json::{Value, json};
+
+use super::draw::Draw;
+use super::edits::Edit;
+use super::kinds::KINDS;
+use super::scene::{Object, Release, Scene, content, within, without_choices};
+use crate::support::SOON;
+
+/// Releases that drift at once: the loop stops where many more do.
+pub(super) const BATCH: u64 = 6;
+
+/// Draws of a changed manifest.
+const TRIES: u64 = 20;
+
+/// What was found.
+#[derive(Default)]
+pub(super) struct Findings {
+    /// Objects that drifted, were repaired and upgraded.
+    pub(super) repaired: usize,
+    /// Objects whose edits were all harmless.
+    pub(super) harmless: usize,
+    /// Objects that server-side apply itself cannot put right, and so only the upgrade tells.
+    pub(super) unjudged: usize,
+    pub(super) failures: Vec<String>,
+}
+
+/// A release on its way.
+struct Patient {
+    release: Release,
+    /// What the next revision declares.
+    upgraded: Value,
+    edits: Vec<Edit>,
+    drifts: Drift,
+    /// What the guard says of it before anybody edits it.
+    fault: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Drift {
+    None,
+    Some,
+    /// Server-side apply fails.
+    Unknown,
+}
+
+impl Findings {
+    pub(super) fn add(&mut self, other: Self) {
+        self.repaired += other.repaired;
+        self.harmless += other.harmless;
+        self.unjudged += other.unjudged;
+        self.failures.extend(other.failures);
+    }
+}
+
+impl Scene {
+    /// Edits, repairs and upgrades a release for each of these seeds.
+    pub(super) async fn repair_releases(&self, seeds: impl Iterator<Item = u64>) -> Findings {
+        let patients: Vec<Option<Patient>> =
+            futures::future::join_all(seeds.map(|seed| self.admit(seed))).await;
+        let mut patients: Vec<Patient> = patients.into_iter().flatten().collect();
+        self.guard.pause();
+        for patient in &mut patients {
+            patient.edit(self).await;
+        }
+        self.guard.resume();
+        let discharged = patients.iter().map(|patient| patient.discharge(self));
+        let mut findings = Findings::default();
+        for (patient, outcome) in patients.iter().zip(futures::future::join_all(discharged).await) {
+            match (outcome, patient.drifts) {
+                (Err(said), _) => findings.failures.push(patient.describe(&said)),
+                (Ok(()), Drift::None) => findings.harmless += 1,
+                (Ok(()), Drift::Some) => findings.repaired += 1,
+                (Ok(()), Drift::Unknown) => findings.unjudged += 1,
+            }
+        }
+        for patient in &patients {
+            self.remove(&patient.release).await;
+        }
+        findings
+    }
+
+    /// Installs a release of one object and waits until the guard has seen it as it is declared.
+    async fn admit(&self, seed: u64) -> Option<Patient> {
+        let repaired: Vec<u64> =
+            (0..).zip(KINDS).filter(|(_, kind)| kind.is_repaired).map(|(at, _)| at).collect();
+        // Neighbouring seeds have different kinds.
+        let kind = repaired[usize::try_from(seed).unwrap() % repaired.len()];
+        let release = self.install(seed, [kind]).await;
+        let object = release.objects.first()?;
+        let (upgraded, at) = self.upgraded(&release, object).await?;
+        let mut patient = Patient { release, upgraded, edits: Vec::new(), drifts: Drift::None, fault: None };
+        patient.plan(&at);
+        patient.fault = self.drifts(&patient.release).await.err();
+        Some(patient)
+    }
+
+    /// A manifest with another value of one field, which the API server takes, and that field.
+    async fn upgraded(&self, release: &Release, object: &Object) -> Option<(Value, String)> {
+        for number in 0..TRIES {
+            let mut draw = Draw::new(release.seed, [object.index, number, 2]);
+            let (manifest, at) = Edit::changed(&mut draw, &object.manifest)?;
+            let path = format!("{}?fieldManager=helm&dryRun=All", object.twin.path);
+            let applied = self.helm.apply(&path, &release.twin_document(object, &manifest)).await.done();
+            if applied.is_ok_and(|applied| content(&applied) != content(&object.twin.live)) {
+                return Some((manifest, at));
+            }
+        }
+        None
+    }
+}
+
+impl Patient {
+    fn object(&self) -> &Object {
+        &self.release.objects[0]
+    }
+
+    /// Draws one to four edits, more often than not also of the field that the upgrade changes.
+    fn plan(&mut self, at: &str) {
+        let mut draw = Draw::new(self.release.seed, [self.object().index, 0, 3]);
+        let live = &self.object().twin.live;
+        let mut edits: Vec<Edit> =
+            (0..1 + draw.below(3)).filter_map(|_| Edit::draw(&mut draw, self.object().kind, live)).collect();
+        if draw.chance(60) {
+            edits.extend(Edit::of(&mut draw, live, at));
+        }
+        self.edits = edits;
+    }
+
+    /// Edits the object and its twin.
+    async fn edit(&mut self, scene: &Scene) {
+        let mut done = Vec::new();
+        for edit in &self.edits {
+            let path = |path: &str| format!("{path}?fieldManager=kubectl-edit");
+            let patch = edit.patch();
+            if scene.alice.patch_all(&path(&self.object().twin.path), &patch).await.done().is_ok() {
+                scene.alice.patch_all(&path(&self.object().path), &patch).await.done().unwrap();
+                done.push(edit.clone());
+            }
+        }
+        let twin = &self.object().twin;
+        let edited = scene.alice.get(&twin.path).await.done().unwrap();
+        self.drifts = match scene.apply(twin, "").await {
+            Err(_) => Drift::Unknown,
+            Ok(applied) if content(&applied) == content(&edited) => Drift::None,
+            Ok(_) => Drift::Some,
+        };
+        self.edits = done;
+    }
+
+    /// Waits until the object is repaired and has Helm upgrade it and its twin.
+    async fn discharge(&self, scene: &Scene) -> Result<(), String> {
+        if let Some(fault) = &self.fault {
+            return Err(format!("it is not in sync after its installation: {fault}"));
+        }
+        let (object, release) = (self.object(), &self.release);
+        let document = release.document(object, &self.upgraded);
+        let by_helm = format!("{}?fieldManager=helm", object.path);
+        within(SOON, || async {
+            let same = format!("{by_helm}&force=true&dryRun=All");
+            let applied =
+                scene.helm.apply(&same, &release.document(object, &object.manifest)).await.done()?;
+            let live = scene.alice.get(&object.path).await.done()?;
+            if content(&applied) != content(&live) {
+                return Err(format!("not repaired: it is {}", content(&live)));
+            }
+            scene.helm.apply(&format!("{by_helm}&dryRun=All"), &document).await.done().map(drop)
+        })
+        .await?;
+        release.record(scene, 2, "pending-upgrade", Some(&self.upgraded)).await;
+        let now = scene.helm.apply(&by_helm, &document).await.done()?;
+        release.record(scene, 1, "superseded", None).await;
+        release.record(scene, 2, "deployed", Some(&self.upgraded)).await;
+        if self.drifts == Drift::Unknown {
+            return Ok(());
+        }
+        let twin = format!("{}?fieldManager=helm&force=true", object.twin.path);
+        let twin = scene.helm.apply(&twin, &release.twin_document(object, &self.upgraded)).await.done()?;
+        let (now, twin) = (comparable(&now), comparable(&twin));
+        if now == twin { Ok(()) } else { Err(format!("it became {now}, and by Helm alone {twin}")) }
+    }
+
+    fn describe(&self, said: &str) -> String {
+        let edits: Vec<String> =
+            self.edits.iter().map(|edit| format!("{} {}", edit.way(), edit.patch())).collect();
+        format!(
+            "seed {} {}: {said}\n  edits: {}\n  manifest: {}\n  upgraded: {}",
+            self.release.seed,
+            self.object().kind.name,
+            edits.join("; "),
+            self.object().manifest,
+            self.upgraded,
+        )
+    }
+}
+
+/// An object's content without its namespace.
+fn comparable(object: &Value) -> Value {
+    let mut content = without_choices(object);
+    content["metadata"]["namespace"] = json!(null);
+    content
+}
