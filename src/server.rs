@@ -13,6 +13,7 @@
 pub mod descriptors;
 mod patience;
 mod seats;
+pub mod turns;
 
 use std::convert::Infallible;
 use std::future::Future;

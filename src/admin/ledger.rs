@@ -23,11 +23,11 @@ use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
 use super::Peer;
-use super::turns::Turns;
 use crate::cluster::access;
 use crate::ledger::Ledger;
 use crate::ledger::query::{Filter, PAGE, Page};
 use crate::model::Actor;
+use crate::server::turns::Turns;
 
 /// The path.
 pub(super) const PATH: &str = "/api/v1/ledger";

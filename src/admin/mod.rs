@@ -7,7 +7,6 @@
 
 mod ledger;
 mod readiness;
-mod turns;
 
 use std::net::IpAddr;
 use std::sync::Arc;

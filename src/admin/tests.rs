@@ -90,19 +90,6 @@ async fn tokens_that_are_never_vouched_for_hold_up_no_other() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn who_has_his_turns_waits_for_them_and_not_others() {
-    let turns = turns::Turns::new(3, 2);
-    let until = || tokio::time::Instant::now() + Duration::from_secs(1);
-    let first = turns.take("alice", until()).await.unwrap();
-    let _second = turns.take("alice", until()).await.unwrap();
-    assert!(turns.take("alice", until()).await.is_none());
-    let _bob = turns.take("bob", until()).await.unwrap();
-    assert!(turns.take("carol", until()).await.is_none());
-    drop(first);
-    assert!(turns.take("carol", until()).await.is_some());
-}
-
 #[test]
 fn without_conditions_all_is_ready() {
     let readiness = Readiness::new();

@@ -22,6 +22,7 @@ pub mod digest;
 pub mod embedded;
 pub mod equality;
 pub mod fields;
+pub mod lookup;
 pub mod openapi;
 pub mod outline;
 pub mod path;

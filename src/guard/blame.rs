@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::cluster::objects::{Live, Manager};
 use crate::declaration::fields::FieldChange;
+use crate::declaration::lookup::Lookup;
 use crate::declaration::path::Path;
 use crate::helm::record::ApplyMethod;
 use crate::helm::release::Declared;
@@ -55,14 +56,14 @@ pub(super) fn taken(live: &Live, declared: &Declared, method: ApplyMethod, spare
     let whole = live.whole()?;
     let owners = Owners::of(&whole);
     let helm = ownership::helms([&owners], method)?;
-    let (mut paths, mut by) = (Vec::new(), None);
+    let (mut paths, mut by, mut lookup) = (Vec::new(), None, Lookup::new(&whole));
     for conflict in ownership::conflicts(&declared.fields, &whole, &owners, Some(&helm), method) {
         let manager = &conflict.manager;
         if manager.operation == Operation::Update
             && !conflict.differs
             && !is_controller(&manager.name)
             && !spared.covers(&conflict.path)
-            && !conflict.path.get(&whole).is_empty()
+            && !lookup.get(&conflict.path).is_empty()
         {
             paths.push(conflict.path);
             by.get_or_insert(conflict.manager.name);

@@ -24,6 +24,7 @@ use serde_json::Value;
 
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::Fields;
+use crate::declaration::lookup::Lookup;
 use crate::declaration::path::{Path, Segment};
 use crate::helm::record::ApplyMethod;
 use crate::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE};
@@ -148,8 +149,8 @@ pub fn conflicts(
 /// Helm's next apply sets it.
 pub fn returned(live: &Value, helm: &Manager, paths: &[Path]) -> Option<Value> {
     let before = Owners::of(live);
-    let mut owners = before.clone();
-    for path in paths.iter().filter(|path| !path.get(live).is_empty()) {
+    let (mut owners, mut lookup) = (before.clone(), Lookup::new(live));
+    for path in paths.iter().filter(|path| !lookup.get(path).is_empty()) {
         owners.give(Some(helm), path);
     }
     let value = owners.value();
@@ -185,6 +186,7 @@ pub fn undone(
     }
     let known = !before.is_empty();
     let helm = helms([&before], method).or_else(|| helms([&owners], method));
+    let mut lookup = Lookup::new(result);
     for Back { path, declared } in back {
         if known {
             owners.as_in(&before, path);
@@ -195,12 +197,12 @@ pub fn undone(
                 }
             }
         }
-        for path in declared.iter().filter(|path| !path.get(result).is_empty()) {
+        for path in declared.iter().filter(|path| !lookup.get(path).is_empty()) {
             owners.give(helm.as_ref(), path);
         }
         // What the edit made only to hold it is gone as well.
         let mut above = path.clone();
-        while above.0.pop().is_some() && above.0.len() > 1 && above.get(result).is_empty() {
+        while above.0.pop().is_some() && above.0.len() > 1 && lookup.get(&above).is_empty() {
             owners.read_mut().for_each(|entry| entry.owned.remove(&above));
         }
     }

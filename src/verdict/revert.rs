@@ -3,7 +3,9 @@
 //! Entry point: [`plan`]. Invariant: the object that results differs from the
 //! one that the editor sent only at the drifting paths, and in who owns these.
 //! Planned again for its own result, it has nothing to do. A plan is the
-//! editor's own edit made smaller: it never writes what he did not touch.
+//! editor's own edit made smaller: every declared field in it holds what the
+//! editor sent or what was there before, so that a record that somebody forged
+//! puts no value of its own into the edit of another.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -17,11 +19,12 @@ use super::ownership::{self, Back};
 use super::sealed;
 use super::shown::Shown;
 use crate::declaration::equality::Agreement;
-use crate::declaration::fields::FieldChange;
+use crate::declaration::fields::{FieldChange, Fields};
 use crate::declaration::path::{Path, Segment};
 use crate::helm::release::{Declared, Release};
 use crate::model::ObjectId;
 use crate::policy::Policy;
+use crate::policy::mask::Mask;
 
 /// The findings up to which an edit is set back; one with more is refused.
 const MAX_FINDINGS: usize = 256;
@@ -78,6 +81,9 @@ pub enum Irreversible {
     /// The object nests deeper than what can be changed.
     #[error("the object is nested too deep")]
     TooDeep,
+    /// A field was not as declared before either, so that there is nothing to go back to.
+    #[error("a field of it differed from the release before the edit as well; set it to the release's value instead")]
+    Drifted,
     /// What drifts is declared by neither record of the release any more.
     #[error("the release has changed meanwhile")]
     Outdated,
@@ -85,10 +91,8 @@ pub enum Irreversible {
 
 /// How to set back what `findings`, the verdict's by `release`, say of `edit`.
 ///
-/// A declared field becomes what it was, if that agreed with the declaration,
-/// else what is declared; an element of a list and a sealed field become what
-/// they were. What `policy` ignores is left alone. The fields so set back are
-/// Helm's again.
+/// Every field becomes what it was before the edit. What `policy` ignores is left
+/// alone. The fields so set back are Helm's again.
 ///
 /// # Errors
 /// When nothing else would remain of the edit, or it cannot be set back.
@@ -103,6 +107,11 @@ pub fn plan(
     }
     let (declared, changes) = judged(edit, release, findings).ok_or(Irreversible::Outdated)?;
     let fields = &declared.fields;
+    let rules = policy.rules(edit.object, declared);
+    let restored = changes.iter().filter(|change| findings.iter().any(|finding| finding.path == change.path));
+    if has_drifted(fields, edit.old, &rules.ignored, restored) {
+        return Err(Irreversible::Drifted);
+    }
     let leaves = fields.leaves();
     // With whole elements first: what is ignored comes back with them.
     let mut elements = edit.new.clone();
@@ -125,7 +134,7 @@ pub fn plan(
         }
     }
     fields.restore(parts, edit.old, &mut result);
-    policy.rules(edit.object, declared).ignored.carry(&elements, &mut result);
+    rules.ignored.carry(&elements, &mut result);
     if is_same(edit.old, &result) {
         return Err(Irreversible::NothingRemains);
     }
@@ -163,6 +172,19 @@ fn judged<'r>(
     };
     let candidates = declarations.latest.iter().chain(&declarations.baseline);
     candidates.filter_map(of).min_by_key(|(_, changes)| changes.len())
+}
+
+/// Whether one of these was not as declared in the object before, and so would
+/// become what nobody has seen in it.
+fn has_drifted<'c>(
+    fields: &Fields,
+    old: &Value,
+    ignored: &Mask,
+    mut restored: impl Iterator<Item = &'c FieldChange>,
+) -> bool {
+    let mut drift = fields.drift(old);
+    drift.retain(|it| it.agreement > Agreement::Doubt && !ignored.covers(&it.path));
+    restored.any(|change| drift.iter().any(|it| change.path.0.starts_with(&it.path.0)))
 }
 
 /// Whether a path is that of a list element that is told apart by keys.

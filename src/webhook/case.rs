@@ -117,8 +117,8 @@ impl Subject {
                 let object = object(&head.resource.group, kind);
                 return Some(Self { object, aspect: Aspect::Scale(scale?.clone()) });
             }
-            // By a status, labels and annotations of some kinds can be changed.
-            Some("status") => {}
+            // By these, labels and annotations of some kinds can be changed.
+            Some("status" | "finalize" | "approval") => {}
             Some(_) => return None,
         }
         let object = object(&head.kind.group, &head.kind.kind);

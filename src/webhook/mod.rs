@@ -2,11 +2,12 @@
 //!
 //! `door` tells the API server from everybody else,
 //! `intake` turns a request into a review's bytes, `review` reads those bytes and
-//! writes the answer, `validate` judges with `case`, `claims` and `look`, `turns`
-//! lets large reviews wait for each other, `mutate` sets edits back, `order` asks
+//! writes the answer, `validate` judges with `case`, `claims` and `look`, large
+//! ones `aside`, `mutate` sets edits back, `order` asks
 //! what whoever orders a repair may write, `registration` keeps the webhook
 //! configurations.
 
+mod aside;
 pub mod case;
 mod claims;
 pub mod door;
@@ -18,7 +19,6 @@ pub mod order;
 pub mod registration;
 mod request;
 pub mod review;
-mod turns;
 pub mod validate;
 
 #[cfg(test)]

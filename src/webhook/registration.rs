@@ -29,7 +29,7 @@ use crate::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE};
 
 pub use self::address::Address;
 use self::keep::Configuration;
-use self::resources::{by_group_version, by_label_alone, is_deletion_sent_anyway, judged};
+use self::resources::{by_group_version, by_label_alone, is_deletion_sent_anyway, judged, metadata_detours};
 
 mod address;
 pub mod emergency;
@@ -201,12 +201,12 @@ fn edits(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> Vec<Validatin
     webhooks
 }
 
-/// The webhooks for changes of Helm's label and annotations by a status.
+/// The webhooks for changes of Helm's label and annotations by subresources.
 fn statuses(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> Vec<ValidatingWebhook> {
     if !surface.conditions {
         return Vec::new();
     }
-    let paths = by_group_version(judged(resources).map(|it| (it, format!("{}/status", it.plural))));
+    let paths = by_group_version(judged(resources).flat_map(|it| metadata_detours(it).map(move |path| (it, path))));
     let webhooks = paths.iter().map(|(group_version, paths)| {
         let (name, rules) = (name_of(group_version, STATUS), vec![rule(&["UPDATE"], group_version, paths)]);
         let helms = Some(labelled(MANAGED_BY.0, MANAGED_BY.1));

@@ -10,14 +10,17 @@ mod unread;
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use http::{HeaderValue, Request, Response, header};
 use hyper::body::{Body, Bytes};
 use jiff::Timestamp;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
+use super::aside::aside;
 use super::case::{Aspect, Case, Subject};
 use super::claims::{certain, governing};
 use super::door::{Door, Stage};
@@ -28,12 +31,12 @@ use super::mutate;
 use super::order::{self, Orders};
 use super::request::{self, Asked};
 use super::review::{self, Answer, AuditKey, Head, ReviewError};
-use super::turns::{Turns, aside};
 use crate::config::RecordDriver;
 use crate::ledger::Ledger;
 use crate::metrics::{AdmissionMetrics, Decision, Webhook};
 use crate::policy::Policy;
 use crate::policy::book::Book;
+use crate::server::turns::Turns;
 use crate::verdict::edit::{Evidence, Outcome, Reason, Rules, Verdict};
 use crate::verdict::records;
 
@@ -85,19 +88,17 @@ pub struct Validator {
     intake: Intake,
     setup: Arc<Setup>,
     /// For records, which are decoded, and for large reviews.
-    decoding: Arc<Turns>,
-    judging: Arc<Turns>,
+    decoding: Arc<Turns<String>>,
+    judging: Arc<Turns<String>>,
 }
 
 impl Validator {
     /// A validator for this setup.
     pub fn new(intake: Intake, setup: Setup) -> Self {
-        Self {
-            intake,
-            setup: Arc::new(setup),
-            decoding: Arc::new(Turns::new()),
-            judging: Arc::new(Turns::new()),
-        }
+        // As many as there are processors, and of one namespace half of them.
+        let count = available_parallelism().map_or(2, NonZeroUsize::get).max(2);
+        let turns = || Arc::new(Turns::new(count, count / 2));
+        Self { intake, setup: Arc::new(setup), decoding: turns(), judging: turns() }
     }
 
     /// Answers one request of the API server, which comes from `peer`; everybody else gets nothing.
@@ -236,7 +237,7 @@ impl Validator {
         let namespace = subject.object.namespace.clone().unwrap_or_default();
         // What is left is for judging it.
         let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
-        let Ok(_turn) = tokio::time::timeout_at(until, self.judging.take(&namespace)).await else {
+        let Some(_turn) = self.judging.take(namespace.clone(), until).await else {
             if stage == Stage::Mutate {
                 return Ok((Answer::allow().respond(&head.uid), Verdict::allow(Reason::Busy)));
             }
@@ -277,9 +278,9 @@ impl Validator {
         let uid = request.head.uid.clone();
         let mut case = Case::of(subject, request, self.setup.record_driver);
         if case.subject.aspect == Aspect::Record {
-            match tokio::time::timeout_at(deadline, self.held(&case, bytes.clone())).await {
-                Ok(held) => case.hold(held),
-                Err(_) => {
+            match self.held(&case, bytes.clone(), deadline).await {
+                Some(held) => case.hold(held),
+                None => {
                     let (verdict, message) =
                         self.judge_unread_record(&case.subject, case.operation, &case.actor, Reason::Late);
                     let response = put(&verdict, message).respond(&uid);
@@ -333,15 +334,16 @@ impl Validator {
         }
     }
 
-    /// Decodes records apart from the threads that answer, few at a time.
-    async fn held(&self, case: &Case<'_>, body: Bytes) -> Held {
-        let turn = self.decoding.take(case.subject.object.namespace.as_deref().unwrap_or_default()).await;
+    /// Decodes records apart from the threads that answer, few at a time; none if that takes longer than until
+    /// `deadline`.
+    async fn held(&self, case: &Case<'_>, body: Bytes, deadline: Instant) -> Option<Held> {
+        let turn = self.decoding.take(case.subject.object.namespace.clone().unwrap_or_default(), deadline).await?;
         let decoding = tokio::task::spawn_blocking(move || {
             // Until it is done, also when nobody waits for it any more.
             let _turn = turn;
             Held::read(&body)
         });
-        decoding.await.unwrap_or_default()
+        Some(timeout_at(deadline, decoding).await.ok()?.unwrap_or_default())
     }
 }
 

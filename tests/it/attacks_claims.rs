@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::helm_scene::{Scene, WITHIN, shop, with};
 use crate::support::{
-    Chart, ControlPlane, Guard, Identity, Review, Victim, define_widgets, eventually, forged, labelled,
+    Caller, Chart, ControlPlane, Guard, Identity, Review, Victim, define_widgets, eventually, forged, labelled,
     record_name, refusal,
 };
 
@@ -245,4 +245,22 @@ async fn dropping_helms_label_through_the_status_is_refused() {
     let names: Vec<_> = webhooks.iter().map(|webhook| webhook.name.as_str()).collect();
     let statuses = names.iter().any(|name| name.ends_with(".status.kubemoor.dev"));
     assert_eq!(statuses, ControlPlane::get().minor() >= 28, "{names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn helms_label_of_a_service_cannot_be_dropped_by_its_status() {
+    let scene = Scene::shared("attack-by-status").await;
+    scene.install("shop", &shop(), with(json!({}))).await;
+    let alice = Caller::new(ControlPlane::get(), Identity::Alice).await;
+    let status = format!("/api/v1/namespaces/{}/services/web/status?dryRun=All", scene.namespace);
+    let drop = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}});
+    let harmless = json!({"metadata": {"labels": {"mine": "yes"}}});
+    // Where the server knows no conditions, every status would be sent.
+    let is_judged = ControlPlane::get().minor() >= 28;
+    eventually("the API server has the webhook for statuses", WITHIN, || async {
+        let answer = alice.merge(&status, &drop).await;
+        if is_judged { answer.refused("shop") } else { answer.done().map(|_| ()) }
+    })
+    .await;
+    alice.merge(&status, &harmless).await.done().unwrap();
 }

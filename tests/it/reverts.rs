@@ -6,7 +6,7 @@ use std::process::Output;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::support::{Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, SOON, eventually};
+use crate::support::{Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, SOON, eventually, forged};
 
 const TEMPLATES: &str = r#"
 apiVersion: apps/v1
@@ -301,6 +301,24 @@ async fn an_edit_of_nothing_declared_passes_without_a_word() {
     assert_eq!(said(&shop.kubectl(&["patch", "deployment/web", "--patch", patch])), "");
     let after = shop.get(&shop.deployment()).await;
     assert_eq!(after["spec"]["minReadySeconds"], 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_is_never_completed_with_forged_values() {
+    let shop = Shop::install(json!({})).await;
+    let manifest = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  template:\n    spec:\n      containers: [{name: app, image: registry.example/evil:1}]\n";
+    let bob = Caller::new(&shop.scene.control_plane, Identity::Bob).await;
+    let record = json!(forged(&shop.namespace, RELEASE, 2, "deployed", manifest));
+    bob.post(&shop.core("secrets"), &record).await.done().unwrap();
+    eventually("the edit is refused rather than completed", SOON, || async {
+        let output = shop.kubectl(&["patch", "deployment/web", "--dry-run=server", "--patch", EDIT]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let is_refused = said.contains("differed from the release before the edit as well");
+        if is_refused { Ok(()) } else { Err(said) }
+    })
+    .await;
+    let deployment = shop.get(&shop.deployment()).await;
+    assert_eq!(container(&deployment)["image"], "registry.example/shop:one");
 }
 
 #[tokio::test(flavor = "multi_thread")]

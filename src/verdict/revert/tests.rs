@@ -250,6 +250,33 @@ fn what_a_policy_ignores_is_left_alone() {
     check(new, left);
 }
 
+/// Whoever forges a record declares what others are to write: an edit of theirs is refused, and never completed.
+#[test]
+fn no_value_is_written_that_was_neither_there_nor_sent() {
+    let forged = released(&MANIFEST.replace("app:1", "evil:1").replace("replicas: 2", "replicas: 0"));
+    let object = deployment_id();
+    let (image, mine) = (format!("{CONTAINER}/image"), ("/metadata/annotations/mine", json!("yes")));
+    let check = |edits: &[(&str, Value)]| {
+        let new = edited(&[edits, std::slice::from_ref(&mine)].concat());
+        assert_eq!(planned(&object, &forged, &live(), &new), Err(Irreversible::Drifted), "{edits:?}");
+    };
+    check(&[(&image, json!("app:2"))]);
+    check(&[("/spec/replicas", json!(5))]);
+    check(&[("/spec/replicas", json!(null))]);
+    // Beside it, what was as declared goes back as ever, and so does a whole container.
+    let check = |edit: (&str, Value)| {
+        let new = edited(&[edit, mine.clone()]);
+        let plan = planned(&object, &forged, &live(), &new).unwrap();
+        assert_eq!(applied(&plan, &new), edited(std::slice::from_ref(&mine)));
+    };
+    check(("/metadata/labels", json!({})));
+    check(("/spec/template/spec/containers", json!([])));
+    // One that was never there does not come.
+    let forged = MANIFEST.replace("      containers:", "      initContainers: [{name: evil, image: evil}]\n      containers:");
+    let new = edited(&[("/spec/template/spec/initContainers", json!([{"name": "evil", "image": "mine"}])), mine.clone()]);
+    assert_eq!(planned(&object, &released(&forged), &live(), &new), Err(Irreversible::Drifted));
+}
+
 fn ignoring(spec: &str) -> Policy {
     let text = format!(
         "{{apiVersion: kubemoor.dev/v1alpha1, kind: DriftPolicy, metadata: {{name: p}}, spec: {spec}}}"
@@ -294,17 +321,28 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn a_plan_leaves_nothing_to_be_set_back(declared in deployment(), old in deployment(), new in deployment()) {
+    fn a_plan_leaves_nothing_to_be_set_back(
+        declared in deployment(),
+        other in proptest::option::weighted(0.3, deployment()),
+        new in deployment(),
+    ) {
         let mut declared = declared;
         declared["metadata"]["name"] = json!("web");
         let release = released(&declared.to_string());
         let object = deployment_id();
         prop_assume!(release.declared(&object).is_some());
+        let old = other.unwrap_or_else(|| declared.clone());
         let mut new = new;
         new["metadata"]["annotations"]["mine"] = json!("yes");
         let found = findings(&object, &release, &old, &new);
         let edit = Whole { object: &object, old: &old, new: &new, field_manager: "" };
-        let plan = plan(edit, &release, &policy(), &found).unwrap();
+        let plan = match plan(edit, &release, &policy(), &found) {
+            Err(Irreversible::Drifted) => {
+                prop_assert!(!release.declared(&object).unwrap().fields.drift(&old).is_empty());
+                return Ok(());
+            }
+            plan => plan.unwrap(),
+        };
         let result = applied(&plan, &new);
         if !crate::declaration::samples::has_doubled_keys(&old) {
             prop_assert_eq!(findings(&object, &release, &old, &result), Vec::new());

@@ -34,6 +34,10 @@ const BUSY: [(&str, &str); 8] = [
     ("events.k8s.io", "events"),
 ];
 
+/// Subresources beside `status` by which labels and annotations can be changed, by group and plural.
+const DETOURS: [(&str, &str, &str); 2] =
+    [("", "namespaces", "finalize"), ("certificates.k8s.io", "certificatesigningrequests", "approval")];
+
 /// The resources whose objects are judged.
 pub(super) fn judged(resources: &BTreeSet<Resource>) -> impl Iterator<Item = &Resource> {
     let is_never = |it: &Resource| {
@@ -53,6 +57,13 @@ pub(super) fn by_label_alone(resource: &Resource) -> bool {
 /// is enough.
 pub(super) fn is_deletion_sent_anyway((group, _): &GroupVersion<'_>, plural: &str) -> bool {
     matches!((*group, plural), ("", "namespaces") | ("apiextensions.k8s.io", "customresourcedefinitions"))
+}
+
+/// The paths of subresources by which labels and annotations of some kinds can be changed.
+pub(super) fn metadata_detours(resource: &Resource) -> impl Iterator<Item = String> {
+    let own = DETOURS.iter().filter(|(group, plural, _)| (*group, *plural) == (&*resource.group, &*resource.plural));
+    let own = own.map(|(_, _, subresource)| *subresource);
+    std::iter::once("status").chain(own).map(|subresource| format!("{}/{subresource}", resource.plural))
 }
 
 /// Paths such as `deployments/scale` by group and version of their resources.

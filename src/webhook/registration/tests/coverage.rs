@@ -98,6 +98,26 @@ fn a_deletion_that_takes_others_along_is_sent_once() {
 }
 
 #[test]
+fn subresources_that_can_change_metadata_are_sent_like_a_status() {
+    let endpoint = endpoint();
+    let resources = BTreeSet::from([
+        resource("", "v1", "namespaces", false),
+        resource("certificates.k8s.io", "v1", "certificatesigningrequests", false),
+    ]);
+    let seen =
+        json!(configuration(&resources, &Surface { conditions: true, select_all: false, ..surface(&endpoint) }));
+    for (name, paths) in [
+        ("v1.core.status.kubemoor.dev", ["namespaces/finalize", "namespaces/status"]),
+        (
+            "v1.certificates.k8s.io.status.kubemoor.dev",
+            ["certificatesigningrequests/approval", "certificatesigningrequests/status"],
+        ),
+    ] {
+        assert_eq!(named(&seen, name)["rules"][0]["resources"], json!(paths));
+    }
+}
+
+#[test]
 fn a_status_is_sent_where_the_server_has_conditions_and_helms_metadata_changes() {
     let endpoint = endpoint();
     let statuses = |surface: &Surface<'_>| {

@@ -1,0 +1,139 @@
+//! The values of one object at many paths.
+//!
+//! Entry point: [`Lookup::get`]. Invariant: it finds what [`Path::get`] finds, and goes through each list once for the
+//! keys by which paths lead into it, however many paths there are. Must not know what is declared.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::path::{Path, Segment};
+
+/// Finds values in an object.
+pub struct Lookup<'v> {
+    root: &'v Value,
+    /// The elements of lists, by where the list is in memory and the names of the keys.
+    lists: HashMap<(usize, Vec<String>), Elements<'v>>,
+}
+
+/// The elements of a list by what tells them apart.
+type Elements<'v> = HashMap<Vec<Token>, Vec<&'v Value>>;
+
+/// Equal for values that [`Segment::alike`] takes for the same.
+#[derive(PartialEq, Eq, Hash)]
+enum Token {
+    Text(String),
+    Bool(bool),
+    Null,
+}
+
+impl Token {
+    fn of(value: &Value) -> Option<Self> {
+        match value {
+            Value::String(text) => Some(Self::Text(text.clone())),
+            Value::Number(number) => Some(Self::Text(number.to_string())),
+            Value::Bool(bool) => Some(Self::Bool(*bool)),
+            Value::Null => Some(Self::Null),
+            Value::Array(_) | Value::Object(_) => None,
+        }
+    }
+}
+
+impl<'v> Lookup<'v> {
+    /// Looks at `root`.
+    pub fn new(root: &'v Value) -> Self {
+        Self { root, lists: HashMap::new() }
+    }
+
+    /// Every value at this path; see [`Path::get`].
+    pub fn get(&mut self, path: &Path) -> Vec<&'v Value> {
+        let mut found = vec![self.root];
+        for segment in &path.0 {
+            found = found.into_iter().flat_map(|value| self.step(segment, value)).collect();
+        }
+        found
+    }
+
+    fn step(&mut self, segment: &Segment, value: &'v Value) -> Vec<&'v Value> {
+        match segment {
+            Segment::Field(name) => value.as_object().and_then(|map| map.get(name)).into_iter().collect(),
+            Segment::Key(keys) => {
+                let names = keys.iter().map(|(name, _)| name.clone()).collect();
+                let wanted = keys.iter().map(|(_, value)| Token::of(value)).collect();
+                self.elements(value, names, wanted)
+            }
+            Segment::Element(wanted) => {
+                self.elements(value, Vec::new(), Token::of(wanted).map(|token| vec![token]))
+            }
+        }
+    }
+
+    /// The elements with these tokens for the values of these keys; for their own where there are no keys.
+    fn elements(
+        &mut self,
+        list: &'v Value,
+        names: Vec<String>,
+        wanted: Option<Vec<Token>>,
+    ) -> Vec<&'v Value> {
+        let (Value::Array(items), Some(wanted)) = (list, wanted) else { return Vec::new() };
+        let place = (std::ptr::from_ref(list).addr(), names.clone());
+        let elements = self.lists.entry(place).or_insert_with(|| {
+            let mut elements = Elements::new();
+            for item in items {
+                let tokens = match names.is_empty() {
+                    true => Token::of(item).map(|token| vec![token]),
+                    false => names.iter().map(|name| item.get(name).and_then(Token::of)).collect(),
+                };
+                if let Some(tokens) = tokens {
+                    elements.entry(tokens).or_default().push(item);
+                }
+            }
+            elements
+        });
+        elements.get(&wanted).cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn it_finds_what_a_path_finds_and_goes_through_a_list_once() {
+        let items: Vec<Value> = (0..50).map(|number| json!({"name": number / 2, "port": "80"})).collect();
+        let object = json!({
+            "spec": {"items": items, "set": ["a", 1, true, null, {"a": 1}, "1"], "none": {}},
+            "odd": [{"name": {"a": 1}}, {"name": [1]}, "text", {"name": null}, {"name": "\"3\""}],
+        });
+        let mut lookup = Lookup::new(&object);
+        let numbered = (0..30).map(|number| format!("/spec/items/[name={number}]/port"));
+        let others = [
+            "/spec/items/[name=\"3\"]",
+            "/spec/items/[name=3,port=80]",
+            "/spec/items/[port=80,name=3]",
+            "/spec/items/[none=1]",
+            "/spec/none/[name=1]",
+            "/spec/set",
+            "",
+            "/odd/[name=null]",
+            "/odd/[name=1]",
+            "/odd/[name=text]",
+        ];
+        let mut paths: Vec<Path> =
+            numbered.chain(others.map(str::to_owned)).map(|path| path.parse().unwrap()).collect();
+        for element in [json!("a"), json!(1), json!("1"), json!(true), json!(null), json!({"a": 1}), json!(2)] {
+            let mut path: Path = "/spec/set".parse().unwrap();
+            path.0.push(Segment::Element(element));
+            paths.push(path);
+        }
+        for path in &paths {
+            let found: Vec<*const Value> = lookup.get(path).into_iter().map(std::ptr::from_ref).collect();
+            let wanted: Vec<*const Value> = path.get(&object).into_iter().map(std::ptr::from_ref).collect();
+            assert_eq!(found, wanted, "{path}");
+        }
+        // By name, by both ways round, by a key that none has; the set; by name in the odd ones.
+        assert_eq!(lookup.lists.len(), 6);
+    }
+}
