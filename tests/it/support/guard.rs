@@ -16,7 +16,7 @@ use super::identity::Identity;
 use super::process::{Process, folder, free_port};
 use super::wait::eventually;
 
-const STARTUP: Duration = Duration::from_secs(30);
+const STARTUP: Duration = Duration::from_secs(180);
 
 /// A guard process. Dropping it kills it, and prints the end of its log when the test has failed.
 ///

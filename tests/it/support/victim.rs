@@ -26,7 +26,7 @@ metadata: {name: extra}
 data: {color: blue}
 ";
 
-const WITHIN: Duration = Duration::from_secs(30);
+const WITHIN: Duration = Duration::from_secs(60);
 
 /// The release `shop` in a namespace of its own: the ConfigMaps `settings` with `image: a` and `extra` with
 /// `color: blue`. Everything here is done by Alice.
