@@ -184,7 +184,7 @@ impl Forecast {
         }
         let mut table = Table::new(["OBJECT", "FIELD", "MANAGER", "OPERATION", "SINCE", "CONFLICTS"]);
         for Line { object, conflict } in conflicts {
-            let Conflict { path, manager, since, differs } = conflict;
+            let Conflict { path, manager, since, differs, moved_to } = conflict;
             let operation = match manager.operation {
                 Operation::Apply => "Apply",
                 Operation::Update => "Update",
@@ -192,7 +192,12 @@ impl Forecast {
             let when = if *differs { ("always", NOTE) } else { ("when it changes", PLAIN) };
             table.styled([
                 (object.to_string(), PLAIN),
-                (path.to_string(), PLAIN),
+                (
+                    moved_to
+                        .as_ref()
+                        .map_or_else(|| path.to_string(), |to| format!("{path} (moved to {to})")),
+                    PLAIN,
+                ),
                 (named(manager), PLAIN),
                 (operation.to_owned(), PLAIN),
                 (since.map_or_else(|| "-".to_owned(), |since| since.to_string()), PLAIN),

@@ -15,9 +15,11 @@ use super::path::{Step, Trail};
 use super::schema::Types;
 
 use self::index::{Found, Held, Index};
+pub use self::moved::Move;
 pub use self::settle::Settler;
 
 pub(super) mod index;
+pub(super) mod moved;
 mod settle;
 
 /// See [`Fields::changed`].

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::compare;
-pub use super::compare::Settler;
+pub use super::compare::{Move, Settler};
 use super::equality::{Agreement, Family, Place};
 use super::path::{Path, Segment, Step, Trail};
 use super::restore;
@@ -109,6 +109,18 @@ impl Fields {
     /// The declared paths at which `live` is not, or may not be, as declared.
     pub fn drift(&self, live: &Value) -> Vec<FieldChange> {
         compare::drift(self, live)
+    }
+
+    /// The declared list elements that are not in `live` and were moved: another
+    /// element, which nobody declares, stands in their place with other keys.
+    pub fn moved(&self, live: &Value) -> Vec<Move> {
+        compare::moved::moved(self, live)
+    }
+
+    /// Gives elements that were moved in `live` their declared keys again; what
+    /// else they hold stays.
+    pub fn put_back(moves: &[Move], live: &mut Value) {
+        compare::moved::put_back(moves, live);
     }
 
     /// Settles doubts: whether values after are what `canonical` holds, the

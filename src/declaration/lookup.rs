@@ -123,7 +123,8 @@ mod tests {
         ];
         let mut paths: Vec<Path> =
             numbered.chain(others.map(str::to_owned)).map(|path| path.parse().unwrap()).collect();
-        for element in [json!("a"), json!(1), json!("1"), json!(true), json!(null), json!({"a": 1}), json!(2)] {
+        for element in [json!("a"), json!(1), json!("1"), json!(true), json!(null), json!({"a": 1}), json!(2)]
+        {
             let mut path: Path = "/spec/set".parse().unwrap();
             path.0.push(Segment::Element(element));
             paths.push(path);

@@ -12,6 +12,7 @@ mod examine;
 mod fixed;
 mod recreate;
 mod restore;
+mod write;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -16,7 +16,7 @@ use super::exceptions::{Circumstances, Exceptions};
 use super::sealed;
 use super::shown::Shown;
 use crate::declaration::equality::Agreement;
-use crate::declaration::fields::FieldChange;
+use crate::declaration::fields::{FieldChange, Move};
 use crate::declaration::path::{Path, Segment};
 use crate::helm::release::Declared;
 use crate::helm::state::{Deletion, Standing};
@@ -205,6 +205,7 @@ fn changes(
             Some(_) => spared.push(change.path),
         }
     }
+    show_moved(&mut changes, declared, live);
     for change in sealed::drift(subject.object, &declared.fields, live) {
         let excused = match change.path.0.last() {
             Some(Segment::Field(last)) if last == "ownerReferences" => exceptions.of_deletion(),
@@ -215,6 +216,25 @@ fn changes(
         }
     }
     (changes, spared)
+}
+
+/// Says of list elements that are missing which one stands in their place.
+fn show_moved(changes: &mut [FieldChange], declared: &Declared, live: &Value) {
+    let is_missing = |change: &FieldChange| {
+        matches!(change.path.0.last(), Some(Segment::Key(_)))
+            && change.declared.is_none()
+            && change.new.is_none()
+    };
+    if !changes.iter().any(is_missing) {
+        return;
+    }
+    for Move { declared, live } in declared.fields.moved(live) {
+        let Some(Segment::Key(keys)) = live.0.last() else { continue };
+        if let Some(change) = changes.iter_mut().find(|change| is_missing(change) && change.path == declared)
+        {
+            change.new = Some(Value::Object(keys.iter().cloned().collect()));
+        }
+    }
 }
 
 #[cfg(test)]

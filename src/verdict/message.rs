@@ -12,6 +12,7 @@ use super::edit::{Finding, Grounds, Reason, Verdict};
 use super::records::Falsified;
 use super::revert::SetBack;
 use super::shown::Shown;
+use crate::declaration::path::Segment;
 use crate::model::{ObjectId, Operation};
 use crate::policy::flaw::Flaw;
 
@@ -132,8 +133,12 @@ pub fn of_dependants(object: &ObjectId, dependants: &[Dependant]) -> String {
 /// One field of a live object in words.
 pub fn live_field(finding: &Finding) -> String {
     let Finding { path, declared, new, .. } = finding;
+    // Of an element that was given other keys these are shown.
+    let is_moved =
+        |new: &Shown| matches!(path.0.last(), Some(Segment::Key(_))) && new.as_str().starts_with('{');
     one_line(match (declared, new) {
         (None, None) => path.to_string(),
+        (None, Some(new)) if is_moved(new) => format!("{path} (moved: is now {new})"),
         _ => format!("{path} (declared {}, is {})", or_absent(declared), or_absent(new)),
     })
 }

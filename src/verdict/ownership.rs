@@ -2,7 +2,8 @@
 //!
 //! Entry points: [`Owners::of`] reads them, [`helms`] finds Helm's own manager
 //! in them, [`conflicts`] says what the next upgrade will meet, [`returned`]
-//! and [`undone`] give back to Helm what others took; [`abandons`] tells what an
+//! and [`undone`] give back to Helm what others took; [`moved`] finds list
+//! elements that somebody gave other keys; [`abandons`] tells what an
 //! apply would take away.
 //!
 //! Helm 4 applies server-side, without force: where another manager owns a
@@ -31,10 +32,12 @@ use crate::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE};
 
 mod abandoned;
 mod fieldset;
+mod moves;
 mod owners;
 
 pub use self::abandoned::abandons;
 use self::fieldset::Prefix;
+pub use self::moves::moved;
 use self::owners::{Entry, stands_for_text};
 pub use self::owners::{Manager, Operation, Owners, Skipped};
 
@@ -57,6 +60,9 @@ pub struct Conflict {
     /// Whether the field's value is not the declared one. Then every upgrade
     /// meets the conflict, else one that changes the field.
     pub differs: bool,
+    /// Where the field is a list element that somebody gave other keys: its path.
+    #[serde(serialize_with = "displayed_if_any", skip_serializing_if = "Option::is_none")]
+    pub moved_to: Option<Path>,
 }
 
 /// A path that an edit changed and that was set back.
@@ -135,9 +141,12 @@ pub fn conflicts(
                 manager: entry.manager.clone(),
                 since: entry.since,
                 differs,
+                moved_to: None,
             });
         }
     }
+    let moved = moves::moved(fields, live, owners, helm.map(|helm| helm.name.as_str()));
+    found.extend(moves::conflicts(moved, owners));
     found
 }
 
@@ -259,6 +268,13 @@ impl Holders {
             there.filter(move |(_, whole)| *whole || depth == last)
         });
         holders.map(|(index, _)| *index).collect()
+    }
+}
+
+fn displayed_if_any<S: serde::Serializer>(path: &Option<Path>, serializer: S) -> Result<S::Ok, S::Error> {
+    match path {
+        Some(path) => displayed(path, serializer),
+        None => serializer.serialize_none(),
     }
 }
 

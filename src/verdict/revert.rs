@@ -19,7 +19,8 @@ use super::ownership::{self, Back};
 use super::sealed;
 use super::shown::Shown;
 use crate::declaration::equality::Agreement;
-use crate::declaration::fields::{FieldChange, Fields};
+use crate::declaration::fields::{FieldChange, Fields, Move};
+use crate::declaration::lookup::Lookup;
 use crate::declaration::path::{Path, Segment};
 use crate::helm::release::{Declared, Release};
 use crate::model::ObjectId;
@@ -82,7 +83,9 @@ pub enum Irreversible {
     #[error("the object is nested too deep")]
     TooDeep,
     /// A field was not as declared before either, so that there is nothing to go back to.
-    #[error("a field of it differed from the release before the edit as well; set it to the release's value instead")]
+    #[error(
+        "a field of it differed from the release before the edit as well; set it to the release's value instead"
+    )]
     Drifted,
     /// What drifts is declared by neither record of the release any more.
     #[error("the release has changed meanwhile")]
@@ -115,10 +118,14 @@ pub fn plan(
     let leaves = fields.leaves();
     // With whole elements first: what is ignored comes back with them.
     let mut elements = edit.new.clone();
+    let moved = moved(edit, fields, findings, &rules.ignored);
+    Fields::put_back(&moved, &mut elements);
     let whole = findings.iter().map(|finding| &finding.path).filter(|path| is_element(path));
     fields.restore(whole, edit.old, &mut elements);
     let mut result = elements.clone();
-    let (mut back, mut parts) = (Vec::new(), Vec::new());
+    let mut back: Vec<Back> =
+        moved.into_iter().map(|it| Back { path: it.live, declared: Vec::new() }).collect();
+    let mut parts = Vec::new();
     for Finding { path, .. } in findings {
         let change = changes.iter().find(|change| change.path == *path);
         match change {
@@ -185,6 +192,20 @@ fn has_drifted<'c>(
     let mut drift = fields.drift(old);
     drift.retain(|it| it.agreement > Agreement::Doubt && !ignored.covers(&it.path));
     restored.any(|change| drift.iter().any(|it| change.path.0.starts_with(&it.path.0)))
+}
+
+/// The elements to which this edit gave other keys.
+fn moved(edit: Whole<'_>, fields: &Fields, findings: &[Finding], ignored: &Mask) -> Vec<Move> {
+    if !findings.iter().any(|finding| is_element(&finding.path)) {
+        return Vec::new();
+    }
+    let mut before = Lookup::new(edit.old);
+    let is_set_back = |it: &Move, before: &mut Lookup<'_>| {
+        findings.iter().any(|finding| finding.path == it.declared)
+            && before.get(&it.live).is_empty()
+            && !ignored.covers(&it.live)
+    };
+    fields.moved(edit.new).into_iter().filter(|it| is_set_back(it, &mut before)).collect()
 }
 
 /// Whether a path is that of a list element that is told apart by keys.

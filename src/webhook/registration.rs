@@ -206,7 +206,8 @@ fn statuses(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> Vec<Valida
     if !surface.conditions {
         return Vec::new();
     }
-    let paths = by_group_version(judged(resources).flat_map(|it| metadata_detours(it).map(move |path| (it, path))));
+    let paths =
+        by_group_version(judged(resources).flat_map(|it| metadata_detours(it).map(move |path| (it, path))));
     let webhooks = paths.iter().map(|(group_version, paths)| {
         let (name, rules) = (name_of(group_version, STATUS), vec![rule(&["UPDATE"], group_version, paths)]);
         let helms = Some(labelled(MANAGED_BY.0, MANAGED_BY.1));

@@ -337,7 +337,8 @@ impl Validator {
     /// Decodes records apart from the threads that answer, few at a time; none if that takes longer than until
     /// `deadline`.
     async fn held(&self, case: &Case<'_>, body: Bytes, deadline: Instant) -> Option<Held> {
-        let turn = self.decoding.take(case.subject.object.namespace.clone().unwrap_or_default(), deadline).await?;
+        let turn =
+            self.decoding.take(case.subject.object.namespace.clone().unwrap_or_default(), deadline).await?;
         let decoding = tokio::task::spawn_blocking(move || {
             // Until it is done, also when nobody waits for it any more.
             let _turn = turn;

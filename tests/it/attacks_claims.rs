@@ -12,8 +12,8 @@ use serde_json::json;
 
 use crate::helm_scene::{Scene, WITHIN, shop, with};
 use crate::support::{
-    Caller, Chart, ControlPlane, Guard, Identity, Review, Victim, define_widgets, eventually, forged, labelled,
-    record_name, refusal,
+    Caller, Chart, ControlPlane, Guard, Identity, Review, Victim, define_widgets, eventually, forged,
+    labelled, record_name, refusal,
 };
 
 /// Enough to use up every look that a verdict may take.

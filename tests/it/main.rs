@@ -73,6 +73,7 @@ mod loop_scene;
 mod loop_stalls;
 mod loop_told;
 mod loop_watches;
+mod moved_elements;
 mod oracle;
 mod policies_watched;
 mod policy_command;

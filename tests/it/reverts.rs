@@ -260,6 +260,22 @@ async fn a_removed_variable_and_a_removed_container_come_back_and_are_helms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_variable_that_was_renamed_comes_back_in_place_of_the_new_one() {
+    let shop = Shop::install(json!({})).await;
+    let mut edit = shop.get(&shop.deployment()).await;
+    edit["spec"]["minReadySeconds"] = json!(3);
+    edit["spec"]["template"]["spec"]["containers"][0]["env"][0]["name"] = json!("MINE");
+    let path = format!("{}?fieldManager=kubectl-edit", shop.deployment());
+    shop.alice.merge(&path, &json!({"spec": edit["spec"]})).await.done().unwrap();
+    let deployment = shop.get(&shop.deployment()).await;
+    assert_eq!(container(&deployment)["env"], json!([{"name": "LEVEL", "value": "info"}]));
+    assert_eq!(deployment["spec"]["minReadySeconds"], 3, "the rest of the edit is gone");
+    shop.upgrade(json!({"level": "debug"})).await;
+    let deployment = shop.get(&shop.deployment()).await;
+    assert_eq!(container(&deployment)["env"], json!([{"name": "LEVEL", "value": "debug"}]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_sealed_field_is_set_back() {
     let shop = Shop::install(json!({})).await;
     let mine = json!({"metadata": {"annotations": {"mine": "yes", "helm.sh/resource-policy": "keep"}},

@@ -13,7 +13,7 @@ use super::super::reading::{Found, Reader, Surroundings};
 use crate::cluster::call::CallError;
 use crate::cluster::guarded;
 use crate::declaration::equality::Agreement;
-use crate::declaration::fields::FieldChange;
+use crate::declaration::fields::{FieldChange, Fields};
 use crate::declaration::path::{Path, Segment};
 use crate::helm::release::Release;
 use crate::helm::state;
@@ -128,6 +128,8 @@ pub(super) enum What {
     Removed,
     /// The list has no element of that key.
     ElementRemoved,
+    /// The element was given other keys.
+    ElementMoved,
     /// The list has several elements of that key.
     ElementRepeated,
 }
@@ -259,8 +261,12 @@ impl Subject<'_> {
 fn patch(subject: &drift::Subject<'_, '_>, drift: &Drift<'_>, live: &Value) -> Option<Patch> {
     let certain = drift.changes.iter().filter(|field| field.agreement > Agreement::Doubt);
     let mut restored = live.clone();
+    let mask = subject.exceptions(drift.declared).mask(live);
+    let mut moves = drift.declared.fields.moved(live);
+    moves.retain(|it| !mask.covers(&it.live));
+    Fields::put_back(&moves, &mut restored);
     drift.declared.fields.restore(certain.map(|field| &field.path), live, &mut restored);
-    subject.exceptions(drift.declared).mask(live).carry(live, &mut restored);
+    mask.carry(live, &mut restored);
     let patch = json_patch::diff(live, &restored);
     let is_hidden = Shown::of(subject.object, &Path::default(), &json!(patch)).is_masked();
     (!is_hidden && !patch.0.is_empty()).then_some(patch)
@@ -272,6 +278,7 @@ impl FieldReport {
         let what = match (field.path.0.last(), &field.new) {
             (Some(Segment::Element(_)), _) => What::ElementRemoved,
             (Some(Segment::Key(_)), None) if field.declared.is_none() => What::ElementRemoved,
+            (Some(Segment::Key(_)), Some(Value::Object(_))) if field.declared.is_none() => What::ElementMoved,
             (Some(Segment::Key(_)), Some(_)) if field.declared.is_none() => What::ElementRepeated,
             (_, None) => What::Removed,
             (_, Some(_)) => What::Changed,

@@ -87,6 +87,7 @@ fn add_field(table: &mut Table, field: &FieldReport) {
     let (declared, live) = match field.what {
         What::Changed | What::Removed => (shown(&field.declared), shown(&field.live)),
         What::ElementRemoved => ("one element".to_owned(), "removed".to_owned()),
+        What::ElementMoved => ("one element".to_owned(), format!("moved: {}", shown(&field.live))),
         What::ElementRepeated => ("one element".to_owned(), format!("several: {}", shown(&field.live))),
     };
     let (mark, style) = if field.doubt { ("   ?", NOTE) } else { ("   ~", BAD) };

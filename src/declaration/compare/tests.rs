@@ -12,6 +12,7 @@ use crate::model::Gvk;
 
 mod golden;
 mod growth;
+mod moved;
 mod properties;
 
 #[derive(Deserialize)]

@@ -1,7 +1,7 @@
 //! What is written to put an object right.
 //!
-//! Entry points: [`of`] and [`applied`] for server-side apply, [`merged`] for a
-//! merge patch, [`immutable`] for what the API server does not let change.
+//! Entry points: [`of`] and [`applied`] for server-side apply, [`merged`] and
+//! [`put_back`] for a merge patch, [`immutable`] for what the API server does not let change.
 //! Invariant: pure; masked paths have their live value in every body, and a
 //! body for an existing object holds the version that it is made for.
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::cluster::call::Cause;
 use crate::cluster::objects::Target;
-use crate::declaration::fields::{FieldChange, Fields};
+use crate::declaration::fields::{FieldChange, Fields, Move};
 use crate::declaration::path::{Path, Segment};
 use crate::model::ObjectId;
 use crate::policy::mask::Mask;
@@ -58,17 +58,28 @@ pub(super) fn applied(document: &Value, live: &Value, masked: &Mask) -> Value {
     body
 }
 
+/// The merge patch that gives the elements that were `moved` their keys again; none
+/// where there are none.
+pub(super) fn put_back(moved: &[Move], live: &Value) -> Option<Value> {
+    let mut restored = live.clone();
+    Fields::put_back(moved, &mut restored);
+    let mut patch = difference(live, &restored)?;
+    set_version(&mut patch, live);
+    Some(patch)
+}
+
 /// The merge patch that makes the `changes` what they are declared to be, as
-/// `canonical` spells it where the API server was asked. None if that changes
-/// nothing.
+/// `canonical` spells it where the API server was asked; elements that were
+/// `moved` come back in their places. None if that changes nothing.
 pub(super) fn merged(
     (object, fields): (&ObjectId, &Fields),
-    changes: &[FieldChange],
+    (changes, moved): (&[FieldChange], &[Move]),
     live: &Value,
     canonical: Option<&Value>,
     masked: &Mask,
 ) -> Option<Value> {
     let mut restored = live.clone();
+    Fields::put_back(moved, &mut restored);
     let paths = changes.iter().filter(|change| !is_sealed(object, change)).map(|change| &change.path);
     fields.restore(paths, canonical.unwrap_or(&Value::Null), &mut restored);
     for change in changes.iter().filter(|change| is_sealed(object, change)) {

@@ -18,6 +18,7 @@ use super::super::rollout::{Rollout, touches_template};
 use super::super::state::DriftKind;
 use super::examine::{Answer, Examined};
 use super::fixed::{Fixed, LEFT, is_left};
+use super::write::Trouble;
 use super::{AGAIN, Done, LOOK, Situation, Task, body, version_of};
 use crate::cluster::call::CallError;
 use crate::cluster::objects::{Live, Target, WriteError};
@@ -25,14 +26,11 @@ use crate::cluster::releases::LookError;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
-use crate::helm::record::{ApplyMethod, Status};
 use crate::helm::state;
 use crate::metrics::Repair;
 use crate::model::ObjectId;
-use crate::policy::pattern::Pattern;
 use crate::verdict::drift::{self, Subject};
 use crate::verdict::edit::Evidence;
-use crate::verdict::ownership::abandons;
 
 /// How often the guard starts over at once when somebody else writes meanwhile.
 const ROUNDS: usize = 3;
@@ -258,53 +256,6 @@ impl Task<'_> {
         Round::Done(Done::Settled)
     }
 
-    /// Writes what puts the `changes` right but for those that are `fixed`.
-    /// None if that is nothing.
-    async fn send(
-        &self,
-        situation: &Situation,
-        target: &Target,
-        seen: &Live,
-        changes: &[FieldChange],
-        fixed: &[Path],
-        answer: &Answer,
-    ) -> Result<Option<Value>, Trouble> {
-        let Self { shared, id, object, .. } = self;
-        let Some(live) = &seen.object else { return Ok(None) };
-        let release = &situation.release;
-        let method = release.state.apply_method;
-        let manager = self.manager(release, method);
-        let mut mask = situation.exceptions(object).mask(live);
-        let open: Vec<FieldChange> =
-            changes.iter().filter(|change| !fixed.contains(&change.path)).cloned().collect();
-        if method == ApplyMethod::ServerSide {
-            let declared = shared.guard.releases.document(id, release.state.revision, object, LOOK).await;
-            let declared = declared.map_err(|error| Trouble::Other(error.to_string()))?;
-            if declared.status != Status::Deployed || declared.digest != release.state.digest {
-                return Err(Trouble::Moved);
-            }
-            let document = body::of(declared.object, target).ok_or(Trouble::Moved)?;
-            mask.0.extend(fixed.iter().filter_map(|path| Pattern::parse(&path.to_string()).ok()));
-            let body = body::applied(&document, live, &mask);
-            // What Helm has applied and the record does not say any more nobody saw go.
-            let taken_out = || seen.whole().is_none_or(|whole| abandons(&whole, &manager, &body));
-            if situation.ordered_by.is_none() && taken_out() {
-                return Err(Trouble::Unconfirmed);
-            }
-            let now = shared.guard.objects.apply(target, &body, &manager, true).await?;
-            // What the manifest does not name no apply takes away.
-            return match body::unsealed(object, &open, &now) {
-                Some(patch) => Ok(Some(shared.guard.objects.merge(target, &patch, &manager).await?)),
-                None => Ok(Some(now)),
-            };
-        }
-        let fields = &situation.declared.fields;
-        match body::merged((object, fields), &open, live, answer.canonical(), &mask) {
-            Some(patch) => Ok(Some(shared.guard.objects.merge(target, &patch, &manager).await?)),
-            None => Ok(None),
-        }
-    }
-
     /// Gives fields back to Helm, once for each manager and revision.
     async fn give_back(&self, situation: &Situation, target: &Target, live: &Live, taken: &Taken) -> Round {
         let Self { shared, id, object, .. } = self;
@@ -371,21 +322,5 @@ impl Task<'_> {
             None => rollouts.end(self.id),
         }
         rollouts.of_another(self.id, self.object, Instant::now())
-    }
-}
-
-/// Why nothing was written.
-enum Trouble {
-    Write(WriteError),
-    /// The release has moved on.
-    Moved,
-    /// It would take away what was never seen to be gone.
-    Unconfirmed,
-    Other(String),
-}
-
-impl From<WriteError> for Trouble {
-    fn from(error: WriteError) -> Self {
-        Self::Write(error)
     }
 }

@@ -272,8 +272,12 @@ fn no_value_is_written_that_was_neither_there_nor_sent() {
     check(("/metadata/labels", json!({})));
     check(("/spec/template/spec/containers", json!([])));
     // One that was never there does not come.
-    let forged = MANIFEST.replace("      containers:", "      initContainers: [{name: evil, image: evil}]\n      containers:");
-    let new = edited(&[("/spec/template/spec/initContainers", json!([{"name": "evil", "image": "mine"}])), mine.clone()]);
+    let forged = MANIFEST
+        .replace("      containers:", "      initContainers: [{name: evil, image: evil}]\n      containers:");
+    let new = edited(&[
+        ("/spec/template/spec/initContainers", json!([{"name": "evil", "image": "mine"}])),
+        mine.clone(),
+    ]);
     assert_eq!(planned(&object, &released(&forged), &live(), &new), Err(Irreversible::Drifted));
 }
 

@@ -61,7 +61,9 @@ pub(super) fn is_deletion_sent_anyway((group, _): &GroupVersion<'_>, plural: &st
 
 /// The paths of subresources by which labels and annotations of some kinds can be changed.
 pub(super) fn metadata_detours(resource: &Resource) -> impl Iterator<Item = String> {
-    let own = DETOURS.iter().filter(|(group, plural, _)| (*group, *plural) == (&*resource.group, &*resource.plural));
+    let own = DETOURS
+        .iter()
+        .filter(|(group, plural, _)| (*group, *plural) == (&*resource.group, &*resource.plural));
     let own = own.map(|(_, _, subresource)| *subresource);
     std::iter::once("status").chain(own).map(|subresource| format!("{}/{subresource}", resource.plural))
 }

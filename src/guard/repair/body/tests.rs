@@ -44,7 +44,13 @@ fn image(name: &str, image: &str) -> Value {
 fn check_merge(live: Value, expected: Option<Value>) {
     let (object, declared) = declared();
     let changes = declared.fields.drift(&live);
-    let patch = merged((&object, &declared.fields), &changes, &live, None, &Mask::default());
+    let patch = merged(
+        (&object, &declared.fields),
+        (&changes, &declared.fields.moved(&live)),
+        &live,
+        None,
+        &Mask::default(),
+    );
     let expected = expected.map(|mut patch| {
         patch["metadata"] = json!({"resourceVersion": "7"});
         patch
@@ -94,7 +100,7 @@ fn a_merge_patch_restores_a_value_that_is_compared_as_one_without_its_masked_par
     let tolerations = |operator: &str, effect: &str| json!({"template": {"spec": {"tolerations": [{"key": "a", "operator": operator, "effect": effect}]}}});
     live["spec"] = tolerations("Equal", "NoSchedule");
     let mask = Mask(vec![Pattern::parse("/spec/template/spec/tolerations/*/effect").unwrap()]);
-    let patch = merged((object, fields), &fields.drift(&live), &live, None, &mask).unwrap();
+    let patch = merged((object, fields), (&fields.drift(&live), &[]), &live, None, &mask).unwrap();
     assert_eq!(patch["spec"], tolerations("Exists", "NoSchedule"));
 }
 

@@ -104,8 +104,10 @@ fn subresources_that_can_change_metadata_are_sent_like_a_status() {
         resource("", "v1", "namespaces", false),
         resource("certificates.k8s.io", "v1", "certificatesigningrequests", false),
     ]);
-    let seen =
-        json!(configuration(&resources, &Surface { conditions: true, select_all: false, ..surface(&endpoint) }));
+    let seen = json!(configuration(
+        &resources,
+        &Surface { conditions: true, select_all: false, ..surface(&endpoint) }
+    ));
     for (name, paths) in [
         ("v1.core.status.kubemoor.dev", ["namespaces/finalize", "namespaces/status"]),
         (

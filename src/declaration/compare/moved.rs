@@ -1,0 +1,190 @@
+//! Declared list elements that were given other keys.
+//!
+//! Entry points: [`moved`], [`put_back`]. An element that nobody declares is a declared one, moved, if it holds a value that no two
+//! elements of the list may share, or if it stands where the declared one is missing and differs from it in its keys
+//! alone. Invariant: each element is taken for one other at most, and work is linear in the list. Must not know who
+//! wrote an element.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use serde_json::Value;
+
+use super::index::{Found, Index};
+use super::{Agreement, Walk};
+use crate::declaration::equality::key_value;
+use crate::declaration::fields::{Element, Elements, Fields, Node};
+use crate::declaration::path::{Path, Segment, Step, Trail};
+use crate::declaration::schema::ListKey;
+
+/// Lists of the core kinds in which a field beside the keys is unique: two ports of one name are refused.
+const UNIQUE: [(&str, &str); 1] = [("ports", "name")];
+
+/// Elements of one list that are looked at as moved ones; an edit by hand moves one or two.
+const MAX_MISSING: usize = 32;
+
+/// Elements that are tried for each of these.
+const MAX_TRIED: usize = 32;
+
+/// A declared element that has other keys in a live object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Move {
+    /// The path of the declared element, which leads to nothing in the live object.
+    pub declared: Path,
+    /// The path of the live element.
+    pub live: Path,
+}
+
+/// See [`Fields::moved`].
+pub(in crate::declaration) fn moved(fields: &Fields, live: &Value) -> Vec<Move> {
+    let walk = Walk { types: &fields.types, family: fields.family, found: Vec::new() };
+    let mut found = Vec::new();
+    walk.moved(&fields.root, "", &Trail::ROOT, live, &mut found);
+    found
+}
+
+/// Gives the elements that were moved in `live` their declared keys.
+pub(in crate::declaration) fn put_back(moves: &[Move], live: &mut Value) {
+    for Move { declared, live: path } in moves {
+        let Some(Segment::Key(keys)) = declared.0.last() else { continue };
+        if let Some(Value::Object(fields)) = find(live, &path.0) {
+            fields.extend(keys.iter().cloned());
+        }
+    }
+}
+
+/// The first value at a path.
+fn find<'v>(root: &'v mut Value, path: &[Segment]) -> Option<&'v mut Value> {
+    path.iter().try_fold(root, |value, segment| match (segment, value) {
+        (Segment::Field(name), value) => value.get_mut(name),
+        (Segment::Key(keys), Value::Array(items)) => items.iter_mut().find(|item| {
+            keys.iter().all(|(key, wanted)| item.get(key).is_none_or(|own| Segment::alike(own, wanted)))
+        }),
+        _ => None,
+    })
+}
+
+/// A declared element that is not there.
+struct Missing<'f> {
+    item: &'f Element,
+    /// Where it would stand, between the declared elements that are there.
+    gap: Range<usize>,
+}
+
+impl Walk<'_> {
+    fn moved(&self, node: &Node, name: &str, trail: &Trail<'_>, live: &Value, found: &mut Vec<Move>) {
+        match node {
+            Node::Leaf(_) | Node::Set(_) => {}
+            Node::Object(entries) => {
+                for entry in entries {
+                    if let Some(live) = live.get(&*entry.name) {
+                        self.moved(
+                            &entry.node,
+                            &entry.name,
+                            &trail.then(Step::Field(&entry.name)),
+                            live,
+                            found,
+                        );
+                    }
+                }
+            }
+            Node::Elements(elements) => {
+                let Value::Array(list) = live else { return };
+                let index = Index::of(elements, self.types, list);
+                for item in &elements.items {
+                    if let Found::One(_, value) = index.find(item) {
+                        let trail = trail.then(Step::Key(index.keys, &item.keys));
+                        self.moved(&item.node, "", &trail, value, found);
+                    }
+                }
+                let (missing, is_declared) = missing(elements, &index, list.len());
+                if !missing.is_empty() {
+                    self.pair(&missing, is_declared, (list, index.keys, name), trail, found);
+                }
+            }
+        }
+    }
+
+    /// Finds an element for each that is missing.
+    fn pair(
+        &self,
+        missing: &[Missing<'_>],
+        mut is_taken: Vec<bool>,
+        (list, keys, name): (&[Value], &[ListKey], &str),
+        trail: &Trail<'_>,
+        found: &mut Vec<Move>,
+    ) {
+        let unique =
+            UNIQUE.iter().find(|(of, field)| *of == name && keys.iter().all(|key| *key.name != **field));
+        let by_unique: HashMap<&str, usize> = unique
+            .into_iter()
+            .flat_map(|(_, field)| {
+                list.iter()
+                    .enumerate()
+                    .filter_map(move |(place, item)| Some((item.get(field)?.as_str()?, place)))
+            })
+            .collect();
+        for Missing { item, gap } in missing {
+            let own = unique.and_then(|(_, field)| match item.node.entry(field) {
+                Some(Node::Leaf(leaf)) => leaf.value.value().as_str().map(str::to_owned),
+                _ => None,
+            });
+            let shares = own.and_then(|own| by_unique.get(own.as_str()).copied());
+            let is_free = |place: &usize| is_taken.get(*place).is_some_and(|taken| !taken);
+            let is_alike =
+                |place: &usize| list.get(*place).is_some_and(|stray| self.is_but_for_keys(item, keys, stray));
+            let alike = || gap.clone().filter(is_free).take(MAX_TRIED).find(is_alike);
+            let Some(place) = shares.filter(is_free).or_else(alike) else { continue };
+            let stray = list.get(place).and_then(|stray| values(stray, keys));
+            if let (Some(stray), Some(taken)) = (stray, is_taken.get_mut(place)) {
+                *taken = true;
+                found.push(Move {
+                    declared: trail.then(Step::Key(keys, &item.keys)).path(),
+                    live: trail.then(Step::Key(keys, &stray)).path(),
+                });
+            }
+        }
+    }
+
+    /// Whether an element would be as declared if it had the declared keys.
+    fn is_but_for_keys(&self, item: &Element, keys: &[ListKey], stray: &Value) -> bool {
+        let Value::Object(mut fields) = stray.clone() else { return false };
+        for (key, value) in keys.iter().zip(&item.keys) {
+            fields.insert(key.name.to_string(), value.clone());
+        }
+        self.worst(&item.node, &Value::Object(fields)) <= Agreement::Doubt
+    }
+}
+
+/// The declared elements that are not there, and of each place of the list whether a declared one stands there.
+fn missing<'f>(
+    elements: &'f Elements,
+    index: &Index<'_, '_>,
+    length: usize,
+) -> (Vec<Missing<'f>>, Vec<bool>) {
+    let (mut missing, mut is_declared) = (Vec::<Missing<'f>>::new(), vec![false; length]);
+    let mut after = 0;
+    for item in &elements.items {
+        let places = index.places(item);
+        match places.first() {
+            None => missing.push(Missing { item, gap: after..length }),
+            Some(first) => {
+                let open = missing.iter_mut().rev().take_while(|it| it.gap.end == length);
+                open.for_each(|it| it.gap.end = *first);
+                after = first + 1;
+            }
+        }
+        for place in places {
+            if let Some(declared) = is_declared.get_mut(place) {
+                *declared = true;
+            }
+        }
+    }
+    missing.truncate(MAX_MISSING);
+    (missing, is_declared)
+}
+
+/// The values of an element's keys, as they are spelled there; none where one is absent.
+fn values(element: &Value, keys: &[ListKey]) -> Option<Vec<Value>> {
+    keys.iter().map(|key| key_value(element, key).cloned()).collect()
+}

@@ -1,0 +1,121 @@
+//! Writes what puts a changed object right, in the way in which its release is applied.
+//!
+//! Entry point: `Task::send`. Invariant: every write is bound to the version of the object that was judged, and is made
+//! as Helm's own field manager. Must not decide whether to write.
+
+use serde_json::Value;
+
+use super::super::blame::returned;
+use super::examine::Answer;
+use super::{LOOK, Situation, Task, body};
+use crate::cluster::objects::{Live, Target, WriteError};
+use crate::declaration::fields::{FieldChange, Move};
+use crate::declaration::path::Path;
+use crate::helm::record::{ApplyMethod, Status};
+use crate::policy::mask::Mask;
+use crate::policy::pattern::Pattern;
+use crate::verdict::ownership::{self, Owners, abandons};
+
+/// Why nothing was written.
+pub(super) enum Trouble {
+    Write(WriteError),
+    /// The release has moved on.
+    Moved,
+    /// It would take away what was never seen to be gone.
+    Unconfirmed,
+    Other(String),
+}
+
+impl From<WriteError> for Trouble {
+    fn from(error: WriteError) -> Self {
+        Self::Write(error)
+    }
+}
+
+impl Task<'_> {
+    /// Writes what puts the `changes` right but for those that are `fixed`.
+    /// None if that is nothing.
+    pub(super) async fn send(
+        &self,
+        situation: &Situation,
+        target: &Target,
+        seen: &Live,
+        changes: &[FieldChange],
+        fixed: &[Path],
+        answer: &Answer,
+    ) -> Result<Option<Value>, Trouble> {
+        let Self { shared, id, object, .. } = self;
+        let Some(live) = &seen.object else { return Ok(None) };
+        let release = &situation.release;
+        let method = release.state.apply_method;
+        let manager = self.manager(release, method);
+        let mut mask = situation.exceptions(object).mask(live);
+        let moved = self.moved(situation, seen, &manager, &mask);
+        let open: Vec<FieldChange> =
+            changes.iter().filter(|change| !fixed.contains(&change.path)).cloned().collect();
+        if method == ApplyMethod::ServerSide {
+            let declared = shared.guard.releases.document(id, release.state.revision, object, LOOK).await;
+            let declared = declared.map_err(|error| Trouble::Other(error.to_string()))?;
+            if declared.status != Status::Deployed || declared.digest != release.state.digest {
+                return Err(Trouble::Moved);
+            }
+            let document = body::of(declared.object, target).ok_or(Trouble::Moved)?;
+            mask.0.extend(fixed.iter().filter_map(|path| Pattern::parse(&path.to_string()).ok()));
+            let body = body::applied(&document, live, &mask);
+            // What Helm has applied and the record does not say any more nobody saw go.
+            let taken_out = || seen.whole().is_none_or(|whole| abandons(&whole, &manager, &body));
+            if situation.ordered_by.is_none() && taken_out() {
+                return Err(Trouble::Unconfirmed);
+            }
+            let now = match body::put_back(&moved, live) {
+                Some(patch) => {
+                    self.apply_over(situation, target, (&patch, &moved), &document, &manager).await?
+                }
+                None => shared.guard.objects.apply(target, &body, &manager, true).await?,
+            };
+            // What the manifest does not name no apply takes away.
+            return match body::unsealed(object, &open, &now) {
+                Some(patch) => Ok(Some(shared.guard.objects.merge(target, &patch, &manager).await?)),
+                None => Ok(Some(now)),
+            };
+        }
+        let fields = &situation.declared.fields;
+        match body::merged((object, fields), (&open, &moved), live, answer.canonical(), &mask) {
+            Some(patch) => Ok(Some(shared.guard.objects.merge(target, &patch, &manager).await?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The elements that somebody gave other keys and that are not to be left so.
+    fn moved(&self, situation: &Situation, seen: &Live, helm: &str, mask: &Mask) -> Vec<Move> {
+        let Some(whole) = seen.whole() else { return Vec::new() };
+        let moved = ownership::moved(&situation.declared.fields, &whole, &Owners::of(&whole), Some(helm));
+        let is_left = |it: &Move| mask.covers(&it.live) || mask.covers(&it.declared);
+        moved.into_iter().map(|(it, _)| it).filter(|it| !is_left(it)).collect()
+    }
+
+    /// Applies after a patch that gives elements their keys again: an apply alone would put what is declared beside
+    /// them, and the API server refuses two that hold what only one may. What the patch wrote is Helm's own afterwards.
+    async fn apply_over(
+        &self,
+        situation: &Situation,
+        target: &Target,
+        (patch, moved): (&Value, &[Move]),
+        document: &Value,
+        manager: &str,
+    ) -> Result<Value, WriteError> {
+        let objects = &self.shared.guard.objects;
+        let patched = objects.merge(target, patch, manager).await?;
+        let mask = situation.exceptions(self.object).mask(&patched);
+        let applied = objects.apply(target, &body::applied(document, &patched, &mask), manager, true).await?;
+        let below = |path: &Path| moved.iter().any(|it| path.0.starts_with(&it.declared.0));
+        let leaves = situation.declared.fields.leaves().into_iter().map(|(path, _)| path);
+        let paths: Vec<Path> = leaves.filter(below).collect();
+        let own = Owners::of(&applied);
+        let helm = ownership::helms([&own], ApplyMethod::ServerSide);
+        match helm.and_then(|helm| returned(&applied, &helm, &paths)) {
+            Some(patch) => objects.merge(target, &patch, manager).await,
+            None => Ok(applied),
+        }
+    }
+}

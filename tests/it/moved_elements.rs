@@ -1,0 +1,115 @@
+//! List elements that somebody gave other keys: they are told as moved, and come back in place of what they were made.
+
+use serde_json::{Value, json};
+
+use crate::loop_scene::Scene;
+use crate::support::{ControlPlane, Identity, RELEASE, moor};
+
+const TEMPLATES: &str = r#"
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  selector: {app: web}
+  ports:
+  - {name: http, port: {{ .Values.port | default 8080 }}, targetPort: 8080, protocol: TCP}
+  - {name: admin, port: 9090, targetPort: 9090, protocol: TCP}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      volumes: [{name: cache, emptyDir: {}}]
+      containers:
+      - name: app
+        image: registry.example/shop:one
+        env: [{name: LEVEL, value: {{ .Values.level | default "info" }}}]
+        volumeMounts: [{name: cache, mountPath: /cache}]
+"#;
+
+fn service(scene: &Scene) -> String {
+    format!("/api/v1/namespaces/{}/services/web", scene.namespace)
+}
+
+/// Gives a port, a variable and a mount other keys, as `kubectl edit` does.
+async fn move_elements(scene: &Scene) {
+    let ports = json!([
+        {"name": "http", "port": 8081, "targetPort": 8080, "protocol": "TCP"},
+        {"name": "admin", "port": 9090, "targetPort": 9090, "protocol": "TCP"},
+    ]);
+    scene.edit(&service(scene), json!({"spec": {"ports": ports}})).await;
+    let mut web = scene.alice.get(&scene.deployment("web")).await.done().unwrap();
+    let container = &mut web["spec"]["template"]["spec"]["containers"][0];
+    container["env"][0]["name"] = json!("MINE");
+    container["volumeMounts"][0]["mountPath"] = json!("/mine");
+    scene.edit(&scene.deployment("web"), json!({"spec": web["spec"]})).await;
+}
+
+fn container(web: &Value) -> &Value {
+    &web["spec"]["template"]["spec"]["containers"][0]
+}
+
+fn ports(service: &Value) -> Vec<u64> {
+    service["spec"]["ports"].as_array().unwrap().iter().map(|port| port["port"].as_u64().unwrap()).collect()
+}
+
+/// Beside what is told before, with and without server-side apply.
+async fn come_back(server_side: bool) {
+    let control_plane = ControlPlane::start();
+    control_plane.define_policies();
+    let options = json!({"server_side_apply": server_side});
+    let scene = Scene::install_with(control_plane, "moved", TEMPLATES, options).await;
+    let guard = scene.guard().await;
+    scene.remembers(2).await;
+    drop(guard);
+    move_elements(&scene).await;
+    let told = |command: &str| {
+        let ran = moor(&scene.control_plane, Identity::Admin, &[command, RELEASE, "-n", &scene.namespace]);
+        assert_eq!(ran.code, 1, "{ran:?}");
+        ran.stdout
+    };
+    let drift = told("diff");
+    for moved in [
+        "moved: {\"port\":8081,\"protocol\":\"TCP\"}",
+        "moved: {\"name\":\"MINE\"}",
+        "moved: {\"mountPath\":\"/mine\"}",
+    ] {
+        assert!(drift.contains(moved), "{moved} is not in\n{drift}");
+    }
+    if server_side {
+        let ahead = told("forecast");
+        assert!(ahead.contains("(moved to /spec/ports/[port=8081,protocol=TCP])"), "{ahead}");
+    }
+
+    let _guard = scene.guard().await;
+    scene.becomes(&service(&scene), "/spec/ports/0/port", json!(8080)).await;
+    let web = scene
+        .becomes(&scene.deployment("web"), "/spec/template/spec/containers/0/env/0/name", json!("LEVEL"))
+        .await;
+    assert_eq!(container(&web)["env"], json!([{"name": "LEVEL", "value": "info"}]));
+    assert_eq!(container(&web)["volumeMounts"], json!([{"name": "cache", "mountPath": "/cache"}]));
+    assert_eq!(ports(&scene.alice.get(&service(&scene)).await.done().unwrap()), [8080, 9090]);
+    scene.stands("InSync").await;
+
+    // What is as if nobody had edited it can be upgraded.
+    let values = json!({"port": 8090, "level": "debug"});
+    let server_side = if server_side { "true" } else { "false" };
+    scene.upgrade(TEMPLATES, json!({"server_side_apply": server_side, "values": values})).await.unwrap();
+    assert_eq!(ports(&scene.alice.get(&service(&scene)).await.done().unwrap()), [8090, 9090]);
+    let web = scene.alice.get(&scene.deployment("web")).await.done().unwrap();
+    assert_eq!(container(&web)["env"], json!([{"name": "LEVEL", "value": "debug"}]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn moved_elements_of_a_server_side_release_come_back_and_the_next_upgrade_passes() {
+    come_back(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn moved_elements_of_a_client_side_release_come_back_and_the_next_upgrade_passes() {
+    come_back(false).await;
+}
