@@ -113,6 +113,10 @@ impl Walk<'_> {
         if there(old) && there(new) {
             return None;
         }
+        // A custom kind keeps a null that is there.
+        if self.family == Family::Custom && declared.is_null() && old.is_some_and(Value::is_null) {
+            return Some(Agreement::Differs);
+        }
         let agreement = |live| equality::agreement(self.types, leaf.ty, spot, declared, live);
         let empty = equality::is_empty(declared) && (leaf.place != Place::Entry || !declared.is_string());
         if is_absent(old)
