@@ -11,13 +11,15 @@ use serde_json::Value;
 use super::declare::cut;
 use super::equality::{self, Agreement, Family, Place, Spot};
 use super::fields::{Element, Elements, FieldChange, Fields, Leaf, Node, Set};
-use super::path::{Step, Trail};
+use super::path::{Path, Segment, Step, Trail};
 use super::schema::Types;
 
 use self::index::{Found, Held, Index};
+pub(super) use self::moved::moved;
 pub use self::settle::Settler;
 
 pub(super) mod index;
+mod moved;
 mod settle;
 
 /// See [`Fields::changed`].
@@ -45,6 +47,17 @@ fn order<'e>(elements: impl Iterator<Item = (&'e Element, usize)>) -> Value {
     let mut sorted: Vec<(&Element, usize)> = elements.collect();
     sorted.sort_by_key(|(_, place)| *place);
     sorted.into_iter().filter_map(|(element, _)| element.keys.first().cloned()).collect()
+}
+
+/// Whether a null that a custom kind declares has a say in what it becomes: one that the
+/// server keeps does, and where it sets a default it sets it again for an empty value.
+fn is_kept_null(old: Option<&Value>, new: Option<&Value>) -> bool {
+    let is_empty = |value: &Value| value.as_object().is_some_and(|map| map.is_empty());
+    match (old, new) {
+        (Some(Value::Null), _) => true,
+        (Some(Value::Object(old)), Some(new)) => !old.is_empty() && is_empty(new),
+        _ => false,
+    }
 }
 
 fn copy(value: &Value) -> Value {
@@ -113,8 +126,7 @@ impl Walk<'_> {
         if there(old) && there(new) {
             return None;
         }
-        // A custom kind keeps a null that is there.
-        if self.family == Family::Custom && declared.is_null() && old.is_some_and(Value::is_null) {
+        if self.family == Family::Custom && declared.is_null() && is_kept_null(old, new) {
             return Some(Agreement::Differs);
         }
         let agreement = |live| equality::agreement(self.types, leaf.ty, spot, declared, live);

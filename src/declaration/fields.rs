@@ -127,6 +127,12 @@ impl Fields {
         restore::restore(self, paths, old, new);
     }
 
+    /// The undeclared elements of `live` that are the declared element `missing` under
+    /// another key: equal but for their keys, or of the same name.
+    pub fn moved(&self, missing: &Path, live: &Value) -> Vec<Path> {
+        compare::moved(self, missing, live)
+    }
+
     /// Every declared path with its declared value.
     pub fn leaves(&self) -> Vec<(Path, Value)> {
         let mut found = Vec::new();

@@ -10,6 +10,7 @@ mod braking;
 mod confirm;
 mod examine;
 mod fixed;
+mod moved;
 mod recreate;
 mod restore;
 

@@ -171,17 +171,17 @@ fn change(edit: &Edit<'_>, claim: &Claim<'_>, evidence: Evidence<'_>, now: Times
     }
     let all_in_doubt = findings.iter().all(|finding| finding.doubt);
     let grounds = grounds(standing.release, findings);
-    if !certain && standing.pending && matches!(evidence, Evidence::Unavailable) {
-        // A valid write of Helm's can fail a dry run, so what a webhook may have
-        // made of it must not stop it where nobody can tell.
-        let (outcome, grounds) = (Outcome::Record, Some(Arc::new(grounds)));
-        return Verdict { outcome, reason: Reason::Unsettled, grounds, arguable: false };
-    }
     if all_in_doubt && matches!(evidence, Evidence::Nowhere) {
         // Where nobody can settle a doubt it is said as one, never a refusal.
         let outcome = Verdict::by_mode(policy, Reason::Unsettled, None).outcome.min(Outcome::Warn);
         let grounds = Some(Arc::new(grounds));
         return Verdict { outcome, reason: Reason::Unsettled, grounds, arguable: false };
+    }
+    if !certain && standing.pending && matches!(evidence, Evidence::Unavailable | Evidence::Nowhere) {
+        // A valid write of Helm's can fail a dry run, so what a webhook or the
+        // server may have made of it must not stop it where nobody can tell.
+        let grounds = Some(Arc::new(grounds));
+        return Verdict { grounds, ..Verdict::unjudged(policy, Reason::Unsettled) };
     }
     let arguable = matches!(evidence, Evidence::None) && !edit.scale && (is_in_doubt || standing.pending);
     let verdict = Verdict::by_mode(policy, Reason::Drift, Some(grounds));

@@ -166,3 +166,34 @@ fn long_lists_are_matched_as_short_ones_are() {
     assert_eq!(fields.changed(&env(0..500, "x"), &env(0..500, "y")).len(), 500);
     assert_eq!(fields.drift(&env(499..900, "x")).len(), 499);
 }
+
+#[test]
+fn moved_element_is_the_missing_one_under_another_key() {
+    let kind = "v1 Service";
+    let ports = |ports: Value| json!({"spec": {"ports": ports}});
+    let missing = |declared: Value, live: Value| {
+        let (fields, live) = (fields(kind, &ports(declared)), object(kind, &ports(live)));
+        let found = fields.drift(&live);
+        let paths = found.iter().flat_map(|change| fields.moved(&change.path, &live));
+        paths.map(|path| path.to_string()).collect::<Vec<_>>()
+    };
+    let http = json!({"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"});
+    let dns = json!({"name": "dns", "port": 53, "protocol": "UDP"});
+    let with = |port: &Value, number: u32| {
+        let mut port = port.clone();
+        port["port"] = json!(number);
+        port
+    };
+    let both = || json!([http, dns]);
+    assert_eq!(missing(both(), json!([with(&http, 81), dns])), ["/spec/ports/[port=81,protocol=TCP]"]);
+    // Nobody else may have the name, whatever else it has.
+    let mut other = with(&http, 81);
+    other["targetPort"] = json!(9090);
+    assert_eq!(missing(both(), json!([other, dns])), ["/spec/ports/[port=81,protocol=TCP]"]);
+    other["name"] = json!("other");
+    assert!(missing(both(), json!([other, dns])).is_empty());
+    assert!(missing(both(), json!([dns])).is_empty());
+    assert!(missing(both(), both()).is_empty());
+    let nameless = |number: u32| json!([{"port": number, "targetPort": 8080, "protocol": "TCP"}]);
+    assert_eq!(missing(nameless(80), nameless(81)), ["/spec/ports/[port=81,protocol=TCP]"]);
+}

@@ -124,7 +124,8 @@ fn refuses(cause: &Cause, path: &Path) -> bool {
     names_it && !is_exempt
 }
 
-fn set_version(body: &mut Value, live: &Value) {
+/// Binds a body to the version of an object.
+pub(super) fn set_version(body: &mut Value, live: &Value) {
     let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
     let Value::Object(fields) = body else { return };
     let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));

@@ -291,7 +291,7 @@ impl Task<'_> {
             if situation.ordered_by.is_none() && taken_out() {
                 return Err(Trouble::Unconfirmed);
             }
-            let now = shared.guard.objects.apply(target, &body, &manager, true).await?;
+            let now = self.apply(situation, target, (seen, &open), body, &manager).await?;
             // What the manifest does not name no apply takes away.
             return match body::unsealed(object, &open, &now) {
                 Some(patch) => Ok(Some(shared.guard.objects.merge(target, &patch, &manager).await?)),

@@ -26,6 +26,9 @@ const ORDERED: [&str; 2] = ["env", "initContainers"];
 /// Maps whose values are quantities, which some kinds keep as they are spelled.
 const QUANTITIES: [&str; 6] = ["hard", "requests", "limits", "default", "defaultRequest", "max"];
 
+/// Fields that are quantities.
+const SPELLED: [&str; 3] = ["averageValue", "divisor", "sizeLimit"];
+
 /// Whether two objects of one kind mean the same.
 pub(super) fn is_same(one: &Value, other: &Value) -> bool {
     match one["kind"].as_str() {
@@ -100,6 +103,7 @@ fn is_same_field(name: &str, one: &Value, other: &Value) -> bool {
         (Value::String(text), Value::Number(number)) | (Value::Number(number), Value::String(text)) => {
             name == "port" && *text == number.to_string()
         }
+        (Value::String(_), Value::String(_)) if SPELLED.contains(&name) && is_same_quantity(one, other) => true,
         // The server chooses one anew where none is declared.
         (Value::Number(_), Value::Number(_)) if name == "nodePort" => true,
         _ => one == other,

@@ -315,7 +315,9 @@ fn what_a_creation_lacks_may_have_been_dropped_by_the_server() {
     };
     let pending = || vec![second(Status::PendingUpgrade, MANIFEST, MANIFEST)];
     let (whole, lacking, deployed) = (live(&[]), without(), || vec![deployed(MANIFEST)]);
-    check(case(pending(), without(), Evidence::Unavailable), "Record unsettled /spec/replicas");
+    for nobody in [Evidence::Unavailable, Evidence::Nowhere] {
+        check(case(pending(), without(), nobody), "Record unsettled /spec/replicas");
+    }
     check(case(deployed(), without(), Evidence::None), "Deny drift? /spec/replicas");
     check(case(deployed(), without(), Evidence::Canonical(&lacking)), "Allow as-declared");
     check(case(deployed(), without(), Evidence::Canonical(&whole)), "Deny drift /spec/replicas");
