@@ -32,8 +32,7 @@ test: ## run every test
 	@$(with_control_plane)
 	# Most tests wait for a control plane rather than for a processor.
 	export RUST_TEST_THREADS=$${RUST_TEST_THREADS:-4}
-	# What `make oracle` still finds is told in CONTRIBUTING.md.
-	cargo test --locked --no-fail-fast -- --skip oracle::
+	cargo test --locked --no-fail-fast
 
 oracle: ## judge EDITS random edits from SEED on: guard against server-side apply
 	@$(with_control_plane)

@@ -55,8 +55,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The most bytes that the API server takes as a note.
 const NOTE: usize = 1024;
 
-/// The namespace of events about cluster-scoped objects.
-const NOWHERE: &str = "default";
+/// The namespace of events about cluster-scoped objects: the one that every API
+/// server takes them in. Older ones take none in `default`.
+const NOWHERE: &str = "kube-system";
 
 /// Writes events.
 pub struct Events {

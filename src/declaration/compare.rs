@@ -49,6 +49,17 @@ fn order<'e>(elements: impl Iterator<Item = (&'e Element, usize)>) -> Value {
     sorted.into_iter().filter_map(|(element, _)| element.keys.first().cloned()).collect()
 }
 
+/// Whether a null that a custom kind declares has a say in what it becomes: one that the
+/// server keeps does, and where it sets a default it sets it again for an empty value.
+fn is_kept_null(old: Option<&Value>, new: Option<&Value>) -> bool {
+    let is_empty = |value: &Value| value.as_object().is_some_and(|map| map.is_empty());
+    match (old, new) {
+        (Some(Value::Null), _) => true,
+        (Some(Value::Object(old)), Some(new)) => !old.is_empty() && is_empty(new),
+        _ => false,
+    }
+}
+
 fn copy(value: &Value) -> Value {
     cut(value, 0)
 }
@@ -114,6 +125,9 @@ impl Walk<'_> {
         let there = |value| equality::is_open_empty(self.types, leaf.ty, declared, value);
         if there(old) && there(new) {
             return None;
+        }
+        if self.family == Family::Custom && declared.is_null() && is_kept_null(old, new) {
+            return Some(Agreement::Differs);
         }
         let agreement = |live| equality::agreement(self.types, leaf.ty, spot, declared, live);
         let empty = equality::is_empty(declared) && (leaf.place != Place::Entry || !declared.is_string());

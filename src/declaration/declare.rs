@@ -116,9 +116,9 @@ impl Walk<'_> {
         let (known, ty, place) = match self.types.shape(ty) {
             Shape::Struct(shape) => match shape.field(name) {
                 Some(field) => {
-                    // Null is what the server sets in its place.
-                    let scalar = field.default.as_deref().filter(|it| !it.is_array() && !it.is_object());
-                    if let (Value::Null, Some(default)) = (value, scalar) {
+                    // Null is what the server sets in its place, and many values are whose they are.
+                    let default = field.default.as_deref().filter(|it| self.is_one_value(field.ty, it));
+                    if let (Value::Null, Some(default)) = (value, default) {
                         value = default;
                     }
                     (Some(&field.name), field.ty, Place::Field)
@@ -131,6 +131,15 @@ impl Walk<'_> {
         };
         let node = self.node(ty, place, value, &at)?;
         Some(Entry { name: known.map_or_else(|| Arc::from(name), Arc::clone), node })
+    }
+
+    /// Whether server-side apply takes a value of this type as one.
+    fn is_one_value(&self, ty: TypeId, value: &Value) -> bool {
+        match self.types.shape(ty) {
+            Shape::List { kind, .. } => *kind == ListKind::Atomic,
+            Shape::Struct(Struct { atomic, .. }) | Shape::Map { atomic, .. } => *atomic,
+            Shape::Scalar(_) | Shape::Any => !value.is_array() && !value.is_object(),
+        }
     }
 
     fn node(&self, ty: TypeId, place: Place, value: &Value, at: &Above<'_>) -> Option<Node> {

@@ -33,6 +33,9 @@ pub enum Agreement {
     /// It is not: something was added to it, moved in it or filled into it that
     /// no API server adds. A mutating webhook may have, of what Helm sent.
     Altered,
+    /// It is not: something declared is not there. A server drops fields that its
+    /// feature gates switch off.
+    Missing,
     /// It is not.
     Differs,
 }
@@ -117,6 +120,7 @@ pub fn agreement(
     declared: &Value,
     live: Option<&Value>,
 ) -> Agreement {
+    let live = held(types.shape(ty), live);
     match live.filter(|value| !value.is_null()) {
         live if declared.is_null() => whole::with_null(types, ty, spot, live),
         None => whole::with_absent(types, ty, spot, declared),
@@ -148,8 +152,12 @@ pub fn settled(
             Agreement::Agrees => Agreement::Altered,
             Agreement::Doubt if new.is_some_and(|new| is_part(new, before)) => Agreement::Agrees,
             Agreement::Doubt => Agreement::Altered,
-            Agreement::Altered | Agreement::Differs => Agreement::Doubt,
+            Agreement::Altered | Agreement::Missing | Agreement::Differs => Agreement::Doubt,
         },
+        // The server has kept it until now.
+        Agreement::Missing if new.is_none_or(Value::is_null) || agrees(old) < Agreement::Missing => {
+            Agreement::Differs
+        }
         // Of several values that may be the default the old one was it.
         Agreement::Agrees if is_filled_otherwise(spot, declared, new) && agrees(old) == Agreement::Agrees => {
             Agreement::Altered
@@ -182,8 +190,9 @@ fn is_part(value: &Value, whole: &Value) -> bool {
 }
 
 /// Whether two values, both as the API server put them out, mean the same.
-/// Null and empty lists and maps are absence, but an empty struct is not
-/// (`emptyDir: {}`, `podSelector: {}`), nor is zero: the server shows it only where it counts.
+/// Null and empty lists and maps are absence, as clients that know the types of a kind
+/// leave them out. An empty struct is not (`emptyDir: {}`, `podSelector: {}`), nor is
+/// zero: the server shows it only where it counts. Null bytes become empty ones.
 pub fn is_same(types: &Types, ty: TypeId, a: Option<&Value>, b: Option<&Value>) -> bool {
     same(types, ty, a, b, 0)
 }
@@ -293,6 +302,7 @@ pub(super) fn is_open_empty(types: &Types, ty: TypeId, declared: &Value, live: O
 fn same(types: &Types, ty: TypeId, a: Option<&Value>, b: Option<&Value>, depth: usize) -> bool {
     work::note();
     let shape = types.shape(ty);
+    let (a, b) = (held(shape, a), held(shape, b));
     let counts = |value: &&Value| counts(shape, value);
     let (a, b) = match (a.filter(counts), b.filter(counts)) {
         (None, None) => return true,
@@ -330,12 +340,22 @@ fn same(types: &Types, ty: TypeId, a: Option<&Value>, b: Option<&Value>, depth: 
     }
 }
 
+/// What the server holds of a value: it takes null bytes for empty ones, and says so
+/// only once they are stored.
+fn held<'v>(shape: &Shape, value: Option<&'v Value>) -> Option<&'v Value> {
+    static NO_BYTES: Value = Value::String(String::new());
+    match (shape, value) {
+        (Shape::Scalar(Scalar::Bytes), Some(Value::Null)) => Some(&NO_BYTES),
+        _ => value,
+    }
+}
+
 /// Whether a value is more than absence.
 fn counts(shape: &Shape, value: &Value) -> bool {
     match value {
         Value::Null => false,
         Value::Array(items) => !items.is_empty(),
-        Value::Object(map) => !map.is_empty() || matches!(shape, Shape::Struct(_)),
+        Value::Object(map) => !map.is_empty() || matches!(shape, Shape::Struct(_) | Shape::Any),
         _ => true,
     }
 }

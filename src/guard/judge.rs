@@ -217,7 +217,14 @@ pub(super) fn weigh(
     // Who has set what is sealed its managers tell.
     let whole = if sealed::is_set(object, value) { live.whole() } else { None };
     let value = whole.as_ref().unwrap_or(value);
-    let agreed = match drift::compare(&subject, Some(value), evidence) {
+    let mut found = drift::compare(&subject, Some(value), evidence);
+    if let (drift::Live::Drifted(drift), None) = (&found, &whole)
+        && drift.is_missing_some()
+        && let Some(whole) = live.whole()
+    {
+        found = drift::compare(&subject, Some(&whole), evidence);
+    }
+    let agreed = match found {
         drift::Live::OptedOut => return Standing::AsDeclared(None),
         drift::Live::BeingDeleted => return off(DriftKind::Terminating, Vec::new()),
         drift::Live::AsBefore => return Standing::Underway,

@@ -13,10 +13,11 @@ use serde_json::Value;
 
 use super::edit::{Evidence, Finding};
 use super::exceptions::{Circumstances, Exceptions};
+use super::ownership::Owners;
 use super::sealed;
 use super::shown::Shown;
 use crate::declaration::equality::Agreement;
-use crate::declaration::fields::{FieldChange, Move};
+use crate::declaration::fields::{FieldChange, Fields, Move};
 use crate::declaration::path::{Path, Segment};
 use crate::helm::release::Declared;
 use crate::helm::state::{Deletion, Standing};
@@ -133,6 +134,24 @@ pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<Finding> {
     changes.iter().map(finding).collect()
 }
 
+/// The declared paths at which a live object is not, or may not be, as declared.
+///
+/// A field that Helm set and nobody took away is not there where the server
+/// drops it: that is a doubt. `managedFields` tell of it; without any it is a
+/// difference.
+pub fn of_fields(fields: &Fields, live: &Value) -> Vec<FieldChange> {
+    let mut changes = fields.drift(live);
+    if changes.iter().any(|change| change.agreement == Agreement::Missing) {
+        let owners = Owners::of(live);
+        for change in changes.iter_mut().filter(|change| change.agreement == Agreement::Missing) {
+            if owners.are_helms(&change.path) {
+                change.agreement = Agreement::Doubt;
+            }
+        }
+    }
+    changes
+}
+
 impl<'a> Subject<'a, '_> {
     /// What may differ of the object as one of its manifests declares it.
     pub fn exceptions(&self, declared: &'a Arc<Declared>) -> Exceptions<'a> {
@@ -150,6 +169,11 @@ impl Drift<'_> {
     /// Whether only the arbiter can tell of something.
     pub fn has_doubt(&self) -> bool {
         self.changes.iter().any(|change| change.agreement == Agreement::Doubt)
+    }
+
+    /// Whether a declared value is not there, and `managedFields` would tell why.
+    pub fn is_missing_some(&self) -> bool {
+        self.changes.iter().any(|change| change.agreement == Agreement::Missing)
     }
 
     /// How far an object is from a declaration: what is only in doubt weighs
@@ -193,7 +217,7 @@ fn changes(
         Evidence::None | Evidence::Unavailable | Evidence::Nowhere => None,
     };
     let (mut changes, mut spared) = (Vec::new(), Vec::new());
-    for mut change in declared.fields.drift(live) {
+    for mut change in of_fields(&declared.fields, live) {
         if let (Agreement::Doubt, Some(settler)) = (change.agreement, &mut settler) {
             change.agreement = settler.settle(&change);
         }

@@ -163,26 +163,27 @@ fn change(edit: &Edit<'_>, claim: &Claim<'_>, evidence: Evidence<'_>, now: Times
             least = Some(weighed);
         }
     }
-    let certain = least.as_ref().is_some_and(|weighed| weighed.certain);
+    let (certain, is_in_doubt) =
+        least.as_ref().map_or((false, true), |weighed| (weighed.certain, weighed.in_doubt));
     let findings = least.map(|weighed| weighed.findings).unwrap_or_default();
     if let Some(reason) = exempt(edit, policy) {
         return Verdict::excused(policy, reason, grounds(standing.release, findings));
     }
     let all_in_doubt = findings.iter().all(|finding| finding.doubt);
     let grounds = grounds(standing.release, findings);
-    if !certain && standing.pending && matches!(evidence, Evidence::Unavailable) {
-        // A valid write of Helm's can fail a dry run, so what a webhook may have
-        // made of it must not stop it where nobody can tell.
-        let (outcome, grounds) = (Outcome::Record, Some(Arc::new(grounds)));
-        return Verdict { outcome, reason: Reason::Unsettled, grounds, arguable: false };
-    }
     if all_in_doubt && matches!(evidence, Evidence::Nowhere) {
         // Where nobody can settle a doubt it is said as one, never a refusal.
         let outcome = Verdict::by_mode(policy, Reason::Unsettled, None).outcome.min(Outcome::Warn);
         let grounds = Some(Arc::new(grounds));
         return Verdict { outcome, reason: Reason::Unsettled, grounds, arguable: false };
     }
-    let arguable = matches!(evidence, Evidence::None) && !edit.scale && (all_in_doubt || standing.pending);
+    if !certain && standing.pending && matches!(evidence, Evidence::Unavailable | Evidence::Nowhere) {
+        // A valid write of Helm's can fail a dry run, so what a webhook or the
+        // server may have made of it must not stop it where nobody can tell.
+        let grounds = Some(Arc::new(grounds));
+        return Verdict { grounds, ..Verdict::unjudged(policy, Reason::Unsettled) };
+    }
+    let arguable = matches!(evidence, Evidence::None) && !edit.scale && (is_in_doubt || standing.pending);
     let verdict = Verdict::by_mode(policy, Reason::Drift, Some(grounds));
     // A Scale is nothing but its replicas, and of a new object nothing was.
     let outcome = match policy.edits {
@@ -208,8 +209,11 @@ fn exceptions<'a>(
 
 struct Weighed {
     findings: Vec<Finding>,
-    /// Whether no webhook that only adds can have made one of them.
+    /// Whether neither a webhook that only adds nor a server that drops what it
+    /// does not know can have made one of them.
     certain: bool,
+    /// Whether a dry run can tell of all of them that they are as declared.
+    in_doubt: bool,
     /// What drifts and may, since an allowance covers it.
     allowed: Vec<Finding>,
     /// Why the edit passes if there is no finding.
@@ -241,7 +245,7 @@ fn weigh(
     let mut reason = if changes.is_empty() { Reason::Unchanged } else { Reason::AsDeclared };
     let (mut findings, mut allowed) = (Vec::new(), Vec::new());
     let mut settler = settler(declared, evidence);
-    let mut certain = false;
+    let (mut certain, mut in_doubt) = (false, true);
     for change in changes {
         if identities::writes(edit.actor, edit.object, &change.path) {
             reason = Reason::Identity;
@@ -255,6 +259,7 @@ fn weigh(
                 match excused {
                     None => {
                         certain |= agreement == Agreement::Differs;
+                        in_doubt &= matches!(agreement, Agreement::Doubt | Agreement::Missing);
                         findings.push(finding);
                     }
                     Some(Reason::Allowed) => allowed.push(finding),
@@ -288,7 +293,7 @@ fn weigh(
             };
             match excused {
                 None => {
-                    certain = true;
+                    (certain, in_doubt) = (true, false);
                     findings.push(finding);
                 }
                 Some(Reason::Allowed) => allowed.push(finding),
@@ -296,7 +301,7 @@ fn weigh(
             }
         }
     }
-    Weighed { findings, certain, allowed, reason }
+    Weighed { findings, certain, in_doubt, allowed, reason }
 }
 
 /// Whether the value after is the declared one, as far as the evidence goes.
@@ -310,7 +315,7 @@ fn settled(
     settler: Option<&mut Settler<'_, '_>>,
 ) -> Agreement {
     match (change.agreement, settler) {
-        (Agreement::Doubt, Some(settler)) => settler.settle(change),
+        (Agreement::Doubt | Agreement::Missing, Some(settler)) => settler.settle(change),
         (Agreement::Altered | Agreement::Differs, Some(settler)) if standing.pending => {
             settler.settle(change)
         }

@@ -70,7 +70,7 @@ async fn come_back(server_side: bool) {
     let told = |command: &str| {
         let ran = moor(&scene.control_plane, Identity::Admin, &[command, RELEASE, "-n", &scene.namespace]);
         assert_eq!(ran.code, 1, "{ran:?}");
-        ran.stdout
+        ran.out
     };
     let drift = told("diff");
     for moved in [

@@ -14,6 +14,7 @@ use crate::policy::allowance::Allowance;
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
 use crate::policy::standing::Origin;
+use crate::verdict::drift;
 use crate::verdict::edit::Reason;
 use crate::verdict::exceptions::{Exceptions, Source};
 use crate::verdict::ownership::{Manager, Owners};
@@ -79,7 +80,7 @@ pub(super) fn of(
     exceptions: &Exceptions<'_>,
 ) -> Vec<Field> {
     let drift = |live| {
-        let mut changes = declared.fields.drift(live);
+        let mut changes = drift::of_fields(&declared.fields, live);
         let sealed = sealed::drift(object, &declared.fields, live).into_iter();
         changes.extend(
             sealed.filter(|it| changes.iter().all(|known| known.path != it.path)).collect::<Vec<_>>(),
@@ -94,7 +95,7 @@ pub(super) fn of(
         let state = match change.agreement {
             Agreement::Doubt => FieldState::InDoubt,
             Agreement::Agrees => FieldState::AsDeclared,
-            Agreement::Altered | Agreement::Differs => FieldState::Drifted,
+            Agreement::Altered | Agreement::Missing | Agreement::Differs => FieldState::Drifted,
         };
         (change.path.clone(), state, change.declared.clone(), change.new.clone(), exceptions.of_field(change))
     };

@@ -105,6 +105,7 @@ const FILLED: &[(&str, Filled)] = &[
     ("minReplicas", Whole(1)),
     ("parallelism", Whole(1)),
     ("partition", Whole(0)),
+    ("path", Text("/")),
     ("pathType", Text("ImplementationSpecific")),
     ("periodSeconds", Whole(10)),
     ("persistentVolumeReclaimPolicy", Text("Retain")),
@@ -128,6 +129,7 @@ const FILLED: &[(&str, Filled)] = &[
     ("sessionAffinity", Text("None")),
     ("successThreshold", Whole(1)),
     ("successfulJobsHistoryLimit", Whole(3)),
+    ("targetCPUUtilizationPercentage", Whole(80)),
     ("terminationGracePeriodSeconds", Whole(30)),
     ("terminationMessagePath", Text("/dev/termination-log")),
     ("terminationMessagePolicy", Text("File")),
@@ -169,7 +171,7 @@ const CHOSEN_LISTS: &[&str] = &[
     "subsets",
 ];
 
-/// Lists to which others add elements that nobody takes away: credentials of
+/// Lists to which others append elements that nobody takes away: credentials of
 /// ServiceAccounts, which the controllers of clusters make.
 const SHARED: &[&str] = &["imagePullSecrets", "secrets"];
 
@@ -263,8 +265,13 @@ pub(super) fn is_default(within: &str, name: &str, live: &Value) -> bool {
     }
 }
 
-/// Whether `live` may be what the server sets where `name` is empty.
-pub(super) fn is_filled(name: &str, live: &Value) -> bool {
+/// Whether `live` may be what the server sets where `name` is empty, in a value
+/// that is `within` another one.
+pub(super) fn is_filled(within: &str, name: &str, live: &Value) -> bool {
+    // Ingresses keep an empty path.
+    if (within, name) == ("paths", "path") {
+        return false;
+    }
     DERIVED.contains(&name)
         || FILLED.iter().any(|(field, filled)| *field == name && filled.is(live))
         || DEFAULTS.iter().any(|(_, field, filled)| *field == name && filled.is(live))

@@ -206,7 +206,7 @@ pub(super) fn with_null(types: &Types, ty: TypeId, spot: Spot<'_>, live: Option<
         && matches!(spot.family, Family::Rights | Family::Core)
         && is_one_value
         && embedded::has_field(spot.name);
-    let is_own = known::is_filled(spot.name, live)
+    let is_own = known::is_filled(spot.within, spot.name, live)
         || known::is_others(spot.name)
         || is_empty(live)
         || (is_zero(live) && !known::is_always_filled(spot.name));
@@ -231,7 +231,11 @@ pub(super) fn with_absent(types: &Types, ty: TypeId, spot: Spot<'_>, declared: &
             Value::Array(_) | Value::Object(_) if is_empty(declared) => Agreement::Doubt,
             _ => Agreement::Differs,
         },
-        Place::Field if !is_empty(declared) && !is_zero(declared) => Agreement::Differs,
+        // No field of a kind that grants rights is behind a feature gate.
+        Place::Field if !is_empty(declared) && !is_zero(declared) => match spot.family {
+            Family::Rights => Agreement::Differs,
+            Family::Pod | Family::Core | Family::Custom => Agreement::Missing,
+        },
         Place::Field => match (declared, types.shape(ty)) {
             (Value::Object(_), Shape::Map { .. } | Shape::Struct(Struct { atomic: true, .. })) => {
                 Agreement::Agrees
@@ -270,7 +274,7 @@ fn filled(spot: Spot<'_>, declared: &Value, live: &Value) -> Agreement {
     };
     match otherwise {
         Agreement::Doubt | Agreement::Altered
-            if is_own && spot.place != Place::Entry && known::is_filled(spot.name, live) =>
+            if is_own && spot.place != Place::Entry && known::is_filled(spot.within, spot.name, live) =>
         {
             Agreement::Agrees
         }

@@ -1,7 +1,7 @@
 //! What is written to put an object right.
 //!
-//! Entry points: [`of`] and [`applied`] for server-side apply, [`merged`] and
-//! [`put_back`] for a merge patch, [`immutable`] for what the API server does not let change.
+//! Entry points: [`of`] and [`applied`] for server-side apply, [`merged`] for a
+//! merge patch, [`immutable`] for what the API server does not let change.
 //! Invariant: pure; masked paths have their live value in every body, and a
 //! body for an existing object holds the version that it is made for.
 
@@ -56,16 +56,6 @@ pub(super) fn applied(document: &Value, live: &Value, masked: &Mask) -> Value {
     masked.carry(live, &mut body);
     set_version(&mut body, live);
     body
-}
-
-/// The merge patch that gives the elements that were `moved` their keys again; none
-/// where there are none.
-pub(super) fn put_back(moved: &[Move], live: &Value) -> Option<Value> {
-    let mut restored = live.clone();
-    Fields::put_back(moved, &mut restored);
-    let mut patch = difference(live, &restored)?;
-    set_version(&mut patch, live);
-    Some(patch)
 }
 
 /// The merge patch that makes the `changes` what they are declared to be, as
@@ -135,7 +125,8 @@ fn refuses(cause: &Cause, path: &Path) -> bool {
     names_it && !is_exempt
 }
 
-fn set_version(body: &mut Value, live: &Value) {
+/// Binds a body to the version of an object.
+pub(super) fn set_version(body: &mut Value, live: &Value) {
     let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
     let Value::Object(fields) = body else { return };
     let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));

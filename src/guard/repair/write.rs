@@ -14,7 +14,7 @@ use crate::declaration::path::Path;
 use crate::helm::record::{ApplyMethod, Status};
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
-use crate::verdict::ownership::{self, Owners, abandons};
+use crate::verdict::ownership::{self, Operation, Owners, abandons};
 
 /// Why nothing was written.
 pub(super) enum Trouble {
@@ -67,12 +67,7 @@ impl Task<'_> {
             if situation.ordered_by.is_none() && taken_out() {
                 return Err(Trouble::Unconfirmed);
             }
-            let now = match body::put_back(&moved, live) {
-                Some(patch) => {
-                    self.apply_over(situation, target, (&patch, &moved), &document, &manager).await?
-                }
-                None => shared.guard.objects.apply(target, &body, &manager, true).await?,
-            };
+            let now = self.apply(target, seen, &moved, body, &manager).await?;
             // What the manifest does not name no apply takes away.
             return match body::unsealed(object, &open, &now) {
                 Some(patch) => Ok(Some(shared.guard.objects.merge(target, &patch, &manager).await?)),
@@ -94,28 +89,26 @@ impl Task<'_> {
         moved.into_iter().map(|(it, _)| it).filter(|it| !is_left(it)).collect()
     }
 
-    /// Applies after a patch that gives elements their keys again: an apply alone would put what is declared beside
-    /// them, and the API server refuses two that hold what only one may. What the patch wrote is Helm's own afterwards.
-    async fn apply_over(
+    /// Applies `body` in the place of what was `moved`. An apply would leave that to whoever moved it and add what is
+    /// declared, and the API server refuses two elements that hold what only one may. So it becomes Helm's first, and
+    /// the apply takes it away.
+    async fn apply(
         &self,
-        situation: &Situation,
         target: &Target,
-        (patch, moved): (&Value, &[Move]),
-        document: &Value,
+        seen: &Live,
+        moved: &[Move],
+        mut body: Value,
         manager: &str,
     ) -> Result<Value, WriteError> {
         let objects = &self.shared.guard.objects;
-        let patched = objects.merge(target, patch, manager).await?;
-        let mask = situation.exceptions(self.object).mask(&patched);
-        let applied = objects.apply(target, &body::applied(document, &patched, &mask), manager, true).await?;
-        let below = |path: &Path| moved.iter().any(|it| path.0.starts_with(&it.declared.0));
-        let leaves = situation.declared.fields.leaves().into_iter().map(|(path, _)| path);
-        let paths: Vec<Path> = leaves.filter(below).collect();
-        let own = Owners::of(&applied);
-        let helm = ownership::helms([&own], ApplyMethod::ServerSide);
-        match helm.and_then(|helm| returned(&applied, &helm, &paths)) {
-            Some(patch) => objects.merge(target, &patch, manager).await,
-            None => Ok(applied),
+        let paths: Vec<Path> = moved.iter().map(|it| it.live.clone()).collect();
+        let (name, operation) = (manager.to_owned(), Operation::Apply);
+        let helm = ownership::Manager { name, operation, subresource: String::new() };
+        let whole = seen.whole().filter(|_| !paths.is_empty());
+        if let Some(patch) = whole.and_then(|whole| returned(&whole, &helm, &paths)) {
+            let now = objects.merge(target, &patch, manager).await?;
+            body::set_version(&mut body, &now);
         }
+        objects.apply(target, &body, manager, true).await
     }
 }

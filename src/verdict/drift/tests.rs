@@ -286,3 +286,27 @@ fn what_goes_and_what_the_manifest_opts_out_never_drifts() {
     check(of(scaled(3)), "opted out");
     check(of(None), "opted out");
 }
+
+#[test]
+fn field_that_helm_set_and_nobody_took_is_in_doubt_where_it_is_missing() {
+    let owned = |manager: &str, fields: Value| json!({"manager": manager, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": fields});
+    let annotation = json!({"f:annotations": {"f:meta.helm.sh/release-name": {}}});
+    let without = |managers: Value| {
+        let mut live = live(&[]);
+        live["spec"].as_object_mut().unwrap().remove("replicas");
+        live["metadata"]["managedFields"] = managers;
+        live
+    };
+    let case = |managers| Case { live: Some(without(managers)), ..Case::default() };
+    let spec = json!({"f:replicas": {}});
+    let dropped = || json!([owned("helm", json!({"f:metadata": annotation, "f:spec": spec}))]);
+    check(case(dropped()), "/spec/replicas?");
+    let canonical = without(json!([]));
+    check(Case { evidence: Evidence::Canonical(&canonical), ..case(dropped()) }, "as declared");
+    let kept = live(&[]);
+    check(Case { evidence: Evidence::Canonical(&kept), ..case(dropped()) }, "/spec/replicas");
+    // Whoever takes a field away takes it from its owners.
+    check(case(json!([owned("helm", json!({"f:metadata": annotation}))])), "/spec/replicas");
+    check(case(json!([owned("me", json!({"f:spec": spec}))])), "/spec/replicas");
+    check(case(json!([])), "/spec/replicas");
+}

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::fieldset::FieldSet;
 use crate::declaration::path::{Path, Segment};
+use crate::model::RELEASE_NAME;
 
 /// The entries of one object that are read. The API server merges all but ten
 /// of the updating managers; appliers are few.
@@ -96,6 +97,13 @@ impl Owners {
     /// Who owns what is at `path`, or an ancestor of it as one value.
     pub fn of_path(&self, path: &Path) -> Vec<&Manager> {
         self.read().filter(|entry| entry.owned.owns(path)).map(|entry| &entry.manager).collect()
+    }
+
+    /// Whether Helm owns what is at `path`, by the manager that owns its annotation.
+    pub(in crate::verdict) fn are_helms(&self, path: &Path) -> bool {
+        let names = ["metadata", "annotations", RELEASE_NAME];
+        let annotation = Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect());
+        self.read().any(|entry| entry.owned.owns(&annotation) && entry.owned.owns(path))
     }
 
     /// Whether the object tells of no manager.

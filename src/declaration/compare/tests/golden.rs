@@ -134,11 +134,13 @@ fn every_edit_of_a_declared_value_is_found_and_its_undoing_agrees() {
                 let Some(live) = path.get(&held.live).first().copied().filter(|live| !live.is_null()) else {
                     continue;
                 };
+                // Null bytes are empty ones.
+                let is_same = |mutant: &Value| mutant.is_null() && *live == json!("");
                 // Whoever adds to credentials of a ServiceAccount may.
                 let is_shared = document["kind"] == "ServiceAccount" && live.is_array();
                 let says_nothing =
                     declared.is_null() || is_shared || declared == json!({}) && live.is_object();
-                for mutant in mutants(live).into_iter().filter(|_| !says_nothing) {
+                for mutant in mutants(live).into_iter().filter(|it| !says_nothing && !is_same(it)) {
                     let mut edited = held.live.clone();
                     *place(&mut edited, &path).unwrap() = mutant.clone();
                     let found = fields.changed(&held.live, &edited);

@@ -28,6 +28,13 @@ impl Comparison<'_> {
         let agreement = match kind {
             ListKind::Map(keys) if small => self.keyed((item, keys), spot, declared, live, depth),
             ListKind::Set if small => self.set(item, declared, live, depth),
+            _ if known::is_shared(spot.family, spot.name) && spot.family != Family::Pod => {
+                match self.in_order(item, spot, declared, live, depth) {
+                    worst if declared.len() <= live.len() => worst,
+                    _ => Agreement::Differs,
+                }
+            }
+            // Admission plugins put theirs anywhere.
             _ if known::is_shared(spot.family, spot.name) && small => {
                 self.trying(declared, live, depth, || {
                     let held = |wanted: &Value| {

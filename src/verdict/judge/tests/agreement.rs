@@ -297,3 +297,36 @@ fn a_declared_empty_value_that_nobody_else_fills_is_judged() {
         "Deny drift /spec/template/spec/serviceAccountName",
     );
 }
+
+#[test]
+fn what_a_creation_lacks_may_have_been_dropped_by_the_server() {
+    let without = || {
+        let mut object = live(&[]);
+        object["spec"].as_object_mut().unwrap().remove("replicas");
+        object
+    };
+    let case = |claims, new, evidence| Case {
+        claims,
+        operation: Operation::Create,
+        old: None,
+        new: Some(new),
+        evidence,
+        ..Case::default()
+    };
+    let pending = || vec![second(Status::PendingUpgrade, MANIFEST, MANIFEST)];
+    let (whole, lacking, deployed) = (live(&[]), without(), || vec![deployed(MANIFEST)]);
+    for nobody in [Evidence::Unavailable, Evidence::Nowhere] {
+        check(case(pending(), without(), nobody), "Record unsettled /spec/replicas");
+    }
+    check(case(deployed(), without(), Evidence::None), "Deny drift? /spec/replicas");
+    check(case(deployed(), without(), Evidence::Canonical(&lacking)), "Allow as-declared");
+    check(case(deployed(), without(), Evidence::Canonical(&whole)), "Deny drift /spec/replicas");
+    // Without a dry run only Helm is believed.
+    check(case(deployed(), without(), Evidence::Unavailable), "Deny drift /spec/replicas");
+    check(case(deployed(), without(), Evidence::Nowhere), "Deny drift /spec/replicas");
+    let other = live(&[("/spec/replicas", json!(5))]);
+    check(case(pending(), other, Evidence::Unavailable), "Deny drift /spec/replicas");
+    // What the server has kept until now it does not drop.
+    let update = Case { claims: pending(), new: Some(without()), ..Case::default() };
+    check(Case { evidence: Evidence::Unavailable, ..update }, "Deny drift /spec/replicas");
+}
