@@ -58,6 +58,16 @@ pub(super) fn applied(document: &Value, live: &Value, masked: &Mask) -> Value {
     body
 }
 
+/// The merge patch that gives the elements that were `moved` their keys again; none
+/// where there are none.
+pub(super) fn put_back(moved: &[Move], live: &Value) -> Option<Value> {
+    let mut restored = live.clone();
+    Fields::put_back(moved, &mut restored);
+    let mut patch = difference(live, &restored)?;
+    set_version(&mut patch, live);
+    Some(patch)
+}
+
 /// The merge patch that makes the `changes` what they are declared to be, as
 /// `canonical` spells it where the API server was asked; elements that were
 /// `moved` come back in their places. None if that changes nothing.

@@ -67,7 +67,7 @@ impl Task<'_> {
             if situation.ordered_by.is_none() && taken_out() {
                 return Err(Trouble::Unconfirmed);
             }
-            let now = self.apply(target, seen, &moved, body, &manager).await?;
+            let now = self.apply(target, live, &moved, body, &manager).await?;
             // What the manifest does not name no apply takes away.
             return match body::unsealed(object, &open, &now) {
                 Some(patch) => Ok(Some(shared.guard.objects.merge(target, &patch, &manager).await?)),
@@ -89,26 +89,30 @@ impl Task<'_> {
         moved.into_iter().map(|(it, _)| it).filter(|it| !is_left(it)).collect()
     }
 
-    /// Applies `body` in the place of what was `moved`. An apply would leave that to whoever moved it and add what is
-    /// declared, and the API server refuses two elements that hold what only one may. So it becomes Helm's first, and
-    /// the apply takes it away.
+    /// Applies `body` after a patch that gives what was `moved` its keys again. An apply alone would leave that to
+    /// whoever moved it and add what is declared, and the API server refuses two elements that hold what only one
+    /// may. What the patch wrote is given to Helm's applies, or the next upgrade would conflict with it.
     async fn apply(
         &self,
         target: &Target,
-        seen: &Live,
+        live: &Value,
         moved: &[Move],
         mut body: Value,
         manager: &str,
     ) -> Result<Value, WriteError> {
         let objects = &self.shared.guard.objects;
-        let paths: Vec<Path> = moved.iter().map(|it| it.live.clone()).collect();
+        let Some(patch) = body::put_back(moved, live) else {
+            return objects.apply(target, &body, manager, true).await;
+        };
+        let patched = objects.merge(target, &patch, manager).await?;
+        body::set_version(&mut body, &patched);
+        let applied = objects.apply(target, &body, manager, true).await?;
         let (name, operation) = (manager.to_owned(), Operation::Apply);
         let helm = ownership::Manager { name, operation, subresource: String::new() };
-        let whole = seen.whole().filter(|_| !paths.is_empty());
-        if let Some(patch) = whole.and_then(|whole| returned(&whole, &helm, &paths)) {
-            let now = objects.merge(target, &patch, manager).await?;
-            body::set_version(&mut body, &now);
+        let paths: Vec<Path> = moved.iter().map(|it| it.declared.clone()).collect();
+        match returned(&applied, &helm, &paths) {
+            Some(patch) => objects.merge(target, &patch, manager).await,
+            None => Ok(applied),
         }
-        objects.apply(target, &body, manager, true).await
     }
 }

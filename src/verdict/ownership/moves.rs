@@ -1,7 +1,8 @@
 //! Declared list elements that somebody gave other keys.
 //!
 //! Entry point: [`moved`]. Invariant: only what a manager that updates, as kubectl does, wrote is taken for a moved
-//! element: what an applier declares itself, or Helm left, is an element of its own.
+//! element: what an applier declares itself, or Helm alone has left, is an element of its own. Kubernetes 1.20 may name
+//! Helm beside the editor.
 
 use serde_json::Value;
 
@@ -12,9 +13,8 @@ use crate::declaration::fields::{Fields, Move};
 pub fn moved(fields: &Fields, live: &Value, owners: &Owners, helm: Option<&str>) -> Vec<(Move, Manager)> {
     let by = |found: Move| {
         let managers = owners.of_path(&found.live);
-        let is_editor = |it: &&Manager| it.operation == Operation::Update && Some(it.name.as_str()) != helm;
-        let by = managers.first().map(|it| (*it).clone())?;
-        managers.iter().all(is_editor).then_some((found, by))
+        let by = managers.iter().find(|it| Some(it.name.as_str()) != helm).map(|it| (*it).clone())?;
+        managers.iter().all(|it| it.operation == Operation::Update).then_some((found, by))
     };
     fields.moved(live).into_iter().filter_map(by).collect()
 }

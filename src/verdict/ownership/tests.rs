@@ -10,6 +10,7 @@ use crate::declaration::samples::{any_value, deployment};
 use crate::model::Gvk;
 
 mod many;
+mod moves;
 
 const SSA: ApplyMethod = ApplyMethod::ServerSide;
 const IMAGE: &str = "/spec/template/spec/containers/[name=app]/image";

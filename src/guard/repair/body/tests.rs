@@ -72,6 +72,34 @@ fn a_merge_patch_holds_what_drifts_and_the_version_that_was_judged() {
 }
 
 #[test]
+fn a_merge_patch_gives_what_was_moved_its_keys_again() {
+    let manifest = DEPLOYMENT.replace(
+        "image: \"app:1\"",
+        "image: \"app:1\", env: [{name: A, value: \"1\"}], volumeMounts: [{name: c, mountPath: /a}]",
+    );
+    let release = assembled(Given { manifest: &manifest, ..Given::default() }, None);
+    let (object, declarations) = release.objects.iter().next().unwrap();
+    let fields = &declarations.latest.as_ref().unwrap().fields;
+    let app = |name: &str, path: &str| {
+        let mut app = image("app", "app:1");
+        app["env"] = json!([{"name": name, "value": "1"}]);
+        app["volumeMounts"] = json!([{"name": "c", "mountPath": path}]);
+        app
+    };
+    let log = image("log", "log:1");
+    let moved = live(json!(2), json!([app("B", "/b"), log]));
+    let patch = merged(
+        (object, fields),
+        (&fields.drift(&moved), &fields.moved(&moved)),
+        &moved,
+        None,
+        &Mask::default(),
+    );
+    let containers = json!([app("A", "/a"), log]);
+    assert_eq!(patch.unwrap()["spec"], json!({"template": {"spec": {"containers": containers}}}));
+}
+
+#[test]
 fn a_body_to_apply_leaves_what_is_masked_as_it_lives() {
     let target = Target {
         resource: Resource::new("apps", "v1", "Deployment", "deployments"),
