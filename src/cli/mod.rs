@@ -22,6 +22,7 @@ mod object;
 mod output;
 mod policy;
 mod policy_files;
+mod pulses;
 mod reading;
 mod reference;
 mod serve;

@@ -12,6 +12,7 @@ mod examine;
 mod fixed;
 mod recreate;
 mod restore;
+mod towards;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 pub(super) use self::braking::ease;
+pub(super) use self::towards::Towards;
 use super::Shared;
 use super::backoff::Backoff;
 use super::brake::{Brake, Pull};
@@ -84,6 +86,8 @@ pub(super) struct Task<'a> {
     pub(super) asked: bool,
     /// What they may write themself, where the API server has said so.
     pub(super) ticket: Option<&'a Ticket>,
+    /// The revision to repair towards, where the last operation failed.
+    pub(super) towards: Option<&'a Towards>,
 }
 
 /// What is known and in force when a task is looked at.
@@ -107,6 +111,7 @@ pub(super) async fn attempt(task: &Task<'_>) -> Done {
     let Some(situation) = task.situation() else { return Done::Settled };
     let Task { shared, id, object, asked, .. } = task;
     task.mark_unconfirmed(false);
+    task.mark_allowed(&situation);
     match situation.plan {
         Plan::Wait => match situation.exceptions(object).next_change() {
             Some(until) => Done::Later(from_now(until)),
@@ -155,7 +160,7 @@ impl Task<'_> {
     }
 
     fn situation_of(&self, drift: Drift) -> Option<Situation> {
-        let release = self.shared.release(self.id)?;
+        let release = self.release()?;
         let declared = Arc::clone(release.declared(self.object)?);
         let policy = self.shared.guard.book.of(self.id);
         let now = Timestamp::now();
@@ -167,6 +172,8 @@ impl Task<'_> {
         let (life, first_digest, agreement) = {
             let drifts = self.shared.drifts.lock();
             let first = drifts.first(self.id, release.state.revision).map(|first| first.digest);
+            // Each value that is written was seen in the live object all the same.
+            let first = first.or_else(|| self.towards.map(|_| release.state.digest));
             let agreement = drifts.agreement(self.id, self.object, &declared).cloned();
             (drifts.life(self.object).cloned(), first, agreement)
         };

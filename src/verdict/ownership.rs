@@ -1,7 +1,8 @@
 //! Who owns which declared field of a live object, by its `managedFields`.
 //!
 //! Entry points: [`Owners::of`] reads them, [`helms`] finds Helm's own manager
-//! in them, [`conflicts`] says what the next upgrade will meet, [`returned`]
+//! in them, [`conflicts`] says what the next upgrade will meet, [`taken`] what somebody
+//! else holds of what matches, [`returned`]
 //! and [`undone`] give back to Helm what others took; [`abandons`] tells what an
 //! apply would take away.
 //!
@@ -31,11 +32,13 @@ use crate::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE};
 mod abandoned;
 mod fieldset;
 mod owners;
+mod taken;
 
 pub use self::abandoned::abandons;
 use self::fieldset::Prefix;
 use self::owners::{Entry, stands_for_text};
 pub use self::owners::{Manager, Operation, Owners, Skipped};
+pub use self::taken::{Taken, is_controller, taken};
 
 /// The name under which Flux's controller runs Helm. It always forces its
 /// applies, so it meets no conflict.

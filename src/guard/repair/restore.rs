@@ -25,7 +25,7 @@ use crate::cluster::releases::LookError;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
-use crate::helm::record::{ApplyMethod, Status};
+use crate::helm::record::ApplyMethod;
 use crate::helm::state;
 use crate::metrics::Repair;
 use crate::model::ObjectId;
@@ -38,7 +38,7 @@ use crate::verdict::ownership::abandons;
 const ROUNDS: usize = 3;
 
 /// What came of one round.
-enum Round {
+pub(super) enum Round {
     Done(Done),
     /// Somebody wrote meanwhile.
     Again,
@@ -98,6 +98,10 @@ impl Task<'_> {
             Standing::Taken(taken, _) => return self.give_back(&situation, &target, &live, &taken).await,
             Standing::Drifts(DriftKind::Changed, changes) => changes,
             other => {
+                if self.towards.is_some() {
+                    take_in(shared, id, &live, &target.resource.version);
+                    return done(Done::Settled);
+                }
                 let asked = answer.canonical().is_some();
                 self.note(&situation, &live, other, asked);
                 if self.situation().is_none() {
@@ -280,7 +284,11 @@ impl Task<'_> {
         if method == ApplyMethod::ServerSide {
             let declared = shared.guard.releases.document(id, release.state.revision, object, LOOK).await;
             let declared = declared.map_err(|error| Trouble::Other(error.to_string()))?;
-            if declared.status != Status::Deployed || declared.digest != release.state.digest {
+            // What is written is what was weighed.
+            if !self.is_to_write(declared.status)
+                || declared.digest != release.state.digest
+                || self.is_other(declared.object.as_ref(), &situation.declared)
+            {
                 return Err(Trouble::Moved);
             }
             let document = body::of(declared.object, target).ok_or(Trouble::Moved)?;
@@ -306,7 +314,8 @@ impl Task<'_> {
     }
 
     /// Gives fields back to Helm, once for each manager and revision.
-    async fn give_back(&self, situation: &Situation, target: &Target, live: &Live, taken: &Taken) -> Round {
+    pub(super) async fn give_back(
+        &self, situation: &Situation, target: &Target, live: &Live, taken: &Taken) -> Round {
         let Self { shared, id, object, .. } = self;
         let revision = situation.release.state.revision;
         let key = ((*object).clone(), taken.by.clone(), revision);
