@@ -30,13 +30,8 @@ impl Office {
         let host = hostname::get().unwrap_or_default();
         let started = jiff::Timestamp::now().as_nanosecond();
         let identity = format!("{}_{}_{started:x}", host.to_string_lossy(), std::process::id());
-        let alone = |leadership, identity| Self {
-            leadership,
-            identity,
-            place: None,
-            election: None,
-            standing: None,
-        };
+        let alone =
+            |leadership, identity| Self { leadership, identity, place: None, election: None, standing: None };
         if cluster.read_only {
             return alone(Leadership::never(), identity);
         }

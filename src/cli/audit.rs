@@ -187,11 +187,7 @@ async fn audit(args: Args) -> anyhow::Result<()> {
 
 /// Of the edits that passed the newest that Deny would have refused, newest first, and
 /// whether there may be more.
-async fn would_be_denied(
-    source: &Source,
-    filter: &Filter,
-    limit: u32,
-) -> anyhow::Result<(Vec<Entry>, bool)> {
+async fn would_be_denied(source: &Source, filter: &Filter, limit: u32) -> anyhow::Result<(Vec<Entry>, bool)> {
     let (mut found, mut any_more) = (Vec::new(), false);
     for outcome in PASSED {
         let filter = Filter { verdict: Some(outcome.as_str().to_owned()), ..filter.clone() };

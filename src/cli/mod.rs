@@ -67,7 +67,7 @@ enum Command {
     Explain(explain::Args),
     /// Show who did what, when, and what became of it
     Audit(Box<audit::Args>),
-    /// Repair a release now, whatever its policy says
+    /// Repair a release now, whatever its policy says, and print the guard's answer
     Reconcile(steer::Args),
     /// Have the loop leave a release alone
     Suspend(steer::Args),

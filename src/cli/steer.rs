@@ -118,9 +118,9 @@ fn say(args: Args, said: Said) -> anyhow::Result<Outcome> {
         }
         None => format!("release {name} is resumed"),
         Some(Answered::Given(OrderAnswer { message, .. })) => format!("release {name}: {message}"),
-        Some(Answered::Stale { message }) => format!(
-            "the order for release {name} waits for a guard that runs: {message}"
-        ),
+        Some(Answered::Stale { message }) => {
+            format!("the order for release {name} waits for a guard that runs: {message}")
+        }
         Some(Answered::Outstanding { why }) => format!(
             "the order for release {name} is given, and {why}: `kubemoor get releases -n {namespace}` shows how the release stands"
         ),

@@ -74,8 +74,20 @@ mod tests {
         for (repaired, waiting, left, result, message) in [
             (0, vec![], vec![], OrderResult::NothingToDo, "nothing had to be repaired"),
             (1, vec![], vec![], OrderResult::Repaired, "1 object is repaired"),
-            (2, vec![], some("a"), OrderResult::Refused, "2 objects are repaired; 1 object stays as it is: ConfigMap/a: because"),
-            (0, some("a"), some("b"), OrderResult::Waiting, "1 object has to wait: ConfigMap/a: because; 1 object stays as it is: ConfigMap/b: because"),
+            (
+                2,
+                vec![],
+                some("a"),
+                OrderResult::Refused,
+                "2 objects are repaired; 1 object stays as it is: ConfigMap/a: because",
+            ),
+            (
+                0,
+                some("a"),
+                some("b"),
+                OrderResult::Waiting,
+                "1 object has to wait: ConfigMap/a: because; 1 object stays as it is: ConfigMap/b: because",
+            ),
         ] {
             let outcome = Outcome { repaired, waiting, left, advice: None };
             let given = answer("now", &outcome);

@@ -226,11 +226,8 @@ pub(super) fn weigh(
         drift::Live::AsDeclared(agreed) => agreed,
         drift::Live::Awaited | drift::Live::Allowed | drift::Live::Missing => None,
     };
-    let agreed = agreed.map(|it| Agreed {
-        declared: Arc::clone(it.declared),
-        spared: it.spared,
-        allowed: it.allowed,
-    });
+    let agreed =
+        agreed.map(|it| Agreed { declared: Arc::clone(it.declared), spared: it.spared, allowed: it.allowed });
     if policy.drift != DriftMode::Repair || release.state.status != Status::Deployed {
         return Standing::AsDeclared(agreed);
     }

@@ -137,7 +137,8 @@ fn excused(
         if drifts.is_known(&release.id, object) {
             return None;
         }
-        if state == RecordState::Failed && declarations.baseline.is_none() && life.is_none_or(|it| !it.alive) {
+        if state == RecordState::Failed && declarations.baseline.is_none() && life.is_none_or(|it| !it.alive)
+        {
             return Some(ObjectState::Awaited);
         }
         life.is_some_and(|life| life.alive && life.allowed).then_some(ObjectState::Allowed)

@@ -317,11 +317,7 @@ impl Statuses {
     }
 
     /// The status that should stand; none if it does.
-    fn status(
-        &self,
-        release: &ReleaseId,
-        guarded: &GuardedRelease,
-    ) -> Option<GuardedReleaseStatus> {
+    fn status(&self, release: &ReleaseId, guarded: &GuardedRelease) -> Option<GuardedReleaseStatus> {
         let report = self.state.of(release)?;
         let before = guarded.status.as_ref();
         let policy = self.in_force.book().of(release);

@@ -47,7 +47,9 @@ impl Show {
         match self.format {
             Format::Json => lines(&policies),
             Format::Yaml => documents(&policies),
-            Format::Table if entries.is_empty() => Ok("Nothing passed that Deny would have refused.\n".to_owned()),
+            Format::Table if entries.is_empty() => {
+                Ok("Nothing passed that Deny would have refused.\n".to_owned())
+            }
             Format::Table => {
                 let mut text = self.table(entries);
                 text.push('\n');

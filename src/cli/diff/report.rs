@@ -262,7 +262,9 @@ impl Subject<'_> {
                         let reason = format!("field manager {by} owns {}", paths.join(", "));
                         report(State::Ownership, Some(reason))
                     }
-                    None if agreed.is_some_and(|agreed| agreed.allowed) => report(State::AllowedToDiffer, None),
+                    None if agreed.is_some_and(|agreed| agreed.allowed) => {
+                        report(State::AllowedToDiffer, None)
+                    }
                     None => Some(None),
                 }
             }
@@ -283,7 +285,12 @@ impl Subject<'_> {
     }
 
     /// What another field manager than Helm's owns, where that is drift.
-    fn taken(&self, subject: &drift::Subject<'_, '_>, declared: &Arc<Declared>, live: &Value) -> Option<Taken> {
+    fn taken(
+        &self,
+        subject: &drift::Subject<'_, '_>,
+        declared: &Arc<Declared>,
+        live: &Value,
+    ) -> Option<Taken> {
         if !self.is_repaired || self.release.state.status != Status::Deployed {
             return None;
         }

@@ -237,9 +237,7 @@ fn stands(live: &Live<'_>, release: &Release) -> &'static str {
     match live {
         Live::OptedOut => "opted out by its manifest",
         Live::BeingDeleted => "being deleted",
-        Live::Awaited if release.state.status == Status::Failed => {
-            "not created: the Helm operation failed"
-        }
+        Live::Awaited if release.state.status == Status::Failed => "not created: the Helm operation failed",
         Live::Awaited => "not there yet",
         Live::Allowed => "missing, as an exception allows",
         Live::Missing => "missing",

@@ -128,9 +128,8 @@ fn why(object: &ObjectId, drift: &Drift, towards: Option<&Towards>) -> String {
 /// How a release gets out of its failed state.
 fn ways_out(release: &Release, deployed: Option<u64>) -> String {
     let (name, namespace) = (&release.id.name, &release.id.namespace);
-    let back = deployed.map_or_else(String::new, |revision| {
-        format!(" or `helm rollback {name} {revision} -n {namespace}`")
-    });
+    let back = deployed
+        .map_or_else(String::new, |revision| format!(" or `helm rollback {name} {revision} -n {namespace}`"));
     format!(
         "The release stays failed until `helm upgrade {name} CHART -n {namespace}`{back}; add `--force-conflicts` if Helm reports a conflict"
     )

@@ -315,7 +315,12 @@ impl Task<'_> {
 
     /// Gives fields back to Helm, once for each manager and revision.
     pub(super) async fn give_back(
-        &self, situation: &Situation, target: &Target, live: &Live, taken: &Taken) -> Round {
+        &self,
+        situation: &Situation,
+        target: &Target,
+        live: &Live,
+        taken: &Taken,
+    ) -> Round {
         let Self { shared, id, object, .. } = self;
         let revision = situation.release.state.revision;
         let key = ((*object).clone(), taken.by.clone(), revision);

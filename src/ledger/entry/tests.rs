@@ -76,9 +76,7 @@ fn deny_refuses_what_milder_modes_let_drift_and_nothing_that_is_excused() {
         Entry { kind, verdict, reason, ..entry }
     };
     for verdict in ["Record", "Warn", "Revert"] {
-        for reason in
-            ["request", "drift", "deletion", "dependants", "record", "too-large", "too-deep"]
-        {
+        for reason in ["request", "drift", "deletion", "dependants", "record", "too-large", "too-deep"] {
             assert!(edit(verdict, reason).would_be_denied(), "{verdict} {reason}");
         }
     }

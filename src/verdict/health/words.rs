@@ -24,8 +24,7 @@ pub(super) fn message(reason: Reason, counts: &Counts, facts: &Facts) -> String 
 }
 
 fn sentence(reason: Reason, counts: &Counts, facts: &Facts) -> String {
-    let (name, namespace, revision) =
-        (&facts.release.name, &facts.release.namespace, facts.record.revision);
+    let (name, namespace, revision) = (&facts.release.name, &facts.release.namespace, facts.record.revision);
     let stands = || counts.clause(facts);
     match reason {
         Reason::InSync | Reason::Unwatched | Reason::Unsettled => stands(),
@@ -36,7 +35,10 @@ fn sentence(reason: Reason, counts: &Counts, facts: &Facts) -> String {
             "a Helm operation is under way at revision {revision}; the guard judges the objects when it ends"
         ),
         Reason::Suspended => {
-            format!("suspended, so nothing is repaired until `kubemoor resume {name} -n {namespace}`; {}", stands())
+            format!(
+                "suspended, so nothing is repaired until `kubemoor resume {name} -n {namespace}`; {}",
+                stands()
+            )
         }
         Reason::Drifted if facts.control.drift == DriftMode::Repair => stands(),
         Reason::Drifted => format!(
@@ -77,8 +79,7 @@ fn sentence(reason: Reason, counts: &Counts, facts: &Facts) -> String {
 
 /// Helm's last operation failed: how the objects stand, and the ways out.
 fn failed(counts: &Counts, facts: &Facts) -> String {
-    let (name, namespace, revision) =
-        (&facts.release.name, &facts.release.namespace, facts.record.revision);
+    let (name, namespace, revision) = (&facts.release.name, &facts.release.namespace, facts.record.revision);
     let Some(deployed) = facts.record.deployed else {
         return format!(
             "the installation failed at revision {revision}; {}. Correct the cause and run `helm upgrade --install {name} CHART -n {namespace}`, or run `helm uninstall {name} -n {namespace}`",
