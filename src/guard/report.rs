@@ -80,7 +80,7 @@ fn of(shared: &Shared, release: &Release) -> ReleaseReport {
     let seen_alive = drifts.seen_alive(release);
     let (confirmed, unconfirmed) = drifts.confirmed(release);
     let foreign = drifts.foreign(release);
-    let excused = excused(&drifts, release, records.state, &foreign);
+    let excused = excused(shared, &drifts, release, records.state, &foreign);
     let first = drifts.first(id, records.revision).cloned();
     drop(drifts);
     let digest = first.as_ref().map_or(release.state.digest, |first| first.digest);
@@ -120,6 +120,7 @@ fn in_force(declarations: &Declarations, state: RecordState) -> Option<&Arc<Decl
 /// What neither matches nor drifts: allowed to differ, opted out, another release's, or
 /// not created by the operation that failed; in the order of objects.
 fn excused(
+    shared: &Shared,
     drifts: &Drifts,
     release: &Release,
     state: RecordState,
@@ -137,8 +138,8 @@ fn excused(
         if drifts.is_known(&release.id, object) {
             return None;
         }
-        if state == RecordState::Failed && declarations.baseline.is_none() && life.is_none_or(|it| !it.alive)
-        {
+        let is_absent = || life.is_none_or(|it| !it.alive) && shared.watches.shows(object);
+        if state == RecordState::Failed && declarations.baseline.is_none() && is_absent() {
             return Some(ObjectState::Awaited);
         }
         life.is_some_and(|life| life.alive && life.allowed).then_some(ObjectState::Allowed)

@@ -161,10 +161,12 @@ async fn first_install_that_failed_is_called_that_by_status_diff_explain_and_ord
     let alice = Caller::new(&control_plane, Identity::Alice).await;
     let scene = Scene { control_plane, namespace, helm, alice };
 
-    let status = scene.stands("ReleaseFailed").await;
+    scene.stands("ReleaseFailed").await;
+    let status = scene.status("what was not created", |status| status["counts"]["notCreated"] == 1).await;
     let message = status["conditions"][0]["message"].as_str().unwrap();
     assert!(message.contains("the installation failed at revision 1"), "{message}");
-    assert_eq!((&status["drifted"], &status["counts"]["notCreated"]), (&json!(0), &json!(1)), "{status}");
+    assert!(message.contains("1 was not created: Service/broken"), "{message}");
+    assert_eq!((&status["drifted"], &status["counts"]["matching"]), (&json!(0), &json!(2)), "{status}");
     let diff = run(&scene, &["diff", RELEASE]);
     assert_eq!(diff.code, 0, "{diff:?}");
     for part in [

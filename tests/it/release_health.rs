@@ -87,7 +87,7 @@ async fn allowed_deletions_and_changes_are_counted_in_a_release_that_is_in_sync(
     scene.remembers(2).await;
     for allow in [
         ["allow", "configmap/settings", "--path", "/data/level"],
-        ["allow", "configmap/extra", "--path", "*"],
+        ["allow", "configmap/extra", "--path", "delete"],
     ] {
         let allowed = run(&scene, &[&allow[..], &["--for", "1h"]].concat());
         assert_eq!(allowed.code, 0, "{allowed:?}");

@@ -1,7 +1,7 @@
 //! What is called `InSync` is what a forced server-side apply of the manifest would not change: drift is reported for
 //! exactly those objects that a dry run changes, over several charts and edits of every sort.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -235,16 +235,21 @@ fn plain(mut object: Value) -> Value {
     object
 }
 
-/// The objects that a forced dry-run apply of the manifest changes, as `Kind/name`.
-async fn changed(scene: &Scene, documents: &[(String, Value)]) -> BTreeSet<String> {
-    let mut changed = BTreeSet::new();
+/// The objects that a forced dry-run apply of the manifest changes, as `Kind/name`, and what it changes.
+async fn changed(scene: &Scene, documents: &[(String, Value)]) -> BTreeMap<String, String> {
+    let mut changed = BTreeMap::new();
     for (path, document) in documents {
         let live = scene.alice.get(path).await;
         let query = format!("{path}?fieldManager={}&force=true&dryRun=All", manager(&live.body));
         let applied = scene.alice.apply(&query, document).await.done().unwrap();
-        if live.code == 404 || plain(live.body) != plain(applied) {
-            let name = document["metadata"]["name"].as_str().unwrap();
-            changed.insert(format!("{}/{name}", document["kind"].as_str().unwrap()));
+        let name = format!(
+            "{}/{}",
+            document["kind"].as_str().unwrap(),
+            document["metadata"]["name"].as_str().unwrap()
+        );
+        let (live, applied) = (live.done().map(plain).unwrap_or_default(), plain(applied));
+        if live != applied {
+            changed.insert(name, json_patch::diff(&live, &applied).to_string());
         }
     }
     changed
@@ -272,7 +277,7 @@ async fn drift_is_reported_for_exactly_what_server_side_apply_would_change() {
         let _guard = Guard::start(&scene.control_plane, &["--drift", "Report"]).await;
         scene.stands("InSync").await;
         let documents = documents(&scene).await;
-        assert_eq!(changed(&scene, &documents).await, BTreeSet::new());
+        assert_eq!(changed(&scene, &documents).await, BTreeMap::new());
         let edits: Vec<_> = edits().into_iter().filter(|(of, _, _)| *of == chart).collect();
         let rounds = edits.iter().map(|(_, _, edits)| edits.len()).max().unwrap();
         for round in 0..rounds {
@@ -286,10 +291,15 @@ async fn drift_is_reported_for_exactly_what_server_side_apply_would_change() {
                     None => drop(scene.alice.delete(&path).await.done().unwrap()),
                 }
             }
-            let wanted = changed(&scene, &documents).await;
+            let changed = changed(&scene, &documents).await;
+            let wanted: BTreeSet<String> = changed.keys().cloned().collect();
             let diff = ["diff", RELEASE, "-n", &scene.namespace, "--settle", "-o", "json"];
             let diff = moor(&scene.control_plane, Identity::Admin, &diff).json();
-            assert_eq!(names(&diff["releases"][0]["objects"], |it| it), wanted, "round {round}: {diff}");
+            assert_eq!(
+                names(&diff["releases"][0]["objects"], |it| it),
+                wanted,
+                "round {round}: {changed:?} {diff}"
+            );
             let status =
                 eventually(&format!("the status says {wanted:?} in round {round}"), SOON, || async {
                     let status = scene.status("something", Value::is_object).await;
