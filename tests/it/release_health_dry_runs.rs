@@ -55,17 +55,16 @@ spec:
   selector: {app: web}
   ports: [{name: http, port: 80, targetPort: 8080, protocol: TCP}]
 ---
-apiVersion: batch/v1
-kind: CronJob
-metadata: {name: nightly}
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: store}
 spec:
-  schedule: 0 3 * * *
-  jobTemplate:
-    spec:
-      template:
-        spec:
-          restartPolicy: Never
-          containers: [{name: job, image: 'registry.example/job:1', args: [a, b]}]
+  serviceName: store
+  replicas: 1
+  selector: {matchLabels: {app: store}}
+  template:
+    metadata: {labels: {app: store}}
+    spec: {containers: [{name: store, image: 'registry.example/store:1', args: [a, b]}]}
 ";
 
 const EDGES: &str = "
@@ -85,10 +84,10 @@ spec:
   policyTypes: [Ingress]
   ingress: [{ports: [{port: 8080, protocol: TCP}]}]
 ---
-apiVersion: policy/v1
-kind: PodDisruptionBudget
-metadata: {name: web}
-spec: {minAvailable: 1, selector: {matchLabels: {app: web}}}
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: limits}
+spec: {hard: {pods: '3', requests.cpu: '2'}}
 ";
 
 /// Edits of one sort after the other: the object, and the merge patch; none deletes it.
@@ -130,7 +129,7 @@ fn edits() -> Vec<(&'static str, &'static str, Vec<Option<Value>>)> {
             "api/v1/serviceaccounts/shop",
             vec![
                 Some(json!({"automountServiceAccountToken": true})),
-                Some(json!({"automountServiceAccountToken": false, "secrets": [{"name": "token"}]})),
+                Some(json!({"automountServiceAccountToken": false})),
             ],
         ),
         (
@@ -170,17 +169,18 @@ fn edits() -> Vec<(&'static str, &'static str, Vec<Option<Value>>)> {
         ),
         (
             WORKLOADS,
-            "apis/batch/v1/cronjobs/nightly",
+            "apis/apps/v1/statefulsets/store",
             vec![
-                Some(json!({"spec": {"schedule": "0 4 * * *"}})),
-                Some(json!({"spec": {"schedule": "0 3 * * *", "successfulJobsHistoryLimit": 9}})),
+                Some(json!({"spec": {"replicas": 3}})),
+                Some(json!({"spec": {"replicas": 1, "updateStrategy": {"type": "OnDelete"}}})),
             ],
         ),
         (
             EDGES,
             "apis/networking.k8s.io/v1/ingresses/web",
             vec![
-                Some(json!({"spec": {"rules": []}, "metadata": {"annotations": {"added": "by hand"}}})),
+                Some(json!({"spec": {"rules": [{"host": "mine.example"}]}})),
+                Some(json!({"spec": {"ingressClassName": "mine"}})),
                 Some(json!({"metadata": {"annotations": {"more": "by hand"}}})),
                 None,
             ],
@@ -195,8 +195,12 @@ fn edits() -> Vec<(&'static str, &'static str, Vec<Option<Value>>)> {
         ),
         (
             EDGES,
-            "apis/policy/v1/poddisruptionbudgets/web",
-            vec![Some(json!({"spec": {"minAvailable": 2}})), Some(json!({"spec": {"minAvailable": 1}}))],
+            "api/v1/resourcequotas/limits",
+            vec![
+                Some(json!({"spec": {"hard": {"pods": "5"}}})),
+                Some(json!({"spec": {"hard": {"pods": "3", "requests.cpu": "2000m"}}})),
+                Some(json!({"spec": {"hard": {"secrets": "9"}}})),
+            ],
         ),
     ]
 }
