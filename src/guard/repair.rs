@@ -13,6 +13,7 @@ mod fixed;
 mod recreate;
 mod restore;
 mod towards;
+mod trouble;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -171,9 +172,7 @@ impl Task<'_> {
         let scaled = exceptions.is_autoscaled().then_some(declared.scale.as_ref()).flatten();
         let (life, first_digest, agreement) = {
             let drifts = self.shared.drifts.lock();
-            let first = drifts.first(self.id, release.state.revision).map(|first| first.digest);
-            // Each value that is written was seen in the live object all the same.
-            let first = first.or_else(|| self.towards.map(|_| release.state.digest));
+            let first = self.first_digest(&release, &drifts);
             let agreement = drifts.agreement(self.id, self.object, &declared).cloned();
             (drifts.life(self.object).cloned(), first, agreement)
         };

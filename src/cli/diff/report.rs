@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use super::super::connect::spoken;
 use super::super::reading::{Found, Reader, Surroundings};
+use super::object::{FieldReport, State};
 use crate::declaration::equality::Agreement;
-use crate::declaration::fields::FieldChange;
-use crate::declaration::path::{Path, Segment};
+use crate::declaration::path::Path;
 use crate::helm::record::Status;
 use crate::helm::release::{Declared, Release};
 use crate::helm::state;
@@ -25,7 +25,7 @@ use crate::policy::guarded::ObjectCounts;
 use crate::verdict::drift::{self, Drift, Live};
 use crate::verdict::edit::{Evidence, Owner};
 use crate::verdict::health::told::Told;
-use crate::verdict::health::{Control, Facts, Health, ObjectFacts, ObjectState, RecordFacts};
+use crate::verdict::health::{Control, Facts, Health, ObjectFacts, RecordFacts};
 use crate::verdict::ownership::{self, Taken};
 use crate::verdict::shown::Shown;
 
@@ -92,63 +92,6 @@ pub(super) struct ObjectReport {
     /// Left out for Secrets: it would show their values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) patch: Option<Patch>,
-}
-
-/// What is the matter with an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(super) enum State {
-    /// Some fields are not as declared.
-    Drifted,
-    /// It does not exist.
-    Missing,
-    /// Some fields may not be as declared.
-    InDoubt,
-    /// Its fields match, and another field manager owns some of them.
-    Ownership,
-    /// A Helm operation under way will make it.
-    Awaited,
-    /// The operation that failed has not created it.
-    NotCreated,
-    /// It does not exist, as an exception allows.
-    Allowed,
-    /// It differs as an exception allows.
-    AllowedToDiffer,
-    /// Another release owns it.
-    Foreign,
-    /// The manifest opts it out.
-    OptedOut,
-    /// It is being deleted.
-    BeingDeleted,
-    /// The API server serves no such kind.
-    NotServed,
-    /// It could not be read.
-    Unread,
-}
-
-/// One declared field that is not, or may not be, as declared.
-#[derive(Debug, Serialize)]
-pub(super) struct FieldReport {
-    pub(super) path: String,
-    pub(super) what: What,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) declared: Option<Shown>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) live: Option<Shown>,
-    pub(super) doubt: bool,
-}
-
-/// What is the matter with a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) enum What {
-    /// It has another value.
-    Changed,
-    /// It is absent.
-    Removed,
-    /// The list has no element of that key.
-    ElementRemoved,
-    /// The list has several elements of that key.
-    ElementRepeated,
 }
 
 /// Holds every object of a release against its declaration.
@@ -334,26 +277,6 @@ fn patch(subject: &drift::Subject<'_, '_>, drift: &Drift<'_>, live: &Value) -> O
     (!is_hidden && !patch.0.is_empty()).then_some(patch)
 }
 
-impl FieldReport {
-    fn of(object: &ObjectId, field: FieldChange) -> Self {
-        let shown = |value: &Option<Value>| value.as_ref().map(|value| Shown::of(object, &field.path, value));
-        let what = match (field.path.0.last(), &field.new) {
-            (Some(Segment::Element(_)), _) => What::ElementRemoved,
-            (Some(Segment::Key(_)), None) if field.declared.is_none() => What::ElementRemoved,
-            (Some(Segment::Key(_)), Some(_)) if field.declared.is_none() => What::ElementRepeated,
-            (_, None) => What::Removed,
-            (_, Some(_)) => What::Changed,
-        };
-        Self {
-            what,
-            declared: shown(&field.declared),
-            live: shown(&field.new),
-            doubt: field.agreement == Agreement::Doubt,
-            path: field.path.to_string(),
-        }
-    }
-}
-
 impl ReleaseReport {
     /// A release that could not be compared.
     pub(super) fn unread(release: ReleaseId, error: String) -> Self {
@@ -370,25 +293,6 @@ impl ReleaseReport {
             drifted: 0,
             counts: ObjectCounts::default(),
             objects: Vec::new(),
-        }
-    }
-}
-
-impl State {
-    /// How an object stands that is in this state.
-    fn health(self) -> ObjectState {
-        match self {
-            Self::Drifted => ObjectState::Changed,
-            // Nothing exists of a kind that nobody serves.
-            Self::Missing | Self::NotServed => ObjectState::Missing,
-            Self::InDoubt => ObjectState::InDoubt,
-            Self::Ownership => ObjectState::Ownership,
-            Self::Awaited | Self::NotCreated => ObjectState::Awaited,
-            Self::Allowed | Self::AllowedToDiffer => ObjectState::Allowed,
-            Self::Foreign => ObjectState::Foreign,
-            Self::OptedOut => ObjectState::OptedOut,
-            Self::BeingDeleted => ObjectState::Deleting,
-            Self::Unread => ObjectState::Unread,
         }
     }
 }

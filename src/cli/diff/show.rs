@@ -1,7 +1,8 @@
 //! A comparison in words, for people.
 
 use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Table, Text, counted};
-use super::report::{FieldReport, ObjectReport, ReleaseReport, Report, State, What};
+use super::object::{FieldReport, State, What};
+use super::report::{ObjectReport, ReleaseReport, Report};
 use crate::verdict::health::told::Told;
 use crate::verdict::health::{Health, Reason};
 

@@ -18,6 +18,7 @@ use super::super::rollout::{Rollout, touches_template};
 use super::super::state::DriftKind;
 use super::examine::{Answer, Examined};
 use super::fixed::{Fixed, LEFT, is_left};
+use super::trouble::Trouble;
 use super::{AGAIN, Done, LOOK, Situation, Task, body, version_of};
 use crate::cluster::call::CallError;
 use crate::cluster::objects::{Live, Target, WriteError};
@@ -385,21 +386,5 @@ impl Task<'_> {
             None => rollouts.end(self.id),
         }
         rollouts.of_another(self.id, self.object, Instant::now())
-    }
-}
-
-/// Why nothing was written.
-enum Trouble {
-    Write(WriteError),
-    /// The release has moved on.
-    Moved,
-    /// It would take away what was never seen to be gone.
-    Unconfirmed,
-    Other(String),
-}
-
-impl From<WriteError> for Trouble {
-    fn from(error: WriteError) -> Self {
-        Self::Write(error)
     }
 }

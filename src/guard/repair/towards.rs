@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::super::Shared;
-use super::super::drifts::Drift;
+use super::super::drifts::{Drift, Drifts};
 use super::super::judge::{Standing, weigh};
 use super::super::plan::Plan;
 use super::super::state::DriftKind;
@@ -76,6 +76,14 @@ impl Task<'_> {
             None => Some(now),
             Some(towards) => Arc::ptr_eq(&now, &towards.failed).then(|| Arc::clone(&towards.deployed)),
         }
+    }
+
+    /// The digest of the manifest that was first seen of the revision to repair towards. Of
+    /// one that was deployed before only the last is known: each value that is written was
+    /// seen in the live object all the same.
+    pub(super) fn first_digest(&self, release: &Release, drifts: &Drifts) -> Option<[u8; 32]> {
+        let first = drifts.first(self.id, release.state.revision).map(|first| first.digest);
+        first.or_else(|| self.towards.map(|_| release.state.digest))
     }
 
     /// Whether a manifest of this status may be written.

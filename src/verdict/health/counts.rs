@@ -23,7 +23,7 @@ pub struct Counts {
     /// They differ as an exception allows.
     pub allowed: usize,
     /// The operation that failed or is under way has not created them.
-    pub awaited: usize,
+    pub not_created: usize,
     /// Nobody judges them: opted out, or owned by another release.
     pub unjudged: usize,
     /// Nobody may, or could, look at them.
@@ -43,7 +43,7 @@ impl Counts {
             in_doubt: of(&[ObjectState::InDoubt]),
             deleting: of(&[ObjectState::Deleting]),
             allowed: of(&[ObjectState::Allowed]),
-            awaited: of(&[ObjectState::Awaited]),
+            not_created: of(&[ObjectState::Awaited]),
             unjudged: of(&[ObjectState::OptedOut, ObjectState::Foreign]),
             unwatched: of(&[ObjectState::Unread]).saturating_add(forbidden),
         };
@@ -62,7 +62,7 @@ impl Counts {
             in_doubt: number(self.in_doubt),
             allowed: number(self.allowed),
             deleting: number(self.deleting),
-            not_created: number(self.awaited),
+            not_created: number(self.not_created),
             unjudged: number(self.unjudged),
             unwatched: number(self.unwatched),
         }
@@ -70,8 +70,8 @@ impl Counts {
 
     /// All that do not plainly match.
     fn others(&self) -> usize {
-        let Self { drifted, in_doubt, deleting, allowed, awaited, unjudged, unwatched, .. } = *self;
-        [drifted, in_doubt, deleting, allowed, awaited, unjudged, unwatched]
+        let Self { drifted, in_doubt, deleting, allowed, not_created, unjudged, unwatched, .. } = *self;
+        [drifted, in_doubt, deleting, allowed, not_created, unjudged, unwatched]
             .into_iter()
             .fold(0, usize::saturating_add)
     }

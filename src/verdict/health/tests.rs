@@ -118,7 +118,7 @@ proptest! {
         let drifted = facts.objects.iter().filter(|it| it.state.is_drift()).count();
         prop_assert_eq!(counts.drifted, drifted);
         let parts = [counts.matching, counts.drifted, counts.in_doubt, counts.deleting, counts.allowed,
-            counts.awaited, counts.unjudged, counts.unwatched];
+            counts.not_created, counts.unjudged, counts.unwatched];
         prop_assert_eq!(parts.iter().sum::<usize>(), facts.declared);
         prop_assert_eq!(counts.declared, facts.declared);
         prop_assert!(counts.ownership <= counts.drifted);

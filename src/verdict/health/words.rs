@@ -101,7 +101,7 @@ fn failed(counts: &Counts, facts: &Facts) -> String {
 impl Counts {
     /// The counts in few words.
     pub fn headline(&self) -> String {
-        let Self { declared, drifted, in_doubt, awaited, allowed, unwatched, .. } = *self;
+        let Self { declared, drifted, in_doubt, not_created, allowed, unwatched, .. } = *self;
         let objects = counted(declared, "object");
         let mut parts = vec![match (drifted, in_doubt) {
             (0, 0) => format!("{objects}, no drift"),
@@ -110,7 +110,7 @@ impl Counts {
         }];
         for (count, what) in [
             (in_doubt, "in doubt"),
-            (awaited, "not created"),
+            (not_created, "not created"),
             (allowed, "allowed to differ"),
             (unwatched, "not read"),
         ] {
@@ -176,9 +176,9 @@ impl Counts {
         if self.deleting > 0 {
             clauses.push(format!("{} being deleted: {}", are(self.deleting), names(ObjectState::Deleting)));
         }
-        if self.awaited > 0 {
-            let what = if self.awaited == 1 { "was" } else { "were" };
-            clauses.push(format!("{} {what} not created: {}", self.awaited, names(ObjectState::Awaited)));
+        if self.not_created > 0 {
+            let what = if self.not_created == 1 { "was" } else { "were" };
+            clauses.push(format!("{} {what} not created: {}", self.not_created, names(ObjectState::Awaited)));
         }
         if self.unjudged > 0 {
             clauses.push(format!("{} opted out or owned by another release", are(self.unjudged)));
