@@ -54,8 +54,7 @@ const SLIPPING: Duration = Duration::from_secs(1);
 /// How long a look at the records may take.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Helm's field manager where no object's history tells: the name of its
-/// program.
+/// Helm's field manager where no object's history tells: its program's name.
 const HELM: &str = "helm";
 
 /// What repairs remember.
@@ -166,15 +165,14 @@ impl Task<'_> {
         let policy = self.shared.guard.book.of(self.id);
         let now = Timestamp::now();
         let circumstances = self.shared.circumstances(&release, self.object);
-        let named = (self.object, &release.id);
-        let exceptions = Exceptions::new(named, &declared, &policy, &circumstances, None, now);
+        let exceptions =
+            Exceptions::new((self.object, &release.id), &declared, &policy, &circumstances, None, now);
         let may_be_gone = exceptions.of_deletion().is_some();
         let scaled = exceptions.is_autoscaled().then_some(declared.scale.as_ref()).flatten();
         let (life, first_digest, agreement) = {
             let drifts = self.shared.drifts.lock();
-            let first = self.first_digest(&release, &drifts);
             let agreement = drifts.agreement(self.id, self.object, &declared).cloned();
-            (drifts.life(self.object).cloned(), first, agreement)
+            (drifts.life(self.object).cloned(), self.first_digest(&release, &drifts), agreement)
         };
         let ordered_by = self.ordered_by(&release, drift.kind);
         let case = Case {
