@@ -260,7 +260,7 @@ impl Work {
                 releases: Arc::clone(&releases),
                 objects: objects.clone(),
                 state: Arc::clone(&self.state),
-                book: Arc::clone(book),
+                in_force: Arc::clone(&self.in_force),
                 commands,
                 suspended: suspended.clone(),
                 notifiers: self.notifiers.clone(),

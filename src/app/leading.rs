@@ -10,12 +10,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::lease::{Election, Leadership, Place};
 use crate::config;
+use crate::policy::guarded::LeaseReference;
 
 /// The lead that this replica has or stands for.
 pub(super) struct Office {
     pub(super) leadership: Leadership,
     /// What tells this process from all others.
     pub(super) identity: String,
+    /// The Lease that replicas share; none where there is no election.
+    place: Option<Place>,
     /// Until this replica stands.
     election: Option<Election>,
     standing: Option<(CancellationToken, JoinHandle<()>)>,
@@ -27,7 +30,8 @@ impl Office {
         let host = hostname::get().unwrap_or_default();
         let started = jiff::Timestamp::now().as_nanosecond();
         let identity = format!("{}_{}_{started:x}", host.to_string_lossy(), std::process::id());
-        let alone = |leadership, identity| Self { leadership, identity, election: None, standing: None };
+        let alone =
+            |leadership, identity| Self { leadership, identity, place: None, election: None, standing: None };
         if cluster.read_only {
             return alone(Leadership::never(), identity);
         }
@@ -38,8 +42,20 @@ impl Office {
             return alone(Leadership::alone(), identity);
         };
         let place = Place { namespace: service.namespace.clone(), name: service.name.clone() };
-        let election = Election::new(client.clone(), place, identity.clone());
-        Self { leadership: election.leadership(), identity, election: Some(election), standing: None }
+        let election = Election::new(client.clone(), place.clone(), identity.clone());
+        Self {
+            leadership: election.leadership(),
+            identity,
+            place: Some(place),
+            election: Some(election),
+            standing: None,
+        }
+    }
+
+    /// The Lease that is renewed while somebody leads; none where this guard acts alone.
+    pub(super) fn place(&self) -> Option<LeaseReference> {
+        let Place { namespace, name } = self.place.clone()?;
+        Some(LeaseReference { namespace, name })
     }
 
     /// Stands for election, where there is one.

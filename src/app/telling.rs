@@ -21,6 +21,7 @@ use crate::cluster::identity;
 use crate::cluster::kinds::Kinds;
 use crate::cluster::lease::Leadership;
 use crate::cluster::objects::Objects;
+use crate::cluster::policies::InForce;
 use crate::cluster::releases::Releases;
 use crate::config;
 use crate::guard::announce::Announcer;
@@ -31,7 +32,6 @@ use crate::metrics::NoticeMetrics;
 use crate::model::ReleaseId;
 use crate::notify::Notifiers;
 use crate::notify::file::Notifier;
-use crate::policy::book::Book;
 use crate::policy::signing::SigningKey;
 
 /// Writes of GuardedReleases per second.
@@ -50,7 +50,7 @@ pub(super) struct Telling {
     pub(super) releases: Arc<Releases>,
     pub(super) objects: Objects,
     pub(super) state: Arc<State>,
-    pub(super) book: Arc<Book>,
+    pub(super) in_force: Arc<InForce>,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) suspended: HashSet<ReleaseId>,
     pub(super) notifiers: Vec<Notifier>,
@@ -73,7 +73,7 @@ impl Telling {
             releases,
             objects,
             state,
-            book,
+            in_force,
             commands,
             suspended,
             notifiers,
@@ -102,7 +102,7 @@ impl Telling {
             state: Arc::clone(&state),
             events,
             notifiers,
-            book: Arc::clone(&book),
+            book: Arc::clone(in_force.book()),
             kinds: Arc::clone(&kinds),
             releases: Arc::clone(&releases),
             objects,
@@ -117,13 +117,14 @@ impl Telling {
                 kinds,
                 releases,
                 state,
-                book,
+                in_force,
                 namespaces: cluster.namespaces.clone(),
                 commands,
                 suspended,
                 leadership,
                 metrics,
                 key,
+                lease: office.place(),
             };
             let stop = stop.clone();
             // Before the loop has judged anything.

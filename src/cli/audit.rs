@@ -25,9 +25,13 @@ use super::{Outcome, warn};
 use crate::config::LedgerUrl;
 use crate::ledger::entry::Entry;
 use crate::ledger::query::{Filter, PAGE};
+use crate::verdict::edit;
 
 /// Where `kubectl port-forward` leads to the guard.
 const SERVER: &str = "https://localhost:9080";
+
+/// The outcomes under which an edit passes that `Deny` may refuse.
+const PASSED: [edit::Outcome; 3] = [edit::Outcome::Record, edit::Outcome::Warn, edit::Outcome::Revert];
 
 /// How often it is looked for new rows.
 const EVERY: Duration = Duration::from_secs(2);
@@ -82,7 +86,7 @@ pub(super) struct Args {
     #[arg(long, short, env = "KUBEMOOR_FOLLOW")]
     follow: bool,
 
-    /// What passed with a warning and would be refused by Deny, and the policies that would permit it
+    /// Show the edits that passed and that Deny would have refused, and the policies that would permit them
     #[arg(long, env = "KUBEMOOR_WOULD_DENY")]
     would_deny: bool,
 
@@ -142,10 +146,12 @@ async fn audit(args: Args) -> anyhow::Result<()> {
             Source::guard(server, authority.as_deref(), &access).await?
         }
     };
-    let verdict = if args.would_deny { Some("Warn".to_owned()) } else { verdict };
     let since = Some(since.time(Timestamp::now()));
     let mut filter = Filter { namespace, release, user: editor, verdict, since, ..Filter::default() };
-    let (mut entries, more) = rows(&source, &filter, limit).await?;
+    let (mut entries, more) = match args.would_deny {
+        true => would_be_denied(&source, &filter, limit).await?,
+        false => rows(&source, &filter, limit).await?,
+    };
     entries.reverse();
     if more {
         warn(&format!(
@@ -177,6 +183,23 @@ async fn audit(args: Args) -> anyhow::Result<()> {
         newest = newest.max(entries.last().map(|entry| entry.time));
         put(&show.rows(&entries)?)?;
     }
+}
+
+/// Of the edits that passed the newest that Deny would have refused, newest first, and
+/// whether there may be more.
+async fn would_be_denied(source: &Source, filter: &Filter, limit: u32) -> anyhow::Result<(Vec<Entry>, bool)> {
+    let (mut found, mut any_more) = (Vec::new(), false);
+    for outcome in PASSED {
+        let filter = Filter { verdict: Some(outcome.as_str().to_owned()), ..filter.clone() };
+        let (entries, more) = rows(source, &filter, limit).await?;
+        any_more |= more;
+        found.extend(entries.into_iter().filter(Entry::would_be_denied));
+    }
+    found.sort_by_key(|entry| std::cmp::Reverse(entry.id));
+    let most = usize::try_from(limit).unwrap_or(usize::MAX);
+    any_more |= found.len() > most;
+    found.truncate(most);
+    Ok((found, any_more))
 }
 
 /// The newest rows, newest first, and whether there are more.

@@ -4,6 +4,7 @@
 //! is written, but for the dry runs of `--settle`. Exit 1 when something has
 //! drifted; what is only in doubt is said, and is drift with `--strict`.
 
+mod object;
 mod report;
 mod show;
 

@@ -22,6 +22,7 @@ mod object;
 mod output;
 mod policy;
 mod policy_files;
+mod pulses;
 mod reading;
 mod reference;
 mod serve;
@@ -66,7 +67,7 @@ enum Command {
     Explain(explain::Args),
     /// Show who did what, when, and what became of it
     Audit(Box<audit::Args>),
-    /// Repair a release now, whatever its policy says
+    /// Repair a release now, whatever its policy says, and print the guard's answer
     Reconcile(steer::Args),
     /// Have the loop leave a release alone
     Suspend(steer::Args),

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::connect::{self, failed, forbidden, spoken, unknown_release};
+use super::pulses::Pulses;
 use crate::cluster::arbiter::{Arbiter, Question};
 use crate::cluster::call::CallError;
 use crate::cluster::client::Connection;
@@ -64,6 +65,8 @@ pub(super) struct Reader {
     /// and may not be read: why.
     closed: parking_lot::Mutex<BTreeMap<(String, String), String>>,
     namespaces: Mutex<HashMap<String, Arc<Place>>>,
+    /// Whether guards still keep their statuses.
+    pub(super) pulses: Pulses,
 }
 
 /// What decides of a release's objects beside its records and policies.
@@ -120,7 +123,8 @@ impl Reader {
         releases.trust(policies.storage());
         let book = Book::of_policies(policies);
         let (closed, namespaces) = (parking_lot::Mutex::default(), Mutex::default());
-        Ok(Self { connection, kinds, releases, objects, arbiter, book, unread, closed, namespaces })
+        let pulses = Pulses::new(connection.client.clone());
+        Ok(Self { connection, kinds, releases, objects, arbiter, book, unread, closed, namespaces, pulses })
     }
 
     /// The releases in a namespace; `None` for all.

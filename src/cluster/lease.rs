@@ -11,6 +11,7 @@
 //! it and tell a leader that wakes up nothing.
 
 mod candidacy;
+pub mod pulse;
 
 use std::sync::Arc;
 use std::time::Duration;

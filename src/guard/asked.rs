@@ -1,43 +1,73 @@
-//! Repairs that people have asked for and that are not done yet.
+//! Repairs that people have asked for and that are not done yet, and what they were
+//! answered.
 //!
 //! Entry point: [`Asked`]. Invariant: one wish repairs each object at most once,
 //! however long others of its release keep it waiting. Pure state.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::model::{ObjectId, ReleaseId};
+use crate::policy::guarded::OrderAnswer;
 use crate::policy::order::Ticket;
 
 /// What is to be repaired because a person said so.
 #[derive(Debug, Default)]
-pub(super) struct Asked(HashMap<ReleaseId, Wish>);
+pub(super) struct Asked {
+    wishes: HashMap<ReleaseId, Wish>,
+    answers: HashMap<ReleaseId, OrderAnswer>,
+}
 
 /// What a person wants of one release.
 #[derive(Clone, Debug)]
 pub(super) struct Wish {
+    /// The `spec.reconcileAt` by which they said so.
+    pub(super) at: String,
     /// What of it could not be done at once; all of it if it was not tried.
     rest: Option<HashSet<ObjectId>>,
+    /// What was done.
+    pub(super) repaired: BTreeSet<ObjectId>,
     /// What they may write themself.
     pub(super) ticket: Option<Arc<Ticket>>,
 }
 
 impl Asked {
     /// A person asks for all of a release.
-    pub(super) fn all_of(&mut self, release: ReleaseId, ticket: Option<Arc<Ticket>>) {
-        self.0.insert(release, Wish { rest: None, ticket });
+    pub(super) fn all_of(&mut self, release: ReleaseId, at: String, ticket: Option<Arc<Ticket>>) {
+        self.wishes.insert(release, Wish { at, rest: None, repaired: BTreeSet::new(), ticket });
+    }
+
+    /// By which `spec.reconcileAt` something is asked for that is not done yet.
+    pub(super) fn waits(&self, release: &ReleaseId) -> Option<String> {
+        self.wishes.get(release).map(|wish| wish.at.clone())
+    }
+
+    /// Answers the last order of a release.
+    pub(super) fn answered(&mut self, release: &ReleaseId, answer: OrderAnswer) {
+        self.answers.insert(release.clone(), answer);
+    }
+
+    /// The answer to the last order of a release.
+    pub(super) fn answer(&self, release: &ReleaseId) -> Option<OrderAnswer> {
+        self.answers.get(release).cloned()
+    }
+
+    /// A release is gone.
+    pub(super) fn forget(&mut self, release: &ReleaseId) {
+        self.wishes.remove(release);
+        self.answers.remove(release);
     }
 
     /// Takes what was asked for of a release.
     pub(super) fn take(&mut self, release: &ReleaseId) -> Option<Wish> {
-        self.0.remove(release)
+        self.wishes.remove(release)
     }
 
     /// These objects of a wish are still to be done, unless more was asked for
     /// since.
     pub(super) fn leave(&mut self, release: &ReleaseId, wish: Wish, rest: HashSet<ObjectId>) {
         if !rest.is_empty() {
-            self.0.entry(release.clone()).or_insert(Wish { rest: Some(rest), ..wish });
+            self.wishes.entry(release.clone()).or_insert(Wish { rest: Some(rest), ..wish });
         }
     }
 }
@@ -64,7 +94,8 @@ mod tests {
         let release = ReleaseId { namespace: "n".to_owned(), name: "shop".to_owned() };
         let mut asked = Asked::default();
         assert!(asked.take(&release).is_none());
-        asked.all_of(release.clone(), None);
+        asked.all_of(release.clone(), "1".to_owned(), None);
+        assert_eq!(asked.waits(&release).as_deref(), Some("1"));
         let wish = asked.take(&release).unwrap();
         assert!(wish.means(&object("a")));
         asked.leave(&release, wish, HashSet::from([object("b")]));
@@ -73,8 +104,8 @@ mod tests {
         asked.leave(&release, rest.clone(), HashSet::new());
         assert!(asked.take(&release).is_none());
         // Asked for while the first was under way.
-        asked.all_of(release.clone(), None);
+        asked.all_of(release.clone(), "2".to_owned(), None);
         asked.leave(&release, rest, HashSet::from([object("b")]));
-        assert!(asked.take(&release).is_some_and(|wish| wish.means(&object("a"))));
+        assert!(asked.take(&release).is_some_and(|wish| wish.at == "2" && wish.means(&object("a"))));
     }
 }

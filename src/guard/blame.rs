@@ -10,29 +10,16 @@ use serde_json::Value;
 
 use crate::cluster::objects::{Live, Manager};
 use crate::declaration::fields::FieldChange;
-use crate::declaration::lookup::Lookup;
 use crate::declaration::path::Path;
 use crate::helm::record::ApplyMethod;
 use crate::helm::release::Declared;
 use crate::policy::mask::Mask;
-use crate::verdict::ownership::{self, Operation, Owners};
-
-/// The programs of Kubernetes itself, which write declared fields only where
-/// that is their work.
-const CONTROLLERS: &str = "kube-";
+pub(super) use crate::verdict::ownership::Taken;
+use crate::verdict::ownership::{self, Operation, Owners, is_controller};
 
 /// The field manager of what HorizontalPodAutoscalers scale: the controllers of
 /// Kubernetes itself, none of which but theirs sets the replicas of a workload.
 const AUTOSCALERS: &str = "kube-controller-manager";
-
-/// Fields of one object that somebody holds beside Helm.
-pub(super) struct Taken {
-    /// Helm's own manager.
-    pub(super) helm: ownership::Manager,
-    /// Who holds them.
-    pub(super) by: String,
-    pub(super) paths: Vec<Path>,
-}
 
 /// The manager that holds one of the changed fields, or wrote to the object
 /// last; none where only `helms` did.
@@ -46,32 +33,14 @@ pub(super) fn writer(live: &Live, changes: &[FieldChange], helms: &[Manager]) ->
     holds.or_else(last).cloned()
 }
 
-/// The declared fields that have their declared values and that a manager
-/// which updates, as kubectl does, holds alone or beside Helm. None for
-/// client-side releases, for Flux, which forces, and for what `spared` covers.
+/// The declared fields that have their declared values and that somebody else than Helm
+/// holds; see [`ownership::taken`].
 pub(super) fn taken(live: &Live, declared: &Declared, method: ApplyMethod, spared: &Mask) -> Option<Taken> {
+    // Most objects nobody else has written to, and need not be read whole.
     if method != ApplyMethod::ServerSide || live.sighting.updaters.iter().all(|name| is_controller(name)) {
         return None;
     }
-    let whole = live.whole()?;
-    let owners = Owners::of(&whole);
-    let helm = ownership::helms([&owners], method)?;
-    let (mut paths, mut by, mut lookup) = (Vec::new(), None, Lookup::new(&whole));
-    for conflict in ownership::conflicts(&declared.fields, &whole, &owners, Some(&helm), method) {
-        let manager = &conflict.manager;
-        if manager.operation == Operation::Update
-            && !conflict.differs
-            && !is_controller(&manager.name)
-            && !spared.covers(&conflict.path)
-            && !lookup.get(&conflict.path).is_empty()
-        {
-            paths.push(conflict.path);
-            by.get_or_insert(conflict.manager.name);
-        }
-    }
-    paths.dedup();
-    // What cannot be given back is not worth a word.
-    by.filter(|_| returned(&whole, &helm, &paths).is_some()).map(|by| Taken { helm, by, paths })
+    ownership::taken(&declared.fields, &live.whole()?, method, spared)
 }
 
 /// The merge patch that gives fields back to Helm if the object is unchanged;
@@ -94,8 +63,4 @@ pub(super) fn is_autoscaled(live: &Live, declared: &Declared) -> bool {
     let by = owners.of_path(replicas);
     !by.is_empty()
         && by.iter().all(|manager| manager.name == AUTOSCALERS && manager.operation == Operation::Update)
-}
-
-fn is_controller(name: &str) -> bool {
-    name.starts_with(CONTROLLERS)
 }

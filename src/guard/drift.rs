@@ -20,6 +20,8 @@ pub(super) struct Drift {
     /// Only the arbiter can tell whether it is drift at all, and it was not
     /// asked yet.
     pub(super) doubt: bool,
+    /// An exception allows it to be so.
+    pub(super) allowed: bool,
     /// Whether it was said, and counted.
     pub(super) reported: bool,
     pub(super) counted: bool,
@@ -41,6 +43,7 @@ impl Drift {
             findings: Vec::new(),
             by: None,
             doubt: false,
+            allowed: false,
             reported: false,
             counted: false,
             repaired: None,
@@ -63,11 +66,13 @@ impl Drift {
             kept: self.kept.clone(),
             contested_by: self.contested.then(|| self.by.clone().unwrap_or_default()),
             unconfirmed: self.unconfirmed,
+            doubt: self.doubt,
+            allowed: self.allowed,
         }
     }
 
     /// Whether it is drift, and nobody else's business.
     pub(super) fn is_certain(&self) -> bool {
-        !self.doubt && self.kind != DriftKind::Terminating
+        !self.doubt && !self.allowed && self.kind != DriftKind::Terminating
     }
 }

@@ -150,6 +150,12 @@ impl Drifts {
         false
     }
 
+    /// Notes whether an object differs as an exception allows. Gives whether that is new.
+    pub(super) fn allow(&mut self, object: &ObjectId, allowed: bool) -> bool {
+        let life = self.lives.get_mut(object);
+        life.is_some_and(|life| std::mem::replace(&mut life.allowed, allowed) != allowed)
+    }
+
     /// What the arbiter settled in an object's favour.
     pub(super) fn settle(&mut self, object: &ObjectId, doubts: u64) {
         if let Some(life) = self.lives.get_mut(object) {
@@ -228,6 +234,11 @@ impl Drifts {
             .flatten()
             .map(|(object, it)| (object.clone(), it.clone()))
             .collect()
+    }
+
+    /// Whether something is known of an object that is not as declared.
+    pub(super) fn is_known(&self, release: &ReleaseId, object: &ObjectId) -> bool {
+        self.drifting.get(release).is_some_and(|all| all.contains_key(object))
     }
 
     /// One of these.

@@ -181,7 +181,8 @@ pub(super) fn recall(shared: &Shared, release: &Arc<Release>) {
         let subject = Subject { object, standing, policy: &policy, circumstances: &circumstances, now };
         if let drift::Live::AsDeclared(Some(agreed)) = drift::compare(&subject, Some(&value), Evidence::None)
         {
-            let agreed = Agreed { declared: Arc::clone(agreed.declared), spared: agreed.spared };
+            let (declared, allowed) = (Arc::clone(agreed.declared), agreed.allowed);
+            let agreed = Agreed { declared, spared: agreed.spared, allowed };
             shared.drifts.lock().agrees(release, object, &agreed);
         }
     }
@@ -232,7 +233,8 @@ pub(super) fn weigh(
         drift::Live::AsDeclared(agreed) => agreed,
         drift::Live::Awaited | drift::Live::Allowed | drift::Live::Missing => None,
     };
-    let agreed = agreed.map(|it| Agreed { declared: Arc::clone(it.declared), spared: it.spared });
+    let agreed =
+        agreed.map(|it| Agreed { declared: Arc::clone(it.declared), spared: it.spared, allowed: it.allowed });
     if policy.drift != DriftMode::Repair || release.state.status != Status::Deployed {
         return Standing::AsDeclared(agreed);
     }
@@ -259,6 +261,12 @@ pub(super) fn record(
         }
         _ => false,
     };
+    let allowed = match &standing {
+        Standing::AsDeclared(Some(agreed)) | Standing::Taken(_, Some(agreed)) => agreed.allowed,
+        _ => false,
+    };
+    // That is told on as well.
+    let agrees = drifts.allow(object, allowed) || agrees;
     let stands = match standing {
         Standing::Undeclared => drifts.is_undeclared(id, object),
         Standing::AsDeclared(_) => drifts.is_as_declared(id, object, revision),
@@ -342,6 +350,7 @@ fn life(index: &Index, sighting: &Sighting, before: Option<&Life>) -> Option<Lif
     let settled = before.and_then(|before| before.settled);
     let judged = before.and_then(|before| before.judged);
     let agreed = before.and_then(|before| before.agreed.clone());
+    let allowed = before.is_some_and(|before| before.allowed);
     let version = Version::of(&sighting.resource_version);
-    Some(Life { release, vouched, alive: true, version, managers, judged, settled, agreed })
+    Some(Life { release, vouched, alive: true, version, managers, judged, settled, allowed, agreed })
 }

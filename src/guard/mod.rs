@@ -15,6 +15,7 @@
 
 mod alarms;
 pub mod announce;
+mod answer;
 mod asked;
 mod backoff;
 mod blame;
@@ -233,10 +234,10 @@ impl Shared {
                 drop(suspended);
                 self.attend(release);
             }
-            Command::Reconcile(release, ticket) => {
+            Command::Reconcile { release, at, ticket } => {
                 let eased = repair::ease(self, &release);
                 self.take_back_replicas(&release);
-                self.asked.lock().all_of(release.clone(), ticket);
+                self.asked.lock().all_of(release.clone(), at, ticket);
                 self.suspect_all(&release);
                 self.attend(release);
                 if eased {

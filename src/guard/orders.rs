@@ -39,7 +39,14 @@ pub enum Command {
     /// Repair the release now: also where the policy says `Report`, the brake
     /// is on or a pause runs; and what the ticket names also where the live object
     /// was never seen as declared.
-    Reconcile(ReleaseId, Option<Arc<Ticket>>),
+    Reconcile {
+        /// The release.
+        release: ReleaseId,
+        /// The `spec.reconcileAt` that the answer names.
+        at: String,
+        /// What the person may write themself.
+        ticket: Option<Arc<Ticket>>,
+    },
     /// What an earlier process knew: the digest of the manifest that was first
     /// seen of a revision, and the objects that were seen alive with the
     /// release's annotations. What went missing while no guard ran is repaired

@@ -5,6 +5,8 @@
 //! Entry point: [`pass`]. Invariant: while an operation is under way nothing is
 //! read or written; a replica that does not lead reads and never writes.
 
+mod ordered;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::drifts::{Drifts, Suspect};
 use super::judge::{Source, observe};
-use super::repair::{AGAIN, Done, Task, attempt};
+use super::repair::{AGAIN, Done, Task, Towards, attempt};
 use super::{Shared, order, report};
 use crate::cluster::call::CallError;
 use crate::cluster::objects::{Live, Target};
@@ -21,6 +23,8 @@ use crate::helm::record::Status;
 use crate::helm::release::Release;
 use crate::helm::state;
 use crate::model::{DriftMode, ObjectId, ReleaseId};
+use crate::verdict::drift::{self, Subject};
+use crate::verdict::edit::Evidence;
 
 /// How long a failed attempt waits for the next.
 pub(super) const RETRY: Duration = Duration::from_secs(5);
@@ -38,11 +42,11 @@ pub(super) async fn pass(shared: &Arc<Shared>, id: &ReleaseId) -> Option<Duratio
 
 async fn work(shared: &Arc<Shared>, id: &ReleaseId) -> Option<Duration> {
     let release = shared.release(id)?;
+    ordered::answer_at_once(shared, &release);
     if release.state.status.is_pending() || release.state.status == Status::Uninstalling {
         return until_locked(shared, &release);
     }
-    let wish = shared.asked.lock().take(id);
-    let asked = |object: &ObjectId| wish.as_ref().is_some_and(|wish| wish.means(object));
+    let mut wish = shared.asked.lock().take(id);
     let mut unfinished = HashSet::new();
     let mut again: Option<Duration> = None;
     let mut later = |done: Done| {
@@ -56,28 +60,45 @@ async fn work(shared: &Arc<Shared>, id: &ReleaseId) -> Option<Duration> {
             return None;
         }
         let done = look(shared, &release, &object, suspect).await;
-        if matches!(done, Done::Later(_)) && asked(&object) {
+        if matches!(done, Done::Later(_)) && wish.as_ref().is_some_and(|wish| wish.means(&object)) {
             unfinished.insert(object);
         }
         later(done);
     }
+    let towards = match &wish {
+        Some(wish) if release.state.status == Status::Failed => match Towards::of(shared, &release).await {
+            Ok(towards) => Some(towards),
+            Err(why) => {
+                ordered::refuse(shared, &release, &wish.at, &why);
+                return again;
+            }
+        },
+        _ => None,
+    };
     let drifts = shared.drifts.lock().of(id);
     for (object, _) in in_order(drifts) {
         if shared.stop.is_cancelled() || !shared.leads() {
             return None;
         }
-        let asked = asked(&object);
-        let ticket = wish.as_ref().and_then(|wish| wish.ticket.as_deref());
-        let done = attempt(&Task { shared, id, object: &object, asked, ticket }).await;
+        let asked = wish.as_ref().is_some_and(|wish| wish.means(&object));
+        let ticket = wish.as_ref().and_then(|wish| wish.ticket.clone());
+        let (ticket, towards) = (ticket.as_deref(), towards.as_ref());
+        let done = attempt(&Task { shared, id, object: &object, asked, ticket, towards }).await;
         // What has failed was done once, as it was asked for.
-        let failed = shared.drifts.lock().get_mut(id, &object).is_some_and(|it| it.repaired.is_some());
+        let (is_left, failed) = {
+            let mut drifts = shared.drifts.lock();
+            let drift = drifts.get_mut(id, &object);
+            (drift.is_some(), drift.is_some_and(|it| it.repaired.is_some()))
+        };
         if asked && !failed && matches!(done, Done::Later(_)) {
             unfinished.insert(object);
+        } else if let Some(wish) = wish.as_mut().filter(|_| asked && !is_left) {
+            wish.repaired.insert(object);
         }
         later(done);
     }
     if let Some(wish) = wish {
-        shared.asked.lock().leave(id, wish, unfinished);
+        ordered::carried_out(shared, &release, wish, unfinished, towards.as_ref()).await;
     }
     again
 }
@@ -132,15 +153,29 @@ pub(super) fn take_in(shared: &Arc<Shared>, id: &ReleaseId, live: &Live, version
 
 /// Notes that an object does not exist, if that is drift.
 pub(super) fn is_gone(shared: &Shared, release: &Release, object: &ObjectId, since: Timestamp) {
-    let policy = shared.guard.book.of(&release.id);
-    let standing = state::standing(release, object, policy.operation_timeout, Timestamp::now());
-    let is_drift = policy.drift != DriftMode::Ignore
-        && standing.is_some_and(|standing| standing.alternatives.iter().all(|declared| !declared.opted_out));
+    let (policy, now) = (shared.guard.book.of(&release.id), Timestamp::now());
+    let standing = state::standing(release, object, policy.operation_timeout, now);
+    let circumstances = shared.circumstances(release, object);
+    let stands = standing.as_ref().filter(|_| policy.drift != DriftMode::Ignore).map(|standing| {
+        let subject = Subject { object, standing, policy: &policy, circumstances: &circumstances, now };
+        drift::compare(&subject, None, Evidence::None)
+    });
     let mut drifts = shared.drifts.lock();
-    if is_drift {
-        drifts.is_gone(&release.id, object, since);
-    } else {
-        drifts.is_undeclared(&release.id, object);
+    match stands {
+        None | Some(drift::Live::OptedOut) => {
+            drifts.is_undeclared(&release.id, object);
+        }
+        // What the failed operation alone declares was never there.
+        Some(drift::Live::Awaited) if release.state.status == Status::Failed => {
+            drifts.is_gone(&release.id, object, since);
+            drifts.recovered(&release.id, object);
+        }
+        Some(stands) => {
+            drifts.is_gone(&release.id, object, since);
+            if let Some(drift) = drifts.get_mut(&release.id, object) {
+                drift.allowed = matches!(stands, drift::Live::Allowed);
+            }
+        }
     }
 }
 

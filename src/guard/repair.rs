@@ -12,6 +12,8 @@ mod examine;
 mod fixed;
 mod recreate;
 mod restore;
+mod towards;
+mod trouble;
 mod write;
 
 use std::collections::{HashMap, HashSet};
@@ -24,6 +26,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 pub(super) use self::braking::ease;
+pub(super) use self::towards::Towards;
 use super::Shared;
 use super::backoff::Backoff;
 use super::brake::{Brake, Pull};
@@ -52,8 +55,7 @@ const SLIPPING: Duration = Duration::from_secs(1);
 /// How long a look at the records may take.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Helm's field manager where no object's history tells: the name of its
-/// program.
+/// Helm's field manager where no object's history tells: its program's name.
 const HELM: &str = "helm";
 
 /// What repairs remember.
@@ -85,6 +87,8 @@ pub(super) struct Task<'a> {
     pub(super) asked: bool,
     /// What they may write themself, where the API server has said so.
     pub(super) ticket: Option<&'a Ticket>,
+    /// The revision to repair towards, where the last operation failed.
+    pub(super) towards: Option<&'a Towards>,
 }
 
 /// What is known and in force when a task is looked at.
@@ -108,6 +112,7 @@ pub(super) async fn attempt(task: &Task<'_>) -> Done {
     let Some(situation) = task.situation() else { return Done::Settled };
     let Task { shared, id, object, asked, .. } = task;
     task.mark_unconfirmed(false);
+    task.mark_allowed(&situation);
     match situation.plan {
         Plan::Wait => match situation.exceptions(object).next_change() {
             Some(until) => Done::Later(from_now(until)),
@@ -156,20 +161,19 @@ impl Task<'_> {
     }
 
     fn situation_of(&self, drift: Drift) -> Option<Situation> {
-        let release = self.shared.release(self.id)?;
+        let release = self.release()?;
         let declared = Arc::clone(release.declared(self.object)?);
         let policy = self.shared.guard.book.of(self.id);
         let now = Timestamp::now();
         let circumstances = self.shared.circumstances(&release, self.object);
-        let named = (self.object, &release.id);
-        let exceptions = Exceptions::new(named, &declared, &policy, &circumstances, None, now);
+        let exceptions =
+            Exceptions::new((self.object, &release.id), &declared, &policy, &circumstances, None, now);
         let may_be_gone = exceptions.of_deletion().is_some();
         let scaled = exceptions.is_autoscaled().then_some(declared.scale.as_ref()).flatten();
         let (life, first_digest, agreement) = {
             let drifts = self.shared.drifts.lock();
-            let first = drifts.first(self.id, release.state.revision).map(|first| first.digest);
             let agreement = drifts.agreement(self.id, self.object, &declared).cloned();
-            (drifts.life(self.object).cloned(), first, agreement)
+            (drifts.life(self.object).cloned(), self.first_digest(&release, &drifts), agreement)
         };
         let ordered_by = self.ordered_by(&release, drift.kind);
         let case = Case {

@@ -2,19 +2,20 @@
 //!
 //! Entry point: [`publish`]. Invariant: says what is, decides nothing.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::Shared;
-use super::drifts::Drift;
-use super::state::{DriftKind, Drifted, Incident, Reason, ReleaseReport, Unwatched};
-use crate::helm::record::Status;
-use crate::helm::release::Release;
-use crate::helm::state::is_locked;
+use super::drifts::{Drift, Drifts};
+use super::state::{Control, DriftKind, Incident, RecordFacts, RecordState, ReleaseReport};
+use crate::helm::release::{Declarations, Declared, Release};
 use crate::ledger::row::{Change, Repaired, Row};
 use crate::metrics::DriftFound;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::flaw::Flaw;
 use crate::policy::standing;
+use crate::verdict::health::{ObjectFacts, ObjectState};
 
 /// Publishes what is known of a release, once everything has been listed.
 pub(super) fn publish(shared: &Shared, id: &ReleaseId) {
@@ -28,7 +29,10 @@ pub(super) fn publish(shared: &Shared, id: &ReleaseId) {
             complain(shared, &report);
             shared.guard.state.publish(report);
         }
-        None => shared.guard.state.withdraw(id),
+        None => {
+            shared.asked.lock().forget(id);
+            shared.guard.state.withdraw(id);
+        }
     }
 }
 
@@ -66,37 +70,86 @@ pub(super) fn keep(
 }
 
 fn of(shared: &Shared, release: &Release) -> ReleaseReport {
-    let (id, revision) = (&release.id, release.state.revision);
+    let id = &release.id;
+    let policy = shared.guard.book.of(id);
+    let records = RecordFacts::of(release, policy.operation_timeout, Timestamp::now());
     let drifts = shared.drifts.lock();
     let mut drifts_of: Vec<(ObjectId, Drift)> = drifts.of(id);
     drifts_of.sort_by(|(a, _), (b, _)| a.cmp(b));
-    let declared = release.objects.values().filter(|declarations| declarations.latest.is_some()).count();
+    let declared = release.objects.values().filter(|it| in_force(it, records.state).is_some()).count();
     let seen_alive = drifts.seen_alive(release);
     let (confirmed, unconfirmed) = drifts.confirmed(release);
     let foreign = drifts.foreign(release);
-    let first = drifts.first(id, revision).cloned();
+    let excused = excused(shared, &drifts, release, records.state, &foreign);
+    let first = drifts.first(id, records.revision).cloned();
     drop(drifts);
     let digest = first.as_ref().map_or(release.state.digest, |first| first.digest);
     let record = first.and_then(|first| first.uid);
-    let flaws = flaws(release);
-    let unwatched = shared.watches.unwatched(release);
-    let reason = reason(shared, release, &drifts_of, &unwatched);
-    let drifted: Vec<Drifted> = drifts_of.iter().map(|(object, drift)| drift.shown(object)).collect();
+    let control = Control {
+        drift: policy.drift,
+        open: shared.guard.book.is_open(),
+        suspended: shared.suspended.lock().contains(id),
+        braked: shared.repairer.brake.lock().is_on(&id.namespace),
+    };
     ReleaseReport {
         release: id.clone(),
-        revision,
         record,
         digest,
         declared,
         seen_alive,
         confirmed,
         unconfirmed,
-        drifted,
-        flaws,
+        drifted: drifts_of.iter().map(|(object, drift)| drift.shown(object)).collect(),
+        flaws: flaws(release),
         foreign,
-        unwatched,
-        reason,
+        unwatched: shared.watches.unwatched(release),
+        excused,
+        records,
+        control,
+        answer: shared.asked.lock().answer(id),
     }
+}
+
+/// What is declared of an object while the record stands like this.
+fn in_force(declarations: &Declarations, state: RecordState) -> Option<&Arc<Declared>> {
+    // Agreeing with either manifest is enough then.
+    let or_before = declarations.baseline.as_ref().filter(|_| state == RecordState::Failed);
+    declarations.latest.as_ref().or(or_before)
+}
+
+/// What neither matches nor drifts: allowed to differ, opted out, another release's, or
+/// not created by the operation that failed; in the order of objects.
+fn excused(
+    shared: &Shared,
+    drifts: &Drifts,
+    release: &Release,
+    state: RecordState,
+    foreign: &[(ObjectId, ReleaseId)],
+) -> Vec<ObjectFacts> {
+    let state_of = |object: &ObjectId, declarations: &Declarations| {
+        let declared = in_force(declarations, state)?;
+        let life = drifts.life(object);
+        if declared.opted_out {
+            return Some(ObjectState::OptedOut);
+        }
+        if foreign.iter().any(|(other, _)| other == object) {
+            return Some(ObjectState::Foreign);
+        }
+        if drifts.is_known(&release.id, object) {
+            return None;
+        }
+        let is_absent = || life.is_none_or(|it| !it.alive) && shared.watches.shows(object);
+        if state == RecordState::Failed && declarations.baseline.is_none() && is_absent() {
+            return Some(ObjectState::Awaited);
+        }
+        life.is_some_and(|life| life.alive && life.allowed).then_some(ObjectState::Allowed)
+    };
+    let objects = release.objects.iter();
+    let excused = objects
+        .filter_map(|(object, it)| state_of(object, it).map(|state| ObjectFacts::new(object.clone(), state)));
+    let mut excused: Vec<_> = excused.collect();
+    excused.sort_by(|a, b| a.object.cmp(&b.object));
+    excused
 }
 
 /// What is wrong with the annotations by which the manifest allows changes.
@@ -118,42 +171,9 @@ fn complain(shared: &Shared, report: &ReleaseReport) {
         return;
     }
     tracing::warn!(
-        release.id = %report.release, release.revision = report.revision, objects = report.flaws.len(),
+        release.id = %report.release, release.revision = report.records.revision, objects = report.flaws.len(),
         "a chart's annotations allow nothing: {object}: {flaw}"
     );
-}
-
-fn reason(
-    shared: &Shared,
-    release: &Release,
-    drifts: &[(ObjectId, Drift)],
-    unwatched: &[Unwatched],
-) -> Reason {
-    let timeout = shared.guard.book.of(&release.id).operation_timeout;
-    let certain = || drifts.iter().filter(|(_, drift)| drift.is_certain());
-    if release.invalid.is_some() {
-        Reason::RecordInvalid
-    } else if is_locked(release, timeout, Timestamp::now()) {
-        Reason::PendingLocked
-    } else if release.state.status == Status::Failed {
-        Reason::ReleaseFailed
-    } else if release.state.status == Status::Uninstalled {
-        Reason::ReleaseMissing
-    } else if shared.suspended.lock().contains(&release.id) {
-        Reason::Suspended
-    } else if certain().next().is_none() && drifts.iter().any(|(_, drift)| drift.doubt) {
-        Reason::Unsettled
-    } else if certain().next().is_none() {
-        if unwatched.is_empty() { Reason::InSync } else { Reason::Unwatched }
-    } else if shared.repairer.brake.lock().is_on(&release.id.namespace) {
-        Reason::Braked
-    } else if certain().any(|(_, drift)| drift.unconfirmed) {
-        Reason::Unconfirmed
-    } else if certain().any(|(_, drift)| drift.contested) {
-        Reason::Contested
-    } else {
-        Reason::Drifted
-    }
 }
 
 impl From<DriftKind> for DriftFound {

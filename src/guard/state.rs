@@ -18,7 +18,10 @@ use crate::metrics::Standing;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::agreement::SeenAlive;
 use crate::policy::flaw::Flaw;
+use crate::policy::guarded::OrderAnswer;
 use crate::verdict::edit::Finding;
+pub use crate::verdict::health::{Control, Reason, RecordFacts, RecordState, Unwatched};
+use crate::verdict::health::{Facts, Health, ObjectFacts, ObjectState};
 
 /// Incidents that a slow listener may fall behind before it loses some.
 const INCIDENTS: usize = 1024;
@@ -36,8 +39,6 @@ pub struct State {
 pub struct ReleaseReport {
     /// The release.
     pub release: ReleaseId,
-    /// The revision that it is held to.
-    pub revision: u64,
     /// The uid of that revision's record, as far as it is known.
     pub record: Option<String>,
     /// SHA-256 of that revision's manifest as it was first seen.
@@ -64,19 +65,15 @@ pub struct ReleaseReport {
     /// What the revision declares and the guard has no right to look at, in the
     /// order of kinds.
     pub unwatched: Vec<Unwatched>,
-    /// All of it in one word.
-    pub reason: Reason,
-}
-
-/// Declared objects of a kind that the guard has no right to watch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unwatched {
-    /// The kind.
-    pub kind: String,
-    /// How many objects of it are declared.
-    pub objects: usize,
-    /// What the API server says.
-    pub why: String,
+    /// What may differ or is not judged: allowed, opted out, another release's, not
+    /// created by an operation that failed; in the order of objects.
+    pub excused: Vec<ObjectFacts>,
+    /// What its records say.
+    pub records: RecordFacts,
+    /// What is done about its drift.
+    pub control: Control,
+    /// The answer to the last order; none if this process was given none.
+    pub answer: Option<OrderAnswer>,
 }
 
 /// One object that is not as declared.
@@ -103,6 +100,10 @@ pub struct Drifted {
     /// Whether it stays as it is because what is declared was never seen in the
     /// live object.
     pub unconfirmed: bool,
+    /// Only a dry run could tell whether it is drift at all.
+    pub doubt: bool,
+    /// An exception allows it.
+    pub allowed: bool,
 }
 
 /// The most fields of one object that a report names.
@@ -122,38 +123,6 @@ pub enum DriftKind {
     Terminating,
     /// It is nested deeper than what is judged.
     Unreadable,
-}
-
-/// A release's state in one word, the worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// Its latest record cannot be believed.
-    RecordInvalid,
-    /// Its record says that an operation is under way, and stayed untouched
-    /// for too long.
-    PendingLocked,
-    /// Its last operation failed.
-    ReleaseFailed,
-    /// It is uninstalled; only its history is left.
-    ReleaseMissing,
-    /// A person has suspended it.
-    Suspended,
-    /// So much drifts at once that repairs have stopped.
-    Braked,
-    /// Something is not as declared, and the guard has never seen it as it is
-    /// declared.
-    Unconfirmed,
-    /// Somebody changes it back each time it is repaired.
-    Contested,
-    /// Something is not as declared.
-    Drifted,
-    /// Something may not be as declared, and nobody could tell.
-    Unsettled,
-    /// All that the guard has the right to look at is as declared, and there is
-    /// more.
-    Unwatched,
-    /// All is as declared.
-    InSync,
 }
 
 /// Something that happened to one object: it was found drifted, was repaired,
@@ -193,10 +162,13 @@ impl State {
     /// How all releases stand, for metrics.
     pub fn standings(&self) -> Vec<Standing> {
         let reports = self.reports.lock();
-        let standing = |report: &Arc<ReleaseReport>| Standing {
-            release: report.release.clone(),
-            reason: report.reason.as_str(),
-            drifted: u64::try_from(report.drifted.len()).unwrap_or(u64::MAX),
+        let standing = |report: &Arc<ReleaseReport>| {
+            let Health { reason, counts, .. } = report.health();
+            Standing {
+                release: report.release.clone(),
+                reason: reason.as_str(),
+                drifted: u64::try_from(counts.drifted).unwrap_or(u64::MAX),
+            }
         };
         reports.values().map(standing).collect()
     }
@@ -249,23 +221,43 @@ impl DriftKind {
     }
 }
 
-impl Reason {
-    /// The reason's name, as in conditions.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::RecordInvalid => "RecordInvalid",
-            Self::PendingLocked => "PendingLocked",
-            Self::ReleaseFailed => "ReleaseFailed",
-            Self::ReleaseMissing => "ReleaseMissing",
-            Self::Suspended => "Suspended",
-            Self::Braked => "Braked",
-            Self::Unconfirmed => "Unconfirmed",
-            Self::Contested => "Contested",
-            Self::Drifted => "Drifted",
-            Self::Unsettled => "Unsettled",
-            Self::Unwatched => "Unwatched",
-            Self::InSync => "InSync",
+impl Drifted {
+    /// How the object stands.
+    pub fn state(&self) -> ObjectState {
+        match self.kind {
+            _ if self.allowed => ObjectState::Allowed,
+            DriftKind::Terminating => ObjectState::Deleting,
+            _ if self.doubt => ObjectState::InDoubt,
+            DriftKind::Missing => ObjectState::Missing,
+            DriftKind::Changed => ObjectState::Changed,
+            DriftKind::Ownership => ObjectState::Ownership,
+            DriftKind::Unreadable => ObjectState::Unreadable,
         }
+    }
+}
+
+impl ReleaseReport {
+    /// What is known of the release.
+    pub fn facts(&self) -> Facts {
+        let objects = self.drifted.iter().map(|it| ObjectFacts {
+            kept: it.doubt.then(|| it.kept.clone().unwrap_or_else(|| "it was not asked yet".to_owned())),
+            contested_by: it.contested_by.clone(),
+            unconfirmed: it.unconfirmed,
+            ..ObjectFacts::new(it.object.clone(), it.state())
+        });
+        Facts {
+            release: self.release.clone(),
+            record: self.records,
+            control: self.control,
+            declared: self.declared,
+            objects: objects.chain(self.excused.iter().cloned()).collect(),
+            unwatched: self.unwatched.clone(),
+        }
+    }
+
+    /// How the release stands.
+    pub fn health(&self) -> Health {
+        Health::of(&self.facts())
     }
 }
 

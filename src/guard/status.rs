@@ -25,12 +25,12 @@ use crate::cluster::call::CallError;
 use crate::cluster::guarded::{GuardedReleases, Remembered, StatusError};
 use crate::cluster::kinds::Kinds;
 use crate::cluster::lease::Leadership;
+use crate::cluster::policies::InForce;
 use crate::cluster::releases::Releases;
 use crate::helm::record::Status;
 use crate::metrics::{NoticeMetrics, StatusWrite};
 use crate::model::ReleaseId;
-use crate::policy::book::Book;
-use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus};
+use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus, LeaseReference, OrderResult};
 use crate::policy::order::{CONFIRMED_BY, Order, Ticket};
 use crate::policy::signing::SigningKey;
 
@@ -55,7 +55,7 @@ pub struct Statuses {
     /// What the loop knows of them.
     pub state: Arc<State>,
     /// The policies in force.
-    pub book: Arc<Book>,
+    pub in_force: Arc<InForce>,
     /// The namespaces whose releases are guarded; empty for all.
     pub namespaces: Vec<String>,
     /// Where the loop takes commands.
@@ -68,6 +68,8 @@ pub struct Statuses {
     pub metrics: NoticeMetrics,
     /// What tickets of orders are signed with.
     pub key: SigningKey,
+    /// The Lease that this guard renews, by which readers know that statuses are kept.
+    pub lease: Option<LeaseReference>,
 }
 
 /// What is known while it runs.
@@ -105,6 +107,7 @@ impl Statuses {
         let mut watch = self.guarded.watch(&self.kinds);
         let (reports, records) = (self.state.changes(), self.releases.changes());
         let mut leading = self.leadership.watch();
+        let mut policies = self.in_force.changes();
         loop {
             let next =
                 known.due.iter().min_by_key(|(_, at)| **at).map(|(release, at)| (release.clone(), *at));
@@ -137,6 +140,8 @@ impl Statuses {
                     }
                     self.look_at_all(&mut known);
                 }
+                // What is done about edits and drift stands in every status.
+                Ok(()) = policies.changed() => self.look_at_all(&mut known),
                 () = absent => {
                     known.absent_at = None;
                     tracing::warn!(
@@ -218,7 +223,7 @@ impl Statuses {
         if done != Some(wanted) && known.reconciled.get(release) != Some(wanted) && self.leadership.holds() {
             known.reconciled.insert(release.clone(), wanted.clone());
             let ticket = self.ticket(release, guarded, wanted).map(Arc::new);
-            self.command(Command::Reconcile(release.clone(), ticket)).await;
+            self.command(Command::Reconcile { release: release.clone(), at: wanted.clone(), ticket }).await;
         }
     }
 
@@ -284,7 +289,7 @@ impl Statuses {
             }
             (true, None) => self.guarded.create(release).await,
             (true, Some(guarded)) => {
-                let Some(status) = self.status(known, release, guarded) else { return };
+                let Some(status) = self.status(release, guarded) else { return };
                 let ready =
                     known.written.get(release).map(|at| *at + PAUSE).filter(|at| *at > Instant::now());
                 if let Some(at) = ready {
@@ -312,22 +317,24 @@ impl Statuses {
     }
 
     /// The status that should stand; none if it does.
-    fn status(
-        &self,
-        known: &Known,
-        release: &ReleaseId,
-        guarded: &GuardedRelease,
-    ) -> Option<GuardedReleaseStatus> {
+    fn status(&self, release: &ReleaseId, guarded: &GuardedRelease) -> Option<GuardedReleaseStatus> {
         let report = self.state.of(release)?;
         let before = guarded.status.as_ref();
-        let policy = self.book.of(release);
-        let reconciled = known.reconciled.get(release).cloned();
+        let policy = self.in_force.book().of(release);
+        let order = report.answer.clone().or_else(|| before.and_then(|before| before.order.clone()));
+        let done = order.as_ref().filter(|order| order.result != OrderResult::Waiting);
         let context = Context {
             spec: &guarded.spec,
             generation: guarded.metadata.generation,
             edits: policy.edits,
             drift: policy.drift,
-            reconciled: reconciled.or_else(|| before.and_then(|before| before.last_reconcile_at.clone())),
+            open: self.in_force.book().is_open(),
+            lease: self.lease.clone(),
+            // An order that is not carried out yet is left to the next leader.
+            reconciled: done
+                .map(|order| order.at.clone())
+                .or_else(|| before.and_then(|before| before.last_reconcile_at.clone())),
+            order,
             now: Timestamp::now(),
         };
         let status = summary(&report, before, context);

@@ -150,7 +150,8 @@ fn never_seen(shared: &Shared, scope: &Scope) -> HashSet<ReleaseId> {
     let index = shared.guard.releases.index().read();
     let mut drifts = shared.drifts.lock();
     let mut releases = HashSet::new();
-    for release in index.releases().filter(|release| release.state.status == Status::Deployed) {
+    let counts = |status: Status| matches!(status, Status::Deployed | Status::Failed);
+    for release in index.releases().filter(|release| counts(release.state.status)) {
         for (object, declarations) in release.objects.iter() {
             let alive = drifts.life(object).is_some_and(|life| life.alive);
             if scope.holds(object) && declarations.latest.is_some() && !alive {

@@ -266,6 +266,29 @@ impl Release {
         (self.objects, self.weight) = (Arc::default(), 0);
     }
 
+    /// The release as its baseline has it, which was written by `apply_method` from a
+    /// manifest of this digest: as if what came after had not been. None without a
+    /// baseline.
+    pub fn before(&self, apply_method: ApplyMethod, digest: [u8; 32]) -> Option<Self> {
+        let head = self.baseline.clone()?;
+        let declared = self.objects.iter().filter_map(|(object, it)| Some((object, it.baseline.clone()?)));
+        let objects = declared
+            .map(|(object, declared)| {
+                (object.clone(), Declarations { latest: Some(declared), baseline: None })
+            })
+            .collect();
+        let state = State {
+            revision: head.revision,
+            status: Status::Deployed,
+            created: head.created,
+            touched: head.touched,
+            appearance: head.appearance,
+            apply_method,
+            digest,
+        };
+        Some(Self { latest: head, baseline: None, state, objects: Arc::new(objects), ..self.clone() })
+    }
+
     /// Whether its records lie there.
     pub fn is_stored_as(&self, stored: &ReleaseId) -> bool {
         self.storage == stored.namespace && self.id.name == stored.name

@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::id;
-use super::row::{Change, Row};
+use super::row::{Change, Kind, Row};
+use crate::verdict::edit::{Outcome, Reason};
 use crate::verdict::shown::{SealingKey, Shown};
 
 /// The most bytes of the fields of one entry, as JSON.
@@ -19,6 +20,17 @@ const GROUPS_CAP: usize = 2 << 10;
 
 /// The most characters of any other text.
 const TEXT_CAP: usize = 1000;
+
+/// Why edits are refused under `Deny`. Other reasons let an edit pass in every mode.
+const REFUSED: [Reason; 7] = [
+    Reason::Request,
+    Reason::Drift,
+    Reason::Deletion,
+    Reason::Dependants,
+    Reason::Record,
+    Reason::TooLarge,
+    Reason::TooDeep,
+];
 
 /// One row of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,6 +145,18 @@ impl Entry {
             uid: cut(&uid),
             same: same.as_deref().map(id::of_same),
         }
+    }
+}
+
+impl Entry {
+    /// Whether the edit passed under a milder mode and `Deny` would have refused it.
+    pub fn would_be_denied(&self) -> bool {
+        let is = |outcomes: &[Outcome]| outcomes.iter().any(|outcome| outcome.as_str() == self.verdict);
+        let because = |reasons: &[Reason]| reasons.iter().any(|reason| reason.as_str() == self.reason);
+        // Nobody is warned of an edit that passes in every mode, unless it stays in doubt.
+        self.kind == Kind::Verdict.as_str()
+            && (is(&[Outcome::Warn]) && !because(&[Reason::Unsettled])
+                || is(&[Outcome::Record, Outcome::Revert]) && because(&REFUSED))
     }
 }
 

@@ -171,6 +171,11 @@ impl Book {
         self.current.write().is_open = is_open;
     }
 
+    /// Whether everything is open.
+    pub fn is_open(&self) -> bool {
+        self.current.read().is_open
+    }
+
     /// The policies of which the book is made now.
     pub fn policies(&self) -> Arc<Policies> {
         Arc::clone(&self.current.read().policies)

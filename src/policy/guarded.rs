@@ -87,9 +87,13 @@ pub struct GuardedReleaseStatus {
     /// was seen are objects repaired.
     #[serde(default)]
     pub confirmed: u64,
-    /// How many of them are not as declared.
+    /// How many of them do not match, or belong in part to another field manager than
+    /// Helm's.
     #[serde(default)]
     pub drifted: u64,
+    /// How the others stand.
+    #[serde(default)]
+    pub counts: ObjectCounts,
     /// What becomes of edits that drift.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub edits: String,
@@ -99,13 +103,85 @@ pub struct GuardedReleaseStatus {
     /// The last spec.reconcileAt that was acted on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reconcile_at: Option<String>,
-    /// The first objects that are not as declared.
+    /// The answer to the last order that was carried out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<OrderAnswer>,
+    /// The Lease that the guard renews while it keeps this status. When it is not renewed,
+    /// the status is stale. None where the guard has no Lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<LeaseReference>,
+    /// The first objects that do not match, then those that may not or are being deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drifts: Vec<DriftedObject>,
     /// The objects that were seen alive with the release's annotations. Only
     /// these are ever repaired, towards what they were seen to agree with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seen: Vec<SeenObject>,
+}
+
+/// How many objects stand how, besides those that drifted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectCounts {
+    /// They match.
+    #[serde(default)]
+    pub matching: u64,
+    /// Of those that drifted: they match, and another field manager owns some of their
+    /// fields, so that Helm's next upgrade may fail with a conflict.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ownership: u64,
+    /// They may not match; only a dry run could tell.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub in_doubt: u64,
+    /// They differ or are missing as an exception allows.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub allowed: u64,
+    /// They are being deleted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub deleting: u64,
+    /// The operation that failed has not created them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub not_created: u64,
+    /// The manifest opts them out, or another release owns them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unjudged: u64,
+    /// The guard may not look at them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unwatched: u64,
+}
+
+/// A Lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LeaseReference {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// The answer to an order (`spec.reconcileAt`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OrderAnswer {
+    /// The spec.reconcileAt that this answers.
+    pub at: String,
+    /// What came of it.
+    pub result: OrderResult,
+    /// The same in a sentence or two.
+    pub message: String,
+}
+
+/// What came of an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum OrderResult {
+    /// Nothing had to be repaired.
+    NothingToDo,
+    /// Everything that drifted is repaired.
+    Repaired,
+    /// Something has to wait, such as for a Helm operation; the guard goes on.
+    Waiting,
+    /// Something stays as it is; the message says why.
+    Refused,
 }
 
 /// One object that was seen alive.

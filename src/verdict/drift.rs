@@ -11,7 +11,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::edit::{Evidence, Finding};
+use super::edit::{Evidence, Finding, Reason};
 use super::exceptions::{Circumstances, Exceptions};
 use super::ownership::Owners;
 use super::sealed;
@@ -19,8 +19,9 @@ use super::shown::Shown;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::{FieldChange, Fields, Move};
 use crate::declaration::path::{Path, Segment};
+use crate::helm::record::Status;
 use crate::helm::release::Declared;
-use crate::helm::state::{Deletion, Standing};
+use crate::helm::state::Standing;
 use crate::model::ObjectId;
 use crate::policy::Policy;
 
@@ -46,8 +47,8 @@ pub enum Live<'r> {
     OptedOut,
     /// It is being deleted.
     BeingDeleted,
-    /// It is absent, and a Helm operation under way or just failed accounts for
-    /// that.
+    /// It is absent, and a Helm operation that is under way, or that failed before it
+    /// created the object, accounts for that.
     Awaited,
     /// It is absent, as an open allowance permits.
     Allowed,
@@ -71,6 +72,8 @@ pub struct Agreed<'r> {
     /// The declared paths at which the object is not, or may not be, as declared,
     /// and may be as it is.
     pub spared: Vec<Path>,
+    /// Whether an allowance covers something of that.
+    pub allowed: bool,
 }
 
 /// What of a live object is not as declared.
@@ -103,13 +106,13 @@ pub fn compare<'r>(subject: &Subject<'_, 'r>, live: Option<&Value>, evidence: Ev
     let sides = standing.alternatives.iter().copied().map(|declared| (declared, false));
     for (index, (declared, is_before)) in sides.chain(before.map(|it| (it, true))).enumerate() {
         let evidence = if index == 0 { evidence } else { Evidence::None };
-        let (changes, spared) = changes(subject, declared, live, evidence);
+        let Compared { changes, spared, allowed } = changes(subject, declared, live, evidence);
         let drift = Drift { declared, changes };
         if drift.changes.is_empty() {
             return if is_before {
                 Live::AsBefore
             } else {
-                Live::AsDeclared(Some(Agreed { declared, spared }))
+                Live::AsDeclared(Some(Agreed { declared, spared, allowed }))
             };
         }
         if nearest.as_ref().is_none_or(|nearest| drift.weight() < nearest.weight()) {
@@ -193,7 +196,10 @@ fn before<'r>(subject: &Subject<'_, 'r>) -> Option<&'r Arc<Declared>> {
 
 fn absent<'r>(subject: &Subject<'_, 'r>) -> Live<'r> {
     let standing = subject.standing;
-    if standing.pending || matches!(standing.deletion, Deletion::CreatedSince(_)) {
+    let release = standing.release;
+    let is_of_baseline =
+        || release.objects.get(subject.object).is_some_and(|declarations| declarations.baseline.is_some());
+    if standing.pending || (release.state.status == Status::Failed && !is_of_baseline()) {
         return Live::Awaited;
     }
     let mut declared = standing.alternatives.iter();
@@ -203,20 +209,28 @@ fn absent<'r>(subject: &Subject<'_, 'r>) -> Live<'r> {
     }
 }
 
-/// Where an object is not, or may not be, as declared: what it must not differ in,
-/// and what it may.
+/// Where an object is not, or may not be, as declared.
+struct Compared {
+    /// What it must not differ in.
+    changes: Vec<FieldChange>,
+    /// What it may differ in.
+    spared: Vec<Path>,
+    /// Whether an allowance says so.
+    allowed: bool,
+}
+
 fn changes(
     subject: &Subject<'_, '_>,
     declared: &Arc<Declared>,
     live: &Value,
     evidence: Evidence<'_>,
-) -> (Vec<FieldChange>, Vec<Path>) {
+) -> Compared {
     let exceptions = subject.exceptions(declared);
     let mut settler = match evidence {
         Evidence::Canonical(canonical) => Some(declared.fields.settler(canonical)),
         Evidence::None | Evidence::Unavailable | Evidence::Nowhere => None,
     };
-    let (mut changes, mut spared) = (Vec::new(), Vec::new());
+    let (mut changes, mut spared, mut allowed) = (Vec::new(), Vec::new(), false);
     for mut change in of_fields(&declared.fields, live) {
         if let (Agreement::Doubt, Some(settler)) = (change.agreement, &mut settler) {
             change.agreement = settler.settle(&change);
@@ -226,7 +240,10 @@ fn changes(
         }
         match exceptions.of_field(&change) {
             None => changes.push(change),
-            Some(_) => spared.push(change.path),
+            Some(reason) => {
+                allowed |= reason == Reason::Allowed;
+                spared.push(change.path);
+            }
         }
     }
     show_moved(&mut changes, declared, live);
@@ -235,11 +252,12 @@ fn changes(
             Some(Segment::Field(last)) if last == "ownerReferences" => exceptions.of_deletion(),
             _ => exceptions.of_sealed(&change.path, None, change.new.as_ref()),
         };
+        allowed |= excused == Some(Reason::Allowed);
         if excused.is_none() && changes.iter().all(|known: &FieldChange| known.path != change.path) {
             changes.push(change);
         }
     }
-    (changes, spared)
+    Compared { changes, spared, allowed }
 }
 
 /// Says of list elements that are missing which one stands in their place.

@@ -3,7 +3,8 @@
 //! Entry points: [`judge::judge`] for edits of declared objects,
 //! [`records::judge`] for edits of Helm's records, [`dependants::judge`] for
 //! deletions of namespaces and definitions; [`revert::plan`] sets back what of
-//! an edit drifts, [`ownership`] says whose the declared fields are. Webhook, loop and command line
+//! an edit drifts, [`ownership`] says whose the declared fields are, [`health::Health`] how a
+//! release stands as a whole. Webhook, loop and command line
 //! call the same functions.
 //!
 //! Invariant: values in, values out; no I/O, no clock, no logging; total on any
@@ -16,6 +17,7 @@ pub mod dependants;
 pub mod drift;
 pub mod edit;
 pub mod exceptions;
+pub mod health;
 pub mod identities;
 pub mod judge;
 pub mod message;

@@ -1,9 +1,9 @@
 //! Who owns which declared field of a live object, by its `managedFields`.
 //!
 //! Entry points: [`Owners::of`] reads them, [`helms`] finds Helm's own manager
-//! in them, [`conflicts`] says what the next upgrade will meet, [`returned`]
-//! and [`undone`] give back to Helm what others took; [`moved`] finds list
-//! elements that somebody gave other keys; [`abandons`] tells what an
+//! in them, [`conflicts`] says what the next upgrade will meet, [`taken`] what somebody
+//! else holds of what matches, [`returned`] and [`undone`] give back to Helm what others
+//! took; [`moved`] finds list elements that somebody gave other keys; [`abandons`] tells what an
 //! apply would take away.
 //!
 //! Helm 4 applies server-side, without force: where another manager owns a
@@ -34,12 +34,14 @@ mod abandoned;
 mod fieldset;
 mod moves;
 mod owners;
+mod taken;
 
 pub use self::abandoned::abandons;
 use self::fieldset::Prefix;
 pub use self::moves::moved;
 use self::owners::{Entry, stands_for_text};
 pub use self::owners::{Manager, Operation, Owners, Skipped};
+pub use self::taken::{Taken, is_controller, taken};
 
 /// The name under which Flux's controller runs Helm. It always forces its
 /// applies, so it meets no conflict.

@@ -80,7 +80,7 @@ fn every_flag_is_one_of_the_program_and_every_flag_of_serve_is_documented() {
         for span in document.code().iter().filter(|span| span.starts_with("--") && span.len() > 3) {
             let flag = span.split([' ', '=']).next().unwrap();
             // Named as Helm's where it stands.
-            let helms = ["--cleanup-on-fail"].contains(&flag);
+            let helms = ["--cleanup-on-fail", "--force-conflicts"].contains(&flag);
             assert!(helms || known.contains(flag), "{}: {flag}", document.path.display());
         }
     }

@@ -10,18 +10,22 @@ use kubemoor::cluster::guarded::GuardedReleases;
 use kubemoor::cluster::kinds::Kinds;
 use kubemoor::cluster::lease::Leadership;
 use kubemoor::cluster::objects::Objects;
+use kubemoor::cluster::policies::InForce;
 use kubemoor::cluster::releases::Releases;
 use kubemoor::config::RecordDriver;
 use kubemoor::guard::announce::Announcer;
 use kubemoor::guard::orders::Command;
-use kubemoor::guard::state::{DriftKind, Drifted, Incident, Reason, ReleaseReport, State};
+use kubemoor::guard::state::{
+    Control, DriftKind, Drifted, Incident, Reason, RecordFacts, RecordState, ReleaseReport, State,
+};
 use kubemoor::guard::status::Statuses;
 use kubemoor::metrics::{NoticeMetrics, RecordMetrics, registry};
 use kubemoor::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
 use kubemoor::notify::Notifiers;
 use kubemoor::policy::Policy;
 use kubemoor::policy::agreement::{Agreement, SeenAlive};
-use kubemoor::policy::book::Book;
+use kubemoor::policy::book::{Book, Labels};
+use kubemoor::policy::guarded::{OrderAnswer, OrderResult};
 use kubemoor::policy::signing::SigningKey;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -162,6 +166,7 @@ impl Told {
         let state = Arc::new(State::default());
         let book =
             Arc::new(Book::new(Policy::new(EditsMode::Deny, DriftMode::Repair, Duration::from_secs(3600))));
+        let in_force = InForce::new(Arc::clone(&book), Labels::new());
         let leadership = Leadership::alone();
         let (sender, commands) = mpsc::channel(16);
         let writes = 50.try_into().unwrap();
@@ -170,13 +175,14 @@ impl Told {
             kinds: Arc::clone(&kinds),
             releases: Arc::clone(&releases),
             state: Arc::clone(&state),
-            book: Arc::clone(&book),
+            in_force: Arc::clone(&in_force),
             namespaces: Vec::new(),
             commands: sender,
             suspended: std::collections::HashSet::new(),
             leadership: leadership.clone(),
             metrics: metrics.clone(),
             key: SigningKey::new([7; 32]),
+            lease: None,
         };
         tokio::spawn(statuses.run(stop.clone()));
         let announcer = Announcer {
@@ -214,6 +220,8 @@ impl Told {
             kept: None,
             contested_by: None,
             unconfirmed: false,
+            doubt: false,
+            allowed: false,
         }
     }
 
@@ -227,7 +235,6 @@ impl Told {
         let drifted = if reason == Reason::InSync { Vec::new() } else { vec![self.drifted()] };
         ReleaseReport {
             release: self.release.clone(),
-            revision: 1,
             record: Some("u7".to_owned()),
             digest: [7; 32],
             declared: 1,
@@ -238,7 +245,10 @@ impl Told {
             flaws: Vec::new(),
             foreign: Vec::new(),
             unwatched: Vec::new(),
-            reason,
+            excused: Vec::new(),
+            records: RecordFacts { revision: 1, deployed: None, state: RecordState::Deployed },
+            control: Control::of(DriftMode::Repair),
+            answer: None,
         }
     }
 
@@ -314,14 +324,27 @@ async fn a_status_says_what_the_loop_knows_and_is_written_only_when_that_changes
         .done()
         .unwrap();
     assert_eq!(told.commands.recv().await.unwrap(), Command::Suspend(told.release.clone(), true));
-    assert_eq!(told.commands.recv().await.unwrap(), Command::Reconcile(told.release.clone(), None));
+    let order = Command::Reconcile { release: told.release.clone(), at: "now".to_owned(), ticket: None };
+    assert_eq!(told.commands.recv().await.unwrap(), order);
     let status = told.says("Unknown", "Suspended").await;
-    assert_eq!(status["lastReconcileAt"], "now");
+    assert_eq!(status["lastReconcileAt"], Value::Null, "the order is not carried out yet");
     assert_eq!(status["observedGeneration"], 2);
     told.is_written(3).await;
     told.admin.merge(&object, &json!({"spec": {"suspend": null}})).await.done().unwrap();
     assert_eq!(told.commands.recv().await.unwrap(), Command::Suspend(told.release.clone(), false));
     told.says("False", "Drifted").await;
+    let answer = OrderAnswer {
+        at: "now".to_owned(),
+        result: OrderResult::Refused,
+        message: "1 object stays as it is".to_owned(),
+    };
+    told.state.publish(ReleaseReport { answer: Some(answer), ..told.report(Reason::Drifted) });
+    eventually("the order is answered", SOON, || async {
+        let status = told.status().await;
+        let is_done = status["lastReconcileAt"] == "now" && status["order"]["result"] == "Refused";
+        if is_done { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
     assert!(told.commands.try_recv().is_err(), "a wish is told twice");
 
     // What a guard that starts anew reads.

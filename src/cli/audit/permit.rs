@@ -1,4 +1,4 @@
-//! The policies that would permit what passed with a warning.
+//! The policies that would permit what passed and Deny would refuse.
 //!
 //! Entry point: [`permits`]. Invariant: a policy names exactly the releases,
 //! objects and fields that were met, so that it permits nothing else.

@@ -39,7 +39,7 @@ impl Show {
         }
     }
 
-    /// What passed with a warning, and the policies that would permit it; in
+    /// What passed and Deny would refuse, and the policies that would permit it; in
     /// YAML and JSON the policies alone.
     pub(super) fn permits(&mut self, entries: &[Entry]) -> anyhow::Result<String> {
         let permits = permits(entries);
@@ -47,7 +47,9 @@ impl Show {
         match self.format {
             Format::Json => lines(&policies),
             Format::Yaml => documents(&policies),
-            Format::Table if entries.is_empty() => Ok("Nothing passed that Deny would refuse.\n".to_owned()),
+            Format::Table if entries.is_empty() => {
+                Ok("Nothing passed that Deny would have refused.\n".to_owned())
+            }
             Format::Table => {
                 let mut text = self.table(entries);
                 text.push('\n');

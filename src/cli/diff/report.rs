@@ -2,6 +2,8 @@
 //!
 //! Entry point: [`compare`]. Invariant: a Secret's values stand in no report.
 
+use std::sync::Arc;
+
 use futures::StreamExt;
 use indicatif::ProgressBar;
 use jiff::Timestamp;
@@ -9,26 +11,30 @@ use json_patch::Patch;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::super::connect::spoken;
 use super::super::reading::{Found, Reader, Surroundings};
-use crate::cluster::call::CallError;
-use crate::cluster::guarded;
+use super::object::{FieldReport, State};
 use crate::declaration::equality::Agreement;
-use crate::declaration::fields::{FieldChange, Fields};
-use crate::declaration::path::{Path, Segment};
-use crate::helm::release::Release;
+use crate::declaration::fields::Fields;
+use crate::declaration::path::Path;
+use crate::helm::record::Status;
+use crate::helm::release::{Declared, Release};
 use crate::helm::state;
-use crate::model::{ObjectId, ReleaseId};
+use crate::model::{DriftMode, ObjectId, ReleaseId};
 use crate::policy::Policy;
-use crate::policy::resource::Condition;
+use crate::policy::guarded::ObjectCounts;
 use crate::verdict::drift::{self, Drift, Live};
-use crate::verdict::edit::Evidence;
+use crate::verdict::edit::{Evidence, Owner};
+use crate::verdict::health::told::Told;
+use crate::verdict::health::{Control, Facts, Health, ObjectFacts, RecordFacts};
+use crate::verdict::ownership::{self, Taken};
 use crate::verdict::shown::Shown;
 
 /// Objects of one release that are read at once.
 const OBJECTS_AT_ONCE: usize = 8;
 
-/// The reason of a GuardedRelease of which the guard writes not all.
-const UNCONFIRMED: &str = "Unconfirmed";
+/// Paths of one object that a reason names.
+const PATHS: usize = 5;
 
 /// All releases that were compared.
 #[derive(Debug, Serialize)]
@@ -52,15 +58,21 @@ pub(super) struct ReleaseReport {
     /// Why the release could not be compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
-    /// What holds up repairs by the guard's own words: it has never seen the live
-    /// objects as they are declared.
+    /// What the guard says of the release; none where it says nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) unconfirmed: Option<String>,
+    pub(super) guard: Option<Told>,
+    /// How the release stands by this comparison.
+    #[serde(skip)]
+    pub(super) health: Option<Health>,
     /// What could not be read and may spare some of what is reported, or declare otherwise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) not_considered: Vec<String>,
     /// How many objects were compared.
     pub(super) compared: usize,
+    /// How many of them drifted.
+    pub(super) drifted: usize,
+    /// How the others stand.
+    pub(super) counts: ObjectCounts,
     /// Those of them that are not in sync, and those that could not be compared.
     pub(super) objects: Vec<ObjectReport>,
 }
@@ -83,57 +95,6 @@ pub(super) struct ObjectReport {
     pub(super) patch: Option<Patch>,
 }
 
-/// What is the matter with an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(super) enum State {
-    /// Some fields are not as declared.
-    Drifted,
-    /// It does not exist.
-    Missing,
-    /// Some fields may not be as declared.
-    InDoubt,
-    /// A Helm operation under way will make it.
-    Awaited,
-    /// It does not exist, as an open allowance permits.
-    Allowed,
-    /// The manifest opts it out.
-    OptedOut,
-    /// It is being deleted.
-    BeingDeleted,
-    /// The API server serves no such kind.
-    NotServed,
-    /// It could not be read.
-    Unread,
-}
-
-/// One declared field that is not, or may not be, as declared.
-#[derive(Debug, Serialize)]
-pub(super) struct FieldReport {
-    pub(super) path: String,
-    pub(super) what: What,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) declared: Option<Shown>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) live: Option<Shown>,
-    pub(super) doubt: bool,
-}
-
-/// What is the matter with a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) enum What {
-    /// It has another value.
-    Changed,
-    /// It is absent.
-    Removed,
-    /// The list has no element of that key.
-    ElementRemoved,
-    /// The element was given other keys.
-    ElementMoved,
-    /// The list has several elements of that key.
-    ElementRepeated,
-}
-
 /// Holds every object of a release against its declaration.
 pub(super) async fn compare(
     reader: &Reader,
@@ -144,7 +105,17 @@ pub(super) async fn compare(
 ) -> ReleaseReport {
     let surroundings = reader.surroundings(release).await;
     let policy = reader.book.of(&release.id);
-    let subject = Subject { reader, release, policy: &policy, surroundings: &surroundings, settle, now };
+    let mut not_considered = surroundings.unread.clone();
+    let guard = reader.pulses.of(&release.id).await.unwrap_or_else(|error| {
+        not_considered.push(format!("what the guard says of the release: {error}"));
+        None
+    });
+    not_considered.extend(reader.pulses.notes().await);
+    // The guard's own flags count as well, which nothing else tells.
+    let repair = format!("{:?}", DriftMode::Repair);
+    let is_repaired = guard.as_ref().map_or(policy.drift == DriftMode::Repair, |guard| guard.drift == repair);
+    let subject =
+        Subject { reader, release, policy: &policy, surroundings: &surroundings, settle, is_repaired, now };
     let mut reports: Vec<Option<ObjectReport>> = futures::stream::iter(release.objects.keys())
         .map(|object| subject.object(object))
         .buffer_unordered(OBJECTS_AT_ONCE)
@@ -155,33 +126,29 @@ pub(super) async fn compare(
     let compared = reports.len();
     let mut objects: Vec<ObjectReport> = reports.drain(..).flatten().collect();
     objects.sort_by(|left, right| (left.state, &left.object).cmp(&(right.state, &right.object)));
-    let mut not_considered = surroundings.unread.clone();
-    let unconfirmed = match objects.is_empty() {
-        true => None,
-        false => unconfirmed(reader, &release.id).await.unwrap_or_else(|error| {
-            not_considered.push(format!("what the guard says of the release: {error}"));
-            None
-        }),
+    let facts = Facts {
+        release: release.id.clone(),
+        record: RecordFacts::of(release, policy.operation_timeout, now),
+        control: Control::of(if is_repaired { DriftMode::Repair } else { DriftMode::Report }),
+        declared: compared,
+        objects: objects.iter().map(|it| ObjectFacts::new(it.object.clone(), it.state.health())).collect(),
+        unwatched: Vec::new(),
     };
+    let health = Health::of(&facts);
     ReleaseReport {
         release: release.id.clone(),
         revision: Some(release.state.revision),
         status: Some(release.state.status.to_string()),
         invalid: release.invalid.as_ref().map(|invalid| format!("{}: {}", invalid.secret, invalid.reason)),
         error: None,
-        unconfirmed,
+        guard,
         not_considered,
         compared,
+        drifted: health.counts.drifted,
+        counts: health.counts.kept(),
+        health: Some(health),
         objects,
     }
-}
-
-/// What the guard says of a release whose declared values it has never seen.
-async fn unconfirmed(reader: &Reader, release: &ReleaseId) -> Result<Option<String>, CallError> {
-    let guarded = guarded::get(&reader.connection.client, release).await?;
-    let conditions = guarded.and_then(|guarded| guarded.status).map(|status| status.conditions);
-    let is_it = |condition: &Condition| condition.r#type == "Ready" && condition.reason == UNCONFIRMED;
-    Ok(conditions.unwrap_or_default().into_iter().find(is_it).map(|condition| condition.message))
 }
 
 /// What all comparisons of a release share.
@@ -191,6 +158,8 @@ struct Subject<'a> {
     policy: &'a Policy,
     surroundings: &'a Surroundings,
     settle: bool,
+    /// Whether drift is repaired: then whose the fields are is a part of it.
+    is_repaired: bool,
     now: Timestamp,
 }
 
@@ -223,11 +192,30 @@ impl Subject<'_> {
             }
             Found::Unread(reason) => return report(State::Unread, Some(reason)),
         };
+        if let Some(owner) = self.other_owner(object, found.as_ref()).await {
+            return report(State::Foreign, Some(format!("release {} owns it", spoken(&owner))));
+        }
         let (stands, reason) = self.settled(&subject, found.as_ref()).await;
         match stands {
-            Live::AsDeclared(_) | Live::AsBefore => Some(None),
+            Live::AsDeclared(agreed) => {
+                let declared = self.release.declared(object)?;
+                let taken = found.as_ref().and_then(|live| self.taken(&subject, declared, live));
+                match taken {
+                    Some(Taken { by, paths, .. }) => {
+                        let paths: Vec<_> = paths.iter().take(PATHS).map(ToString::to_string).collect();
+                        let reason = format!("field manager {by} owns {}", paths.join(", "));
+                        report(State::Ownership, Some(reason))
+                    }
+                    None if agreed.is_some_and(|agreed| agreed.allowed) => {
+                        report(State::AllowedToDiffer, None)
+                    }
+                    None => Some(None),
+                }
+            }
+            Live::AsBefore => Some(None),
             Live::OptedOut => report(State::OptedOut, None),
             Live::BeingDeleted => report(State::BeingDeleted, None),
+            Live::Awaited if self.release.state.status == Status::Failed => report(State::NotCreated, None),
             Live::Awaited => report(State::Awaited, None),
             Live::Allowed => report(State::Allowed, None),
             Live::Missing => report(State::Missing, None),
@@ -238,6 +226,28 @@ impl Subject<'_> {
                 Some(Some(ObjectReport { object: object.clone(), state, reason, fields, patch }))
             }
         }
+    }
+
+    /// What another field manager than Helm's owns, where that is drift.
+    fn taken(
+        &self,
+        subject: &drift::Subject<'_, '_>,
+        declared: &Arc<Declared>,
+        live: &Value,
+    ) -> Option<Taken> {
+        if !self.is_repaired || self.release.state.status != Status::Deployed {
+            return None;
+        }
+        let spared = subject.exceptions(declared).mask(live);
+        ownership::taken(&declared.fields, live, self.release.state.apply_method, &spared)
+    }
+
+    /// The other release that owns a live object: its annotations name it, and it declares
+    /// the object. The guard holds the object to that one alone.
+    async fn other_owner(&self, object: &ObjectId, live: Option<&Value>) -> Option<ReleaseId> {
+        let owner = Owner::of(live?).release().filter(|owner| *owner != self.release.id)?;
+        let other = self.reader.release(&owner).await.ok()?;
+        other.declared(object).is_some().then_some(owner)
     }
 
     /// How the object stands, with what the API server says of doubts where it
@@ -272,27 +282,6 @@ fn patch(subject: &drift::Subject<'_, '_>, drift: &Drift<'_>, live: &Value) -> O
     (!is_hidden && !patch.0.is_empty()).then_some(patch)
 }
 
-impl FieldReport {
-    fn of(object: &ObjectId, field: FieldChange) -> Self {
-        let shown = |value: &Option<Value>| value.as_ref().map(|value| Shown::of(object, &field.path, value));
-        let what = match (field.path.0.last(), &field.new) {
-            (Some(Segment::Element(_)), _) => What::ElementRemoved,
-            (Some(Segment::Key(_)), None) if field.declared.is_none() => What::ElementRemoved,
-            (Some(Segment::Key(_)), Some(Value::Object(_))) if field.declared.is_none() => What::ElementMoved,
-            (Some(Segment::Key(_)), Some(_)) if field.declared.is_none() => What::ElementRepeated,
-            (_, None) => What::Removed,
-            (_, Some(_)) => What::Changed,
-        };
-        Self {
-            what,
-            declared: shown(&field.declared),
-            live: shown(&field.new),
-            doubt: field.agreement == Agreement::Doubt,
-            path: field.path.to_string(),
-        }
-    }
-}
-
 impl ReleaseReport {
     /// A release that could not be compared.
     pub(super) fn unread(release: ReleaseId, error: String) -> Self {
@@ -302,33 +291,26 @@ impl ReleaseReport {
             status: None,
             invalid: None,
             error: Some(error),
-            unconfirmed: None,
+            guard: None,
+            health: None,
             not_considered: Vec::new(),
             compared: 0,
+            drifted: 0,
+            counts: ObjectCounts::default(),
             objects: Vec::new(),
         }
-    }
-
-    /// How many objects are in a state.
-    pub(super) fn count(&self, state: State) -> usize {
-        self.objects.iter().filter(|object| object.state == state).count()
-    }
-
-    /// How many objects have drifted or are missing.
-    pub(super) fn drifted(&self) -> usize {
-        self.count(State::Drifted) + self.count(State::Missing)
     }
 }
 
 impl Report {
     /// Whether anything has drifted.
     pub(super) fn has_drift(&self) -> bool {
-        self.releases.iter().any(|release| release.drifted() > 0)
+        self.releases.iter().any(|release| release.drifted > 0)
     }
 
     /// Whether it is in doubt of anything whether it has.
     pub(super) fn has_doubt(&self) -> bool {
-        self.releases.iter().any(|release| release.count(State::InDoubt) > 0)
+        self.releases.iter().any(|release| release.counts.in_doubt > 0)
     }
 
     /// A sentence for each release and each object that could not be read, and

@@ -1,7 +1,10 @@
 //! A comparison in words, for people.
 
 use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Table, Text, counted};
-use super::report::{FieldReport, ObjectReport, ReleaseReport, Report, State, What};
+use super::object::{FieldReport, State, What};
+use super::report::{ObjectReport, ReleaseReport, Report};
+use crate::verdict::health::told::Told;
+use crate::verdict::health::{Health, Reason};
 
 /// The comparison: every object that is not in sync, with its fields; of many
 /// releases only those that have any, and a line of counts.
@@ -13,7 +16,7 @@ pub(super) fn text(report: &Report) -> Text {
         }
     }
     if report.releases.len() != 1 {
-        let drifted = report.releases.iter().filter(|release| release.drifted() > 0).count();
+        let drifted = report.releases.iter().filter(|release| release.drifted > 0).count();
         let compared: usize = report.releases.iter().map(|release| release.compared).sum();
         let style = if drifted > 0 { BAD } else { GOOD };
         let (releases, objects) = (counted(report.releases.len(), "release"), counted(compared, "object"));
@@ -29,30 +32,42 @@ fn add_release(text: &mut Text, release: &ReleaseReport) {
         text.add(PLAIN, &format!(" (revision {revision}, {status})"));
     }
     text.add(PLAIN, ": ");
-    match (&release.error, release.drifted(), release.count(State::InDoubt)) {
-        (Some(_), _, _) => text.add(NOTE, "could not be compared"),
-        (None, 0, 0) => text.add(GOOD, &format!("{}, no drift", counted(release.compared, "object"))),
-        (None, 0, doubt) => text.add(
-            NOTE,
-            &format!("{}, no certain drift, {doubt} in doubt", counted(release.compared, "object")),
-        ),
-        (None, drifted, _) => {
-            text.add(BAD, &format!("{drifted} of {} drifted", counted(release.compared, "object")))
+    match &release.health {
+        None => text.add(NOTE, "could not be compared"),
+        Some(Health { counts, .. }) => {
+            let style = match (counts.drifted, counts.in_doubt) {
+                (0, 0) => GOOD,
+                (0, _) => NOTE,
+                (_, _) => BAD,
+            };
+            text.add(style, &counts.headline())
         }
     };
     text.line();
+    if let Some(health) = release.health.as_ref().filter(|health| is_of_record(health.reason)) {
+        text.add(NOTE, &format!("  {}", health.message)).line();
+    }
     if let Some(invalid) = &release.invalid {
         text.add(NOTE, &format!("  the latest record does not count: {invalid}")).line();
     }
     for object in &release.objects {
         add_object(text, object);
     }
-    if let Some(message) = &release.unconfirmed {
-        text.line().add(NOTE, &format!("  Unconfirmed: {message}")).line();
+    // What holds up repairs, by the guard's own words.
+    let guard = release.guard.as_ref().filter(|it| !release.objects.is_empty() || it.is_stale());
+    if let Some(Told { reason: Some(reason), message, .. }) = guard
+        && (reason == Reason::Unconfirmed.as_str() || guard.is_some_and(Told::is_stale))
+    {
+        text.line().add(NOTE, &format!("  {reason}: {message}")).line();
     }
     for unread in &release.not_considered {
         text.line().add(NOTE, &format!("  Not considered: {unread}")).line();
     }
+}
+
+/// Whether a release stands so because of its record, and not of its objects.
+fn is_of_record(reason: Reason) -> bool {
+    matches!(reason, Reason::ReleaseFailed | Reason::PendingLocked | Reason::OperationUnderway)
 }
 
 fn add_object(text: &mut Text, object: &ObjectReport) {
@@ -60,8 +75,12 @@ fn add_object(text: &mut Text, object: &ObjectReport) {
         State::Drifted => (BAD, "drifted"),
         State::Missing => (BAD, "missing"),
         State::InDoubt => (NOTE, "in doubt"),
+        State::Ownership => (BAD, "matches, but the next `helm upgrade` may fail with a conflict"),
         State::Awaited => (PLAIN, "not there yet: a Helm operation is under way"),
-        State::Allowed => (PLAIN, "absent, as an allowance permits"),
+        State::NotCreated => (NOTE, "not created: the Helm operation failed"),
+        State::Allowed => (PLAIN, "missing, as an exception allows"),
+        State::AllowedToDiffer => (PLAIN, "differs, as an exception allows"),
+        State::Foreign => (NOTE, "owned by another release"),
         State::OptedOut => (PLAIN, "opted out by its manifest"),
         State::BeingDeleted => (NOTE, "being deleted"),
         State::NotServed => (NOTE, "not served"),

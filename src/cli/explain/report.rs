@@ -11,17 +11,23 @@ use serde_json::Value;
 use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Table, Text};
 use super::super::reading::{Found, Reader};
 use super::fields::{self, Field, FieldState};
-use crate::cluster::guarded;
-use crate::helm::record::parse_record_name;
+use crate::helm::record::{Status, parse_record_name};
 use crate::helm::release::Release;
 use crate::helm::state;
-use crate::model::{ObjectId, ReleaseId};
-use crate::policy::guarded::GuardedReleaseStatus;
+use crate::model::{DriftMode, ObjectId, ReleaseId};
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
 use crate::verdict::drift::{self, Live};
 use crate::verdict::edit::Evidence;
+use crate::verdict::health::told::Told;
+use crate::verdict::ownership::{self, Taken};
 use crate::verdict::sealed;
+
+/// The state of an object that matches.
+const AS_DECLARED: &str = "as declared";
+
+/// The state of an object that matches and that the next upgrade may fail on.
+const TAKEN: &str = "as declared, but another field manager owns some of its fields";
 
 /// What may not be read where a right is missing.
 const GUARD: &str = "what the guard says of the release";
@@ -42,9 +48,10 @@ pub(super) struct Report {
     release: Option<ReleaseFacts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<PolicyFacts>,
-    /// What the guard says of the release; none where it says nothing.
+    /// What the guard says of the release: its policies, its flags and the emergency
+    /// switch together; none where it says nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    guard: Option<GuardFacts>,
+    guard: Option<Told>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     exceptions: Vec<String>,
     /// What is wrong with the manifest's own annotations, which then allow nothing.
@@ -79,17 +86,6 @@ struct PolicyFacts {
     /// `None`: the flag of the guard holds.
     edits: Option<String>,
     drift: Option<String>,
-}
-
-/// How the guard holds the release: its policies, its flags and the emergency
-/// switch together.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct GuardFacts {
-    edits: String,
-    drift: String,
-    reason: String,
-    message: String,
 }
 
 /// What is known of `object`, which `release` declares.
@@ -147,29 +143,50 @@ pub(super) async fn of(
         circumstances: &circumstances,
         now,
     });
+    let mut unread = surroundings.unread.clone();
+    let guard = reader.pulses.of(&release.id).await.unwrap_or_else(|error| {
+        unread.push(format!("{GUARD} cannot be read: {error}"));
+        None
+    });
+    unread.extend(reader.pulses.notes().await);
+    // The guard's own flags count as well, which nothing else tells.
+    let repair = format!("{:?}", DriftMode::Repair);
+    let is_repaired = guard.as_ref().map_or(policy.drift == DriftMode::Repair, |guard| guard.drift == repair)
+        && release.state.status == Status::Deployed;
+    let mut taken = None;
     let (state, exceptions, fields) = match (&subject, declared) {
         (Some(subject), Some(declared)) => {
             let exceptions = subject.exceptions(declared);
+            let mut state = stands(&drift::compare(subject, live.as_ref(), Evidence::None), &release);
+            if let Some(live) = live.as_ref().filter(|_| is_repaired && state == AS_DECLARED) {
+                let method = release.state.apply_method;
+                taken = ownership::taken(&declared.fields, live, method, &exceptions.mask(live));
+            }
+            if taken.is_some() {
+                state = TAKEN;
+            }
             (
-                stands(&drift::compare(subject, live.as_ref(), Evidence::None)),
+                state,
                 exceptions.sources().into_iter().map(fields::named).collect(),
                 fields::of(&object, declared, live.as_ref(), &patterns, &exceptions),
             )
         }
         _ => ("not declared by the state of the record", Vec::new(), Vec::new()),
     };
-    let mut unread = surroundings.unread.clone();
-    let guard = guarded::get(&reader.connection.client, &release.id).await.unwrap_or_else(|error| {
-        unread.push(format!("{GUARD} cannot be read: {error}"));
-        None
-    });
     let is_undeclared = !patterns.is_empty() && fields.is_empty();
     let is_sealed = sealed::paths(&object).any(|path| patterns.iter().any(|it| it.covers(&path)));
-    let advice = match (is_undeclared, is_sealed) {
+    let mut advice = match (is_undeclared, is_sealed) {
         (true, true) => vec![SEALED.to_owned()],
         (true, false) => vec![UNDECLARED.to_owned()],
         (false, _) => advice(&object, &release.id, state, &fields, guard.is_some()),
     };
+    advice.extend(taken.map(|Taken { by, paths, .. }| {
+        let ReleaseId { namespace, name } = &release.id;
+        let first = paths.first().map(ToString::to_string).unwrap_or_default();
+        format!(
+            "Field manager {by} owns {first}, so the next `helm upgrade` may fail with a conflict. To return it to Helm: `kubemoor reconcile {name} -n {namespace}`."
+        )
+    }));
     let said = |source: &crate::policy::Source, value: String| match source {
         crate::policy::Source::Default => None,
         crate::policy::Source::Policy(name) => Some(format!("{value} (policy {name})")),
@@ -192,7 +209,7 @@ pub(super) async fn of(
         flaws,
         fields,
         advice,
-        guard: guard.and_then(|guard| guard.status).map(GuardFacts::of),
+        guard,
         unread,
         object,
     })
@@ -215,15 +232,16 @@ fn undeclared(object: &ObjectId) -> Vec<String> {
     advice
 }
 
-/// How a live object stands, in a word.
-fn stands(live: &Live<'_>) -> &'static str {
+/// How a live object of `release` stands, in a word.
+fn stands(live: &Live<'_>, release: &Release) -> &'static str {
     match live {
         Live::OptedOut => "opted out by its manifest",
         Live::BeingDeleted => "being deleted",
+        Live::Awaited if release.state.status == Status::Failed => "not created: the Helm operation failed",
         Live::Awaited => "not there yet",
-        Live::Allowed => "absent, as an allowance permits",
+        Live::Allowed => "missing, as an exception allows",
         Live::Missing => "missing",
-        Live::AsDeclared(_) => "as declared",
+        Live::AsDeclared(_) => AS_DECLARED,
         Live::AsBefore => "as declared before the operation under way",
         Live::Drifted(drift) if drift.is_doubt() => "in doubt",
         Live::Drifted(_) => "drifted",
@@ -231,7 +249,6 @@ fn stands(live: &Live<'_>) -> &'static str {
 }
 
 fn means(release: &Release, timeout: std::time::Duration, now: Timestamp) -> &'static str {
-    use crate::helm::record::Status;
     if release.invalid.is_some() {
         return "its latest record cannot be believed: the last good one counts, and nothing is repaired";
     }
@@ -244,7 +261,12 @@ fn means(release: &Release, timeout: std::time::Duration, now: Timestamp) -> &'s
             "a Helm operation is under way: what it writes is the declaration"
         }
         Status::Uninstalling => "it is being uninstalled: its deletions pass",
-        Status::Failed => "its last operation failed: its manifest or the one before may be agreed with",
+        Status::Failed if release.baseline.is_none() => {
+            "its installation failed: correct the cause and run `helm upgrade --install`, or `helm uninstall`"
+        }
+        Status::Failed => {
+            "its last operation failed: objects may match it or the revision deployed before; `helm upgrade` or `helm rollback` ends that, with `--force-conflicts` if Helm reports a conflict"
+        }
         Status::Uninstalled | Status::Unknown => "it declares nothing",
     }
 }
@@ -280,16 +302,6 @@ fn advice(
     advice
 }
 
-impl GuardFacts {
-    fn of(status: GuardedReleaseStatus) -> Self {
-        let ready = status.conditions.into_iter().find(|condition| condition.r#type == "Ready");
-        let (reason, message) = ready
-            .map(|ready| (ready.reason, ready.message))
-            .unwrap_or_else(|| ("Unknown".to_owned(), "the guard has not looked at it yet".to_owned()));
-        Self { edits: status.edits, drift: status.drift, reason, message }
-    }
-}
-
 impl Report {
     /// The answer in words.
     pub(super) fn text(&self) -> Text {
@@ -310,7 +322,8 @@ impl Report {
             rows.row(["DRIFT", &drift.clone().unwrap_or_else(of_guard)]);
         }
         match &self.guard {
-            Some(GuardFacts { edits, drift, reason, message }) => {
+            Some(Told { edits, drift, ready, reason, message, .. }) => {
+                let reason = reason.as_ref().unwrap_or(ready);
                 rows.row(["GUARD", &format!("edits {edits}, drift {drift}; {reason}: {message}")]);
             }
             None if self.release.is_some() && !self.unread.iter().any(|unread| unread.starts_with(GUARD)) => {

@@ -10,6 +10,7 @@ mod unrecorded;
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::StreamExt;
+use jiff::Timestamp;
 use serde::Serialize;
 
 use self::unrecorded::Unrecorded;
@@ -22,7 +23,8 @@ use crate::cluster::guarded;
 use crate::helm::record::Status;
 use crate::model::ReleaseId;
 use crate::policy::book::Labels;
-use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus};
+use crate::policy::guarded::{GuardedRelease, ObjectCounts};
+use crate::verdict::health::told::Told;
 
 /// Releases whose records are read at once, where no guard speaks of them.
 const READ_AT_ONCE: usize = 8;
@@ -62,8 +64,13 @@ struct Row {
     revision: Option<u64>,
     declared: Option<u64>,
     drifted: Option<u64>,
+    /// How the other objects stand.
+    counts: Option<ObjectCounts>,
     edits: Option<String>,
     drift: Option<String>,
+    /// Since when no guard keeps this, where it is stale.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stale_since: Option<Timestamp>,
     /// What the guard says, or why the release is not guarded.
     message: String,
 }
@@ -92,7 +99,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
             let reader = &reader;
             async move {
                 let why = match (guarded, origin) {
-                    (Some(guarded), _) => return Row::guarded(release, guarded.status.unwrap_or_default()),
+                    (Some(guarded), _) => {
+                        let told = reader.pulses.told(guarded.status.unwrap_or_default()).await;
+                        return Row::guarded(release, told);
+                    }
                     (None, Some(origin)) => unrecorded::why(origin, &release),
                     (None, None) => why_not(reader, &release, is_defined).await,
                 };
@@ -100,6 +110,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
             }
         });
         let rows = futures::stream::iter(rows.collect::<Vec<_>>()).buffered(READ_AT_ONCE).collect().await;
+        notes.extend(reader.pulses.notes().await);
         let unread = reader.unread_records(namespace.as_deref());
         notes.extend(unread.into_iter().map(|unread| format!("releases may be missing: {unread}")));
         Ok((Answer { releases: rows }, notes, namespace))
@@ -126,23 +137,23 @@ async fn why_not(reader: &Reader, release: &ReleaseId, is_defined: bool) -> Stri
 }
 
 impl Row {
-    fn guarded(release: ReleaseId, status: GuardedReleaseStatus) -> Self {
-        let ready = status.conditions.iter().find(|condition| condition.r#type == "Ready");
+    fn guarded(release: ReleaseId, told: Told) -> Self {
+        let Told { ready, reason, revision, declared, drifted, counts, edits, drift, stale_since, message } =
+            told;
         Self {
             namespace: release.namespace,
             name: release.name,
             guarded: true,
-            ready: Some(ready.map_or_else(|| "Unknown".to_owned(), |ready| ready.status.clone())),
-            reason: ready.map(|ready| ready.reason.clone()),
-            revision: Some(status.revision),
-            declared: Some(status.declared),
-            drifted: Some(status.drifted),
-            edits: Some(status.edits),
-            drift: Some(status.drift),
-            message: ready.map_or_else(
-                || "the guard has not looked at it yet".to_owned(),
-                |ready| ready.message.clone(),
-            ),
+            ready: Some(ready),
+            reason,
+            revision: Some(revision),
+            declared: Some(declared),
+            drifted: Some(drifted),
+            counts: Some(counts),
+            edits: Some(edits),
+            drift: Some(drift),
+            stale_since,
+            message,
         }
     }
 
@@ -156,8 +167,10 @@ impl Row {
             revision: None,
             declared: None,
             drifted: None,
+            counts: None,
             edits: None,
             drift: None,
+            stale_since: None,
             message: why,
         }
     }
@@ -205,12 +218,17 @@ fn table(rows: &[Row], namespace: Option<&str>) -> Text {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::guarded::GuardedReleaseStatus;
+    use crate::verdict::health::told::Pulse;
 
     #[test]
     fn what_is_not_guarded_stands_beside_what_is() {
         let id = |name: &str| ReleaseId { namespace: "shop".to_owned(), name: name.to_owned() };
         let rows = [
-            Row::guarded(id("new"), GuardedReleaseStatus::default()),
+            Row::guarded(
+                id("new"),
+                Told::of(GuardedReleaseStatus::default(), &Pulse::Unknown, Timestamp::UNIX_EPOCH),
+            ),
             Row::unguarded(id("old"), "it is uninstalled; its history was kept".to_owned()),
         ];
         let text = table(&rows, None);

@@ -22,6 +22,8 @@ fn incident(kind: DriftKind, repaired: Option<Result<(), String>>, kept: Option<
             kept: kept.map(str::to_owned),
             contested_by: None,
             unconfirmed: false,
+            doubt: false,
+            allowed: false,
         },
     }
 }

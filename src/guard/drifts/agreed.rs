@@ -19,6 +19,8 @@ pub(in crate::guard) struct Agreed {
     pub(in crate::guard) declared: Arc<Declared>,
     /// Where it is not as declared, and may be as it is.
     pub(in crate::guard) spared: Vec<Path>,
+    /// Whether an allowance covers some of that.
+    pub(in crate::guard) allowed: bool,
 }
 
 impl Drifts {
@@ -124,6 +126,7 @@ impl Drifts {
                 managers: Arc::default(),
                 judged: None,
                 settled: None,
+                allowed: false,
                 agreed: None,
             });
             if life.release != *id {

@@ -35,6 +35,7 @@ fn life(release: &str) -> Life {
         managers: [].into(),
         judged: None,
         settled: None,
+        allowed: false,
         agreed: None,
     }
 }

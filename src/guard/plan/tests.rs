@@ -40,6 +40,7 @@ fn life(release: ReleaseId) -> Life {
         managers: [].into(),
         judged: None,
         settled: None,
+        allowed: false,
         agreed: None,
     }
 }

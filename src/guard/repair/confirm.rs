@@ -57,6 +57,15 @@ impl Task<'_> {
         }
     }
 
+    /// Notes whether an exception allows the object to be missing.
+    pub(super) fn mark_allowed(&self, situation: &Situation) {
+        let allowed = situation.drift.kind == DriftKind::Missing
+            && situation.exceptions(self.object).of_deletion().is_some();
+        if let Some(drift) = self.shared.drifts.lock().get_mut(self.id, self.object) {
+            drift.allowed = allowed;
+        }
+    }
+
     /// Who ordered the repair of such a drift and may write the object themself.
     pub(super) fn ordered_by(&self, release: &Release, kind: DriftKind) -> Option<String> {
         let verb = if kind == DriftKind::Missing { Verb::Create } else { Verb::Update };

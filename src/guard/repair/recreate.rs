@@ -14,7 +14,7 @@ use super::{AGAIN, Done, LOOK, Situation, Task, body, version_of};
 use crate::cluster::call::CallError;
 use crate::cluster::objects::{Target, WriteError};
 use crate::declaration::digest::Digest;
-use crate::helm::record::{ApplyMethod, Status};
+use crate::helm::record::ApplyMethod;
 use crate::helm::state::{self, Deletion};
 use crate::ledger::row::Repaired;
 use crate::metrics::Repair;
@@ -50,7 +50,7 @@ impl Task<'_> {
         }
         let revision = situation.release.state.revision;
         let declared = match shared.guard.releases.document(id, revision, object, LOOK).await {
-            Ok(declared) if declared.status == Status::Deployed => declared,
+            Ok(declared) if self.is_to_write(declared.status) => declared,
             Ok(_) => return Done::Later(AGAIN),
             Err(error) => return self.failed(&error.to_string()),
         };

@@ -18,7 +18,7 @@ use super::super::rollout::{Rollout, touches_template};
 use super::super::state::DriftKind;
 use super::examine::{Answer, Examined};
 use super::fixed::{Fixed, LEFT, is_left};
-use super::write::Trouble;
+use super::trouble::Trouble;
 use super::{AGAIN, Done, LOOK, Situation, Task, body, version_of};
 use crate::cluster::call::CallError;
 use crate::cluster::objects::{Live, Target, WriteError};
@@ -36,7 +36,7 @@ use crate::verdict::edit::Evidence;
 const ROUNDS: usize = 3;
 
 /// What came of one round.
-enum Round {
+pub(super) enum Round {
     Done(Done),
     /// Somebody wrote meanwhile.
     Again,
@@ -96,6 +96,10 @@ impl Task<'_> {
             Standing::Taken(taken, _) => return self.give_back(&situation, &target, &live, &taken).await,
             Standing::Drifts(DriftKind::Changed, changes) => changes,
             other => {
+                if self.towards.is_some() {
+                    take_in(shared, id, &live, &target.resource.version);
+                    return done(Done::Settled);
+                }
                 let asked = answer.canonical().is_some();
                 self.note(&situation, &live, other, asked);
                 if self.situation().is_none() {
@@ -257,7 +261,13 @@ impl Task<'_> {
     }
 
     /// Gives fields back to Helm, once for each manager and revision.
-    async fn give_back(&self, situation: &Situation, target: &Target, live: &Live, taken: &Taken) -> Round {
+    pub(super) async fn give_back(
+        &self,
+        situation: &Situation,
+        target: &Target,
+        live: &Live,
+        taken: &Taken,
+    ) -> Round {
         let Self { shared, id, object, .. } = self;
         let revision = situation.release.state.revision;
         let key = ((*object).clone(), taken.by.clone(), revision);

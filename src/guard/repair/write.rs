@@ -7,30 +7,15 @@ use serde_json::Value;
 
 use super::super::blame::returned;
 use super::examine::Answer;
+use super::trouble::Trouble;
 use super::{LOOK, Situation, Task, body};
 use crate::cluster::objects::{Live, Target, WriteError};
 use crate::declaration::fields::{FieldChange, Move};
 use crate::declaration::path::Path;
-use crate::helm::record::{ApplyMethod, Status};
+use crate::helm::record::ApplyMethod;
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
 use crate::verdict::ownership::{self, Operation, Owners, abandons};
-
-/// Why nothing was written.
-pub(super) enum Trouble {
-    Write(WriteError),
-    /// The release has moved on.
-    Moved,
-    /// It would take away what was never seen to be gone.
-    Unconfirmed,
-    Other(String),
-}
-
-impl From<WriteError> for Trouble {
-    fn from(error: WriteError) -> Self {
-        Self::Write(error)
-    }
-}
 
 impl Task<'_> {
     /// Writes what puts the `changes` right but for those that are `fixed`.
@@ -56,7 +41,11 @@ impl Task<'_> {
         if method == ApplyMethod::ServerSide {
             let declared = shared.guard.releases.document(id, release.state.revision, object, LOOK).await;
             let declared = declared.map_err(|error| Trouble::Other(error.to_string()))?;
-            if declared.status != Status::Deployed || declared.digest != release.state.digest {
+            // What is written is what was weighed.
+            if !self.is_to_write(declared.status)
+                || declared.digest != release.state.digest
+                || self.is_other(declared.object.as_ref(), &situation.declared)
+            {
                 return Err(Trouble::Moved);
             }
             let document = body::of(declared.object, target).ok_or(Trouble::Moved)?;

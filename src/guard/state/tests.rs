@@ -1,9 +1,9 @@
 use super::*;
+use crate::model::DriftMode;
 
-fn report(reason: Reason) -> ReleaseReport {
+fn report(braked: bool) -> ReleaseReport {
     ReleaseReport {
         release: ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() },
-        revision: 1,
         record: None,
         digest: [0; 32],
         declared: 1,
@@ -14,7 +14,10 @@ fn report(reason: Reason) -> ReleaseReport {
         flaws: Vec::new(),
         foreign: Vec::new(),
         unwatched: Vec::new(),
-        reason,
+        excused: Vec::new(),
+        records: RecordFacts { revision: 1, deployed: None, state: RecordState::Deployed },
+        control: Control { braked, ..Control::of(DriftMode::Repair) },
+        answer: None,
     }
 }
 
@@ -25,14 +28,14 @@ async fn only_what_changed_is_told() {
     let told = async |changes: &Changes<ReleaseId>| {
         tokio::time::timeout(std::time::Duration::from_secs(1), changes.next()).await.ok()
     };
-    let id = report(Reason::InSync).release;
-    state.publish(report(Reason::InSync));
+    let id = report(false).release;
+    state.publish(report(false));
     assert_eq!(told(&changes).await, Some(id.clone()));
-    state.publish(report(Reason::InSync));
+    state.publish(report(false));
     assert_eq!(told(&changes).await, None);
-    state.publish(report(Reason::Drifted));
+    state.publish(report(true));
     assert_eq!(told(&changes).await, Some(id.clone()));
-    assert_eq!(state.of(&id).map(|report| report.reason), Some(Reason::Drifted));
+    assert_eq!(state.of(&id).map(|report| report.control.braked), Some(true));
     state.withdraw(&id);
     state.withdraw(&id);
     assert_eq!((told(&changes).await, told(&changes).await), (Some(id.clone()), None));
@@ -42,6 +45,6 @@ async fn only_what_changed_is_told() {
 #[tokio::test]
 async fn whoever_listens_late_begins_with_all_there_is() {
     let state = State::default();
-    state.publish(report(Reason::InSync));
+    state.publish(report(false));
     assert_eq!(state.changes().next().await.name, "web");
 }

@@ -67,3 +67,31 @@ fn without_a_key_a_secret_shows_nothing() {
     let entry = Entry::seal(row, 1, "east", None);
     assert_eq!(entry.fields[0].new.as_deref(), Some("(redacted)"));
 }
+
+#[test]
+fn deny_refuses_what_milder_modes_let_drift_and_nothing_that_is_excused() {
+    let edit = |verdict: &str, reason: &str| {
+        let entry = entry(&object("ConfigMap"), Vec::new(), Actor::default());
+        let (kind, verdict, reason) = ("verdict".to_owned(), verdict.to_owned(), reason.to_owned());
+        Entry { kind, verdict, reason, ..entry }
+    };
+    for verdict in ["Record", "Warn", "Revert"] {
+        for reason in ["request", "drift", "deletion", "dependants", "record", "too-large", "too-deep"] {
+            assert!(edit(verdict, reason).would_be_denied(), "{verdict} {reason}");
+        }
+    }
+    for (verdict, reason) in [
+        ("Record", "allowed"),
+        ("Record", "exempt"),
+        ("Record", "unsettled"),
+        ("Record", "busy"),
+        ("Record", "late"),
+        ("Warn", "unsettled"),
+        ("Deny", "drift"),
+        ("Error", "unreached"),
+    ] {
+        assert!(!edit(verdict, reason).would_be_denied(), "{verdict} {reason}");
+    }
+    let transition = Entry { kind: "record".to_owned(), ..edit("Record", "drift") };
+    assert!(!transition.would_be_denied());
+}

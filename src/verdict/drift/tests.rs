@@ -258,7 +258,14 @@ fn of_a_failed_release_either_manifest_will_do() {
     check(of(Some(live(&[]))), "as declared");
     check(of(Some(live(&[(IMAGE, json!("app:0"))]))), "as declared");
     check(of(Some(live(&[(IMAGE, json!("app:9"))]))), IMAGE_PATH);
-    check(of(None), "awaited");
+    check(of(None), "missing");
+}
+
+#[test]
+fn object_that_failed_operation_did_not_create_is_not_missing() {
+    let other = MANIFEST.replace("name: web", "name: other");
+    let release = second(Status::Failed, MANIFEST, &other);
+    check(Case { release, live: None, ..Case::default() }, "awaited");
 }
 
 #[test]

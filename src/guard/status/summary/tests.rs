@@ -1,22 +1,25 @@
 use super::*;
-use crate::guard::state::{DriftKind, Unwatched};
+use crate::guard::state::{DriftKind, RecordFacts, RecordState, Unwatched};
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::agreement::SeenAlive;
 use crate::policy::flaw::{Flaw, FlawReason};
 
-fn report(reason: Reason, drifted: usize) -> ReleaseReport {
-    let object = |index: usize| ObjectId {
+fn object(index: usize) -> ObjectId {
+    ObjectId {
         group: String::new(),
         kind: "ConfigMap".to_owned(),
         namespace: Some("shop".to_owned()),
         name: format!("c{index}"),
-    };
+    }
+}
+
+/// A release of twenty objects, of which so many are missing.
+fn report(drifted: usize) -> ReleaseReport {
     ReleaseReport {
         release: ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() },
-        revision: 3,
         record: Some("u3".to_owned()),
         digest: [7; 32],
-        declared: 20,
+        declared: 20.max(drifted),
         seen_alive: (0..20).map(|index| SeenAlive { object: object(index), agreement: None }).collect(),
         confirmed: 20,
         unconfirmed: Vec::new(),
@@ -29,14 +32,19 @@ fn report(reason: Reason, drifted: usize) -> ReleaseReport {
                 since: Timestamp::UNIX_EPOCH,
                 repaired: None,
                 kept: Some("x".repeat(1000)),
-                contested_by: Some("other".to_owned()),
+                contested_by: None,
                 unconfirmed: false,
+                doubt: false,
+                allowed: false,
             })
             .collect(),
         flaws: Vec::new(),
         foreign: Vec::new(),
         unwatched: Vec::new(),
-        reason,
+        excused: Vec::new(),
+        records: RecordFacts { revision: 3, deployed: None, state: RecordState::Deployed },
+        control: Control::of(DriftMode::Repair),
+        answer: None,
     }
 }
 
@@ -46,51 +54,55 @@ fn context(spec: &GuardedReleaseSpec, seconds: i64) -> Context<'_> {
         generation: Some(2),
         edits: EditsMode::Deny,
         drift: DriftMode::Repair,
+        open: false,
         reconciled: None,
+        order: None,
+        lease: None,
         now: Timestamp::from_second(seconds).unwrap(),
     }
 }
 
 #[test]
-fn each_reason_has_its_conditions() {
+fn conditions_counts_and_drifts_are_those_of_the_release() {
     let spec = GuardedReleaseSpec::default();
-    let check = |reason, ready: &str, stalled: &str| {
-        let status = summary(&report(reason, 1), None, context(&spec, 0));
-        let [is_ready, is_stalled] = status.conditions.as_slice() else { panic!("{:?}", status.conditions) };
-        assert_eq!((is_ready.r#type.as_str(), is_ready.status.as_str()), ("Ready", ready), "{reason:?}");
-        assert_eq!(
-            (is_stalled.r#type.as_str(), is_stalled.status.as_str()),
-            ("Stalled", stalled),
-            "{reason:?}"
-        );
-        assert_eq!(is_ready.reason, reason.as_str());
-        assert!(!is_ready.message.is_empty());
-        assert_eq!(is_ready.observed_generation, Some(2));
-    };
-    check(Reason::InSync, "True", "False");
-    check(Reason::Drifted, "False", "False");
-    check(Reason::Contested, "False", "False");
-    check(Reason::Braked, "False", "True");
-    check(Reason::ReleaseFailed, "False", "True");
-    check(Reason::PendingLocked, "False", "True");
-    check(Reason::RecordInvalid, "False", "True");
-    check(Reason::ReleaseMissing, "False", "False");
-    check(Reason::Suspended, "Unknown", "False");
-    check(Reason::Unsettled, "Unknown", "False");
-    check(Reason::Unwatched, "Unknown", "False");
+    let mut report = report(3);
+    (report.drifted[0].kind, report.drifted[1].doubt) = (DriftKind::Terminating, true);
+    let status = summary(&report, None, context(&spec, 0));
+    let [ready, stalled] = status.conditions.as_slice() else { panic!("{:?}", status.conditions) };
+    let health = report.health();
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "Drifted"));
+    assert_eq!((stalled.status.as_str(), &ready.message), ("False", &health.message));
+    assert_eq!(ready.observed_generation, Some(2));
+    assert_eq!((status.drifted, status.counts), (1, health.counts.kept()));
+    let types: Vec<_> = status.drifts.iter().map(|drift| drift.r#type.as_str()).collect();
+    assert_eq!(types, ["missing", "terminating", "in-doubt"]);
+}
+
+#[test]
+fn release_with_nothing_but_a_deletion_under_way_has_not_drifted() {
+    let spec = GuardedReleaseSpec::default();
+    let mut report = report(1);
+    report.drifted[0].kind = DriftKind::Terminating;
+    let status = summary(&report, None, context(&spec, 0));
+    assert_eq!((status.conditions[0].reason.as_str(), status.drifted), ("InSync", 0));
+    assert!(status.conditions[0].message.starts_with("19 of 20 objects match"), "{status:?}");
 }
 
 #[test]
 fn a_doubt_that_stays_is_named_with_the_missing_right() {
     let spec = GuardedReleaseSpec::default();
-    let mut report = report(Reason::Unsettled, 1);
-    report.drifted[0].kept = Some("roles is forbidden: cannot patch".to_owned());
+    let mut report = report(1);
+    (report.drifted[0].doubt, report.drifted[0].kept) =
+        (true, Some("roles is forbidden: cannot patch".to_owned()));
     let status = summary(&report, None, context(&spec, 0));
-    let object = &report.drifted[0].object;
     let wanted = format!(
-        "1 of 20 objects may not be as declared, and only a dry run could tell: {object}: roles is forbidden: cannot patch"
+        "19 of 20 objects match revision 3; 1 may not match, and only a dry run could tell: {}: roles is forbidden: cannot patch",
+        object(0)
     );
-    assert_eq!(status.conditions[0].message, wanted);
+    assert_eq!(
+        (status.conditions[0].reason.as_str(), status.conditions[0].message.as_str()),
+        ("Unsettled", wanted.as_str())
+    );
 }
 
 #[test]
@@ -98,12 +110,12 @@ fn what_the_guard_may_not_look_at_is_named_with_the_reason() {
     let spec = GuardedReleaseSpec::default();
     let unwatched =
         Unwatched { kind: "Widget".to_owned(), objects: 2, why: "the API server refused".to_owned() };
-    let mut report = report(Reason::Unwatched, 0);
+    let mut report = report(0);
     report.unwatched = vec![unwatched];
     let status = summary(&report, None, context(&spec, 0));
     let not_looked_at = "2 of 20 objects are not looked at: 2 of kind Widget: the API server refused";
     let [ready, _, unwatched] = status.conditions.as_slice() else { panic!("{:?}", status.conditions) };
-    assert_eq!(ready.message, format!("what may be looked at is as revision 3 declares it; {not_looked_at}"));
+    assert_eq!(ready.message, format!("18 of 20 objects match revision 3; {not_looked_at}"));
     assert_eq!(
         (unwatched.r#type.as_str(), unwatched.status.as_str(), unwatched.message.as_str()),
         ("Unwatched", "True", not_looked_at)
@@ -113,16 +125,15 @@ fn what_the_guard_may_not_look_at_is_named_with_the_reason() {
 #[test]
 fn what_a_chart_allows_in_vain_and_what_others_own_is_said_while_it_is_so() {
     let spec = GuardedReleaseSpec::default();
-    let mut report = report(Reason::InSync, 0);
-    let objects: Vec<ObjectId> = report.seen_alive.iter().take(7).map(|seen| seen.object.clone()).collect();
+    let mut report = report(0);
     let flaw = Flaw {
         field: "kubemoor.dev/allow[0]".to_owned(),
         reason: FlawReason::InvalidPath,
         message: "it is no pointer".repeat(100),
     };
-    report.flaws = objects.iter().map(|object| (object.clone(), flaw.clone())).collect();
+    report.flaws = (0..7).map(|index| (object(index), flaw.clone())).collect();
     let other = ReleaseId { namespace: "bank".to_owned(), name: "pay".to_owned() };
-    report.foreign = objects.iter().take(1).map(|object| (object.clone(), other.clone())).collect();
+    report.foreign = vec![(object(0), other)];
     let status = summary(&report, None, context(&spec, 10));
     let [ready, _, flawed, foreign] = status.conditions.as_slice() else { panic!("{:?}", status.conditions) };
     assert_eq!((ready.reason.as_str(), ready.status.as_str()), ("InSync", "True"));
@@ -142,24 +153,35 @@ fn what_a_chart_allows_in_vain_and_what_others_own_is_said_while_it_is_so() {
 #[test]
 fn the_same_report_gives_the_same_status_and_a_turn_a_new_time() {
     let spec = GuardedReleaseSpec::default();
-    let first = summary(&report(Reason::InSync, 0), None, context(&spec, 10));
-    assert_eq!(summary(&report(Reason::InSync, 0), Some(&first), context(&spec, 20)), first);
-    let turned = summary(&report(Reason::Drifted, 1), Some(&first), context(&spec, 30));
+    let first = summary(&report(0), None, context(&spec, 10));
+    assert_eq!(summary(&report(0), Some(&first), context(&spec, 20)), first);
+    let turned = summary(&report(1), Some(&first), context(&spec, 30));
     let times: Vec<_> = turned.conditions.iter().map(|it| it.last_transition_time.as_second()).collect();
     assert_eq!(times, [30, 10], "Ready turned and Stalled did not");
 }
 
 #[test]
+fn status_follows_the_emergency_switch_and_modes_without_another_report() {
+    let spec = GuardedReleaseSpec::default();
+    let open = Context { edits: EditsMode::Allow, drift: DriftMode::Report, open: true, ..context(&spec, 0) };
+    let status = summary(&report(1), None, open);
+    assert_eq!((status.edits.as_str(), status.drift.as_str()), ("Allow", "Report"));
+    assert!(status.conditions[0].message.starts_with("the emergency switch is off"), "{status:?}");
+}
+
+#[test]
 fn a_suspended_release_says_so_whatever_the_loop_says() {
     let spec = GuardedReleaseSpec { suspend: true, reconcile_at: None };
-    let status = summary(&report(Reason::Drifted, 1), None, context(&spec, 0));
+    let status = summary(&report(1), None, context(&spec, 0));
     assert_eq!(status.conditions[0].reason, "Suspended");
 }
 
 #[test]
 fn a_status_stays_small_whatever_drifts() {
     let spec = GuardedReleaseSpec::default();
-    let status = summary(&report(Reason::Contested, 500), None, context(&spec, 0));
+    let mut report = report(500);
+    report.drifted.iter_mut().for_each(|drifted| drifted.contested_by = Some("other".to_owned()));
+    let status = summary(&report, None, context(&spec, 0));
     assert_eq!((status.drifted, status.drifts.len(), status.seen.len()), (500, DRIFTS, 20));
     assert!(status.drifts.iter().all(|drift| drift.message.as_ref().unwrap().len() <= TEXT));
     assert!(status.conditions[0].message.contains("other keeps changing it back"));
@@ -168,7 +190,7 @@ fn a_status_stays_small_whatever_drifts() {
 #[test]
 fn unconfirmed_objects_are_named_with_what_confirms_them() {
     let spec = GuardedReleaseSpec::default();
-    let mut report = report(Reason::Unconfirmed, 2);
+    let mut report = report(2);
     report.drifted[1].unconfirmed = true;
     let status = summary(&report, None, context(&spec, 10));
     let [ready, stalled] = status.conditions.as_slice() else { panic!("{:?}", status.conditions) };

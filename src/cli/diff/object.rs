@@ -1,0 +1,112 @@
+//! How one object and its fields stand, as a comparison tells it.
+//!
+//! Invariant: a Secret's values stand in no report.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::declaration::equality::Agreement;
+use crate::declaration::fields::FieldChange;
+use crate::declaration::path::Segment;
+use crate::model::ObjectId;
+use crate::verdict::health::ObjectState;
+use crate::verdict::shown::Shown;
+
+/// What is the matter with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) enum State {
+    /// Some fields are not as declared.
+    Drifted,
+    /// It does not exist.
+    Missing,
+    /// Some fields may not be as declared.
+    InDoubt,
+    /// Its fields match, and another field manager owns some of them.
+    Ownership,
+    /// A Helm operation under way will make it.
+    Awaited,
+    /// The operation that failed has not created it.
+    NotCreated,
+    /// It does not exist, as an exception allows.
+    Allowed,
+    /// It differs as an exception allows.
+    AllowedToDiffer,
+    /// Another release owns it.
+    Foreign,
+    /// The manifest opts it out.
+    OptedOut,
+    /// It is being deleted.
+    BeingDeleted,
+    /// The API server serves no such kind.
+    NotServed,
+    /// It could not be read.
+    Unread,
+}
+
+/// One declared field that is not, or may not be, as declared.
+#[derive(Debug, Serialize)]
+pub(super) struct FieldReport {
+    pub(super) path: String,
+    pub(super) what: What,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) declared: Option<Shown>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) live: Option<Shown>,
+    pub(super) doubt: bool,
+}
+
+/// What is the matter with a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum What {
+    /// It has another value.
+    Changed,
+    /// It is absent.
+    Removed,
+    /// The list has no element of that key.
+    ElementRemoved,
+    /// The element was given other keys.
+    ElementMoved,
+    /// The list has several elements of that key.
+    ElementRepeated,
+}
+
+impl FieldReport {
+    pub(super) fn of(object: &ObjectId, field: FieldChange) -> Self {
+        let shown = |value: &Option<Value>| value.as_ref().map(|value| Shown::of(object, &field.path, value));
+        let what = match (field.path.0.last(), &field.new) {
+            (Some(Segment::Element(_)), _) => What::ElementRemoved,
+            (Some(Segment::Key(_)), None) if field.declared.is_none() => What::ElementRemoved,
+            (Some(Segment::Key(_)), Some(Value::Object(_))) if field.declared.is_none() => What::ElementMoved,
+            (Some(Segment::Key(_)), Some(_)) if field.declared.is_none() => What::ElementRepeated,
+            (_, None) => What::Removed,
+            (_, Some(_)) => What::Changed,
+        };
+        Self {
+            what,
+            declared: shown(&field.declared),
+            live: shown(&field.new),
+            doubt: field.agreement == Agreement::Doubt,
+            path: field.path.to_string(),
+        }
+    }
+}
+
+impl State {
+    /// How an object stands that is in this state.
+    pub(super) fn health(self) -> ObjectState {
+        match self {
+            Self::Drifted => ObjectState::Changed,
+            // Nothing exists of a kind that nobody serves.
+            Self::Missing | Self::NotServed => ObjectState::Missing,
+            Self::InDoubt => ObjectState::InDoubt,
+            Self::Ownership => ObjectState::Ownership,
+            Self::Awaited | Self::NotCreated => ObjectState::Awaited,
+            Self::Allowed | Self::AllowedToDiffer => ObjectState::Allowed,
+            Self::Foreign => ObjectState::Foreign,
+            Self::OptedOut => ObjectState::OptedOut,
+            Self::BeingDeleted => ObjectState::Deleting,
+            Self::Unread => ObjectState::Unread,
+        }
+    }
+}

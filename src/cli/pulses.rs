@@ -1,0 +1,70 @@
+//! What guards say of releases, and whether they still keep it.
+//!
+//! Entry point: [`Pulses::told`]. Invariant: each Lease is read once; what nobody keeps any
+//! more is never shown as the present state.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use tokio::sync::Mutex;
+
+use crate::cluster::call::CallError;
+use crate::cluster::guarded;
+use crate::cluster::lease::pulse::pulse;
+use crate::model::ReleaseId;
+use crate::policy::guarded::{GuardedReleaseStatus, LeaseReference};
+use crate::verdict::health::told::{Pulse, Told};
+
+/// The Leases of the guards whose statuses were read.
+pub(super) struct Pulses {
+    client: kube::Client,
+    known: Mutex<HashMap<LeaseReferenceKey, Result<Pulse, String>>>,
+}
+
+type LeaseReferenceKey = (String, String);
+
+impl Pulses {
+    pub(super) fn new(client: kube::Client) -> Self {
+        Self { client, known: Mutex::default() }
+    }
+
+    /// What the guard says of a release; none where it says nothing.
+    pub(super) async fn of(&self, release: &ReleaseId) -> Result<Option<Told>, CallError> {
+        let guarded = guarded::get(&self.client, release).await?;
+        Ok(match guarded.and_then(|guarded| guarded.status) {
+            Some(status) => Some(self.told(status).await),
+            None => None,
+        })
+    }
+
+    /// What a status says now.
+    pub(super) async fn told(&self, status: GuardedReleaseStatus) -> Told {
+        let pulse = match &status.lease {
+            Some(lease) => self.pulse(lease).await,
+            None => Pulse::Unknown,
+        };
+        Told::of(status, &pulse, Timestamp::now())
+    }
+
+    /// What could not be read of Leases: a sentence each.
+    pub(super) async fn notes(&self) -> Vec<String> {
+        let known = self.known.lock().await;
+        let failed = known.iter().filter_map(|((namespace, name), read)| {
+            let why = read.as_ref().err()?;
+            Some(format!(
+                "whether a guard still keeps the statuses is not known: the Lease {name} in namespace {namespace} cannot be read: {why}"
+            ))
+        });
+        failed.collect()
+    }
+
+    async fn pulse(&self, lease: &LeaseReference) -> Pulse {
+        let mut known = self.known.lock().await;
+        let key = (lease.namespace.clone(), lease.name.clone());
+        if !known.contains_key(&key) {
+            let read = pulse(&self.client, lease).await.map_err(|error| error.to_string());
+            known.insert(key.clone(), read);
+        }
+        known.get(&key).and_then(|read| read.clone().ok()).unwrap_or(Pulse::Unknown)
+    }
+}

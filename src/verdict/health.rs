@@ -1,0 +1,255 @@
+//! How a release stands as a whole: its state, the counts of its objects, and the
+//! sentences about it.
+//!
+//! Entry points: [`Health::of`] derives all of it from one value, [`Facts`];
+//! [`told::Told::of`] reads it back from the status of a GuardedRelease. The guard's
+//! statuses and metrics, `get releases`, `diff` and `explain` show what comes from here
+//! and count nothing themselves. Invariant: state, counts and sentences never contradict
+//! each other; the counts add up to what the release declares.
+
+mod counts;
+mod reason;
+pub mod told;
+mod words;
+
+pub use self::counts::Counts;
+pub use self::reason::Reason;
+pub use self::words::named;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::helm::record::Status;
+use crate::helm::release::Release;
+use crate::helm::state::is_locked;
+use crate::model::{DriftMode, ObjectId, ReleaseId};
+
+/// All that is known of a release.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Facts {
+    /// The release.
+    pub release: ReleaseId,
+    /// What its records say.
+    pub record: RecordFacts,
+    /// What is done about its drift.
+    pub control: Control,
+    /// How many objects it declares.
+    pub declared: usize,
+    /// Those of them that do not plainly match, in the order of objects.
+    pub objects: Vec<ObjectFacts>,
+    /// Those that nobody may look at, by kind.
+    pub unwatched: Vec<Unwatched>,
+}
+
+/// What the records of a release say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordFacts {
+    /// The revision that the release is held to.
+    pub revision: u64,
+    /// The revision that was deployed last, where that is another one.
+    pub deployed: Option<u64>,
+    /// The state of the record.
+    pub state: RecordState,
+}
+
+/// The state of the record of a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordState {
+    /// It is deployed.
+    Deployed,
+    /// A Helm operation is under way.
+    Underway,
+    /// A Helm operation has been under way for too long.
+    Locked,
+    /// The last Helm operation failed.
+    Failed,
+    /// The latest record cannot be read.
+    Invalid,
+    /// The release is uninstalled.
+    Gone,
+}
+
+/// What is done about drift.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Control {
+    /// The drift mode of the release's policy.
+    pub drift: DriftMode,
+    /// The emergency switch is off: nothing is judged, nothing is repaired.
+    pub open: bool,
+    /// A person has suspended repairs of the release.
+    pub suspended: bool,
+    /// Repairs have stopped because too much drifts at once.
+    pub braked: bool,
+}
+
+/// One object that does not plainly match its declaration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectFacts {
+    /// The object.
+    pub object: ObjectId,
+    /// How it stands.
+    pub state: ObjectState,
+    /// Why it stays so.
+    pub kept: Option<String>,
+    /// The field manager that keeps changing it back; empty where it has no name.
+    pub contested_by: Option<String>,
+    /// Its declared values were never seen in the live object, so nobody writes them.
+    pub unconfirmed: bool,
+}
+
+/// How an object stands that does not plainly match its declaration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ObjectState {
+    /// It is missing.
+    Missing,
+    /// Declared fields have other values.
+    Changed,
+    /// Its fields match, and a field manager owns some of them with which Helm's next
+    /// upgrade conflicts.
+    Ownership,
+    /// It is nested too deep to be compared.
+    Unreadable,
+    /// Declared fields may have other values; only a dry run could tell.
+    InDoubt,
+    /// It is being deleted.
+    Deleting,
+    /// It differs or is missing as an exception allows.
+    Allowed,
+    /// The operation that failed or is under way has not created it.
+    Awaited,
+    /// Its manifest opts it out.
+    OptedOut,
+    /// Another release owns it.
+    Foreign,
+    /// It could not be read.
+    Unread,
+}
+
+/// Declared objects of a kind that nobody may look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unwatched {
+    /// The kind.
+    pub kind: String,
+    /// How many objects of it are declared.
+    pub objects: usize,
+    /// What the API server says.
+    pub why: String,
+}
+
+/// How a release stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// Whether all of it matches.
+    pub ready: Ready,
+    /// Whether a person has to act.
+    pub stalled: bool,
+    /// The state in one word.
+    pub reason: Reason,
+    /// Its objects, by how they stand.
+    pub counts: Counts,
+    /// The state in a sentence or two.
+    pub message: String,
+}
+
+/// The condition `Ready`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// All that is declared matches, or differs as it may.
+    True,
+    /// Something does not match.
+    False,
+    /// Nobody can tell.
+    Unknown,
+}
+
+impl Health {
+    /// How the release of these facts stands.
+    pub fn of(facts: &Facts) -> Self {
+        let counts = Counts::of(facts);
+        let reason = Reason::of(facts, &counts);
+        let message = words::message(reason, &counts, facts);
+        Self { ready: reason.ready(), stalled: reason.is_stalled(), reason, counts, message }
+    }
+}
+
+impl RecordFacts {
+    /// What the records of `release` say at `now`.
+    pub fn of(release: &Release, operation_timeout: Duration, now: Timestamp) -> Self {
+        let status = release.state.status;
+        let state = if release.invalid.is_some() {
+            RecordState::Invalid
+        } else if is_locked(release, operation_timeout, now) {
+            RecordState::Locked
+        } else if status.is_pending() || status == Status::Uninstalling {
+            RecordState::Underway
+        } else if status == Status::Failed {
+            RecordState::Failed
+        } else if status == Status::Uninstalled {
+            RecordState::Gone
+        } else {
+            RecordState::Deployed
+        };
+        let deployed = release.baseline.as_ref().map(|baseline| baseline.revision);
+        Self { revision: release.state.revision, deployed, state }
+    }
+}
+
+impl Facts {
+    /// What nobody may look at and why, as a clause; none if that is nothing.
+    pub fn unwatched_clause(&self) -> Option<String> {
+        words::unwatched(self)
+    }
+}
+
+impl Control {
+    /// Drift is treated as the policy says, and nothing stands against it.
+    pub fn of(drift: DriftMode) -> Self {
+        Self { drift, open: false, suspended: false, braked: false }
+    }
+}
+
+impl ObjectState {
+    /// The state's name, as in statuses.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Changed => "changed",
+            Self::Ownership => "ownership",
+            Self::Unreadable => "unreadable",
+            Self::InDoubt => "in-doubt",
+            Self::Deleting => "terminating",
+            Self::Allowed => "allowed",
+            Self::Awaited => "not-created",
+            Self::OptedOut => "opted-out",
+            Self::Foreign => "foreign",
+            Self::Unread => "unread",
+        }
+    }
+
+    /// Whether a forced server-side apply of the manifest would change the object.
+    pub fn is_drift(self) -> bool {
+        matches!(self, Self::Missing | Self::Changed | Self::Ownership | Self::Unreadable)
+    }
+}
+
+impl ObjectFacts {
+    /// An object of which no more is known.
+    pub fn new(object: ObjectId, state: ObjectState) -> Self {
+        Self { object, state, kept: None, contested_by: None, unconfirmed: false }
+    }
+}
+
+impl Ready {
+    /// The condition's status.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! The state of a release in one word.
+//!
+//! Entry point: `Reason::of`. Invariant: `InSync` stands only where nothing drifted, is in
+//! doubt or is not looked at.
+
+use super::{Counts, Facts, ObjectFacts, Ready, RecordState};
+use crate::model::DriftMode;
+
+/// The state of a release in one word, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// Its latest record cannot be read.
+    RecordInvalid,
+    /// A Helm operation has been under way for too long.
+    PendingLocked,
+    /// Its last operation failed.
+    ReleaseFailed,
+    /// It is uninstalled; only its history is left.
+    ReleaseMissing,
+    /// A person has suspended it.
+    Suspended,
+    /// A Helm operation is under way.
+    OperationUnderway,
+    /// So much drifts at once that repairs have stopped.
+    Braked,
+    /// Something does not match, and the guard has never seen it match.
+    Unconfirmed,
+    /// Somebody changes it back each time it is repaired.
+    Contested,
+    /// Something does not match.
+    Drifted,
+    /// Something may not match, and nobody could tell.
+    Unsettled,
+    /// All that the guard may look at matches, and there is more.
+    Unwatched,
+    /// The policy says that nobody looks.
+    DriftIgnored,
+    /// All of it matches, or differs as it may.
+    InSync,
+}
+
+impl Reason {
+    pub(super) fn of(facts: &Facts, counts: &Counts) -> Self {
+        let any = |is: fn(&ObjectFacts) -> bool| facts.objects.iter().any(|it| it.state.is_drift() && is(it));
+        match facts.record.state {
+            RecordState::Invalid => return Self::RecordInvalid,
+            RecordState::Locked => return Self::PendingLocked,
+            RecordState::Failed => return Self::ReleaseFailed,
+            RecordState::Gone => return Self::ReleaseMissing,
+            RecordState::Deployed | RecordState::Underway => {}
+        }
+        if facts.control.suspended {
+            Self::Suspended
+        } else if facts.record.state == RecordState::Underway {
+            Self::OperationUnderway
+        } else if facts.control.drift == DriftMode::Ignore {
+            Self::DriftIgnored
+        } else if counts.drifted == 0 {
+            match (counts.in_doubt, counts.unwatched) {
+                (0, 0) => Self::InSync,
+                (0, _) => Self::Unwatched,
+                (_, _) => Self::Unsettled,
+            }
+        } else if facts.control.braked {
+            Self::Braked
+        } else if any(|it| it.unconfirmed) {
+            Self::Unconfirmed
+        } else if any(|it| it.contested_by.is_some()) {
+            Self::Contested
+        } else {
+            Self::Drifted
+        }
+    }
+
+    /// What `Ready` says by this reason.
+    pub fn ready(self) -> Ready {
+        match self {
+            Self::InSync => Ready::True,
+            Self::Suspended
+            | Self::OperationUnderway
+            | Self::Unsettled
+            | Self::Unwatched
+            | Self::DriftIgnored => Ready::Unknown,
+            Self::Drifted
+            | Self::Contested
+            | Self::ReleaseMissing
+            | Self::Braked
+            | Self::Unconfirmed
+            | Self::ReleaseFailed
+            | Self::PendingLocked
+            | Self::RecordInvalid => Ready::False,
+        }
+    }
+
+    /// Whether nothing goes on before a person acts.
+    pub fn is_stalled(self) -> bool {
+        matches!(
+            self,
+            Self::Braked
+                | Self::Unconfirmed
+                | Self::ReleaseFailed
+                | Self::PendingLocked
+                | Self::RecordInvalid
+        )
+    }
+
+    /// The reason's name, as in conditions and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RecordInvalid => "RecordInvalid",
+            Self::PendingLocked => "PendingLocked",
+            Self::ReleaseFailed => "ReleaseFailed",
+            Self::ReleaseMissing => "ReleaseMissing",
+            Self::Suspended => "Suspended",
+            Self::OperationUnderway => "OperationUnderway",
+            Self::Braked => "Braked",
+            Self::Unconfirmed => "Unconfirmed",
+            Self::Contested => "Contested",
+            Self::Drifted => "Drifted",
+            Self::Unsettled => "Unsettled",
+            Self::Unwatched => "Unwatched",
+            Self::DriftIgnored => "DriftIgnored",
+            Self::InSync => "InSync",
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! How a release stands by the status of its GuardedRelease, as readers show it.
+//!
+//! Entry point: [`Told::of`]. Invariant: what the status says is repeated, never derived
+//! anew; a status that nobody keeps any more is never shown as the present state.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use crate::policy::guarded::{GuardedReleaseStatus, LeaseReference, ObjectCounts};
+
+/// A status is stale when the guard's Lease has not been renewed for that long: five
+/// times the life of a Lease. Clocks of readers and guards may differ by less.
+pub const STALE_AFTER: SignedDuration = SignedDuration::from_secs(60);
+
+/// What is known of the Lease of the guard that keeps a status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pulse {
+    /// It was renewed last at this time.
+    Renewed(Timestamp),
+    /// There is no such Lease any more.
+    Gone,
+    /// Nobody can tell: the guard has no Lease, or it may not be read.
+    Unknown,
+}
+
+/// How a release stands by its status.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Told {
+    /// `True`, `False` or `Unknown`.
+    pub ready: String,
+    /// The reason in one word; none before the guard has looked.
+    pub reason: Option<String>,
+    /// The revision that the release is held to.
+    pub revision: u64,
+    /// How many objects it declares.
+    pub declared: u64,
+    /// How many of them drifted.
+    pub drifted: u64,
+    /// How the others stand.
+    pub counts: ObjectCounts,
+    /// What becomes of edits that drift.
+    pub edits: String,
+    /// What becomes of drift.
+    pub drift: String,
+    /// Since when nobody keeps the status, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stale_since: Option<Timestamp>,
+    /// The state in a sentence or two.
+    pub message: String,
+}
+
+impl Told {
+    /// What `status` says `now`, where its guard's Lease has this pulse.
+    pub fn of(status: GuardedReleaseStatus, pulse: &Pulse, now: Timestamp) -> Self {
+        let ready = status.conditions.into_iter().find(|condition| condition.r#type == "Ready");
+        let GuardedReleaseStatus { revision, declared, drifted, counts, edits, drift, lease, .. } = status;
+        let (ready, reason, message) = match ready {
+            Some(ready) => (ready.status, Some(ready.reason), ready.message),
+            None => ("Unknown".to_owned(), None, "the guard has not looked at it yet".to_owned()),
+        };
+        let told = Self {
+            ready,
+            reason,
+            revision,
+            declared,
+            drifted,
+            counts,
+            edits,
+            drift,
+            stale_since: None,
+            message,
+        };
+        match (pulse, lease) {
+            (Pulse::Renewed(at), Some(lease)) if now.duration_since(*at) > STALE_AFTER => {
+                told.stale(Some(*at), &lease)
+            }
+            (Pulse::Gone, Some(lease)) => told.stale(None, &lease),
+            _ => told,
+        }
+    }
+
+    /// The same while nobody keeps the status.
+    fn stale(self, since: Option<Timestamp>, lease: &LeaseReference) -> Self {
+        let LeaseReference { namespace, name } = lease;
+        let last = self.reason.as_deref().unwrap_or(&self.ready);
+        let since_when = since.map_or_else(String::new, |since| format!(" since {}", seconds(since)));
+        let why = match since {
+            Some(_) => "no guard has renewed it since",
+            None => "it does not exist, so no guard runs",
+        };
+        let message = format!(
+            "stale{since_when}: see Lease {name} in namespace {namespace}, {why}; the last state was {last}: {}",
+            self.message
+        );
+        let (ready, reason) = ("Unknown".to_owned(), Some(STALE.to_owned()));
+        Self { ready, reason, message, stale_since: since, ..self }
+    }
+
+    /// Whether nobody keeps the status any more.
+    pub fn is_stale(&self) -> bool {
+        self.reason.as_deref() == Some(STALE)
+    }
+}
+
+/// The reason of a status that nobody keeps any more.
+const STALE: &str = "Stale";
+
+/// A time without its fraction.
+fn seconds(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

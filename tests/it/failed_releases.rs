@@ -1,0 +1,231 @@
+//! Releases whose last Helm operation failed, by real Helm 4 with server-side apply: what is said of them, and how an
+//! order gets them out of it.
+
+use serde_json::{Value, json};
+
+use crate::loop_scene::Scene;
+use crate::support::{
+    Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, Ran, SOON, eventually, moor,
+};
+
+const TEMPLATES: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {level: info, color: blue}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: app, image: 'registry.example/web:1'}]}
+";
+
+/// No Service listens on port 0: the API server says no.
+const BROKEN: &str = "
+---
+apiVersion: v1
+kind: Service
+metadata: {name: broken}
+spec:
+  selector: {app: web}
+  ports: [{port: 0, protocol: TCP}]
+";
+
+/// A guard that reports drift, and has the rights to repair what a person orders.
+async fn reporting(control_plane: &ControlPlane) -> Guard {
+    control_plane.apply_deploy(&["enforce/arbiter.yaml", "enforce/repair.yaml"]).await;
+    Guard::start(control_plane, &["--edits", "Warn", "--drift", "Report"]).await
+}
+
+fn run(scene: &Scene, arguments: &[&str]) -> Ran {
+    moor(&scene.control_plane, Identity::Admin, &[arguments, &["-n", &scene.namespace]].concat())
+}
+
+async fn drifts(scene: &Scene, objects: usize) {
+    scene.status("the drift", |status| status["drifted"] == objects).await;
+}
+
+async fn fails_with_conflict(scene: &Scene, templates: &str) {
+    let error = scene.upgrade(templates, json!({})).await.expect_err("the upgrade succeeds");
+    assert!(error.contains("conflict"), "{error}");
+}
+
+fn manager_of(object: &Value, field: &str) -> Vec<String> {
+    let entries = object["metadata"]["managedFields"].as_array().unwrap();
+    let owns = |entry: &&Value| entry["fieldsV1"]["f:spec"].get(field).is_some();
+    entries.iter().filter(owns).map(|entry| entry["manager"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn order_gets_release_out_of_conflict_that_upgrade_and_rollback_meet() {
+    let scene = Scene::install("conflict", TEMPLATES).await;
+    let _guard = reporting(&scene.control_plane).await;
+    scene.remembers(2).await;
+    let (web, settings) = (scene.deployment("web"), scene.config_map("settings"));
+    scene.edit(&web, json!({"spec": {"replicas": 5}})).await;
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    drifts(&scene, 2).await;
+    let next = TEMPLATES.replace("web:1", "web:2").replace("replicas: 2", "replicas: 3");
+    fails_with_conflict(&scene, &next).await;
+    let rollback = scene.helm.rollback(&scene.namespace, RELEASE, json!({"version": 1})).await;
+    assert!(rollback.expect_err("the rollback succeeds").contains("conflict"));
+
+    let status = scene.stands("ReleaseFailed").await;
+    let message = status["conditions"][0]["message"].as_str().unwrap();
+    for part in [
+        "2 of 2 objects do not match",
+        "kubemoor reconcile shop",
+        "helm upgrade shop",
+        "helm rollback shop 1",
+        "--force-conflicts",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert_eq!(scene.writes("deployments") + scene.writes("configmaps"), 0, "nobody ordered a repair");
+
+    let ordered = run(&scene, &["reconcile", RELEASE, "-o", "json"]);
+    assert_eq!(ordered.code, 0, "{ordered:?}");
+    let answer = &ordered.json()["answer"];
+    assert_eq!(answer["result"], "Repaired", "{ordered:?}");
+    assert!(
+        answer["message"].as_str().unwrap().starts_with("2 objects are repaired. The release stays failed"),
+        "{answer}"
+    );
+    let object = scene.alice.get(&web).await.done().unwrap();
+    assert_eq!(object["spec"]["replicas"], 2);
+    assert_eq!(manager_of(&object, "f:replicas").len(), 1, "{object}");
+    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "info");
+    let status = scene.status("that nothing drifts", |status| status["drifted"] == 0).await;
+    assert_eq!(status["conditions"][0]["reason"], "ReleaseFailed", "{status}");
+
+    // Without force.
+    scene.upgrade(&next, json!({})).await.unwrap();
+    scene.stands("InSync").await;
+    assert_eq!(scene.alice.get(&web).await.done().unwrap()["spec"]["replicas"], 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn order_returns_fields_with_declared_values_on_which_upgrade_failed() {
+    let scene = Scene::install("returned", TEMPLATES).await;
+    let _guard = reporting(&scene.control_plane).await;
+    scene.remembers(2).await;
+    let web = scene.deployment("web");
+    scene.edit(&web, json!({"spec": {"replicas": 5}})).await;
+    drifts(&scene, 1).await;
+    scene.edit(&web, json!({"spec": {"replicas": 2}})).await;
+    drifts(&scene, 0).await;
+    let next = TEMPLATES.replace("replicas: 2", "replicas: 3");
+    fails_with_conflict(&scene, &next).await;
+    scene.stands("ReleaseFailed").await;
+    let ordered = run(&scene, &["reconcile", RELEASE]);
+    assert!(ordered.code == 0 && ordered.out.contains("1 object is repaired"), "{ordered:?}");
+    scene.upgrade(&next, json!({})).await.unwrap();
+    scene.stands("InSync").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn order_of_failed_release_writes_no_value_that_was_never_seen() {
+    let scene = Scene::install("unseen", TEMPLATES).await;
+    let settings = scene.config_map("settings");
+    // Before any guard runs: it never sees what the first revision declares of it.
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    let _guard = reporting(&scene.control_plane).await;
+    drifts(&scene, 1).await;
+    fails_with_conflict(&scene, &TEMPLATES.replace("level: info", "level: debug")).await;
+    scene.stands("ReleaseFailed").await;
+    let ordered = run(&scene, &["reconcile", RELEASE]);
+    assert_eq!(ordered.code, 1, "{ordered:?}");
+    assert!(ordered.out.contains("1 object stays as it is: ConfigMap/settings"), "{ordered:?}");
+    assert!(
+        ordered.out.contains("never seen") && ordered.out.contains("helm rollback shop 1"),
+        "{ordered:?}"
+    );
+    assert_eq!(scene.writes("configmaps"), 0);
+    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "mine");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn first_install_that_failed_is_called_that_by_status_diff_explain_and_order() {
+    let control_plane = ControlPlane::start();
+    control_plane.define_policies();
+    let _guard = reporting(&control_plane).await;
+    let namespace = control_plane.namespace("first").await;
+    let chart = Chart::new(RELEASE).template("all.yaml", &format!("{TEMPLATES}{BROKEN}"));
+    let helm = Helm::start(&control_plane, Identity::Deployer);
+    helm.install(&namespace, RELEASE, &chart, json!({})).await.expect_err("the installation succeeds");
+    let alice = Caller::new(&control_plane, Identity::Alice).await;
+    let scene = Scene { control_plane, namespace, helm, alice };
+
+    scene.stands("ReleaseFailed").await;
+    let status = scene.status("what was not created", |status| status["counts"]["notCreated"] == 1).await;
+    let message = status["conditions"][0]["message"].as_str().unwrap();
+    assert!(message.contains("the installation failed at revision 1"), "{message}");
+    assert!(message.contains("1 was not created: Service/broken"), "{message}");
+    assert_eq!((&status["drifted"], &status["counts"]["matching"]), (&json!(0), &json!(2)), "{status}");
+    let diff = run(&scene, &["diff", RELEASE]);
+    assert_eq!(diff.code, 0, "{diff:?}");
+    for part in [
+        "the installation failed at revision 1",
+        "1 not created",
+        "not created: the Helm operation failed",
+        "helm uninstall shop",
+    ] {
+        assert!(diff.out.contains(part), "{part}: {diff:?}");
+    }
+    assert!(!diff.out.contains("under way"), "{diff:?}");
+    let explained = run(&scene, &["explain", "service/broken"]);
+    assert!(
+        explained.out.contains("its installation failed") && !explained.out.contains("under way"),
+        "{explained:?}"
+    );
+    let ordered = run(&scene, &["reconcile", RELEASE]);
+    assert_eq!(ordered.code, 1, "{ordered:?}");
+    assert!(
+        ordered.out.contains("no revision was ever deployed") && ordered.out.contains("helm uninstall"),
+        "{ordered:?}"
+    );
+
+    let chart = Chart::new(RELEASE).template("all.yaml", TEMPLATES);
+    scene.helm.upgrade(&scene.namespace, RELEASE, &chart, json!({})).await.unwrap();
+    scene.stands("InSync").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn order_during_operation_waits_for_its_end() {
+    let scene = Scene::install("during", TEMPLATES).await;
+    let _guard = reporting(&scene.control_plane).await;
+    scene.remembers(2).await;
+    let settings = scene.config_map("settings");
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    drifts(&scene, 1).await;
+    // Helm dies in the middle: it waits for pods, and none runs here.
+    let next = Chart::new(RELEASE).template("all.yaml", &TEMPLATES.replace("web:1", "web:2"));
+    let mut other = Helm::start(&scene.control_plane, Identity::Deployer);
+    let options = json!({"wait": "legacy", "timeout_seconds": 600, "force_conflicts": true});
+    {
+        let upgrading = other.upgrade(&scene.namespace, RELEASE, &next, options);
+        let underway = scene.stands("OperationUnderway");
+        tokio::select! {
+            ended = upgrading => panic!("Helm does not wait: {ended:?}"),
+            _ = underway => {}
+        }
+    }
+    scene.edit(&settings, json!({"data": {"level": "mine again"}})).await;
+    let ordered = run(&scene, &["reconcile", RELEASE, "-o", "json"]);
+    assert_eq!((ordered.code, &ordered.json()["answer"]["result"]), (0, &json!("Waiting")), "{ordered:?}");
+    other.kill();
+    let rollback = json!({"version": 1, "force_conflicts": true});
+    scene.helm.rollback(&scene.namespace, RELEASE, rollback).await.unwrap();
+    eventually("the order is carried out", SOON, || async {
+        let status = scene.status("an answer", |status| status["order"].is_object()).await;
+        let is_done =
+            status["order"]["result"] != "Waiting" && status["lastReconcileAt"] == status["order"]["at"];
+        if is_done { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+}
