@@ -55,7 +55,8 @@ fn list<'v>(fields: &'v Fields, path: &[Segment], live: &'v Value) -> Option<(&'
 fn is_it(fields: &Fields, wanted: &Element, keys: &[ListKey], item: &Value) -> bool {
     let Some(map) = item.as_object() else { return false };
     if let Some(Node::Leaf(leaf)) = wanted.node.entry(UNIQUE)
-        && let (Value::String(name), false) = (leaf.value.value(), keys.iter().any(|key| &*key.name == UNIQUE))
+        && let (Value::String(name), false) =
+            (leaf.value.value(), keys.iter().any(|key| &*key.name == UNIQUE))
     {
         return !name.is_empty() && map.get(UNIQUE) == Some(&Value::String(name));
     }

@@ -43,7 +43,6 @@ fn freed(situation: &Situation, seen: &Live, changes: &[FieldChange], manager: &
         return None;
     }
     let operation = ownership::Operation::Apply;
-    let helm =
-        ownership::Manager { name: manager.to_owned(), operation, subresource: String::new() };
+    let helm = ownership::Manager { name: manager.to_owned(), operation, subresource: String::new() };
     returned(&whole, &helm, &moved)
 }

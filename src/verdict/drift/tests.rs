@@ -289,9 +289,7 @@ fn what_goes_and_what_the_manifest_opts_out_never_drifts() {
 
 #[test]
 fn field_that_helm_set_and_nobody_took_is_in_doubt_where_it_is_missing() {
-    let owned = |manager: &str, fields: Value| {
-        json!({"manager": manager, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": fields})
-    };
+    let owned = |manager: &str, fields: Value| json!({"manager": manager, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": fields});
     let annotation = json!({"f:annotations": {"f:meta.helm.sh/release-name": {}}});
     let without = |managers: Value| {
         let mut live = live(&[]);

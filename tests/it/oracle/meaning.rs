@@ -103,7 +103,9 @@ fn is_same_field(name: &str, one: &Value, other: &Value) -> bool {
         (Value::String(text), Value::Number(number)) | (Value::Number(number), Value::String(text)) => {
             name == "port" && *text == number.to_string()
         }
-        (Value::String(_), Value::String(_)) if SPELLED.contains(&name) && is_same_quantity(one, other) => true,
+        (Value::String(_), Value::String(_)) if SPELLED.contains(&name) && is_same_quantity(one, other) => {
+            true
+        }
         // The server chooses one anew where none is declared.
         (Value::Number(_), Value::Number(_)) if name == "nodePort" => true,
         _ => one == other,
