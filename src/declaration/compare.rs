@@ -6,11 +6,11 @@
 
 use std::cmp::max;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::declare::cut;
 use super::equality::{self, Agreement, Family, Place, Spot};
-use super::fields::{Element, Elements, FieldChange, Fields, Leaf, Node, Set};
+use super::fields::{Element, Elements, Entry, FieldChange, Fields, Leaf, Node, Set};
 use super::path::{Step, Trail};
 use super::schema::Types;
 
@@ -47,6 +47,16 @@ fn order<'e>(elements: impl Iterator<Item = (&'e Element, usize)>) -> Value {
     let mut sorted: Vec<(&Element, usize)> = elements.collect();
     sorted.sort_by_key(|(_, place)| *place);
     sorted.into_iter().filter_map(|(element, _)| element.keys.first().cloned()).collect()
+}
+
+/// Whether these are entries of a struct, of which the server knows all.
+fn is_struct(entries: &[Entry]) -> bool {
+    let is_field = |entry: &Entry| match &entry.node {
+        Node::Leaf(leaf) => leaf.place == Place::Field,
+        Node::Object(entries) => is_struct(entries),
+        Node::Elements(_) | Node::Set(_) => true,
+    };
+    !entries.is_empty() && entries.iter().all(is_field)
 }
 
 /// Whether a null that a custom kind declares has a say in what it becomes: one that the
@@ -100,10 +110,16 @@ impl Walk<'_> {
                 }
             }
             Node::Object(entries) => {
+                let before = self.found.len();
                 for entry in entries {
                     let (old, new) =
                         (old.and_then(|v| v.get(&*entry.name)), new.and_then(|v| v.get(&*entry.name)));
                     self.changed(&entry.node, &entry.name, &trail.then(Step::Field(&entry.name)), old, new);
+                }
+                // Of what holds nothing but nulls it is declared that it is there.
+                let is_lost = old.is_some_and(Value::is_object) && is_absent(new);
+                if is_lost && self.found.len() == before && is_struct(entries) {
+                    self.push(trail, None, Some(Value::Object(Map::new())), None, Agreement::Differs);
                 }
             }
             Node::Elements(elements) => self.elements_changed(elements, trail, old, new),

@@ -168,12 +168,15 @@ pub fn settled(
 
 /// Whether the server has filled in a value of its own, and nobody else has.
 fn is_filled_otherwise(spot: Spot<'_>, declared: &Value, new: Option<&Value>) -> bool {
-    let is_scalar = |value: &Value| !value.is_null() && !value.is_array() && !value.is_object();
+    let is_own = |value: &Value| match value {
+        Value::Null | Value::Object(_) => false,
+        Value::Array(_) => known::fills_list(spot.name),
+        _ => !known::is_others(spot.name),
+    };
     spot.place == Place::Field
         && matches!(spot.family, Family::Rights | Family::Core)
         && (declared.is_null() || declared.as_str() == Some(""))
-        && new.is_some_and(is_scalar)
-        && !known::is_others(spot.name)
+        && new.is_some_and(is_own)
 }
 
 /// Whether `value` is `whole` with some keys less.

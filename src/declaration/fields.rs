@@ -32,13 +32,14 @@ pub struct Fields {
 /// One declared path at which an object changed or is not as declared.
 ///
 /// For the existence of a list element, `old` and `new` hold its keys, as a
-/// list where it is there more than once. For the order of a list, `declared`,
+/// list where it is there more than once; for that of a struct of which nothing but
+/// nulls is declared, `old` is an empty one. For the order of a list, `declared`,
 /// `old` and `new` hold the keys of its declared elements in their order there.
 #[derive(Clone, PartialEq)]
 pub struct FieldChange {
     /// The path.
     pub path: Path,
-    /// The declared value; none for the existence of a list element.
+    /// The declared value; none for the existence of a list element or of a struct.
     pub declared: Option<Value>,
     /// The value before; none if it was absent or is not known.
     pub old: Option<Value>,

@@ -56,6 +56,10 @@ impl Walk<'_> {
                 *new = self.value(leaf, name, old, Whose::ApiServers);
             }
             Node::Leaf(_) => {}
+            // A struct is there again, with all that it held.
+            Node::Object(_) if is_gone(new) && paths.iter().any(|path| path.is_empty()) => {
+                *new = old.cloned();
+            }
             Node::Object(_) => self.fields_back(node, paths, old, new),
             Node::Elements(elements) => self.elements_back(elements, paths, old, new),
             Node::Set(set) => {
@@ -167,6 +171,10 @@ impl Walk<'_> {
         }
         *new = Some(all);
     }
+}
+
+fn is_gone(value: &Option<Value>) -> bool {
+    value.as_ref().is_none_or(Value::is_null)
 }
 
 fn list(value: Option<Value>) -> Vec<Value> {

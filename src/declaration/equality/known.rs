@@ -171,6 +171,10 @@ const CHOSEN_LISTS: &[&str] = &[
     "subsets",
 ];
 
+/// Those of them that nobody but the server fills, as it takes the object.
+const FILLED_LISTS: &[&str] =
+    &["admissionReviewVersions", "conversionReviewVersions", "metrics", "policies", "policyTypes"];
+
 /// Lists to which others append elements that nobody takes away: credentials of
 /// ServiceAccounts, which the controllers of clusters make.
 const SHARED: &[&str] = &["imagePullSecrets", "secrets"];
@@ -296,6 +300,11 @@ pub(super) fn chooses_text(name: &str) -> bool {
 /// Whether somebody else may fill a list that is declared empty.
 pub(super) fn chooses_list(name: &str) -> bool {
     CHOSEN_LISTS.contains(&name)
+}
+
+/// Whether the server alone fills a list that is declared empty or null.
+pub(super) fn fills_list(name: &str) -> bool {
+    FILLED_LISTS.contains(&name)
 }
 
 /// Whether others may add elements to a list, for good.
