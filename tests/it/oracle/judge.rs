@@ -124,7 +124,9 @@ impl Scene {
                 Judged::Skewed(said) => tally.skewed.push(format!("seed {seed}: {}: {said}", edit.patch())),
                 Judged::Done(opinions) => {
                     *if opinions.drifts { &mut tally.drift } else { &mut tally.harmless } += 1;
-                    if opinions.drifts != opinions.refused {
+                    if opinions.drifts != opinions.refused
+                        && let Some(opinions) = self.again(object, &edit).await
+                    {
                         let (edit, opinions) = self.shrunk(object, edit, opinions).await;
                         tally.disagreements.push(disagreement(seed, object, &edit, &opinions));
                     }
@@ -152,6 +154,15 @@ impl Scene {
                 let drifts = !is_same(&edited, &applied) || is_reordered(&content(&twin.live), &edited);
                 Judged::Done(Opinions { edited, applied, drifts, refused })
             }
+        }
+    }
+
+    /// The opinions on an edit that was judged before, if they differ once more. What a busy guard has not answered in
+    /// time the API server lets through: that is no opinion.
+    async fn again(&self, object: &Object, edit: &Edit) -> Option<Opinions> {
+        match self.judge(object, edit).await {
+            Judged::Done(opinions) => (opinions.drifts != opinions.refused).then_some(opinions),
+            _ => None,
         }
     }
 
