@@ -13,7 +13,7 @@ use kubemoor::policy::Policy;
 use kubemoor::policy::allowance::Request;
 use kubemoor::policy::book::{Labels, Policies};
 use kubemoor::policy::mask::Mask;
-use kubemoor::policy::pattern::Pattern;
+use kubemoor::policy::pattern::{Pattern, PatternError};
 use kubemoor::policy::read::read;
 use kubemoor::policy::selector::Selector;
 use libfuzzer_sys::fuzz_target;
@@ -54,7 +54,11 @@ fuzz_target!(|text: &str| {
     let _ = Request::read(text, Some(text), Some(text));
     let _ = Selector::parse(text);
     let Ok(pattern) = Pattern::parse(text) else { return };
-    assert_eq!(Pattern::parse(&pattern.to_string()).as_ref(), Ok(&pattern));
+    match Pattern::parse(&pattern.to_string()) {
+        // Some characters are spelled by six.
+        Err(PatternError::TooLong) => assert!(pattern.to_string().len() > text.len()),
+        again => assert_eq!(again.as_ref(), Ok(&pattern)),
+    }
     let mask = Mask(vec![pattern]);
     let from = json!({"a": {"b": [{"name": "x", "c": 1}]}, "d": null});
     let mut once = json!({"a": {"b": [{"name": "x", "c": 2}, {"name": "y"}]}, "d": [1, "two"]});

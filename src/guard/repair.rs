@@ -35,8 +35,7 @@ use super::pass::{RETRY, UNSERVED};
 use super::plan::{Case, Plan, plan};
 use super::rollout::Rollouts;
 use super::state::DriftKind;
-use crate::cluster::objects::{Manager, WriteError};
-use crate::helm::record::ApplyMethod;
+use crate::cluster::objects::WriteError;
 use crate::helm::release::{Declared, Release};
 use crate::metrics::Repair;
 use crate::model::{ObjectId, ReleaseId};
@@ -54,9 +53,6 @@ const SLIPPING: Duration = Duration::from_secs(1);
 
 /// How long a look at the records may take.
 const LOOK: Duration = Duration::from_secs(10);
-
-/// Helm's field manager where no object's history tells: its program's name.
-const HELM: &str = "helm";
 
 /// What repairs remember.
 #[derive(Default)]
@@ -361,23 +357,6 @@ impl Task<'_> {
             },
             fields(&drift.findings)
         );
-    }
-
-    /// The manager as which Helm writes the release's objects.
-    fn manager(&self, release: &Release, method: ApplyMethod) -> String {
-        let applies = method == ApplyMethod::ServerSide;
-        let drifts = self.shared.drifts.lock();
-        let mut votes: HashMap<&str, usize> = HashMap::new();
-        let lives = release.objects.keys().filter_map(|object| drifts.life(object));
-        let of_release: Vec<&Life> = lives.filter(|life| life.release == *self.id).collect();
-        let own = |manager: &&Manager| manager.applies == applies;
-        for manager in of_release.iter().flat_map(|life| life.managers.iter()).filter(own) {
-            *votes.entry(&manager.name).or_default() += 1;
-        }
-        // Somebody may have written Helm's annotations by hand.
-        let by_hand = |name: &str| name.starts_with("kubectl");
-        let most = votes.into_iter().max_by_key(|(name, votes)| (!by_hand(name), *votes, *name));
-        most.map_or(HELM, |(name, _)| name).to_owned()
     }
 }
 

@@ -172,7 +172,9 @@ fn edits() -> Vec<(&'static str, &'static str, Vec<Option<Value>>)> {
             "apis/apps/v1/statefulsets/store",
             vec![
                 Some(json!({"spec": {"replicas": 3}})),
-                Some(json!({"spec": {"replicas": 1, "updateStrategy": {"type": "OnDelete", "rollingUpdate": null}}})),
+                Some(
+                    json!({"spec": {"replicas": 1, "updateStrategy": {"type": "OnDelete", "rollingUpdate": null}}}),
+                ),
             ],
         ),
         (

@@ -3,19 +3,26 @@
 //! Entry point: `Task::send`. Invariant: every write is bound to the version of the object that was judged, and is made
 //! as Helm's own field manager. Must not decide whether to write.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use super::super::blame::returned;
+use super::super::drifts::Life;
 use super::examine::Answer;
 use super::trouble::Trouble;
 use super::{LOOK, Situation, Task, body};
-use crate::cluster::objects::{Live, Target, WriteError};
+use crate::cluster::objects::{Live, Manager, Target, WriteError};
 use crate::declaration::fields::{FieldChange, Move};
 use crate::declaration::path::Path;
 use crate::helm::record::ApplyMethod;
+use crate::helm::release::Release;
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
 use crate::verdict::ownership::{self, Operation, Owners, abandons};
+
+/// Helm's field manager where no object's history tells: its program's name.
+const HELM: &str = "helm";
 
 impl Task<'_> {
     /// Writes what puts the `changes` right but for those that are `fixed`.
@@ -68,6 +75,23 @@ impl Task<'_> {
             Some(patch) => Ok(Some(shared.guard.objects.merge(target, &patch, &manager).await?)),
             None => Ok(None),
         }
+    }
+
+    /// The manager as which Helm writes the release's objects.
+    pub(super) fn manager(&self, release: &Release, method: ApplyMethod) -> String {
+        let applies = method == ApplyMethod::ServerSide;
+        let drifts = self.shared.drifts.lock();
+        let mut votes: HashMap<&str, usize> = HashMap::new();
+        let lives = release.objects.keys().filter_map(|object| drifts.life(object));
+        let of_release: Vec<&Life> = lives.filter(|life| life.release == *self.id).collect();
+        let own = |manager: &&Manager| manager.applies == applies;
+        for manager in of_release.iter().flat_map(|life| life.managers.iter()).filter(own) {
+            *votes.entry(&manager.name).or_default() += 1;
+        }
+        // Somebody may have written Helm's annotations by hand.
+        let by_hand = |name: &str| name.starts_with("kubectl");
+        let most = votes.into_iter().max_by_key(|(name, votes)| (!by_hand(name), *votes, *name));
+        most.map_or(HELM, |(name, _)| name).to_owned()
     }
 
     /// The elements that somebody gave other keys and that are not to be left so.
