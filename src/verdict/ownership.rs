@@ -1,7 +1,7 @@
 //! Who owns which declared field of a live object, by its `managedFields`.
 //!
 //! Entry points: [`Owners::of`] reads them, [`helms`] finds Helm's own manager
-//! in them, [`conflicts`] says what the next upgrade will meet, [`taken`] what somebody
+//! in them, [`conflicts`] says what the next upgrade will meet, [`taken()`] what somebody
 //! else holds of what matches, [`returned`] and [`undone`] give back to Helm what others
 //! took; [`moved`] finds list elements that somebody gave other keys; [`abandons`] tells what an
 //! apply would take away.
