@@ -53,6 +53,10 @@ fn main() {
     measure(&server, pair, &load::status_written(), 2.0);
     measure(&server, pair, &load::scaled_up(), 2.0);
     measure(&server, pair, &load::with_another_image(), 2.0);
+    headline("known by a token against anybody", "open", "token");
+    let pair = (server::OPEN, server::JUDGE);
+    measure(&server, pair, &load::undeclared(), 1.03);
+    measure(&server, pair, &load::annotated(), 1.03);
     headline(&format!("{} policies against none", load::POLICIES), "none", "policies");
     let pair = (server::JUDGE, server::GOVERNED);
     measure(&server, pair, &load::undeclared(), 1.1);

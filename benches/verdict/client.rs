@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use super::server::{Server, TOKEN};
+use super::server::Server;
 
 /// Sends the same review again and again.
 pub(crate) struct Client {
@@ -33,8 +33,9 @@ impl Client {
         let tcp = TcpStream::connect(server.address()).unwrap();
         tcp.set_nodelay(true).unwrap();
         let head = format!(
-            "POST /validate/{TOKEN}?timeout=10s HTTP/1.1\r\nhost: localhost\r\nuser-agent: kube-apiserver-admission\r\n\
+            "POST {}?timeout=10s HTTP/1.1\r\nhost: localhost\r\nuser-agent: kube-apiserver-admission\r\n\
              accept: application/json, */*\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            server.path(),
             review.len()
         );
         let request = [head.as_bytes(), review.as_bytes()].concat();

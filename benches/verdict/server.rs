@@ -43,13 +43,16 @@ use tokio_util::sync::CancellationToken;
 use super::load::POLICIES;
 
 /// What the API server proves itself by.
-pub(crate) const TOKEN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+const TOKEN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// Has this program serve instead of measure; before the folder.
 pub(crate) const FLAG: &str = "--serve";
 
 /// The server that judges.
 pub(crate) const JUDGE: &str = "judge";
+
+/// The same for whoever asks: what the token in the path costs beside it.
+pub(crate) const OPEN: &str = "open";
 
 /// The server that judges under many policies.
 pub(crate) const GOVERNED: &str = "governed";
@@ -65,6 +68,7 @@ const YES: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1
 /// The servers. Dropping it ends them.
 pub(crate) struct Served {
     judge: Server,
+    open: Server,
     governed: Server,
     nod: Server,
 }
@@ -84,14 +88,16 @@ pub(crate) struct Server {
     said: BufReader<ChildStdout>,
     address: SocketAddr,
     ca: String,
+    path: String,
 }
 
 impl Served {
     /// Starts them; `folder` holds the releases under `store`, and policies
     /// in `policies.yaml`.
     pub(crate) fn start(folder: &Path) -> Self {
-        let [judge, governed, nod] = [JUDGE, GOVERNED, NOD].map(|role| Server::start(folder, role));
-        Self { judge, governed, nod }
+        let [judge, open, governed, nod] =
+            [JUDGE, OPEN, GOVERNED, NOD].map(|role| Server::start(folder, role));
+        Self { judge, open, governed, nod }
     }
 
     /// The CPU that a server takes while `work` runs.
@@ -106,6 +112,7 @@ impl Served {
     pub(crate) fn server(&self, role: &str) -> &Server {
         match role {
             JUDGE => &self.judge,
+            OPEN => &self.open,
             GOVERNED => &self.governed,
             _ => &self.nod,
         }
@@ -124,11 +131,17 @@ impl Server {
         said.read_line(&mut line).unwrap();
         let address = line.trim().parse().expect("a server says its address");
         let ca = fs::read_to_string(folder.join(role).join("ca.crt")).unwrap();
-        Self { child, said, address, ca }
+        let path = if role == OPEN { "/validate".to_owned() } else { format!("/validate/{TOKEN}") };
+        Self { child, said, address, ca, path }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it is asked.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
     }
 
     pub(crate) fn ca(&self) -> &str {
@@ -229,8 +242,9 @@ fn validator(folder: &Path, others: &Others) -> Validator {
     let metrics = AdmissionMetrics::register(&mut metrics::registry());
     let callers = Callers::default();
     callers.accept(CallerToken::parse(TOKEN).unwrap(), Some(CallerToken::random().unwrap()));
+    let proof = if folder.ends_with(OPEN) { Proof::Certificate } else { Proof::Token };
     let setup = Setup {
-        door: Door::new(Proof::Token, callers, metrics.clone()),
+        door: Door::new(proof, callers, metrics.clone()),
         truth: Truth::Fixed(RwLock::new(index)),
         book: Arc::new(book(folder)),
         record_driver: RecordDriver::Secret,
@@ -246,7 +260,7 @@ fn validator(folder: &Path, others: &Others) -> Validator {
 /// What holds in the role that `folder` is named for.
 fn book(folder: &Path) -> Book {
     let defaults = Policy::new(EditsMode::Deny, DriftMode::Report, Duration::from_secs(600));
-    if folder.ends_with(JUDGE) {
+    if folder.ends_with(JUDGE) || folder.ends_with(OPEN) {
         return Book::new(defaults);
     }
     let text = fs::read_to_string(folder.with_file_name("policies.yaml")).unwrap();
