@@ -29,6 +29,9 @@ use crate::verdict::edit::Evidence;
 /// How long a failed attempt waits for the next.
 pub(super) const RETRY: Duration = Duration::from_secs(5);
 
+/// How long the guard waits where it lacks the right to read: a watch tells when it has it.
+const FORBIDDEN: Duration = Duration::from_secs(60);
+
 /// How long the guard waits for a kind that nobody serves: it may be on its way.
 pub(super) const UNSERVED: Duration = Duration::from_secs(15);
 
@@ -60,7 +63,9 @@ async fn work(shared: &Arc<Shared>, id: &ReleaseId) -> Option<Duration> {
             return None;
         }
         let done = look(shared, &release, &object, suspect).await;
-        if matches!(done, Done::Later(_)) && wish.as_ref().is_some_and(|wish| wish.means(&object)) {
+        // What may not be read is said of the release, and holds up no order.
+        let is_open = matches!(done, Done::Later(delay) if delay < FORBIDDEN);
+        if is_open && wish.as_ref().is_some_and(|wish| wish.means(&object)) {
             unfinished.insert(object);
         }
         later(done);
@@ -82,7 +87,7 @@ async fn work(shared: &Arc<Shared>, id: &ReleaseId) -> Option<Duration> {
         }
         let asked = wish.as_ref().is_some_and(|wish| wish.means(&object));
         let ticket = wish.as_ref().and_then(|wish| wish.ticket.clone());
-        let (ticket, towards) = (ticket.as_deref(), towards.as_ref());
+        let (ticket, towards) = (ticket.as_deref(), towards.as_ref().filter(|_| asked));
         let done = attempt(&Task { shared, id, object: &object, asked, ticket, towards }).await;
         // What has failed was done once, as it was asked for.
         let (is_left, failed) = {
@@ -139,6 +144,7 @@ async fn look(shared: &Arc<Shared>, release: &Release, object: &ObjectId, suspec
             Done::Settled
         }
         Err(CallError::Unserved) => unserved(),
+        Err(error) if error.is_forbidden() => Done::Later(FORBIDDEN),
         Err(_) => Done::Later(RETRY),
     }
 }

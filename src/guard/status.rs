@@ -30,7 +30,9 @@ use crate::cluster::releases::Releases;
 use crate::helm::record::Status;
 use crate::metrics::{NoticeMetrics, StatusWrite};
 use crate::model::ReleaseId;
-use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus, LeaseReference, OrderResult};
+use crate::policy::guarded::{
+    GuardedRelease, GuardedReleaseStatus, LeaseReference, OrderAnswer, OrderResult,
+};
 use crate::policy::order::{CONFIRMED_BY, Order, Ticket};
 use crate::policy::signing::SigningKey;
 
@@ -135,6 +137,9 @@ impl Statuses {
                     }
                     let leads = *leading.borrow_and_update();
                     self.metrics.leads(leads);
+                    if !leads {
+                        known.reconciled.clear();
+                    }
                     if leads {
                         self.remember(&known).await;
                     }
@@ -321,7 +326,13 @@ impl Statuses {
         let report = self.state.of(release)?;
         let before = guarded.status.as_ref();
         let policy = self.in_force.book().of(release);
-        let order = report.answer.clone().or_else(|| before.and_then(|before| before.order.clone()));
+        // What this process did before another one led counts for nothing, nor what it has not ended.
+        let is_open = |answer: &&OrderAnswer| {
+            guarded.spec.reconcile_at.as_ref() == Some(&answer.at)
+                && before.and_then(|before| before.last_reconcile_at.as_ref()) != Some(&answer.at)
+        };
+        let answer = report.answer.as_ref().filter(is_open).cloned();
+        let order = answer.or_else(|| before.and_then(|before| before.order.clone()));
         let done = order.as_ref().filter(|order| order.result != OrderResult::Waiting);
         let context = Context {
             spec: &guarded.spec,

@@ -6,6 +6,7 @@
 //! included. What the manifest opts out and what is being
 //! deleted is none either. Must not say what is done about it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -17,7 +18,7 @@ use super::ownership::Owners;
 use super::sealed;
 use super::shown::Shown;
 use crate::declaration::equality::Agreement;
-use crate::declaration::fields::{FieldChange, Fields, Move};
+use crate::declaration::fields::{FieldChange, Fields};
 use crate::declaration::path::{Path, Segment};
 use crate::helm::record::Status;
 use crate::helm::release::Declared;
@@ -270,10 +271,10 @@ fn show_moved(changes: &mut [FieldChange], declared: &Declared, live: &Value) {
     if !changes.iter().any(is_missing) {
         return;
     }
-    for Move { declared, live } in declared.fields.moved(live) {
-        let Some(Segment::Key(keys)) = live.0.last() else { continue };
-        if let Some(change) = changes.iter_mut().find(|change| is_missing(change) && change.path == declared)
-        {
+    let moved = declared.fields.moved(live).into_iter();
+    let moved: HashMap<String, Path> = moved.map(|it| (it.declared.to_string(), it.live)).collect();
+    for change in changes.iter_mut().filter(|change| is_missing(change)) {
+        if let Some(Segment::Key(keys)) = moved.get(&change.path.to_string()).and_then(|live| live.0.last()) {
             change.new = Some(Value::Object(keys.iter().cloned().collect()));
         }
     }

@@ -233,7 +233,8 @@ fn reach(grants: &[(&Allowance, Cow<'_, Mask>)]) -> Option<Reach> {
 
 /// Whether `masks` cover all by which the value at `path` is not as declared,
 /// or is not as it was. A value of which they name only a part, as of a list
-/// that is one value, is held to the declaration without that part.
+/// that is one value, is held to the declaration without that part; that a list
+/// element is there at all is covered only with the whole element.
 fn covers<'m>(
     masks: impl Iterator<Item = &'m Mask>,
     path: &Path,
@@ -241,12 +242,13 @@ fn covers<'m>(
     old: Option<&Value>,
     new: Option<&Value>,
 ) -> bool {
+    let is_gone = declared.is_none() && new.is_none();
     let mut carried: Option<(Option<Value>, Option<Value>)> = None;
     for mask in masks {
         if mask.covers(path) {
             return true;
         }
-        if mask.reaches_below(path) {
+        if !is_gone && mask.reaches_below(path) {
             let (to_declared, to_old) = match &carried {
                 Some((to_declared, to_old)) => (to_declared.as_ref(), to_old.as_ref()),
                 None => (new, new),

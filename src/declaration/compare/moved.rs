@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::index::{Found, Index};
 use super::{Agreement, Walk};
-use crate::declaration::equality::key_value;
+use crate::declaration::equality::{Family, has_keys, key_value};
 use crate::declaration::fields::{Element, Elements, Fields, Node};
 use crate::declaration::path::{Path, Segment, Step, Trail};
 use crate::declaration::schema::ListKey;
@@ -58,7 +58,7 @@ fn find<'v>(root: &'v mut Value, path: &[Segment]) -> Option<&'v mut Value> {
     path.iter().try_fold(root, |value, segment| match (segment, value) {
         (Segment::Field(name), value) => value.get_mut(name),
         (Segment::Key(keys), Value::Array(items)) => items.iter_mut().find(|item| {
-            keys.iter().all(|(key, wanted)| item.get(key).is_none_or(|own| Segment::alike(own, wanted)))
+            keys.iter().all(|(key, wanted)| item.get(key).is_some_and(|own| Segment::alike(own, wanted)))
         }),
         _ => None,
     })
@@ -116,6 +116,7 @@ impl Walk<'_> {
     ) {
         let unique =
             UNIQUE.iter().find(|(of, field)| *of == name && keys.iter().all(|key| *key.name != **field));
+        let unique = unique.filter(|_| self.family != Family::Custom);
         let by_unique: HashMap<&str, usize> = unique
             .into_iter()
             .flat_map(|(_, field)| {
@@ -136,6 +137,9 @@ impl Walk<'_> {
             let alike = || gap.clone().filter(is_free).take(MAX_TRIED).find(is_alike);
             let Some(place) = shares.filter(is_free).or_else(alike) else { continue };
             let stray = list.get(place).and_then(|stray| values(stray, keys));
+            let is_only =
+                |stray: &Vec<Value>| list.iter().filter(|it| has_keys(it, keys, stray)).count() == 1;
+            let stray = stray.filter(is_only);
             if let (Some(stray), Some(taken)) = (stray, is_taken.get_mut(place)) {
                 *taken = true;
                 found.push(Move {

@@ -46,6 +46,39 @@ fn allowance(paths: &[&str], until: &str) -> Arc<Allowance> {
     Arc::new(Allowance::compile(&resource).unwrap())
 }
 
+/// A rule for a field of an element excuses no removal of the element.
+#[test]
+fn what_covers_a_part_of_an_element_does_not_cover_that_it_is_gone() {
+    let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: \
+                    {containers: [{name: side, image: a}, {name: app, image: b}]}}}\n";
+    let release = assembled(Given { manifest, ..Given::default() }, None);
+    let object =
+        |containers: serde_json::Value| json!({"spec": {"template": {"spec": {"containers": containers}}}});
+    let old = object(json!([{"name": "side", "image": "a"}, {"name": "app", "image": "b"}]));
+    let check = |path: &str, new: serde_json::Value, excused: bool| {
+        let fields = &release.objects.values().next().unwrap().latest.as_ref().unwrap().fields;
+        let new = object(new);
+        let spec = format!("{{ignore: [{{paths: ['{path}']}}]}}");
+        for changes in [fields.changed(&old, &new), fields.drift(&new)] {
+            let is = |change: &FieldChange| {
+                with(&release, &spec, &Circumstances::default(), NOON, |it| it.of_field(change).is_some())
+            };
+            let changes: Vec<_> = changes
+                .iter()
+                .filter(|it| it.path.to_string().starts_with("/spec/template/spec/containers"))
+                .collect();
+            assert!(!changes.is_empty() && changes.iter().all(|it| is(it) == excused), "{path} {new}");
+        }
+    };
+    let image = "/spec/template/spec/containers/*/image";
+    let side = json!({"name": "side", "image": "a"});
+    check(image, json!([side, {"name": "app", "image": "c"}]), true);
+    check(image, json!([side]), false);
+    check(image, json!([side, {"name": "mine", "image": "b"}]), false);
+    check("/spec/template/spec/containers/[name=app]", json!([side]), true);
+    check("/spec/template/spec/containers", json!([side]), true);
+}
+
 #[test]
 fn an_allowance_may_name_an_element_by_its_place() {
     let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: \
