@@ -128,7 +128,7 @@ impl Telling {
             };
             let stop = stop.clone();
             // Before the loop has judged anything.
-            let first = statuses.guarded.remembered().await;
+            let first = statuses.guarded.remembered(&statuses.key).await;
             parts.spawn(async move {
                 // Before any status is written over.
                 if remember(&statuses, first, &stop).await {
@@ -164,7 +164,7 @@ async fn remember(
                         );
                     }
                     tokio::time::sleep(RETRY).await;
-                    read = statuses.guarded.remembered().await;
+                    read = statuses.guarded.remembered(&statuses.key).await;
                 }
             }
         }

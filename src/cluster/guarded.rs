@@ -28,7 +28,8 @@ use super::resource::{Resource, segment};
 use super::watch::Event;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::agreement::SeenAlive;
-use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus};
+use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus, hidden_digest};
+use crate::policy::signing::SigningKey;
 
 /// The reason of a release of which somebody keeps changing something back.
 const CONTESTED: &str = "Contested";
@@ -114,9 +115,10 @@ impl GuardedReleases {
     ///
     /// # Errors
     /// When the API server gives no usable answer.
-    pub async fn remembered(&self) -> Result<Vec<Remembered>, CallError> {
+    pub async fn remembered(&self, key: &SigningKey) -> Result<Vec<Remembered>, CallError> {
         let listed = list(&self.client, None).await?;
-        Ok(listed.unwrap_or_default().iter().filter_map(Remembered::of).collect())
+        let read = |guarded: &GuardedRelease| Remembered::of(guarded, key);
+        Ok(listed.unwrap_or_default().iter().filter_map(read).collect())
     }
 
     /// Makes the one of a release; `Ok` as well if it is there.
@@ -215,8 +217,8 @@ impl Watching {
 }
 
 impl Remembered {
-    /// What a GuardedRelease says; none where it says nothing yet.
-    pub fn of(guarded: &GuardedRelease) -> Option<Self> {
+    /// What a GuardedRelease says that a guard of this key has written; none where it says nothing yet.
+    pub fn of(guarded: &GuardedRelease, key: &SigningKey) -> Option<Self> {
         let (release, status) = (guarded.release()?, guarded.status.as_ref()?);
         let is_contested = status.conditions.iter().any(|condition| condition.reason == CONTESTED);
         let drifts = status.drifts.iter().filter(|_| is_contested);
@@ -224,7 +226,12 @@ impl Remembered {
             contested: drifts.map(|drift| drift.object.id(&release.namespace)).collect(),
             revision: status.revision,
             record: status.record_uid.clone(),
-            digest: digest(&status.manifest_digest)?,
+            digest: hidden_digest(
+                key,
+                &release,
+                (status.revision, status.record_uid.as_deref()),
+                digest(&status.manifest_digest)?,
+            ),
             seen: status.seen.iter().map(|object| object.seen(&release.namespace)).collect(),
             release,
         })

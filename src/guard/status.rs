@@ -248,7 +248,7 @@ impl Statuses {
 
     /// Who comes to lead knows what the leader before has seen.
     async fn remember(&self, known: &Known) {
-        for remembered in known.live.values().filter_map(|guarded| Remembered::of(guarded)) {
+        for remembered in known.live.values().filter_map(|guarded| Remembered::of(guarded, &self.key)) {
             self.command(remembered.into()).await;
         }
     }
@@ -346,6 +346,7 @@ impl Statuses {
                 .map(|order| order.at.clone())
                 .or_else(|| before.and_then(|before| before.last_reconcile_at.clone())),
             order,
+            key: &self.key,
             now: Timestamp::now(),
         };
         let status = summary(&report, before, context);

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::agreement::{Agreement, SeenAlive};
 use super::resource::Condition;
+use super::signing::SigningKey;
 use crate::model::{ObjectId, ReleaseId};
 
 /// What people say of a guarded release.
@@ -77,7 +78,9 @@ pub struct GuardedReleaseStatus {
     /// has another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_uid: Option<String>,
-    /// SHA-256 of that revision's manifest as it was first seen, in hexadecimal.
+    /// Tells the guard that revision's manifest as it was first seen, in hexadecimal. To
+    /// others it tells nothing: a manifest may hold a password, and guesses could be tried
+    /// against a plain hash.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub manifest_digest: String,
     /// How many objects the revision declares.
@@ -265,6 +268,20 @@ impl GuardedRelease {
     pub fn release(&self) -> Option<ReleaseId> {
         Some(ReleaseId { namespace: self.metadata.namespace.clone()?, name: self.metadata.name.clone()? })
     }
+}
+
+/// The digest of a manifest as a status holds it, from the plain one; or the plain one, from that of a status. The
+/// revision and the uid of its record say whose it is.
+pub fn hidden_digest(
+    key: &SigningKey,
+    release: &ReleaseId,
+    (revision, record): (u64, Option<&str>),
+    digest: [u8; 32],
+) -> [u8; 32] {
+    let ReleaseId { namespace, name } = release;
+    let record = record.unwrap_or_default().as_bytes();
+    let parts = [namespace.as_bytes(), name.as_bytes(), &revision.to_le_bytes(), record];
+    key.hide("manifest digest", &parts, digest)
 }
 
 impl ObjectReference {

@@ -35,6 +35,14 @@ impl SigningKey {
         self.over(purpose, parts).is_some_and(|mac| mac.verify_slice(mark).is_ok())
     }
 
+    /// `value` as nobody can read it who has not got the key; done twice, it is `value` again. For one purpose and
+    /// parts no second value may be hidden: of two the difference would show.
+    pub fn hide(&self, purpose: &str, parts: &[&[u8]], value: [u8; 32]) -> [u8; 32] {
+        let mut hidden = self.mark(purpose, parts);
+        hidden.iter_mut().zip(value).for_each(|(byte, own)| *byte ^= own);
+        hidden
+    }
+
     /// Each part with its length, so that no two lists of parts are the same text.
     /// HMAC takes keys of any length.
     fn over(&self, purpose: &str, parts: &[&[u8]]) -> Option<Hmac<Sha256>> {
@@ -56,6 +64,16 @@ impl fmt::Debug for SigningKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_hidden_is_read_with_the_same_key_and_parts_alone() {
+        let (key, value) = (SigningKey::new([7; 32]), [9; 32]);
+        let hidden = key.hide("a", &[b"one"], value);
+        assert_ne!(hidden, value);
+        assert_eq!(key.hide("a", &[b"one"], hidden), value);
+        assert_ne!(key.hide("a", &[b"two"], hidden), value);
+        assert_ne!(SigningKey::new([8; 32]).hide("a", &[b"one"], hidden), value);
+    }
 
     #[test]
     fn mark_counts_for_its_key_purpose_and_parts_alone() {

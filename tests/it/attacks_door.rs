@@ -16,6 +16,9 @@ use crate::support::{
 /// The name of a guard behind `--service=kubemoor-system/kubemoor`.
 const SERVICE: &str = "kubemoor.kubemoor-system.svc";
 
+/// For how long at least a token is good after it was replaced, where it lives for ten seconds.
+const OVERLAP: Duration = Duration::from_secs(2);
+
 const SECRET: &str = "/api/v1/namespaces/kubemoor-system/secrets/kubemoor-caller";
 
 const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kubemoor";
@@ -186,6 +189,7 @@ async fn no_edit_slips_through_while_tokens_follow_each_other() {
     let mut paths = vec![only(registered(&admin).await.unwrap()).unwrap()];
     let until = tokio::time::Instant::now() + SOON * 2;
     let mut edits = 0;
+    let mut looked = tokio::time::Instant::now();
     while paths.len() < 4 {
         assert!(tokio::time::Instant::now() < until, "{} tokens in {edits} edits", paths.len());
         for _ in 0..20 {
@@ -193,12 +197,16 @@ async fn no_edit_slips_through_while_tokens_follow_each_other() {
             let outcome = shop.data("settings", json!({"image": format!("edit-{edits}")})).await;
             refusal(outcome).unwrap_or_else(|error| panic!("edit {edits}, token {}: {error}", paths.len()));
         }
-        if let Ok(path) = only(registered(&admin).await.unwrap())
+        let found = only(registered(&admin).await.unwrap());
+        if let Ok(path) = found
             && !paths.contains(&path)
         {
-            assert_eq!(ask(&guard, &guard.webhook_url(paths.last().unwrap())).await.0, 200, "no overlap");
+            // On a slow machine the token before may have ended since the last look.
+            let before = ask(&guard, &guard.webhook_url(paths.last().unwrap())).await.0;
+            assert!(before == 200 || looked.elapsed() > OVERLAP, "no overlap");
             paths.push(path);
         }
+        looked = tokio::time::Instant::now();
     }
     for gone in &paths[..2] {
         assert_eq!(ask(&guard, &guard.webhook_url(gone)).await, (404, String::new()), "{gone}");

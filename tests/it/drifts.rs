@@ -97,7 +97,8 @@ impl Scene {
     }
 
     async fn becomes(&self, path: &str, pointer: &str, wanted: Value) -> Value {
-        eventually(&format!("{pointer} of {path} is {wanted}"), SOON, || async {
+        // Whoever is contested is waited for up to five minutes.
+        eventually(&format!("{pointer} of {path} is {wanted}"), SOON * 9, || async {
             let object = self.alice.get(path).await.done()?;
             match object.pointer(pointer) {
                 Some(value) if *value == wanted => Ok(object),

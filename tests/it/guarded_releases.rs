@@ -348,7 +348,7 @@ async fn a_status_says_what_the_loop_knows_and_is_written_only_when_that_changes
     assert!(told.commands.try_recv().is_err(), "a wish is told twice");
 
     // What a guard that starts anew reads.
-    let remembered = told.guarded.remembered().await.unwrap();
+    let remembered = told.guarded.remembered(&SigningKey::new([7; 32])).await.unwrap();
     assert_eq!((remembered[0].revision, remembered[0].digest), (1, [7; 32]));
     assert_eq!(remembered[0].seen, [told.seen()]);
     told.stop.cancel();

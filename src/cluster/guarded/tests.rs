@@ -1,5 +1,15 @@
 use super::*;
 
+fn key() -> SigningKey {
+    SigningKey::new([7; 32])
+}
+
+/// The digest of sevens of revision 3, whose record has this uid, as a status holds it.
+fn hidden(record: Option<&str>) -> String {
+    let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+    hidden_digest(&key(), &release, (3, record), [7; 32]).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn guarded(status: Value) -> Value {
     json!({
         "apiVersion": "kubemoor.dev/v1alpha1", "kind": "GuardedRelease",
@@ -10,13 +20,13 @@ fn guarded(status: Value) -> Value {
 #[test]
 fn what_an_earlier_guard_knew_is_read() {
     let status = json!({
-        "revision": 3, "recordUid": "u3", "manifestDigest": "07".repeat(32),
+        "revision": 3, "recordUid": "u3", "manifestDigest": hidden(Some("u3")),
         "seen": [
             {"kind": "Service", "name": "web", "agreed": "AAECAwQFBgcICQoLDA0ODw", "unseen": ["/spec/ports"]},
             {"kind": "Namespace", "clusterScoped": true, "name": "n", "agreed": "mine"},
         ],
     });
-    let remembered = Remembered::of(&typed(guarded(status)).unwrap()).unwrap();
+    let remembered = Remembered::of(&typed(guarded(status)).unwrap(), &key()).unwrap();
     assert_eq!((remembered.revision, remembered.digest), (3, [7; 32]));
     assert_eq!(remembered.record.as_deref(), Some("u3"));
     let names: Vec<_> = remembered.seen.iter().map(|seen| seen.object.to_string()).collect();
@@ -36,12 +46,12 @@ fn what_somebody_kept_changing_back_is_read() {
         });
         let drift = json!({"object": {"kind": "Service", "name": "web"}, "type": "changed", "since": now});
         json!({
-            "revision": 3, "manifestDigest": "07".repeat(32), "seen": [],
+            "revision": 3, "manifestDigest": hidden(None), "seen": [],
             "conditions": [condition], "drifts": [drift],
         })
     };
     let contested = |reason: &str| {
-        let remembered = Remembered::of(&typed(guarded(status(reason))).unwrap()).unwrap();
+        let remembered = Remembered::of(&typed(guarded(status(reason))).unwrap(), &key()).unwrap();
         remembered.contested.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(contested("Contested"), ["Service/web in namespace shop"]);
@@ -59,7 +69,7 @@ fn a_status_that_nobody_here_wrote_is_no_memory_and_no_error() {
     ] {
         let object = typed(guarded(status.clone())).unwrap_or_else(|| panic!("{status}"));
         assert!(object.spec.suspend);
-        assert_eq!(Remembered::of(&object), None, "{status}");
+        assert_eq!(Remembered::of(&object, &key()), None, "{status}");
     }
     assert!(typed(json!({"metadata": []})).is_none());
 }

@@ -9,9 +9,10 @@ use crate::guard::state::{Control, Drifted, ReleaseReport};
 use crate::model::{DriftMode, EditsMode};
 use crate::policy::guarded::{
     DriftedField, DriftedObject, GuardedReleaseSpec, GuardedReleaseStatus, LeaseReference, ObjectReference,
-    OrderAnswer, SeenObject,
+    OrderAnswer, SeenObject, hidden_digest,
 };
 use crate::policy::resource::Condition;
+use crate::policy::signing::SigningKey;
 use crate::verdict::health::{Health, named};
 
 /// Objects whose drift is shown.
@@ -41,6 +42,8 @@ pub(super) struct Context<'a> {
     pub(super) order: Option<OrderAnswer>,
     /// The Lease that the guard renews.
     pub(super) lease: Option<LeaseReference>,
+    /// What keeps the manifest's digest from others.
+    pub(super) key: &'a SigningKey,
     pub(super) now: Timestamp,
 }
 
@@ -50,7 +53,7 @@ pub(super) fn summary(
     before: Option<&GuardedReleaseStatus>,
     context: Context<'_>,
 ) -> GuardedReleaseStatus {
-    let Context { spec, generation, edits, drift, open, reconciled, order, lease, now } = context;
+    let Context { spec, generation, edits, drift, open, reconciled, order, lease, key, now } = context;
     let home = &report.release.namespace;
     let mut facts = report.facts();
     let suspended = facts.control.suspended || spec.suspend;
@@ -95,7 +98,15 @@ pub(super) fn summary(
         conditions: all,
         revision: report.records.revision,
         record_uid: report.record.clone(),
-        manifest_digest: report.digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        manifest_digest: hidden_digest(
+            key,
+            &report.release,
+            (report.records.revision, report.record.as_deref()),
+            report.digest,
+        )
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect(),
         declared: number(counts.declared),
         confirmed: number(report.confirmed),
         drifted: number(counts.drifted),

@@ -1,3 +1,5 @@
+use std::sync::LazyLock;
+
 use super::*;
 use crate::guard::state::{DriftKind, RecordFacts, RecordState, Unwatched};
 use crate::model::{ObjectId, ReleaseId};
@@ -48,6 +50,8 @@ fn report(drifted: usize) -> ReleaseReport {
     }
 }
 
+static KEY: LazyLock<SigningKey> = LazyLock::new(|| SigningKey::new([7; 32]));
+
 fn context(spec: &GuardedReleaseSpec, seconds: i64) -> Context<'_> {
     Context {
         spec,
@@ -58,6 +62,7 @@ fn context(spec: &GuardedReleaseSpec, seconds: i64) -> Context<'_> {
         reconciled: None,
         order: None,
         lease: None,
+        key: &KEY,
         now: Timestamp::from_second(seconds).unwrap(),
     }
 }
