@@ -35,8 +35,8 @@ const MEMORY: Duration = Duration::from_secs(3600);
 /// The bytes of JSON that all remembered answers may have.
 const CAPACITY: u64 = 2 << 20;
 
-/// What no apply may hold, because the API server sets it.
-const SERVERS_OWN: [&str; 6] =
+/// What of the metadata no write may hold, because the API server sets it.
+pub const SERVERS_OWN: [&str; 6] =
     ["managedFields", "creationTimestamp", "resourceVersion", "uid", "generation", "selfLink"];
 
 /// Asks the API server how it would hold declared objects.

@@ -7,6 +7,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::cluster::arbiter::SERVERS_OWN;
 use crate::cluster::call::Cause;
 use crate::cluster::objects::Target;
 use crate::declaration::fields::{FieldChange, Fields, Move};
@@ -14,10 +15,6 @@ use crate::declaration::path::{Path, Segment};
 use crate::model::ObjectId;
 use crate::policy::mask::Mask;
 use crate::verdict::sealed;
-
-/// What no write may hold, because the API server sets it.
-const SERVERS_OWN: [&str; 6] =
-    ["managedFields", "creationTimestamp", "resourceVersion", "uid", "generation", "selfLink"];
 
 /// The document of an object in the version in which `target` is served.
 pub(super) fn of(document: Option<Value>, target: &Target) -> Option<Value> {
