@@ -89,7 +89,7 @@ pub fn judge(
     let is_stranger = policies.iter().any(|policy| !policy.operators.is_empty() && !among(&policy.operators));
     let falsified = match edit.operation {
         _ if is_stranger => Some(Falsified::Stranger),
-        Operation::Delete => last_deployed(edit.object, release),
+        Operation::Delete => last_deployed(edit, revision, release),
         Operation::Create | Operation::Update => rewritten(edit, &id, revision),
     };
     if falsified.is_none() {
@@ -142,14 +142,22 @@ fn spoken_for(
     releases
 }
 
-fn last_deployed(object: &ObjectId, release: Option<&Release>) -> Option<Falsified> {
+/// Whether the deletion would leave the release without its last deployed record. What is known of the release may lag
+/// behind an operation of Helm's; the record itself comes from the API server.
+fn last_deployed(edit: &RecordEdit<'_>, revision: u64, release: Option<&Release>) -> Option<Falsified> {
     let release = release?;
     if matches!(release.state.status, Status::Uninstalling | Status::Uninstalled) {
         return None;
     }
     let deployed = |head: &&crate::helm::release::Head| head.status == Status::Deployed;
-    let last = Some(&release.latest).filter(deployed).or(release.baseline.as_ref().filter(deployed))?;
-    (last.secret == object.name).then_some(Falsified::LastDeployed)
+    let last = Some(&release.latest).filter(deployed).or(release.baseline.as_ref().filter(deployed));
+    let says_deployed =
+        matches!(edit.old.map(|old| &old.payload), Some(Ok(old)) if old.status == Status::Deployed);
+    let is_last = match last {
+        Some(last) => last.secret == edit.object.name || (says_deployed && revision > last.revision),
+        None => says_deployed && revision >= release.latest.revision,
+    };
+    is_last.then_some(Falsified::LastDeployed)
 }
 
 fn rewritten(edit: &RecordEdit<'_>, id: &ReleaseId, revision: u64) -> Option<Falsified> {

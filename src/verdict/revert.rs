@@ -122,10 +122,11 @@ pub fn plan(
     Fields::put_back(&moved, &mut elements);
     let whole = findings.iter().map(|finding| &finding.path).filter(|path| is_element(path));
     fields.restore(whole, edit.old, &mut elements);
+    let shuffled = shuffled(edit.old, &elements, fields, &leaves, &changes);
     let mut result = elements.clone();
     let mut back: Vec<Back> =
         moved.into_iter().map(|it| Back { path: it.live, declared: Vec::new() }).collect();
-    let mut parts = Vec::new();
+    let mut parts: Vec<&Path> = shuffled.iter().collect();
     for Finding { path, .. } in findings {
         let change = changes.iter().find(|change| change.path == *path);
         match change {
@@ -206,6 +207,21 @@ fn moved(edit: Whole<'_>, fields: &Fields, findings: &[Finding], ignored: &Mask)
             && !ignored.covers(&it.live)
     };
     fields.moved(edit.new).into_iter().filter(|it| is_set_back(it, &mut before)).collect()
+}
+
+/// The lists that are out of order only since elements of them are back: where one of these was doubled or had other
+/// keys, nothing could be said of its place before.
+fn shuffled(
+    old: &Value,
+    new: &Value,
+    fields: &Fields,
+    leaves: &[(Path, Value)],
+    changes: &[FieldChange],
+) -> Vec<Path> {
+    let mut found = fields.changed(old, new);
+    found.retain(|it| it.agreement != Agreement::Agrees && is_order(it, leaves));
+    found.retain(|it| changes.iter().all(|change| change.path != it.path));
+    found.into_iter().map(|it| it.path).collect()
 }
 
 /// Whether a path is that of a list element that is told apart by keys.

@@ -126,7 +126,8 @@ async fn a_token_that_is_almost_right_is_worth_nothing() {
         Guard::launch(&[&store, &format!("--caller-token-file={}", file.display()), "--log=trace"]);
     guard.ready().await;
     let url = |path: &str| guard.webhook_url(path);
-    let other = if token.starts_with('0') { "1" } else { "0" };
+    let other = |digit: &str| if digit == "0" { "1" } else { "0" };
+    let (first, last) = (other(&token[..1]), other(&token[63..]));
     let wrong = [
         String::new(),
         "/".to_owned(),
@@ -134,8 +135,8 @@ async fn a_token_that_is_almost_right_is_worth_nothing() {
         format!("/{}", &token[..63]),
         format!("/{token}0"),
         format!("/{token}/"),
-        format!("/{other}{}", &token[1..]),
-        format!("/{}{other}", &token[..63]),
+        format!("/{first}{}", &token[1..]),
+        format!("/{}{last}", &token[..63]),
         format!("/{}", token.to_uppercase().replace(char::is_numeric, "A")),
         format!("/{}", "%30".repeat(64)),
         format!("?token={token}"),

@@ -173,12 +173,17 @@ fn the_last_deployed_record_stays_while_the_release_is_installed() {
     check(delete(1, one(Status::Deployed)), "Deny record", last);
     check(delete(1, second(Status::PendingUpgrade)), "Deny record", last);
     check(delete(1, second(Status::Failed)), "Deny record", last);
-    check_passes(delete(2, second(Status::PendingUpgrade)));
+    let saying = |status, case: Case<'static>| Case { old: Some(changed(|it| it.status = status)), ..case };
+    check_passes(saying(Status::PendingUpgrade, delete(2, second(Status::PendingUpgrade))));
     check_passes(delete(1, second(Status::Deployed)));
-    check_passes(delete(1, one(Status::Failed)));
+    check_passes(saying(Status::Failed, delete(1, one(Status::Failed))));
     check_passes(delete(1, one(Status::Uninstalling)));
     check_passes(delete(1, one(Status::Uninstalled)));
     check_passes(delete(1, None));
+    // What is known lags behind Helm: the record itself says that it is the last one by now.
+    check(delete(2, one(Status::Deployed)), "Deny record", last);
+    check(delete(2, one(Status::Superseded)), "Deny record", last);
+    check(delete(2, second(Status::PendingUpgrade)), "Deny record", last);
     let collector = "system:serviceaccount:kube-system:namespace-controller";
     check(Case { user: collector, ..delete(1, one(Status::Deployed)) }, "Allow identity", None);
     check(Case { being_deleted: true, ..delete(1, one(Status::Deployed)) }, "Allow being-deleted", None);

@@ -135,6 +135,14 @@ fn what_drifts_is_set_back_and_the_rest_stays() {
     let variables = json!([{"name": "B", "value": "2"}, {"name": "C"}, {"name": "A", "value": "3"}]);
     let left = json!([{"name": "A", "value": "1"}, {"name": "C"}, {"name": "B", "value": "2"}]);
     check(&[(&env, variables)], &[(&env, left)]);
+    // Doubled, or under other names: their places say nothing before they are back.
+    let variable = |name: &str, value: &str| json!({"name": name, "value": value});
+    for variables in [
+        json!([variable("B", "2"), variable("B", "2"), variable("A", "1")]),
+        json!([variable("D", "2"), variable("C", "1")]),
+    ] {
+        check(&[(&env, variables), mine()], &[mine()]);
+    }
     let sidecar = json!([{"name": "mine"}]);
     let both = json!([live().pointer(CONTAINER).unwrap(), {"name": "mine"}]);
     check(&[("/spec/template/spec/containers", sidecar)], &[("/spec/template/spec/containers", both)]);
