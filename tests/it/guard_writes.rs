@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
@@ -12,6 +14,9 @@ const WITHIN: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// The first Kubernetes version that serves ValidatingAdmissionPolicy as v1.
 const ADMISSION_POLICIES: u32 = 30;
+
+/// The first Kubernetes version of which webhook configurations were seen to pass through admission policies.
+const ADMISSION_OF_WEBHOOKS: u32 = 36;
 
 /// A ConfigMap whose annotations name a release of `namespace`, with Helm's label or without.
 fn config_map(name: &str, namespace: &str, has_label: bool) -> Value {
@@ -50,7 +55,7 @@ async fn api_server_refuses_writes_that_the_guard_never_needs() {
 
     let guard = control_plane.client(Identity::Guard).await;
     let maps: Api<ConfigMap> = Api::namespaced(guard.clone(), &home);
-    let namespaces: Api<Namespace> = Api::all(guard);
+    let namespaces: Api<Namespace> = Api::all(guard.clone());
     let stored = PatchParams::default();
     let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
     let edit = |value: &str| Patch::Merge(json!({"data": {"a": value}}));
@@ -74,6 +79,21 @@ async fn api_server_refuses_writes_that_the_guard_never_needs() {
     refused(maps.patch("foreign", &stored, &edit("3")).await.unwrap_err(), beyond);
     let error = namespaces.patch(&home, &stored, &label).await.unwrap_err();
     assert!(error.to_string().contains("The guard may store"), "{error}");
+
+    // Its registration, which newer API servers show to admission policies as well.
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(guard.clone());
+    let registration = |name: &str| {
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        ValidatingWebhookConfiguration { metadata, webhooks: Some(Vec::new()) }
+    };
+    let made = configurations.create(&PostParams::default(), &registration("kubemoor")).await.unwrap();
+    configurations.replace("kubemoor", &PostParams::default(), &made).await.unwrap();
+    let other = configurations.create(&PostParams::default(), &registration("other")).await;
+    if control_plane.minor() >= ADMISSION_OF_WEBHOOKS {
+        refused(other.unwrap_err(), plain);
+    } else {
+        other.unwrap();
+    }
 
     maps.patch("plain", &dry_run, &edit("4")).await.unwrap();
     namespaces.patch(&home, &dry_run, &label).await.unwrap();
