@@ -16,7 +16,7 @@ install_tool := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 
 
 with_control_plane = provided=$$(tests/control-plane/provide); set -a; eval "$$provided"; set +a
 
-.PHONY: help provide demo test oracle lint fuzz bench plugin reference
+.PHONY: help provide demo test oracle lint fuzz build-fuzz bench plugin reference
 
 help: ## say what there is
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1: \2/p' Makefile
@@ -55,13 +55,15 @@ coverage = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 fuzz_targets = definition manifest policy record review
 fuzz_seconds = 60
 
-fuzz: ## try hostile input, a minute for each target: fuzz_seconds=3600 for longer, fuzz_targets=record for one
-	RUSTFLAGS='--cfg fuzzing $(coverage)' cargo build --manifest-path fuzz/Cargo.toml --target $(host)
-	for target in $(fuzz_targets); do
-	  mkdir -p fuzz/corpus/$$target fuzz/artifacts
-	  fuzz/target/$(host)/debug/$$target -max_total_time=$(fuzz_seconds) -timeout=10 -rss_limit_mb=1024 -max_len=32768 \
-	    -verbosity=0 -print_final_stats=1 -artifact_prefix=fuzz/artifacts/$$target- fuzz/corpus/$$target fuzz/seeds/$$target
-	done
+fuzz: $(addprefix fuzz-,$(fuzz_targets)) ## try hostile input, a minute for each target: fuzz_seconds=3600 for longer, fuzz_targets=record for one
+
+build-fuzz:
+	RUSTFLAGS='--cfg fuzzing $(coverage)' cargo build --locked --manifest-path fuzz/Cargo.toml --target $(host)
+
+fuzz-%: build-fuzz
+	mkdir -p fuzz/corpus/$* fuzz/artifacts
+	fuzz/target/$(host)/debug/$* -max_total_time=$(fuzz_seconds) -timeout=10 -rss_limit_mb=1024 -max_len=32768 \
+	  -verbosity=0 -print_final_stats=1 -artifact_prefix=fuzz/artifacts/$*- fuzz/corpus/$* fuzz/seeds/$*
 
 bench: ## measure: ratios and medians, on a control plane where it takes one
 	@$(with_control_plane)

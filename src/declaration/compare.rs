@@ -52,7 +52,7 @@ fn order<'e>(elements: impl Iterator<Item = (&'e Element, usize)>) -> Value {
 /// Whether these are entries of a struct, of which the server knows all.
 fn is_struct(entries: &[Entry]) -> bool {
     let is_field = |entry: &Entry| match &entry.node {
-        Node::Leaf(leaf) => leaf.place == Place::Field,
+        Node::Leaf(leaf) => matches!(leaf.place, Place::Field | Place::Template),
         Node::Object(entries) => is_struct(entries),
         Node::Elements(_) | Node::Set(_) => true,
     };

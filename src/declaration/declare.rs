@@ -41,7 +41,8 @@ const ORDERED: &[&str] = &["env", "initContainers"];
 /// lists atomic.
 pub fn declare(document: &Value, schema: Option<&KindSchema>) -> Fields {
     let schema = schema.unwrap_or_else(|| KindSchema::unknown());
-    let walk = Walk { types: &schema.types, document };
+    let is_cron_job = document.get("kind").is_some_and(|kind| kind == "CronJob");
+    let walk = Walk { types: &schema.types, document, is_cron_job };
     let root = walk.root(schema.root).unwrap_or_else(|| Node::Object(Box::new([])));
     Fields { types: Arc::clone(&schema.types), family: family(document), root }
 }
@@ -61,6 +62,7 @@ fn family(document: &Value) -> Family {
 struct Walk<'a> {
     types: &'a Types,
     document: &'a Value,
+    is_cron_job: bool,
 }
 
 /// The names from the root to a value, to find what is not declared.
@@ -105,6 +107,12 @@ impl Walk<'_> {
         Some(object(entries))
     }
 
+    /// The place of the fields of a struct.
+    fn place(&self, holder: &Above<'_>) -> Place {
+        let is_template = self.is_cron_job && holder.is(&["spec", "jobTemplate", "spec"]);
+        if is_template { Place::Template } else { Place::Field }
+    }
+
     /// The entry `name` of a value of type `ty`, if it declares anything.
     fn member(&self, ty: TypeId, name: &str, value: &Value, above: &Above<'_>) -> Option<Entry> {
         let at = Above { above: Some(above), name, depth: above.depth + 1 };
@@ -121,7 +129,7 @@ impl Walk<'_> {
                     if let (Value::Null, Some(default)) = (value, default) {
                         value = default;
                     }
-                    (Some(&field.name), field.ty, Place::Field)
+                    (Some(&field.name), field.ty, self.place(above))
                 }
                 None if shape.open => (None, TypeId::ANY, Place::Field),
                 None => (None, TypeId::ANY, Place::Unlisted),

@@ -47,6 +47,9 @@ pub enum Place {
     /// A field of a struct: the server may leave out zero values and fill in
     /// defaults.
     Field,
+    /// A field of a template that the server stores as it comes: the defaults are set
+    /// in what is made by it, as in the jobs of a CronJob.
+    Template,
     /// An entry of a free map: kept as it is.
     Entry,
     /// A field that the schema does not list: the server may drop it.

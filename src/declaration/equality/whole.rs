@@ -168,7 +168,9 @@ impl<'t> Comparison<'t> {
                 _ if value.is_null() || spot.family == Family::Pod => Agreement::Agrees,
                 Place::Entry if declared.is_empty() => Agreement::Altered,
                 Place::Entry => Agreement::Differs,
-                Place::Field | Place::Unlisted => self.extra(ty, spot.part(name, place), None, value, depth),
+                Place::Field | Place::Template | Place::Unlisted => {
+                    self.extra(ty, spot.part(name, place), None, value, depth)
+                }
             };
             worst = max(worst, extra);
         }
@@ -202,15 +204,20 @@ pub(super) fn with_null(types: &Types, ty: TypeId, spot: Spot<'_>, live: Option<
     let Some(live) = live else { return Agreement::Agrees };
     let is_one_value =
         matches!(types.shape(ty), Shape::Scalar(_) | Shape::List { kind: ListKind::Atomic, .. });
-    let says_something = spot.place == Place::Field
+    let says_something = matches!(spot.place, Place::Field | Place::Template)
         && matches!(spot.family, Family::Rights | Family::Core)
         && is_one_value
         && embedded::has_field(spot.name);
-    let is_own = known::is_filled(spot.within, spot.name, live)
+    let is_own = is_filled(spot, live)
         || known::is_others(spot.name)
         || is_empty(live)
         || (is_zero(live) && !known::is_always_filled(spot.name));
     if says_something && !is_own { Agreement::Altered } else { Agreement::Agrees }
+}
+
+/// Whether `live` may be what the server sets where nothing is declared.
+fn is_filled(spot: Spot<'_>, live: &Value) -> bool {
+    spot.place != Place::Template && known::is_filled(spot.within, spot.name, live)
 }
 
 /// How many values stand directly in a value.
@@ -232,11 +239,11 @@ pub(super) fn with_absent(types: &Types, ty: TypeId, spot: Spot<'_>, declared: &
             _ => Agreement::Differs,
         },
         // No field of a kind that grants rights is behind a feature gate.
-        Place::Field if !is_empty(declared) && !is_zero(declared) => match spot.family {
+        Place::Field | Place::Template if !is_empty(declared) && !is_zero(declared) => match spot.family {
             Family::Rights => Agreement::Differs,
             Family::Pod | Family::Core | Family::Custom => Agreement::Missing,
         },
-        Place::Field => match (declared, types.shape(ty)) {
+        Place::Field | Place::Template => match (declared, types.shape(ty)) {
             (Value::Object(_), Shape::Map { .. } | Shape::Struct(Struct { atomic: true, .. })) => {
                 Agreement::Agrees
             }
@@ -274,7 +281,7 @@ fn filled(spot: Spot<'_>, declared: &Value, live: &Value) -> Agreement {
     };
     match otherwise {
         Agreement::Doubt | Agreement::Altered
-            if is_own && spot.place != Place::Entry && known::is_filled(spot.within, spot.name, live) =>
+            if is_own && spot.place != Place::Entry && is_filled(spot, live) =>
         {
             Agreement::Agrees
         }
