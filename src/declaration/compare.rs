@@ -252,9 +252,13 @@ impl Walk<'_> {
                 }
             }
             Node::Object(entries) => {
+                let before = self.found.len();
                 for entry in entries {
                     let live = live.and_then(|value| value.get(&*entry.name));
                     self.drift(&entry.node, &entry.name, &trail.then(Step::Field(&entry.name)), live);
+                }
+                if is_absent(live) && self.found.len() == before && is_struct(entries) {
+                    self.push(trail, None, None, None, Agreement::Missing);
                 }
             }
             Node::Elements(elements) => self.elements_drift(elements, trail, live),

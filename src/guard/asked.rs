@@ -63,6 +63,11 @@ impl Asked {
         self.wishes.remove(release)
     }
 
+    /// Nothing of a wish could be tried yet.
+    pub(super) fn give_back(&mut self, release: &ReleaseId, wish: Wish) {
+        self.wishes.entry(release.clone()).or_insert(wish);
+    }
+
     /// These objects of a wish are still to be done, unless more was asked for
     /// since.
     pub(super) fn leave(&mut self, release: &ReleaseId, wish: Wish, rest: HashSet<ObjectId>) {

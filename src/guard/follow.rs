@@ -92,11 +92,13 @@ impl Watches {
     }
 
     /// What a release declares of kinds that the guard has no right to watch, in
-    /// the order of kinds.
-    pub(super) fn unwatched(&self, release: &Release) -> Vec<Unwatched> {
+    /// the order of kinds; less what is `known` otherwise.
+    pub(super) fn unwatched(&self, release: &Release, known: &HashSet<&ObjectId>) -> Vec<Unwatched> {
         let forbidden = self.forbidden.lock();
         let of_scope = |(scope, why): (&Scope, &String)| {
-            let is_one = |object: &ObjectId, it: &Declarations| it.latest.is_some() && scope.holds(object);
+            let is_one = |object: &ObjectId, it: &Declarations| {
+                it.latest.is_some() && scope.holds(object) && !known.contains(object)
+            };
             let objects = release.objects.iter().filter(|(object, it)| is_one(object, it)).count();
             (objects > 0).then(|| Unwatched { kind: scope.kind.clone(), objects, why: why.clone() })
         };

@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::drifts::{Drifts, Suspect};
 use super::judge::{Source, observe};
-use super::repair::{AGAIN, Done, Task, Towards, attempt};
+use super::repair::{AGAIN, Astray, Done, Task, Towards, attempt};
 use super::{Shared, order, report};
 use crate::cluster::call::CallError;
 use crate::cluster::objects::{Live, Target};
@@ -73,9 +73,13 @@ async fn work(shared: &Arc<Shared>, id: &ReleaseId) -> Option<Duration> {
     let towards = match &wish {
         Some(wish) if release.state.status == Status::Failed => match Towards::of(shared, &release).await {
             Ok(towards) => Some(towards),
-            Err(why) => {
+            Err(Astray::Nowhere(why)) => {
                 ordered::refuse(shared, &release, &wish.at, &why);
                 return again;
+            }
+            Err(Astray::Unread(why)) => {
+                ordered::postpone(shared, &release, wish.clone(), &why);
+                return Some(again.map_or(RETRY, |again| again.min(RETRY)));
             }
         },
         _ => None,
@@ -90,14 +94,13 @@ async fn work(shared: &Arc<Shared>, id: &ReleaseId) -> Option<Duration> {
         let (ticket, towards) = (ticket.as_deref(), towards.as_ref().filter(|_| asked));
         let done = attempt(&Task { shared, id, object: &object, asked, ticket, towards }).await;
         // What has failed was done once, as it was asked for.
-        let (is_left, failed) = {
+        let failed = {
             let mut drifts = shared.drifts.lock();
-            let drift = drifts.get_mut(id, &object);
-            (drift.is_some(), drift.is_some_and(|it| it.repaired.is_some()))
+            drifts.get_mut(id, &object).is_some_and(|it| it.repaired.is_some())
         };
         if asked && !failed && matches!(done, Done::Later(_)) {
             unfinished.insert(object);
-        } else if let Some(wish) = wish.as_mut().filter(|_| asked && !is_left) {
+        } else if let Some(wish) = wish.as_mut().filter(|_| asked && matches!(done, Done::Repaired)) {
             wish.repaired.insert(object);
         }
         later(done);

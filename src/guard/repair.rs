@@ -26,7 +26,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 pub(super) use self::braking::ease;
-pub(super) use self::towards::Towards;
+pub(super) use self::towards::{Astray, Towards};
 use super::Shared;
 use super::backoff::Backoff;
 use super::brake::{Brake, Pull};
@@ -70,6 +70,8 @@ pub(super) struct Repairer {
 pub(super) enum Done {
     /// There is nothing left to do.
     Settled,
+    /// The object was put right just now.
+    Repaired,
     /// Another pass after this time.
     Later(Duration),
 }

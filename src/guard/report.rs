@@ -2,6 +2,7 @@
 //!
 //! Entry point: [`publish`]. Invariant: says what is, decides nothing.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -91,6 +92,8 @@ fn of(shared: &Shared, release: &Release) -> ReleaseReport {
         suspended: shared.suspended.lock().contains(id),
         braked: shared.repairer.brake.lock().is_on(&id.namespace),
     };
+    let known: HashSet<&ObjectId> =
+        drifts_of.iter().map(|(object, _)| object).chain(excused.iter().map(|it| &it.object)).collect();
     ReleaseReport {
         release: id.clone(),
         record,
@@ -102,7 +105,7 @@ fn of(shared: &Shared, release: &Release) -> ReleaseReport {
         drifted: drifts_of.iter().map(|(object, drift)| drift.shown(object)).collect(),
         flaws: flaws(release),
         foreign,
-        unwatched: shared.watches.unwatched(release),
+        unwatched: shared.watches.unwatched(release, &known),
         excused,
         records,
         control,

@@ -237,6 +237,10 @@ fn plain(mut object: Value) -> Value {
     for own in ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"] {
         metadata.remove(own);
     }
+    // Written by a controller, between one read and the next.
+    if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+        annotations.remove("deployment.kubernetes.io/revision");
+    }
     object.as_object_mut().unwrap().remove("status");
     object
 }

@@ -75,6 +75,14 @@ pub(super) fn refuse(shared: &Shared, release: &Release, at: &str, why: &str) {
     shared.asked.lock().answered(&release.id, refusal(at, OrderResult::Refused, message));
 }
 
+/// Answers an order of such a release while nobody knows what it led back to, and keeps it.
+pub(super) fn postpone(shared: &Shared, release: &Release, wish: Wish, why: &str) {
+    let message = format!("the revision that was deployed last cannot be read yet: {why}");
+    let mut asked = shared.asked.lock();
+    asked.answered(&release.id, refusal(&wish.at, OrderResult::Waiting, message));
+    asked.give_back(&release.id, wish);
+}
+
 /// Answers an order after its release was gone through; what is `unfinished` waits.
 pub(super) async fn carried_out(
     shared: &Arc<Shared>,
@@ -87,7 +95,8 @@ pub(super) async fn carried_out(
     let left: Vec<(ObjectId, Drift)> = shared.drifts.lock().of(id);
     if let Some(towards) = towards {
         let is_free = |object: &ObjectId| left.iter().all(|(other, _)| other != object);
-        for object in towards.objects().into_iter().filter(|it| is_free(it)) {
+        let objects = towards.objects().into_iter().filter(|it| wish.means(it) && is_free(it));
+        for object in objects.collect::<Vec<_>>() {
             let task =
                 Task { shared, id, object: &object, asked: true, ticket: None, towards: Some(towards) };
             if shared.leads() && task.return_ownership().await {

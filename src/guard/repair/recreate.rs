@@ -131,7 +131,7 @@ impl Task<'_> {
         }
         if let Err(error) = looked {
             tracing::warn!(release.id = %id, "{object} was re-created, and the records cannot be read again: {error}");
-            return Done::Settled;
+            return Done::Repaired;
         }
         let release = shared.release(id);
         let timeout = shared.guard.book.of(id).operation_timeout;
@@ -141,7 +141,7 @@ impl Task<'_> {
             })
         });
         if wanted || uid.is_empty() {
-            return Done::Settled;
+            return Done::Repaired;
         }
         match shared.guard.objects.delete(target, uid).await {
             Ok(()) => {

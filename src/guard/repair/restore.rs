@@ -247,6 +247,7 @@ impl Task<'_> {
         if known.is_empty() {
             self.repaired(&told, Repair::Repaired, attempts, contested);
             shared.drifts.lock().is_restored(id, object, version_of(now));
+            return Round::Done(Done::Repaired);
         } else {
             self.repaired(&told, Repair::Partly, attempts, contested);
             let rest = judge::seen(live, DriftKind::Changed, &known, &helms, false, situation.drift.since);
@@ -286,7 +287,7 @@ impl Task<'_> {
                 drop(given);
                 self.repaired(situation, Repair::Repaired, 1, false);
                 shared.drifts.lock().is_restored(id, object, version_of(&now));
-                Round::Done(Done::Settled)
+                Round::Done(Done::Repaired)
             }
             Err(WriteError::Conflict { .. }) => Round::Again,
             Err(error) => Round::Done(self.refused(&error)),

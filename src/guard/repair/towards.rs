@@ -17,6 +17,7 @@ use super::super::plan::Plan;
 use super::super::state::DriftKind;
 use super::restore::Round;
 use super::{Done, LOOK, Task};
+use crate::cluster::releases::DocumentError;
 use crate::declaration::digest::Digest;
 use crate::helm::record::Status;
 use crate::helm::release::{Declared, Release};
@@ -31,20 +32,33 @@ pub(in super::super) struct Towards {
     deployed: Arc<Release>,
 }
 
+/// Why there is no revision to repair towards.
+pub(in super::super) enum Astray {
+    /// There is none, for this reason.
+    Nowhere(String),
+    /// It cannot be read now, for this reason.
+    Unread(String),
+}
+
 impl Towards {
     /// The revision that was deployed before the operation that failed.
     ///
     /// # Errors
-    /// Why there is none, or it cannot be read.
-    pub(in super::super) async fn of(shared: &Shared, failed: &Arc<Release>) -> Result<Self, String> {
+    /// When there is none, or it cannot be read.
+    pub(in super::super) async fn of(shared: &Shared, failed: &Arc<Release>) -> Result<Self, Astray> {
         let declares = |object: &&ObjectId| {
             failed.objects.get(*object).is_some_and(|declarations| declarations.baseline.is_some())
         };
-        let none = || "no revision was deployed before it".to_owned();
+        let none = || Astray::Nowhere("no revision was deployed before it".to_owned());
         let revision = failed.baseline.as_ref().ok_or_else(none)?.revision;
         let any = failed.objects.keys().find(declares).ok_or_else(none)?;
         let document = shared.guard.releases.document(&failed.id, revision, any, LOOK).await;
-        let document = document.map_err(|error| error.to_string())?;
+        let document = document.map_err(|error| match error {
+            DocumentError::NoRecord { .. } | DocumentError::Unbelievable { .. } => {
+                Astray::Nowhere(error.to_string())
+            }
+            error => Astray::Unread(error.to_string()),
+        })?;
         let deployed = failed.before(document.apply_method, document.digest).ok_or_else(none)?;
         Ok(Self { failed: Arc::clone(failed), deployed: Arc::new(deployed) })
     }
@@ -116,6 +130,6 @@ impl Task<'_> {
         let stands = weigh(&situation.release, &live, &policy, circumstances, Evidence::None, now);
         let Standing::Taken(taken, _) = stands else { return false };
         let round = self.give_back(&situation, &target, &live, &taken).await;
-        matches!(round, Round::Done(Done::Settled))
+        matches!(round, Round::Done(Done::Repaired))
     }
 }
