@@ -10,8 +10,10 @@ mod calling;
 mod cluster;
 mod emergency;
 mod leading;
+mod meeting;
 mod memory;
 mod ordering;
+mod parts;
 mod permitting;
 mod policing;
 mod registrar;
@@ -28,10 +30,10 @@ use parking_lot::RwLock;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::calling::{Calling, Judging, Keeping};
+use self::parts::Parts;
 use crate::admin::{self, Books, Condition, Readiness};
 use crate::cluster::directory;
 use crate::cluster::policies::InForce;
@@ -58,28 +60,34 @@ use crate::webhook::validate::Setup;
 /// the API server learns only after a moment that its endpoint is gone.
 const LINGER: Duration = Duration::from_secs(3);
 
-/// What the parts of a run share.
-struct Run {
+/// What the parts of the program share, built once.
+#[derive(Clone)]
+struct Services {
     book: Arc<Book>,
     in_force: Arc<InForce>,
     /// What the loop knows of releases.
     state: Arc<State>,
-    notifiers: Vec<Notifier>,
-    readiness: Readiness,
     metrics: Metrics,
     certificates: Certificates,
     judging: Judging,
-    /// What this guard's replicas know each other's word by.
     ledger: Ledger,
-    books: Books,
-    /// Told the cluster's name, the ledger's writer begins.
-    naming: Naming,
-    tasks: Tasks,
     /// No more work of the guard's own.
     stop: CancellationToken,
 }
 
+/// A program that runs.
+struct Run {
+    services: Services,
+    notifiers: Vec<Notifier>,
+    readiness: Readiness,
+    books: Books,
+    /// Told the cluster's name, the ledger's writer begins.
+    naming: Naming,
+    parts: Parts,
+}
+
 /// What is counted, one struct per component.
+#[derive(Clone)]
 struct Metrics {
     admission: AdmissionMetrics,
     records: RecordMetrics,
@@ -103,10 +111,6 @@ struct Naming {
     given: Option<String>,
     told: Option<oneshot::Sender<String>>,
 }
-
-/// Tasks that run until they are told to stop; one that ends sooner ends the
-/// process, since nothing would do its work.
-type Tasks = JoinSet<&'static str>;
 
 /// Serves until SIGTERM or SIGINT, then finishes what is under way. A second
 /// signal ends the process at once.
@@ -163,63 +167,34 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let judging = Judging::new(calling.door.clone());
     let (stop, serving) = (CancellationToken::new(), CancellationToken::new());
     let closing = CancellationToken::new();
-    let mut tasks = Tasks::new();
+    let mut parts = Parts::default();
 
     let books = Books::new(ledger.clone());
     let router = admin::router(readiness.clone(), Arc::new(registry), books.clone());
     let (admin_tls, of_admin) = (certificates.server_config()?, connections.of(Port::Admin));
     let admin = admin::serve(admin_listener, admin_tls, router, of_admin, serving.clone());
-    tasks.spawn(async move {
-        admin.await;
-        "health and metrics"
-    });
+    parts.spawn("serving health and metrics", admin);
     let answering = judging.clone();
     let answer = move |peer, request| answering.clone().answer(peer, request);
     let settings = calling.server_config(&certificates)?;
     let webhook =
         server::serve(webhook_listener, settings, answer, Limits::default(), connections, serving.clone());
-    tasks.spawn(async move {
-        webhook.await;
-        "the webhook"
-    });
-    calling.keep(&mut tasks, &stop);
-    let keeper = certificates.clone();
-    let kept = stop.clone();
-    tasks.spawn(async move {
-        keeper.keep(kept).await;
-        "the certificate's renewal"
-    });
+    parts.spawn("the webhook", webhook);
+    calling.keep(&mut parts, &stop);
+    let (keeper, kept) = (certificates.clone(), stop.clone());
+    parts.spawn("the certificate's renewal", async move { keeper.keep(kept).await });
 
     if let Some(folder) = folder {
         let (in_force, stop) = (Arc::clone(&in_force), stop.clone());
-        tasks.spawn(async move {
-            folder.keep(in_force, stop).await;
-            "following the policy files"
-        });
+        parts.spawn("following the policy files", async move { folder.keep(in_force, stop).await });
     }
     let (naming, named) = oneshot::channel();
     let written = writer.start(named, closing.clone()).context("cannot start the ledger's writer")?;
-    tasks.spawn(async move {
-        written.await;
-        "the ledger's writer"
-    });
+    parts.spawn("the ledger's writer", written);
     let naming = Naming { given: cluster_name, told: Some(naming) };
 
-    let mut run = Run {
-        book,
-        in_force,
-        state,
-        notifiers,
-        readiness,
-        metrics,
-        certificates,
-        judging,
-        ledger,
-        books,
-        naming,
-        tasks,
-        stop,
-    };
+    let services = Services { book, in_force, state, metrics, certificates, judging, ledger, stop };
+    let mut run = Run { services, notifiers, readiness, books, naming, parts };
     let linger = match source {
         Source::Directory(path) => {
             run.directory(&path, &records)?;
@@ -228,7 +203,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
         Source::Cluster(cluster) => {
             let linger = if cluster.own_namespace.is_some() { LINGER } else { Duration::ZERO };
             let own = cluster.own_namespace.as_deref();
-            let keeping = Keeping::new(&callers, own, &tls, run.judging.door().callers().clone());
+            let keeping = Keeping::new(&callers, own, &tls, run.services.judging.door().callers().clone());
             run.cluster(cluster, keeping).await?;
             linger
         }
@@ -256,16 +231,17 @@ impl Run {
             index.set(assembled.release);
         }
         tracing::info!(releases = index.releases().count(), objects = index.objects(), "releases are loaded");
-        self.judging.begin(Setup {
-            door: self.judging.door(),
+        let Services { judging, book, metrics, ledger, .. } = &self.services;
+        judging.begin(Setup {
+            door: judging.door(),
             truth: Truth::Fixed(RwLock::new(index)),
-            book: Arc::clone(&self.book),
+            book: Arc::clone(book),
             record_driver: RecordDriver::Secret,
             own_account: None,
             own_namespace: None,
             orders: None,
-            metrics: self.metrics.admission.clone(),
-            ledger: self.ledger.clone(),
+            metrics: metrics.admission.clone(),
+            ledger: ledger.clone(),
         });
         self.naming.tell(|| format!("dir:{}", path.display()));
         releases.met();
@@ -281,29 +257,25 @@ impl Run {
                 tracing::info!("{signal}: finishing what is under way");
                 None
             }
-            ended = self.tasks.join_next() => ended,
+            error = self.parts.ended() => Some(error),
         };
         self.readiness.condition("serving").unmet("it is shutting down");
-        self.stop.cancel();
+        self.services.stop.cancel();
         let finish = async {
             if failed.is_none() {
                 tokio::time::sleep(linger).await;
             }
             stops.serving.cancel();
             // Whoever still works may record.
-            while self.tasks.len() > 1 && self.tasks.join_next().await.is_some() {}
+            self.parts.all_but(1).await;
             stops.closing.cancel();
-            while self.tasks.join_next().await.is_some() {}
+            self.parts.all_but(0).await;
         };
         tokio::select! {
             () = finish => {}
             signal = signals.next() => anyhow::bail!("{signal} again: ended at once"),
         }
-        match failed {
-            None => Ok(()),
-            Some(Ok(part)) => anyhow::bail!("{part} ended by itself; the log says why"),
-            Some(Err(error)) => Err(error).context("a part of the program broke down"),
-        }
+        failed.map_or(Ok(()), Err)
     }
 }
 

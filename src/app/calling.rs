@@ -13,7 +13,7 @@ use rustls::ServerConfig;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::Tasks;
+use super::parts::Parts;
 use crate::admin::{Condition, Readiness};
 use crate::callers::Callers;
 use crate::callers::file::TokenFile;
@@ -83,18 +83,15 @@ impl Calling {
     }
 
     /// Follows what is known of callers until `stop`.
-    pub(super) fn keep(self, tasks: &mut Tasks, stop: &CancellationToken) {
+    pub(super) fn keep(self, parts: &mut Parts, stop: &CancellationToken) {
         let callers = self.door.callers().clone();
         if let Some(file) = self.file {
             let (callers, stop) = (callers.clone(), stop.clone());
-            tasks.spawn(async move {
-                file.keep(callers, stop).await;
-                "following the caller token file"
-            });
+            parts.spawn("following the caller token file", async move { file.keep(callers, stop).await });
             return;
         }
         let (known, stop) = (self.known, stop.clone());
-        tasks.spawn(async move {
+        parts.spawn("waiting for callers to be known", async move {
             let mut changes = callers.changes();
             let is_told = tokio::select! {
                 () = stop.cancelled() => false,
@@ -104,7 +101,6 @@ impl Calling {
                 known.met();
             }
             stop.cancelled().await;
-            "waiting for callers to be known"
         });
     }
 }

@@ -9,6 +9,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -16,26 +17,25 @@ use tokio_util::sync::CancellationToken;
 use super::calling::Keeping;
 use super::emergency::obey;
 use super::leading::Office;
+use super::meeting::{Met, meet};
+use super::parts::{Halt, Parts};
 use super::policing::Policing;
 use super::registrar::Registrar;
 use super::telling::{self, Telling};
-use super::{Judging, Naming, Run, permitting, transitions, trusting};
+use super::{Naming, Run, Services, permitting, transitions, trusting};
 use crate::admin::Condition;
 use crate::cluster::arbiter::Arbiter;
 use crate::cluster::client::{self, Connection};
-use crate::cluster::identity;
 use crate::cluster::kinds::Kinds;
 use crate::cluster::lease::Leadership;
 use crate::cluster::objects::Objects;
-use crate::cluster::policies::InForce;
 use crate::cluster::releases::{Health, Releases};
 use crate::config;
 use crate::guard::Guard;
 use crate::guard::orders;
-use crate::guard::state::State;
-use crate::ledger::Ledger;
+use crate::model::ReleaseId;
 use crate::notify::file::Notifier;
-use crate::tls::Certificates;
+use crate::policy::signing::SigningKey;
 use crate::webhook::look::{Live, Truth};
 use crate::webhook::registration::emergency;
 use crate::webhook::validate::Setup;
@@ -46,9 +46,6 @@ const WRITES: NonZeroU32 = at_least_one(50);
 /// Dry runs of the arbiter, per second.
 const DRY_RUNS: NonZeroU32 = at_least_one(10);
 
-/// The pause between attempts to reach an API server at the start.
-const RETRY: Duration = Duration::from_secs(2);
-
 /// Commands to the loop that wait at most; whoever sends more waits.
 const COMMANDS: usize = 1024;
 
@@ -58,13 +55,36 @@ const OUTAGE: Duration = Duration::from_secs(60);
 /// How often it is looked whether an outage has lasted that long.
 const OUTAGE_LOOK: Duration = Duration::from_secs(5);
 
-/// What is known of the cluster once it answered.
-struct Met {
-    connection: Connection,
+/// What following a cluster takes.
+pub(super) struct Work {
+    pub(super) services: Services,
+    cluster: config::Cluster,
+    keeping: Option<Keeping>,
+    notifiers: Vec<Notifier>,
+    conditions: Conditions,
+    naming: Naming,
+}
+
+/// What readiness waits for.
+struct Conditions {
+    records: Condition,
+    policies: Condition,
+    switch: Condition,
+    loop_listed: Condition,
+}
+
+/// What the parts share of a cluster that answers.
+struct Link {
+    client: kube::Client,
     kinds: Arc<Kinds>,
-    own_account: Option<String>,
-    /// The uid of the namespace kube-system.
-    uid: Option<String>,
+    releases: Arc<Releases>,
+    objects: Objects,
+    /// None where no dry run may be made.
+    arbiter: Option<Arc<Arbiter>>,
+    leadership: Leadership,
+    policing: Policing,
+    /// Whether the emergency switch is off; none while that is not known.
+    open: watch::Receiver<Option<bool>>,
 }
 
 impl Run {
@@ -73,270 +93,233 @@ impl Run {
         // Only the kubeconfig can be wrong here; the rest waits for the API server.
         let connection = client::connect(cluster.kubeconfig.as_deref()).await?;
         self.books.trust(connection.client.clone());
-        let records = self.readiness.condition("records");
+        let [records, policies, switch, loop_listed] =
+            ["records", "policies", "emergency", "loop"].map(|name| self.readiness.condition(name));
         records.unmet("the API server has not answered yet");
-        let policies = self.readiness.condition("policies");
         policies.unmet("the API server has not answered yet");
-        let switch = self.readiness.condition("emergency");
-        let loop_listed = self.readiness.condition("loop");
         loop_listed.unmet("the declared objects have not been listed yet");
+        // What follows the cluster ends together.
+        let stop = self.services.stop.child_token();
         let work = Work {
+            services: Services { stop, ..self.services.clone() },
             cluster,
-            keeping,
-            book: Arc::clone(&self.book),
-            in_force: Arc::clone(&self.in_force),
-            state: Arc::clone(&self.state),
-            notifiers: self.notifiers.clone(),
-            notices: self.metrics.notices.clone(),
-            index: Arc::clone(&self.metrics.index),
-            record_metrics: self.metrics.records.clone(),
-            guard_metrics: self.metrics.guard.clone(),
-            admission: self.metrics.admission.clone(),
-            certificates: self.certificates.clone(),
-            judging: self.judging.clone(),
-            records,
-            policies,
-            switch,
-            emergency_metrics: self.metrics.emergency.clone(),
-            loop_listed,
-            ledger: self.ledger.clone(),
+            keeping: Some(keeping),
+            notifiers: std::mem::take(&mut self.notifiers),
+            conditions: Conditions { records, policies, switch, loop_listed },
             naming: Naming { given: self.naming.given.take(), told: self.naming.told.take() },
-            stop: self.stop.clone(),
         };
-        self.tasks.spawn(async move {
-            work.run(connection).await;
-            "following the cluster"
-        });
+        self.parts.try_spawn("following the cluster", work.run(connection));
         Ok(())
     }
 }
 
-/// Everything that following a cluster takes.
-pub(super) struct Work {
-    cluster: config::Cluster,
-    keeping: Keeping,
-    book: Arc<crate::policy::book::Book>,
-    in_force: Arc<InForce>,
-    pub(super) state: Arc<State>,
-    notifiers: Vec<Notifier>,
-    notices: crate::metrics::NoticeMetrics,
-    index: Arc<parking_lot::RwLock<crate::helm::index::Index>>,
-    record_metrics: crate::metrics::RecordMetrics,
-    guard_metrics: crate::metrics::GuardMetrics,
-    admission: crate::metrics::AdmissionMetrics,
-    certificates: Certificates,
-    pub(super) judging: Judging,
-    records: Condition,
-    policies: Condition,
-    switch: Condition,
-    emergency_metrics: crate::metrics::EmergencyMetrics,
-    loop_listed: Condition,
-    ledger: Ledger,
-    naming: Naming,
-    pub(super) stop: CancellationToken,
-}
-
 impl Work {
-    async fn run(self, connection: Connection) {
-        let stop = self.stop.clone();
-        tokio::select! {
-            () = stop.cancelled() => {}
-            met = meet(connection, &self.records) => self.follow(met).await,
+    async fn run(mut self, connection: Connection) -> anyhow::Result<()> {
+        let stop = self.services.stop.clone();
+        let met = tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            met = meet(connection, &self.conditions.records) => met,
+        };
+        self.naming.tell(|| met.uid.clone().unwrap_or_else(|| met.connection.url.clone()));
+        let mut office = Office::open(&met.connection.client, &self.cluster);
+        let mut parts = Parts::default();
+        let halt = match self.start(met, &mut office, &mut parts).await {
+            Err(halt) => halt,
+            Ok(()) => tokio::select! {
+                () = stop.cancelled() => Halt::Stopped,
+                error = parts.ended() => Halt::Failed(error),
+            },
+        };
+        stop.cancel();
+        parts.all_but(0).await;
+        // Last, so that whoever leads next meets no write of this one.
+        office.leave().await;
+        match halt {
+            Halt::Stopped => Ok(()),
+            Halt::Failed(error) => Err(error),
         }
     }
 
-    async fn follow(mut self, met: Met) {
-        self.naming.tell(|| met.uid.clone().unwrap_or_else(|| met.connection.url.clone()));
-        let Self { cluster, book, index, record_metrics, guard_metrics, .. } = &self;
-        let Met { connection, kinds, own_account, uid: _ } = met;
-        let client = connection.client;
+    /// Starts each part as soon as what it needs is known.
+    async fn start(&mut self, met: Met, office: &mut Office, parts: &mut Parts) -> Result<(), Halt> {
+        let stop = self.services.stop.clone();
+        let own_account = met.own_account.clone();
+        let mut link = self.link(met, office, parts);
+        let mut health = link.releases.health();
+        self.conditions.records.unmet("the first listing is not whole yet");
+        // Policies say which records speak for which releases, and a release
+        // that is not there loses its GuardedRelease.
+        parts.meanwhile(&stop, link.policing.known(&self.conditions.policies)).await?;
+        let (releases, in_force) = (Arc::clone(&link.releases), Arc::clone(&self.services.in_force));
+        parts.spawn("trusting records", trusting::run(Arc::clone(&releases), in_force, stop.clone()));
+        releases.trust(self.services.book.policies().storage());
+        parts.spawn("following the records", Arc::clone(&releases).run(stop.clone()));
+        drop(parts.meanwhile(&stop, health.wait_for(|health| health.indexed)).await?);
+        link.policing.autoscalers.claim(releases.index());
+        // Nothing is repaired before it is known whether it may be.
+        let mut switch_known = link.open.clone();
+        drop(parts.meanwhile(&stop, switch_known.wait_for(Option::is_some)).await?);
+        office.seek();
+        self.judge(&link, own_account, parts);
+        // Nor is anything repaired that a person has suspended.
+        let suspended = parts.meanwhile(&stop, telling::suspended(&link.client)).await?;
+        let key = parts.meanwhile(&stop, self.signing(self.cluster.read_only)).await?;
+        let key = key.map_err(Halt::Failed)?;
+        self.repair(&link, office, (suspended, key), parts).await?;
+        self.register(&link, parts);
+        self.conditions.records.met();
+        let records = self.conditions.records.clone();
+        parts.spawn("watching over the records", report(health, records, stop.clone()));
+        Ok(())
+    }
+
+    /// Begins to follow what all else needs.
+    fn link(&mut self, met: Met, office: &Office, parts: &mut Parts) -> Link {
+        let Self { services, cluster, .. } = self;
+        let Met { connection: Connection { client, .. }, kinds, .. } = met;
+        let (stop, in_force) = (&services.stop, &services.in_force);
         let releases = Releases::new(
             client.clone(),
             cluster.record_driver,
             cluster.namespaces.clone(),
             Arc::clone(&kinds),
-            Arc::clone(index),
-            record_metrics.clone(),
+            Arc::clone(&services.metrics.index),
+            services.metrics.records.clone(),
         );
-        let mut parts = tokio::task::JoinSet::new();
-        parts.spawn({
-            let (kinds, stop) = (Arc::clone(&kinds), self.stop.clone());
-            async move { kinds.run(stop).await }
-        });
-        let (open, is_open) = watch::channel(None);
-        parts.spawn(emergency::follow(client.clone(), open, self.stop.clone()));
-        parts.spawn(obey(
-            is_open.clone(),
-            Arc::clone(&self.in_force),
-            self.switch.clone(),
-            self.emergency_metrics.clone(),
-            self.stop.clone(),
-        ));
-        let mut office = Office::open(&client, cluster);
-        let keeping = self.keeping.clone();
+        let (served, stopped) = (Arc::clone(&kinds), stop.clone());
+        parts.spawn("following the kinds", async move { served.run(stopped).await });
+        let (opened, open) = watch::channel(None);
+        let switch = emergency::follow(client.clone(), opened, stop.clone());
+        parts.spawn("following the emergency switch", switch);
+        let obeyed = obey(
+            open.clone(),
+            Arc::clone(in_force),
+            self.conditions.switch.clone(),
+            services.metrics.emergency.clone(),
+            stop.clone(),
+        );
+        parts.spawn("obeying the emergency switch", obeyed);
         let leadership = office.leadership.clone();
-        parts.spawn(keeping.run(client.clone(), leadership, is_open.clone(), self.stop.clone()));
-        let mut policing = Policing::start(
-            &client,
-            &kinds,
-            &releases,
-            &self.in_force,
-            (&cluster.namespaces, (!cluster.read_only).then_some(&office.leadership)),
-            &mut parts,
-            &self.stop,
-        );
-        let mut health = releases.health();
-        self.records.unmet("the first listing is not whole yet");
-        // Policies say which records speak for which releases, and a release
-        // that is not there loses its GuardedRelease.
-        tokio::select! {
-            () = self.stop.cancelled() => {}
-            () = policing.known(&self.policies) => {}
+        if let Some(keeping) = self.keeping.take() {
+            let kept = keeping.run(client.clone(), leadership.clone(), open.clone(), stop.clone());
+            parts.spawn("keeping the callers' secret", kept);
         }
-        parts.spawn(trusting::run(Arc::clone(&releases), Arc::clone(&self.in_force), self.stop.clone()));
-        releases.trust(book.policies().storage());
-        parts.spawn(Arc::clone(&releases).run(self.stop.clone()));
-        tokio::select! {
-            () = self.stop.cancelled() => {}
-            whole = health.wait_for(|health| health.indexed) => drop(whole),
-        }
-        policing.autoscalers.claim(releases.index());
-        // Nothing is repaired before it is known whether it may be.
-        let mut switch_known = is_open.clone();
-        tokio::select! {
-            () = self.stop.cancelled() => {}
-            known = switch_known.wait_for(Option::is_some) => drop(known),
-        }
-        office.seek();
-        let objects = Objects::new(client.clone(), WRITES).led(office.leadership.clone());
-        if !self.stop.is_cancelled() {
-            let arbiter = (!cluster.read_only)
-                .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS))
-                .map(Arc::new);
-            let live = Live {
-                releases: Arc::clone(&releases),
-                arbiter: arbiter.clone(),
-                objects: objects.clone(),
-                kinds: Arc::clone(&kinds),
-                allowances: Arc::clone(&policing.allowances),
-                autoscalers: Arc::clone(&policing.autoscalers),
-                client: client.clone(),
-            };
-            self.judging.begin(Setup {
-                door: self.judging.door(),
-                truth: Truth::Cluster(Box::new(live)),
-                book: Arc::clone(book),
-                record_driver: cluster.record_driver,
-                own_account,
-                own_namespace: cluster.own_namespace.clone(),
-                orders: Some(self.orders()),
-                metrics: self.admission.clone(),
-                ledger: self.ledger.clone(),
-            });
-            parts.spawn(transitions::run(Arc::clone(&releases), self.ledger.clone(), self.stop.clone()));
-            parts.spawn(permitting::run(
-                Arc::clone(&policing.allowances),
-                Arc::clone(&releases),
-                self.ledger.clone(),
-                self.stop.clone(),
-            ));
-            let (listed, is_listed) = watch::channel(false);
-            parts.spawn(meet_once(is_listed, self.loop_listed.clone(), self.stop.clone()));
-            // Nor is anything repaired that a person has suspended.
-            let suspended = tokio::select! {
-                () = self.stop.cancelled() => HashSet::new(),
-                suspended = telling::suspended(&client) => suspended,
-            };
-            let Some(key) = self.signing(cluster.read_only).await else {
-                office.leave().await;
-                return;
-            };
-            let (commands, wishes) = mpsc::channel(COMMANDS);
-            let leading =
-                if cluster.read_only { Leadership::alone().watch() } else { office.leadership.watch() };
-            let telling = Telling {
-                client: client.clone(),
-                kinds: Arc::clone(&kinds),
-                releases: Arc::clone(&releases),
-                objects: objects.clone(),
-                state: Arc::clone(&self.state),
-                in_force: Arc::clone(&self.in_force),
-                commands,
-                suspended: suspended.clone(),
-                notifiers: self.notifiers.clone(),
-                metrics: self.notices.clone(),
-                key: key.clone(),
-            };
-            if let Err(error) = telling.start(cluster, &office, &mut parts, &self.stop).await {
-                tracing::error!("nobody is told of drifts and repairs: {error:#}");
-            }
-            let guard = Guard {
-                releases: Arc::clone(&releases),
-                kinds,
-                objects,
-                arbiter,
-                allowances: Arc::clone(&policing.allowances),
-                autoscalers: Arc::clone(&policing.autoscalers),
-                in_force: Arc::clone(&self.in_force),
-                namespaces: cluster.namespaces.clone(),
-                read_only: cluster.read_only,
-                book: Arc::clone(book),
-                metrics: guard_metrics.clone(),
-                ledger: self.ledger.clone(),
-                listed,
-                state: Arc::clone(&self.state),
-                key,
-            };
-            parts
-                .spawn(guard.run(orders::Orders { leading, commands: wishes, suspended }, self.stop.clone()));
-            if let Some(registration) = &cluster.registration {
-                let registrar = Registrar {
-                    registration: registration.clone(),
-                    callers: self.judging.door().callers().clone(),
-                    own_namespace: cluster.own_namespace.clone(),
-                    record_driver: cluster.record_driver,
-                    certificates: self.certificates.clone(),
-                    releases: Arc::clone(&releases),
-                    book: Arc::clone(book),
-                    open: is_open,
-                    leadership: office.leadership.clone(),
-                    in_force: Arc::clone(&self.in_force),
-                };
-                parts.spawn(registrar.run(client, self.stop.clone()));
-            }
-            self.records.met();
-        }
-        let report = report(health, self.records, self.stop.clone());
-        parts.spawn(report);
-        while parts.join_next().await.is_some_and(|ended| ended.is_ok()) {}
-        // Last, so that whoever leads next meets no write of this one.
-        office.leave().await;
+        let clears = (!cluster.read_only).then_some(&leadership);
+        let watched = (&*cluster.namespaces, clears);
+        let policing = Policing::start(&client, &kinds, &releases, in_force, watched, parts, stop);
+        let objects = Objects::new(client.clone(), WRITES).led(leadership.clone());
+        let arbiter = (!cluster.read_only)
+            .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS))
+            .map(Arc::new);
+        Link { client, kinds, releases, objects, arbiter, leadership, policing, open }
     }
-}
 
-/// Asks the API server until it answers.
-async fn meet(connection: Connection, records: &Condition) -> Met {
-    loop {
-        let met = async {
-            let kinds = Kinds::read(connection.client.clone()).await?;
-            let own_account = identity::own_name(&connection).await?;
-            let uid = identity::cluster_uid(&connection.client).await?;
-            Ok::<_, crate::cluster::call::CallError>((kinds, own_account, uid))
+    /// Has reviews judged, and keeps what is said of records and allowances.
+    fn judge(&self, link: &Link, own_account: Option<String>, parts: &mut Parts) {
+        let Services { judging, book, metrics, ledger, stop, .. } = &self.services;
+        let Link { releases, policing, .. } = link;
+        let live = Live {
+            releases: Arc::clone(releases),
+            arbiter: link.arbiter.clone(),
+            objects: link.objects.clone(),
+            kinds: Arc::clone(&link.kinds),
+            allowances: Arc::clone(&policing.allowances),
+            autoscalers: Arc::clone(&policing.autoscalers),
+            client: link.client.clone(),
         };
-        match met.await {
-            Ok((kinds, own_account, uid)) => {
-                tracing::info!(server = connection.url, account = own_account, "the API server answers");
-                return Met { connection, kinds, own_account, uid };
-            }
-            Err(error) => {
-                records.unmet(format!("the API server does not answer: {error}"));
-                tracing::warn!(
-                    server = connection.url,
-                    "the API server does not answer, trying again: {error}"
-                );
-                tokio::time::sleep(RETRY).await;
-            }
-        }
+        judging.begin(Setup {
+            door: judging.door(),
+            truth: Truth::Cluster(Box::new(live)),
+            book: Arc::clone(book),
+            record_driver: self.cluster.record_driver,
+            own_account,
+            own_namespace: self.cluster.own_namespace.clone(),
+            orders: Some(self.orders()),
+            metrics: metrics.admission.clone(),
+            ledger: ledger.clone(),
+        });
+        let transitions = transitions::run(Arc::clone(releases), ledger.clone(), stop.clone());
+        parts.spawn("keeping the records' history", transitions);
+        let allowances = Arc::clone(&policing.allowances);
+        let permitting = permitting::run(allowances, Arc::clone(releases), ledger.clone(), stop.clone());
+        parts.spawn("keeping the allowances' history", permitting);
+    }
+
+    /// Starts the loop, and what tells of it.
+    async fn repair(
+        &mut self,
+        link: &Link,
+        office: &Office,
+        (suspended, key): (HashSet<ReleaseId>, SigningKey),
+        parts: &mut Parts,
+    ) -> Result<(), Halt> {
+        let Services { book, in_force, state, metrics, ledger, stop, .. } = self.services.clone();
+        let Link { releases, kinds, objects, policing, .. } = link;
+        let (listed, is_listed) = watch::channel(false);
+        let condition = self.conditions.loop_listed.clone();
+        parts.spawn("waiting for the loop", meet_once(is_listed, condition, stop.clone()));
+        let (commands, wishes) = mpsc::channel(COMMANDS);
+        let telling = Telling {
+            client: link.client.clone(),
+            kinds: Arc::clone(kinds),
+            releases: Arc::clone(releases),
+            objects: objects.clone(),
+            state: Arc::clone(&state),
+            in_force: Arc::clone(&in_force),
+            commands,
+            suspended: suspended.clone(),
+            notifiers: std::mem::take(&mut self.notifiers),
+            metrics: metrics.notices.clone(),
+            key: key.clone(),
+        };
+        let told = telling.start(&self.cluster, office, parts, &stop).await;
+        told.context("nobody would be told of drifts and repairs").map_err(Halt::Failed)?;
+        let read_only = self.cluster.read_only;
+        let leading = if read_only { Leadership::alone().watch() } else { link.leadership.watch() };
+        let guard = Guard {
+            releases: Arc::clone(releases),
+            kinds: Arc::clone(kinds),
+            objects: objects.clone(),
+            arbiter: link.arbiter.clone(),
+            allowances: Arc::clone(&policing.allowances),
+            autoscalers: Arc::clone(&policing.autoscalers),
+            in_force,
+            namespaces: self.cluster.namespaces.clone(),
+            read_only,
+            book,
+            metrics: metrics.guard,
+            ledger,
+            listed,
+            state,
+            key,
+        };
+        let orders = orders::Orders { leading, commands: wishes, suspended };
+        parts.spawn("the loop", guard.run(orders, stop));
+        Ok(())
+    }
+
+    /// Keeps the webhook configurations, where that is wanted.
+    fn register(&self, link: &Link, parts: &mut Parts) {
+        let Some(registration) = self.cluster.registration.clone() else { return };
+        let Services { judging, certificates, book, in_force, stop, .. } = self.services.clone();
+        let registrar = Registrar {
+            registration,
+            callers: judging.door().callers().clone(),
+            own_namespace: self.cluster.own_namespace.clone(),
+            record_driver: self.cluster.record_driver,
+            certificates,
+            releases: Arc::clone(&link.releases),
+            book,
+            open: link.open.clone(),
+            leadership: link.leadership.clone(),
+            in_force,
+        };
+        let client = link.client.clone();
+        parts.spawn("the registration", async move {
+            registrar.run(client, stop.clone()).await;
+            // Whoever withdraws it keeps the loop.
+            stop.cancelled().await;
+        });
     }
 }
 
@@ -344,11 +327,11 @@ async fn meet(connection: Connection, records: &Condition) -> Met {
 async fn meet_once(mut is_listed: watch::Receiver<bool>, condition: Condition, stop: CancellationToken) {
     tokio::select! {
         () = stop.cancelled() => {}
-        listed = is_listed.wait_for(|listed| *listed) => {
-            if listed.is_ok() {
+        () = async {
+            if is_listed.wait_for(|listed| *listed).await.is_ok() {
                 condition.met();
             }
-        }
+        } => stop.cancelled().await,
     }
 }
 

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use anyhow::Context as _;
+
 use super::cluster::Work;
 use crate::callers::random_key;
 use crate::guard::state::DriftKind;
@@ -16,7 +18,7 @@ use crate::webhook::order::Orders;
 impl Work {
     /// What the webhook asks of the loop when somebody orders a repair.
     pub(super) fn orders(&self) -> Orders {
-        let state = Arc::clone(&self.state);
+        let state = Arc::clone(&self.services.state);
         let unconfirmed = move |release: &ReleaseId| {
             let Some(report) = state.of(release) else { return Vec::new() };
             let is_missing = |object: &ObjectId| {
@@ -25,19 +27,15 @@ impl Work {
             let verb = |object: &ObjectId| if is_missing(object) { Verb::Create } else { Verb::Update };
             report.unconfirmed.iter().map(|object| (verb(object), object.clone())).collect()
         };
-        Orders { unconfirmed: Box::new(unconfirmed), callers: self.judging.door().callers().clone() }
+        Orders { unconfirmed: Box::new(unconfirmed), callers: self.services.judging.door().callers().clone() }
     }
 
-    /// What this guard and its other replicas sign by, once it is known; none if
-    /// the guard is to stop before. One that writes nothing shares nothing.
-    pub(super) async fn signing(&self, read_only: bool) -> Option<SigningKey> {
+    /// What this guard and its other replicas sign by, once it is known. One that writes
+    /// nothing shares nothing.
+    pub(super) async fn signing(&self, read_only: bool) -> anyhow::Result<SigningKey> {
         if read_only {
-            return random_key().inspect_err(|error| tracing::error!("the loop cannot start: {error}")).ok();
+            return random_key().context("the loop cannot start");
         }
-        let door = self.judging.door();
-        tokio::select! {
-            () = self.stop.cancelled() => None,
-            key = door.callers().signing() => Some(key),
-        }
+        Ok(self.services.judging.door().callers().signing().await)
     }
 }

@@ -8,9 +8,9 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::parts::Parts;
 use crate::admin::Condition;
 use crate::cluster::allowances::Allowances;
 use crate::cluster::autoscalers::Autoscalers;
@@ -40,7 +40,7 @@ impl Policing {
         releases: &Arc<Releases>,
         in_force: &Arc<InForce>,
         (watched, leadership): (&[String], Option<&Leadership>),
-        parts: &mut JoinSet<()>,
+        parts: &mut Parts,
         stop: &CancellationToken,
     ) -> Self {
         let policies = PolicyWatch::new(
@@ -56,12 +56,15 @@ impl Policing {
         let autoscalers = Autoscalers::new(client.clone(), Arc::clone(kinds), watched.to_vec());
         let listings =
             vec![policies.progress(), namespaces.progress(), allowances.progress(), autoscalers.progress()];
-        parts.spawn(policies.run(stop.clone()));
-        parts.spawn(namespaces.run(stop.clone()));
+        parts.spawn("following the policies", policies.run(stop.clone()));
+        parts.spawn("following the namespaces", namespaces.run(stop.clone()));
         let (following, stopping) = (Arc::clone(&allowances), stop.clone());
-        parts.spawn(async move { following.run(stopping).await });
+        parts.spawn("following the allowances", async move { following.run(stopping).await });
         let (following, releases, stopping) = (Arc::clone(&autoscalers), Arc::clone(releases), stop.clone());
-        parts.spawn(async move { following.run(releases.index(), stopping).await });
+        parts.spawn(
+            "following the autoscalers",
+            async move { following.run(releases.index(), stopping).await },
+        );
         Self { allowances, autoscalers, listings }
     }
 

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::leading::Office;
+use super::parts::Parts;
 use crate::cluster::call::CallError;
 use crate::cluster::events::Events;
 use crate::cluster::guarded::{self, GuardedReleases, Remembered};
@@ -64,7 +64,7 @@ impl Telling {
         self,
         cluster: &config::Cluster,
         office: &Office,
-        parts: &mut JoinSet<()>,
+        parts: &mut Parts,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
         let Self {
@@ -88,7 +88,11 @@ impl Telling {
         };
         let notifiers = Notifiers::start(notifiers, &source, &metrics, &deliveries, stop)?;
         deliveries.close();
-        parts.spawn(async move { deliveries.wait().await });
+        let stopped = stop.clone();
+        parts.spawn("delivering notifications", async move {
+            deliveries.wait().await;
+            stopped.cancelled().await;
+        });
         let leadership = office.leadership.clone();
         let (events, teller) = if cluster.read_only {
             (None, Leadership::alone())
@@ -109,7 +113,7 @@ impl Telling {
             leadership: teller,
             metrics: metrics.clone(),
         };
-        parts.spawn(announcer.run(stop.clone()));
+        parts.spawn("telling of drifts and repairs", announcer.run(stop.clone()));
         if !cluster.read_only {
             metrics.leads(leadership.holds());
             let statuses = Statuses {
@@ -129,7 +133,7 @@ impl Telling {
             let stop = stop.clone();
             // Before the loop has judged anything.
             let first = statuses.guarded.remembered(&statuses.key).await;
-            parts.spawn(async move {
+            parts.spawn("keeping GuardedReleases", async move {
                 // Before any status is written over.
                 if remember(&statuses, first, &stop).await {
                     statuses.run(stop).await;

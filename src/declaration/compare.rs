@@ -60,14 +60,19 @@ fn is_struct(entries: &[Entry]) -> bool {
 }
 
 /// Whether a null that a custom kind declares has a say in what it becomes: one that the
-/// server keeps does, and where it sets a default it sets it again for an empty value.
-fn is_kept_null(old: Option<&Value>, new: Option<&Value>) -> bool {
-    let is_empty = |value: &Value| value.as_object().is_some_and(|map| map.is_empty());
+/// server keeps does, but where it would be merged, and where it sets a default it sets it
+/// again for an empty value.
+fn is_kept_null(is_granular: bool, old: Option<&Value>, new: Option<&Value>) -> bool {
     match (old, new) {
+        (Some(Value::Null), Some(Value::Object(new))) => !is_granular || new.is_empty(),
         (Some(Value::Null), _) => true,
-        (Some(Value::Object(old)), Some(new)) => !old.is_empty() && is_empty(new),
+        (Some(Value::Object(old)), Some(new)) => !old.is_empty() && is_empty_object(new),
         _ => false,
     }
+}
+
+fn is_empty_object(value: &Value) -> bool {
+    value.as_object().is_some_and(|map| map.is_empty())
 }
 
 fn copy(value: &Value) -> Value {
@@ -142,8 +147,17 @@ impl Walk<'_> {
         if there(old) && there(new) {
             return None;
         }
-        if self.family == Family::Custom && declared.is_null() && is_kept_null(old, new) {
-            return Some(Agreement::Differs);
+        if declared.is_null() {
+            let is_granular = equality::is_granular(self.types, leaf.ty);
+            let is_held = match self.family {
+                Family::Custom => is_kept_null(is_granular, old, new),
+                Family::Rights | Family::Pod | Family::Core => {
+                    is_granular && is_absent(old) && new.is_some_and(is_empty_object)
+                }
+            };
+            if is_held {
+                return Some(Agreement::Differs);
+            }
         }
         let agreement = |live| equality::agreement(self.types, leaf.ty, spot, declared, live);
         let empty = equality::is_empty(declared) && (leaf.place != Place::Entry || !declared.is_string());

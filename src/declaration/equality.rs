@@ -297,12 +297,19 @@ fn same_text(a: &Value, b: &Value) -> bool {
 /// Whether an empty granular value is declared, which says only that it is
 /// there, and the live object has it.
 pub(super) fn is_open_empty(types: &Types, ty: TypeId, declared: &Value, live: Option<&Value>) -> bool {
-    let granular = match types.shape(ty) {
+    is_granular(types, ty)
+        && declared.as_object().is_some_and(Map::is_empty)
+        && live.is_some_and(Value::is_object)
+}
+
+/// Whether server-side apply merges objects of that type, as long as they hold anything; an
+/// empty one is one value.
+pub(super) fn is_granular(types: &Types, ty: TypeId) -> bool {
+    match types.shape(ty) {
         Shape::Struct(Struct { atomic, .. }) | Shape::Map { atomic, .. } => !atomic,
         Shape::Any => true,
         Shape::Scalar(_) | Shape::List { .. } => false,
-    };
-    granular && declared.as_object().is_some_and(Map::is_empty) && live.is_some_and(Value::is_object)
+    }
 }
 
 fn same(types: &Types, ty: TypeId, a: Option<&Value>, b: Option<&Value>, depth: usize) -> bool {
