@@ -7,7 +7,10 @@ use std::process::ExitStatus;
 use std::thread;
 use std::time::Duration;
 
+use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration};
+use kube::api::{Api, Patch, PatchParams};
 use reqwest::Certificate;
+use serde_json::json;
 use tokio::sync::OnceCell;
 
 use super::control_plane::{ControlPlane, install_crypto_provider};
@@ -39,9 +42,31 @@ impl Guard {
     /// The guard of the shared control plane: registered, `--edits Deny --drift Repair`.
     pub(crate) async fn shared() -> SharedGuard {
         static SHARED: OnceCell<Guard> = OnceCell::const_new();
-        let start =
-            || Guard::start(ControlPlane::get(), &["--register", "--edits", "Deny", "--drift", "Repair"]);
+        let start = || async {
+            let control_plane = ControlPlane::get();
+            let guard =
+                Guard::start(control_plane, &["--register", "--edits", "Deny", "--drift", "Repair"]).await;
+            Guard::is_waited_for(control_plane, "Ignore").await;
+            guard
+        };
         SharedGuard(SHARED.get_or_init(start).await)
+    }
+
+    /// Has the API server wait longer for the registered guard than by default, so that a slow machine lets no edit
+    /// through; and says what becomes of one without an answer.
+    pub(crate) async fn is_waited_for(control_plane: &ControlPlane, failure_policy: &str) {
+        let configurations: Api<ValidatingWebhookConfiguration> =
+            Api::all(control_plane.client(Identity::Admin).await);
+        eventually("the guard is registered", STARTUP, || async {
+            let registered = configurations.get("kubemoor").await?;
+            let of = |webhook: ValidatingWebhook| {
+                json!({"name": webhook.name, "failurePolicy": failure_policy, "timeoutSeconds": 30})
+            };
+            let webhooks: Vec<_> = registered.webhooks.into_iter().flatten().map(of).collect();
+            let patch = Patch::Strategic(json!({"webhooks": webhooks}));
+            configurations.patch("kubemoor", &PatchParams::default(), &patch).await.map(drop)
+        })
+        .await;
     }
 
     /// Starts a guard with these flags besides addresses and kubeconfig, and waits until it is ready. It gets the
