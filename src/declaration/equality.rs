@@ -15,9 +15,11 @@ use super::quantity;
 use super::schema::{ListKey, ListKind, MAX_DEPTH, Scalar, Shape, Struct, TypeId, Types};
 
 pub(super) use self::alike::Alike;
+pub(super) use self::filled::{Unnamed, is_filled_in};
 pub use self::alike::class_of_scalar as class;
 
 mod alike;
+mod filled;
 mod known;
 mod limits;
 mod whole;
@@ -36,6 +38,8 @@ pub enum Agreement {
     /// It is not: something declared is not there. A server drops fields that its
     /// feature gates switch off.
     Missing,
+    /// Nothing is declared there, and a policy seals what it lies below. Only of an addition.
+    Added,
     /// It is not.
     Differs,
 }
@@ -152,7 +156,9 @@ pub fn settled(
             Agreement::Agrees => Agreement::Altered,
             Agreement::Doubt if new.is_some_and(|new| is_part(new, before)) => Agreement::Agrees,
             Agreement::Doubt => Agreement::Altered,
-            Agreement::Altered | Agreement::Missing | Agreement::Differs => Agreement::Doubt,
+            Agreement::Altered | Agreement::Missing | Agreement::Added | Agreement::Differs => {
+                Agreement::Doubt
+            },
         },
         // The server has kept it until now.
         Agreement::Missing if new.is_none_or(Value::is_null) || agrees(old) < Agreement::Missing => {

@@ -260,7 +260,7 @@ impl<'a> Case<'a> {
         if claims.is_empty() && dependants.is_empty() {
             return Judgement::of(Verdict::allow(Reason::NotDeclared), String::new(), Vec::new(), claims);
         }
-        let (old, new) = match self.objects(&claims) {
+        let (old, new) = match self.objects(&claims, rules) {
             Ok(objects) => objects,
             Err(_) => {
                 let policy = governing(rules.book, &self.subject.object, &claims);
@@ -313,13 +313,33 @@ impl<'a> Case<'a> {
 
     /// Reads as much of the objects as the claims look at: of an update, where
     /// they differ.
-    fn objects(&self, claims: &[Arc<Release>]) -> Result<(Option<Value>, Option<Value>), ObjectError> {
+    fn objects(
+        &self,
+        claims: &[Arc<Release>],
+        rules: &Rules<'_>,
+    ) -> Result<(Option<Value>, Option<Value>), ObjectError> {
+        if self.subject.aspect == Aspect::Object && self.is_sealed(claims, rules) {
+            let read = |text: &Option<Excerpt<'_>>| {
+                text.as_ref().map(|text| review::object(text.get())).transpose()
+            };
+            return Ok((read(&self.old)?, read(&self.new)?));
+        }
         if let (Some(old), Some(new), Aspect::Object) = (&self.old, &self.new, &self.subject.aspect)
             && let Some((old, new)) = Pruned::new(&self.declared_by(claims)).pair(old, new)
         {
             return Ok((Some(old), Some(new)));
         }
         Ok((self.read(self.old.as_ref(), claims)?, self.read(self.new.as_ref(), claims)?))
+    }
+
+    /// Whether a policy seals something of the object: then what nobody declares counts.
+    fn is_sealed(&self, claims: &[Arc<Release>], rules: &Rules<'_>) -> bool {
+        let object = &self.subject.object;
+        claims.iter().any(|claim| {
+            let declarations = claim.objects.get(object).into_iter();
+            let mut declared = declarations.flat_map(|it| it.latest.iter().chain(&it.baseline));
+            declared.any(|it| !rules.book.of(&claim.id).rules(object, it).sealed.is_empty())
+        })
     }
 
     /// Reads as much of an object as the claims look at.
