@@ -85,7 +85,7 @@ impl<'t, 'v> Walk<'t, 'v> {
         }
         let old = old.filter(|old| !old.is_null());
         let is_undeclared = node.is_none() && scope.is_inside();
-        if is_undeclared && old.is_none() {
+        if is_undeclared && old.is_none() && !self.is_taken_apart(spot, new) {
             self.found(spot, None, new);
             return;
         }
@@ -107,6 +107,17 @@ impl<'t, 'v> Walk<'t, 'v> {
             _ if is_undeclared && !self.is_within(spot.field.ty, old, new) => self.found(spot, old, new),
             _ => {}
         }
+    }
+
+    /// Whether each part of a new value is an addition of its own.
+    fn is_taken_apart(&self, Spot { field, is_member }: Spot<'_>, new: &Value) -> bool {
+        let of_many = match (self.types.shape(field.ty), new) {
+            (Shape::Map { atomic: false, .. }, Value::Object(_)) => true,
+            (Shape::List { kind: ListKind::Map(_) | ListKind::Set, .. }, Value::Array(_)) => true,
+            (_, Value::Object(_)) => field.name == "metadata",
+            _ => false,
+        };
+        of_many && !is_member
     }
 
     fn member(

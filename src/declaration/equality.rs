@@ -15,8 +15,8 @@ use super::quantity;
 use super::schema::{ListKey, ListKind, MAX_DEPTH, Scalar, Shape, Struct, TypeId, Types};
 
 pub(super) use self::alike::Alike;
-pub(super) use self::filled::{Unnamed, is_filled_in};
 pub use self::alike::class_of_scalar as class;
+pub(super) use self::filled::{Unnamed, is_filled_in};
 
 mod alike;
 mod filled;
@@ -158,7 +158,7 @@ pub fn settled(
             Agreement::Doubt => Agreement::Altered,
             Agreement::Altered | Agreement::Missing | Agreement::Added | Agreement::Differs => {
                 Agreement::Doubt
-            },
+            }
         },
         // The server has kept it until now.
         Agreement::Missing if new.is_none_or(Value::is_null) || agrees(old) < Agreement::Missing => {

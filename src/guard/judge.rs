@@ -157,6 +157,7 @@ fn judged(
             drifts.suspect(&release.id, object.clone(), now);
             return Some(release.id.clone());
         }
+        drifts.seal(object, policy.rules(object, declared).sealed.text());
         record(&mut drifts, release, live, standing, now)
     };
     if let (true, Some(touched)) = (news.stands, live.sighting.touched) {
@@ -179,12 +180,17 @@ pub(super) fn recall(shared: &Shared, release: &Arc<Release>) {
         let circumstances = shared.circumstances(release, &object);
         let (object, standing) = (&object, &standing);
         let subject = Subject { object, standing, policy: &policy, circumstances: &circumstances, now };
-        if let drift::Live::AsDeclared(Some(agreed)) = drift::compare(&subject, Some(&value), Evidence::None)
-        {
-            let (declared, allowed) = (Arc::clone(agreed.declared), agreed.allowed);
-            let agreed = Agreed { declared, spared: agreed.spared, allowed };
-            shared.drifts.lock().agrees(release, object, &agreed);
-        }
+        let agreed = match drift::compare(&subject, Some(&value), Evidence::None) {
+            drift::Live::AsDeclared(Some(agreed)) => {
+                let (declared, allowed) = (Arc::clone(agreed.declared), agreed.allowed);
+                Agreed { declared, spared: agreed.spared, allowed, has_additions: false }
+            }
+            drift::Live::Drifted(drift) if are_additions(&drift.changes) => {
+                Agreed::but_for_additions(drift.declared)
+            }
+            _ => continue,
+        };
+        shared.drifts.lock().agrees(release, object, &agreed);
     }
 }
 
@@ -216,7 +222,8 @@ pub(super) fn weigh(
     };
     let subject = Subject { object, standing: &standing, policy, circumstances, now };
     // Who has set what is sealed its managers tell.
-    let whole = if sealed::is_set(object, value) { live.whole() } else { None };
+    let is_sealed = standing.alternatives.iter().any(|it| !policy.rules(object, it).sealed.is_empty());
+    let whole = if is_sealed || sealed::is_set(object, value) { live.whole() } else { None };
     let value = whole.as_ref().unwrap_or(value);
     let mut found = drift::compare(&subject, Some(value), evidence);
     if let (drift::Live::Drifted(drift), None) = (&found, &whole)
@@ -233,8 +240,12 @@ pub(super) fn weigh(
         drift::Live::AsDeclared(agreed) => agreed,
         drift::Live::Awaited | drift::Live::Allowed | drift::Live::Missing => None,
     };
-    let agreed =
-        agreed.map(|it| Agreed { declared: Arc::clone(it.declared), spared: it.spared, allowed: it.allowed });
+    let agreed = agreed.map(|it| Agreed {
+        declared: Arc::clone(it.declared),
+        spared: it.spared,
+        allowed: it.allowed,
+        has_additions: false,
+    });
     if policy.drift != DriftMode::Repair || release.state.status != Status::Deployed {
         return Standing::AsDeclared(agreed);
     }
@@ -259,6 +270,10 @@ pub(super) fn record(
         Standing::AsDeclared(Some(agreed)) | Standing::Taken(_, Some(agreed)) => {
             drifts.agrees(release, object, agreed)
         }
+        // What is added beside it keeps nothing from having been seen.
+        Standing::Drifts(DriftKind::Changed, changes) if are_additions(changes) => release
+            .declared(object)
+            .is_some_and(|declared| drifts.agrees(release, object, &Agreed::but_for_additions(declared))),
         _ => false,
     };
     let allowed = match &standing {
@@ -292,6 +307,11 @@ pub(super) fn record(
         }
     };
     News { stands, agrees }
+}
+
+/// Whether all that differs is what somebody added below sealed paths.
+pub(super) fn are_additions(changes: &[FieldChange]) -> bool {
+    !changes.is_empty() && changes.iter().all(|change| change.agreement == Agreement::Added)
 }
 
 /// A drift as it was seen.
@@ -351,6 +371,7 @@ fn life(index: &Index, sighting: &Sighting, before: Option<&Life>) -> Option<Lif
     let judged = before.and_then(|before| before.judged);
     let agreed = before.and_then(|before| before.agreed.clone());
     let allowed = before.is_some_and(|before| before.allowed);
+    let seal = before.and_then(|before| before.seal.clone());
     let version = Version::of(&sighting.resource_version);
-    Some(Life { release, vouched, alive: true, version, managers, judged, settled, allowed, agreed })
+    Some(Life { release, vouched, alive: true, version, managers, judged, settled, allowed, agreed, seal })
 }

@@ -48,6 +48,14 @@ impl Seal {
         (!texts.is_empty()).then(|| texts.join("\n"))
     }
 
+    /// What these patterns seal of an object with these fields.
+    #[cfg(test)]
+    pub(crate) fn of(mask: &Mask, fields: &Fields) -> Self {
+        let mut seal = Self::default();
+        seal.add(mask, fields);
+        seal
+    }
+
     /// Takes in what a rule seals of an object with these fields.
     pub(super) fn add(&mut self, mask: &Mask, fields: &Fields) {
         self.0.extend(mask.0.iter().map(|pattern| pattern.placed(fields)));

@@ -165,9 +165,14 @@ fn set(path: &[Segment], before: Option<Value>, old: &Value, object: &mut Value)
             let old = old.as_array().and_then(|old| old.iter().find(|item| is(item))).unwrap_or(&UNKNOWN);
             match (below, before) {
                 ([], None) => items.retain(|item| !is(item)),
-                ([], Some(before)) => items.iter_mut().filter(|item| is(item)).for_each(|it| *it = before.clone()),
+                ([], Some(before)) => {
+                    items.iter_mut().filter(|item| is(item)).for_each(|it| *it = before.clone())
+                }
                 (_, before) => {
-                    items.iter_mut().filter(|item| is(item)).for_each(|it| set(below, before.clone(), old, it));
+                    items
+                        .iter_mut()
+                        .filter(|item| is(item))
+                        .for_each(|it| set(below, before.clone(), old, it));
                 }
             }
         }

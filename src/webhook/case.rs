@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeSeed;
 use serde_json::Value;
 
-use super::claims::{governing, owner_of};
+use super::claims::{governing, is_sealed, owner_of};
 use super::held::Held;
 use super::review::{self, Head, ObjectError, Request};
 use crate::config::RecordDriver;
@@ -318,10 +318,9 @@ impl<'a> Case<'a> {
         claims: &[Arc<Release>],
         rules: &Rules<'_>,
     ) -> Result<(Option<Value>, Option<Value>), ObjectError> {
-        if self.subject.aspect == Aspect::Object && self.is_sealed(claims, rules) {
-            let read = |text: &Option<Excerpt<'_>>| {
-                text.as_ref().map(|text| review::object(text.get())).transpose()
-            };
+        if self.subject.aspect == Aspect::Object && is_sealed(rules.book, &self.subject.object, claims) {
+            let read =
+                |text: &Option<Excerpt<'_>>| text.as_ref().map(|text| review::object(text.get())).transpose();
             return Ok((read(&self.old)?, read(&self.new)?));
         }
         if let (Some(old), Some(new), Aspect::Object) = (&self.old, &self.new, &self.subject.aspect)
@@ -330,16 +329,6 @@ impl<'a> Case<'a> {
             return Ok((Some(old), Some(new)));
         }
         Ok((self.read(self.old.as_ref(), claims)?, self.read(self.new.as_ref(), claims)?))
-    }
-
-    /// Whether a policy seals something of the object: then what nobody declares counts.
-    fn is_sealed(&self, claims: &[Arc<Release>], rules: &Rules<'_>) -> bool {
-        let object = &self.subject.object;
-        claims.iter().any(|claim| {
-            let declarations = claim.objects.get(object).into_iter();
-            let mut declared = declarations.flat_map(|it| it.latest.iter().chain(&it.baseline));
-            declared.any(|it| !rules.book.of(&claim.id).rules(object, it).sealed.is_empty())
-        })
     }
 
     /// Reads as much of an object as the claims look at.

@@ -14,12 +14,12 @@ use crate::policy::allowance::Allowance;
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
 use crate::policy::standing::Origin;
-use crate::verdict::{additions, drift};
 use crate::verdict::edit::Reason;
 use crate::verdict::exceptions::{Exceptions, Source};
 use crate::verdict::ownership::{Manager, Owners};
 use crate::verdict::sealed;
 use crate::verdict::shown::Shown;
+use crate::verdict::{additions, drift};
 
 /// One declared field.
 #[derive(Debug, Serialize)]
@@ -98,7 +98,7 @@ pub(super) fn of(
             Agreement::Agrees => FieldState::AsDeclared,
             Agreement::Altered | Agreement::Missing | Agreement::Added | Agreement::Differs => {
                 FieldState::Drifted
-            },
+            }
         };
         (change.path.clone(), state, change.declared.clone(), change.new.clone(), exceptions.of_field(change))
     };

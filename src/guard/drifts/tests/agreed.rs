@@ -6,7 +6,7 @@ use super::*;
 fn agrees(drifts: &mut Drifts, release: &Arc<Release>, name: &str, spared: &[&str]) -> bool {
     let spared = spared.iter().map(|path| path.parse().unwrap()).collect();
     let declared = Arc::clone(release.declared(&id(name)).unwrap());
-    drifts.agrees(release, &id(name), &Agreed { declared, spared, allowed: false })
+    drifts.agrees(release, &id(name), &Agreed { declared, spared, allowed: false, has_additions: false })
 }
 
 /// Whether all that a release declares of an object was seen; none if it was never seen to agree with any of that.
