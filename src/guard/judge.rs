@@ -10,6 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Shared;
@@ -21,7 +22,7 @@ use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::helm::index::Index;
 use crate::helm::record::Status;
-use crate::helm::release::Release;
+use crate::helm::release::{Declared, Release};
 use crate::helm::state;
 use crate::model::{DriftMode, Gvk, ReleaseId};
 use crate::policy::Policy;
@@ -149,6 +150,13 @@ fn judged(
     if let Some(value) = live.object.as_ref().filter(|_| is_unknown) {
         shared.recent.lock().keep((&release.id, object), version, value, Instant::now());
     }
+    // What is added beside it keeps nothing from having been seen.
+    let seen = match (&standing, &live.object) {
+        (Standing::Drifts(DriftKind::Changed, changes), Some(value)) if are_additions(changes) => {
+            as_declared_beside(declared, value)
+        }
+        _ => None,
+    };
     let news = {
         let index = shared.guard.releases.index().read();
         let mut drifts = shared.drifts.lock();
@@ -158,7 +166,11 @@ fn judged(
             return Some(release.id.clone());
         }
         drifts.seal(object, policy.rules(object, declared).sealed.text());
-        record(&mut drifts, release, live, standing, now)
+        let mut news = record(&mut drifts, release, live, standing, now);
+        if let Some(seen) = seen {
+            news.agrees |= drifts.agrees(release, object, &seen);
+        }
+        news
     };
     if let (true, Some(touched)) = (news.stands, live.sighting.touched) {
         shared.guard.metrics.detected_after(now.duration_since(touched));
@@ -186,7 +198,8 @@ pub(super) fn recall(shared: &Shared, release: &Arc<Release>) {
                 Agreed { declared, spared: agreed.spared, allowed, has_additions: false }
             }
             drift::Live::Drifted(drift) if are_additions(&drift.changes) => {
-                Agreed::but_for_additions(drift.declared)
+                let Some(agreed) = as_declared_beside(drift.declared, &value) else { continue };
+                agreed
             }
             _ => continue,
         };
@@ -270,10 +283,6 @@ pub(super) fn record(
         Standing::AsDeclared(Some(agreed)) | Standing::Taken(_, Some(agreed)) => {
             drifts.agrees(release, object, agreed)
         }
-        // What is added beside it keeps nothing from having been seen.
-        Standing::Drifts(DriftKind::Changed, changes) if are_additions(changes) => release
-            .declared(object)
-            .is_some_and(|declared| drifts.agrees(release, object, &Agreed::but_for_additions(declared))),
         _ => false,
     };
     let allowed = match &standing {
@@ -309,8 +318,15 @@ pub(super) fn record(
     News { stands, agrees }
 }
 
+/// What an object agrees with that holds more below sealed paths; none where an exception lets a
+/// declared field differ, which nobody has seen then.
+fn as_declared_beside(declared: &Arc<Declared>, value: &Value) -> Option<Agreed> {
+    let is_whole = drift::of_fields(&declared.fields, value).is_empty();
+    is_whole.then(|| Agreed::but_for_additions(declared))
+}
+
 /// Whether all that differs is what somebody added below sealed paths.
-pub(super) fn are_additions(changes: &[FieldChange]) -> bool {
+fn are_additions(changes: &[FieldChange]) -> bool {
     !changes.is_empty() && changes.iter().all(|change| change.agreement == Agreement::Added)
 }
 
