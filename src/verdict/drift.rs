@@ -135,6 +135,7 @@ pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<Finding> {
         old: None,
         new: shown(change, &change.new),
         doubt: change.agreement == Agreement::Doubt,
+        added: change.agreement == Agreement::Added,
     };
     changes.iter().map(finding).collect()
 }

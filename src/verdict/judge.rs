@@ -291,6 +291,7 @@ fn weigh(
                 new: shown(edit, &change.path, change.new),
                 path: change.path,
                 doubt: false,
+                added: false,
             };
             match excused {
                 None => {
@@ -335,7 +336,7 @@ fn additions(
     let judged = found.into_iter().map(|Addition { path, old, new, .. }| {
         let excused = exceptions.of_sealed(&path, old, Some(new));
         let (old, new) = (shown(edit, &path, old), shown(edit, &path, Some(new)));
-        (Finding { declared: None, old, new, path, doubt: false }, excused)
+        (Finding { declared: None, old, new, path, doubt: false, added: true }, excused)
     });
     judged.collect()
 }
@@ -373,6 +374,7 @@ fn finding(edit: &Edit<'_>, change: FieldChange, doubt: bool) -> Finding {
         new: shown(edit, &change.path, change.new.as_ref()),
         path: change.path,
         doubt,
+        added: false,
     }
 }
 

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::loop_scene::Scene;
-use crate::support::{Identity, Policed, RELEASE, SOON, eventually, moor};
+use crate::support::{Guard, Identity, Policed, RELEASE, SOON, eventually, moor};
 
 const TEMPLATES: &str = r#"
 apiVersion: apps/v1
@@ -24,7 +24,7 @@ spec:
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: settings}
-data: {level: {{ .Values.level | default "info" }}}
+data: {level: {{ .Values.level | default "info" | quote }}}
 "#;
 
 const POD: &str = "/spec/template/spec";
@@ -147,7 +147,9 @@ async fn loop_removes_what_it_saw_come_and_reports_what_was_there() {
     // Before there is a policy.
     scene.edit(&settings, json!({"data": {"before": "x"}})).await;
     scene.policy(json!({"drift": "Repair", "seal": seal()})).await;
-    let _guard = scene.guard().await;
+    // Orders come through the webhook.
+    let flags = ["--register", "--edits", "Allow", "--drift", "Repair"];
+    let _guard = Guard::start(&scene.control_plane, &flags).await;
     scene.stands("Unconfirmed").await;
     let app = |more: Value| {
         let mut app = json!({"name": "app", "image": "registry.example/shop:1", "env": [{"name": "LEVEL", "value": "info"}]});
@@ -166,7 +168,12 @@ async fn loop_removes_what_it_saw_come_and_reports_what_was_there() {
     let object = scene.becomes(&settings, "/data/level", json!("info")).await;
     assert_eq!(object["data"]["before"], "x");
     scene.stands("Unconfirmed").await;
-    scene.moor("reconcile");
+    eventually("an order confirms it", SOON, || async {
+        let ran =
+            moor(&scene.control_plane, Identity::Admin, &["reconcile", RELEASE, "-n", &scene.namespace]);
+        if ran.code == 0 { Ok(()) } else { Err(format!("{ran:?}")) }
+    })
+    .await;
     scene.becomes(&settings, "/data", json!({"level": "info"})).await;
     scene.stands("InSync").await;
     // Now it has been seen without one.

@@ -109,6 +109,14 @@ impl Drifts {
         life.agreed.as_ref().is_some_and(|agreement| agreement.is_with(&self.key, &declaration))
     }
 
+    /// Whether the object may hold additions below sealed paths that nobody saw come.
+    pub(in crate::guard) fn may_hold_additions(&self, release: &Release, object: &ObjectId) -> bool {
+        self.life(object).is_some_and(|life| life.seal.is_some())
+            && release
+                .declared(object)
+                .is_some_and(|declared| !self.is_seen_without_additions(&release.id, object, declared))
+    }
+
     /// An object of `release` was seen as declared. Gives whether that says
     /// anything new.
     pub(in crate::guard) fn agrees(&mut self, release: &Release, object: &ObjectId, seen: &Agreed) -> bool {

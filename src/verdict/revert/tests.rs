@@ -88,6 +88,7 @@ fn findings(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> V
             new: shown(&change.path, change.new.as_ref()),
             path: change.path,
             doubt: false,
+            added: false,
         });
     let sealed = sealed::changes(object, &declared.fields, old, new).into_iter().map(|change| Finding {
         declared: None,
@@ -95,6 +96,7 @@ fn findings(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> V
         new: shown(&change.path, change.new),
         path: change.path,
         doubt: false,
+        added: false,
     });
     declared_ones.chain(sealed).collect()
 }

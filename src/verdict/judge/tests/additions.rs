@@ -4,7 +4,8 @@ use super::*;
 
 const SEAL: &str = "{edits: Deny, seal: [{target: {kind: Deployment}, paths: [/spec, /metadata/labels]}]}";
 const CONTAINERS: &str = "/spec/template/spec/containers";
-const SIDE: &str = "Deny drift /spec/template/spec/containers/[name=side]";
+/// What a dry run may turn yet.
+const SIDE: &str = "Deny drift? /spec/template/spec/containers/[name=side]";
 
 /// The live object with a second container.
 fn with_side(image: &str) -> Value {
@@ -36,7 +37,7 @@ fn addition_below_a_sealed_path_is_drift() {
     let created = Case { operation: Operation::Create, old: None, ..sealed() };
     check(created, SIDE);
     let labelled = live(&[("/metadata/labels/mine", json!("yes"))]);
-    check(Case { new: Some(labelled), ..sealed() }, "Deny drift /metadata/labels/mine");
+    check(Case { new: Some(labelled), ..sealed() }, "Deny drift? /metadata/labels/mine");
 }
 
 #[test]
@@ -59,9 +60,9 @@ fn controllers_appliers_and_webhooks_may_add() {
     check(Case { evidence: Evidence::Canonical(&injected), ..sealed() }, "Allow unchanged");
     // Who is found to own it there has added it before.
     applied["metadata"]["managedFields"][0]["operation"] = json!("Update");
-    check(Case { evidence: Evidence::Canonical(&applied), ..sealed() }, SIDE);
+    check(Case { evidence: Evidence::Canonical(&applied), ..sealed() }, &SIDE.replace('?', ""));
     let bare = live(&[]);
-    check(Case { evidence: Evidence::Canonical(&bare), ..sealed() }, SIDE);
+    check(Case { evidence: Evidence::Canonical(&bare), ..sealed() }, &SIDE.replace('?', ""));
     assert!(sealed().verdict().arguable, "a dry run is made before it is refused");
 }
 
@@ -73,7 +74,7 @@ fn helm_operation_is_not_refused_where_no_dry_run_can_tell() {
     let injected = with_side("other:1");
     check(under_way(Evidence::Canonical(&injected)), "Allow unchanged");
     let bare = live(&[]);
-    check(under_way(Evidence::Canonical(&bare)), SIDE);
+    check(under_way(Evidence::Canonical(&bare)), &SIDE.replace('?', ""));
 }
 
 #[test]
