@@ -108,7 +108,7 @@ fn dependants_are_told_and_counted() {
 
 #[test]
 fn added_element_is_not_taken_for_a_moved_one() {
-    let object = id("apps", "Deployment");
+    let object = object("apps", "Deployment");
     let path = "/spec/template/spec/containers/[name=side]";
     let mut finding = finding(&object, path, [Value::Null, Value::Null, json!({"name": "side"})]);
     assert!(live_field(&finding).contains("moved"));
