@@ -44,7 +44,7 @@ pub fn declare(document: &Value, schema: Option<&KindSchema>) -> Fields {
     let is_cron_job = document.get("kind").is_some_and(|kind| kind == "CronJob");
     let walk = Walk { types: &schema.types, document, is_cron_job };
     let root = walk.root(schema.root).unwrap_or_else(|| Node::Object(Box::new([])));
-    Fields { types: Arc::clone(&schema.types), family: family(document), root }
+    Fields { types: Arc::clone(&schema.types), family: family(document), ty: schema.root, root }
 }
 
 /// Whose the document's kind is.

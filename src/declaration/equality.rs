@@ -16,8 +16,10 @@ use super::schema::{ListKey, ListKind, MAX_DEPTH, Scalar, Shape, Struct, TypeId,
 
 pub(super) use self::alike::Alike;
 pub use self::alike::class_of_scalar as class;
+pub(super) use self::filled::{Unnamed, is_filled_in};
 
 mod alike;
+mod filled;
 mod known;
 mod limits;
 mod whole;
@@ -36,6 +38,8 @@ pub enum Agreement {
     /// It is not: something declared is not there. A server drops fields that its
     /// feature gates switch off.
     Missing,
+    /// Nothing is declared there, and a policy seals what it lies below. Only of an addition.
+    Added,
     /// It is not.
     Differs,
 }
@@ -155,7 +159,9 @@ pub fn settled(
             Agreement::Agrees => Agreement::Altered,
             Agreement::Doubt if new.is_some_and(|new| is_part(new, before)) => Agreement::Agrees,
             Agreement::Doubt => Agreement::Altered,
-            Agreement::Altered | Agreement::Missing | Agreement::Differs => Agreement::Doubt,
+            Agreement::Altered | Agreement::Missing | Agreement::Added | Agreement::Differs => {
+                Agreement::Doubt
+            }
         },
         // The server has kept it until now.
         Agreement::Missing if new.is_none_or(Value::is_null) || agrees(old) < Agreement::Missing => {

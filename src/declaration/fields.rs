@@ -26,6 +26,8 @@ use super::stored::Stored;
 pub struct Fields {
     pub(super) types: Arc<Types>,
     pub(super) family: Family,
+    /// The type of the whole object.
+    pub(super) ty: TypeId,
     pub(super) root: Node,
 }
 

@@ -16,6 +16,7 @@ mod outputs;
 mod restore;
 mod stored;
 
+pub mod additions;
 pub mod catalog;
 pub mod declare;
 pub mod digest;

@@ -10,6 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Shared;
@@ -21,7 +22,7 @@ use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::helm::index::Index;
 use crate::helm::record::Status;
-use crate::helm::release::Release;
+use crate::helm::release::{Declared, Release};
 use crate::helm::state;
 use crate::model::{DriftMode, Gvk, ReleaseId};
 use crate::policy::Policy;
@@ -149,6 +150,13 @@ fn judged(
     if let Some(value) = live.object.as_ref().filter(|_| is_unknown) {
         shared.recent.lock().keep((&release.id, object), version, value, Instant::now());
     }
+    // What is added beside it keeps nothing from having been seen.
+    let seen = match (&standing, &live.object) {
+        (Standing::Drifts(DriftKind::Changed, changes), Some(value)) if are_additions(changes) => {
+            as_declared_beside(declared, value)
+        }
+        _ => None,
+    };
     let news = {
         let index = shared.guard.releases.index().read();
         let mut drifts = shared.drifts.lock();
@@ -157,7 +165,12 @@ fn judged(
             drifts.suspect(&release.id, object.clone(), now);
             return Some(release.id.clone());
         }
-        record(&mut drifts, release, live, standing, now)
+        drifts.seal(object, policy.rules(object, declared).sealed.text());
+        let mut news = record(&mut drifts, release, live, standing, now);
+        if let Some(seen) = seen {
+            news.agrees |= drifts.agrees(release, object, &seen);
+        }
+        news
     };
     if let (true, Some(touched)) = (news.stands, live.sighting.touched) {
         shared.guard.metrics.detected_after(now.duration_since(touched));
@@ -179,12 +192,18 @@ pub(super) fn recall(shared: &Shared, release: &Arc<Release>) {
         let circumstances = shared.circumstances(release, &object);
         let (object, standing) = (&object, &standing);
         let subject = Subject { object, standing, policy: &policy, circumstances: &circumstances, now };
-        if let drift::Live::AsDeclared(Some(agreed)) = drift::compare(&subject, Some(&value), Evidence::None)
-        {
-            let (declared, allowed) = (Arc::clone(agreed.declared), agreed.allowed);
-            let agreed = Agreed { declared, spared: agreed.spared, allowed };
-            shared.drifts.lock().agrees(release, object, &agreed);
-        }
+        let agreed = match drift::compare(&subject, Some(&value), Evidence::None) {
+            drift::Live::AsDeclared(Some(agreed)) => {
+                let (declared, allowed) = (Arc::clone(agreed.declared), agreed.allowed);
+                Agreed { declared, spared: agreed.spared, allowed, has_additions: false }
+            }
+            drift::Live::Drifted(drift) if are_additions(&drift.changes) => {
+                let Some(agreed) = as_declared_beside(drift.declared, &value) else { continue };
+                agreed
+            }
+            _ => continue,
+        };
+        shared.drifts.lock().agrees(release, object, &agreed);
     }
 }
 
@@ -216,7 +235,8 @@ pub(super) fn weigh(
     };
     let subject = Subject { object, standing: &standing, policy, circumstances, now };
     // Who has set what is sealed its managers tell.
-    let whole = if sealed::is_set(object, value) { live.whole() } else { None };
+    let is_sealed = standing.alternatives.iter().any(|it| !policy.rules(object, it).sealed.is_empty());
+    let whole = if is_sealed || sealed::is_set(object, value) { live.whole() } else { None };
     let value = whole.as_ref().unwrap_or(value);
     let mut found = drift::compare(&subject, Some(value), evidence);
     if let (drift::Live::Drifted(drift), None) = (&found, &whole)
@@ -233,8 +253,12 @@ pub(super) fn weigh(
         drift::Live::AsDeclared(agreed) => agreed,
         drift::Live::Awaited | drift::Live::Allowed | drift::Live::Missing => None,
     };
-    let agreed =
-        agreed.map(|it| Agreed { declared: Arc::clone(it.declared), spared: it.spared, allowed: it.allowed });
+    let agreed = agreed.map(|it| Agreed {
+        declared: Arc::clone(it.declared),
+        spared: it.spared,
+        allowed: it.allowed,
+        has_additions: false,
+    });
     if policy.drift != DriftMode::Repair || release.state.status != Status::Deployed {
         return Standing::AsDeclared(agreed);
     }
@@ -294,6 +318,18 @@ pub(super) fn record(
     News { stands, agrees }
 }
 
+/// What an object agrees with that holds more below sealed paths; none where an exception lets a
+/// declared field differ, which nobody has seen then.
+fn as_declared_beside(declared: &Arc<Declared>, value: &Value) -> Option<Agreed> {
+    let is_whole = drift::of_fields(&declared.fields, value).is_empty();
+    is_whole.then(|| Agreed::but_for_additions(declared))
+}
+
+/// Whether all that differs is what somebody added below sealed paths.
+fn are_additions(changes: &[FieldChange]) -> bool {
+    !changes.is_empty() && changes.iter().all(|change| change.agreement == Agreement::Added)
+}
+
 /// A drift as it was seen.
 pub(super) fn seen(
     live: &Live,
@@ -351,6 +387,7 @@ fn life(index: &Index, sighting: &Sighting, before: Option<&Life>) -> Option<Lif
     let judged = before.and_then(|before| before.judged);
     let agreed = before.and_then(|before| before.agreed.clone());
     let allowed = before.is_some_and(|before| before.allowed);
+    let seal = before.and_then(|before| before.seal.clone());
     let version = Version::of(&sighting.resource_version);
-    Some(Life { release, vouched, alive: true, version, managers, judged, settled, allowed, agreed })
+    Some(Life { release, vouched, alive: true, version, managers, judged, settled, allowed, agreed, seal })
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use crate::cluster::objects::Manager;
 use crate::model::ReleaseId;
-use crate::policy::agreement::Agreement;
+use crate::policy::agreement::{Agreement, Declaration};
+use crate::policy::signing::SigningKey;
 
 /// An object's last life.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub(super) struct Life {
     pub(super) allowed: bool,
     /// What it was last seen to agree with. Only such values are ever written to it.
     pub(super) agreed: Option<Agreement>,
+    /// The text of the seal that its policy puts on it; none on most.
+    pub(super) seal: Option<Arc<str>>,
 }
 
 /// A `metadata.resourceVersion`. Of one object a higher one is a later one; one
@@ -44,6 +47,17 @@ impl Version {
 }
 
 impl Life {
+    /// Whether an agreement is with this declaration, under the object's seal or without one.
+    pub(super) fn is_with(
+        &self,
+        key: &SigningKey,
+        agreement: &Agreement,
+        declaration: &Declaration<'_>,
+    ) -> bool {
+        let is_with = |seal| agreement.is_with(key, &Declaration { seal, ..*declaration });
+        is_with(None) || self.seal.as_deref().is_some_and(|seal| is_with(Some(seal)))
+    }
+
     /// Whether more is known of the object than what an answer of `version` says.
     pub(super) fn is_after(&self, version: Version) -> bool {
         self.version.0.zip(version.0).is_some_and(|(known, other)| known > other)

@@ -103,6 +103,8 @@ struct Situation {
     agreement: Option<Agreement>,
     /// Who ordered the repair and may write the object themself.
     ordered_by: Option<String>,
+    /// The object was seen with nothing added below sealed paths.
+    was_without_additions: bool,
 }
 
 /// Puts the object right if that may be done now.
@@ -168,10 +170,11 @@ impl Task<'_> {
             Exceptions::new((self.object, &release.id), &declared, &policy, &circumstances, None, now);
         let may_be_gone = exceptions.of_deletion().is_some();
         let scaled = exceptions.is_autoscaled().then_some(declared.scale.as_ref()).flatten();
-        let (life, first_digest, agreement) = {
+        let (life, first_digest, agreement, was_without_additions) = {
             let drifts = self.shared.drifts.lock();
             let agreement = drifts.agreement(self.id, self.object, &declared).cloned();
-            (drifts.life(self.object).cloned(), self.first_digest(&release, &drifts), agreement)
+            let clean = drifts.is_seen_without_additions(self.id, self.object, &declared);
+            (drifts.life(self.object).cloned(), self.first_digest(&release, &drifts), agreement, clean)
         };
         let ordered_by = self.ordered_by(&release, drift.kind);
         let case = Case {
@@ -188,7 +191,18 @@ impl Task<'_> {
             scaled,
         };
         let plan = plan(&case, now);
-        Some(Situation { release, declared, policy, circumstances, life, drift, plan, agreement, ordered_by })
+        Some(Situation {
+            release,
+            declared,
+            policy,
+            circumstances,
+            life,
+            drift,
+            plan,
+            agreement,
+            ordered_by,
+            was_without_additions,
+        })
     }
 
     /// How long the object has to wait for its turn; none if it need not.

@@ -79,7 +79,11 @@ fn of(shared: &Shared, release: &Release) -> ReleaseReport {
     drifts_of.sort_by(|(a, _), (b, _)| a.cmp(b));
     let declared = release.objects.values().filter(|it| in_force(it, records.state).is_some()).count();
     let seen_alive = drifts.seen_alive(release);
-    let (confirmed, unconfirmed) = drifts.confirmed(release);
+    let (confirmed, mut unconfirmed) = drifts.confirmed(release);
+    let drifting = drifts_of.iter().map(|(object, _)| object);
+    unconfirmed.extend(drifting.filter(|object| drifts.may_hold_additions(release, object)).cloned());
+    unconfirmed.sort();
+    unconfirmed.dedup();
     let foreign = drifts.foreign(release);
     let excused = excused(shared, &drifts, release, records.state, &foreign);
     let first = drifts.first(id, records.revision).cloned();

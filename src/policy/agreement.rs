@@ -32,6 +32,8 @@ pub struct Declaration<'a> {
     pub object: &'a ObjectId,
     /// What it declares.
     pub digest: &'a Digest,
+    /// The text of the seal under which the object holds nothing else; none where that is not said.
+    pub seal: Option<&'a str>,
 }
 
 /// What a live object was last seen to agree with.
@@ -125,12 +127,16 @@ impl Agreement {
 
 impl Seal {
     fn of(key: &SigningKey, declaration: &Declaration<'_>, open: &[String]) -> Self {
-        let Declaration { release, object: ObjectId { group, kind, namespace, name }, digest } = declaration;
+        let Declaration { release, object: ObjectId { group, kind, namespace, name }, digest, seal } =
+            declaration;
         let scope: &[u8] = if namespace.is_some() { b"namespaced" } else { b"cluster" };
         let namespace = namespace.as_deref().unwrap_or_default();
         let texts = [&release.namespace, &release.name, group, kind, namespace, name];
         let mut parts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
         parts.extend([scope, digest.as_bytes()]);
+        // No open path begins like this.
+        let seal = seal.map(|seal| format!("sealed {seal}"));
+        parts.extend(seal.iter().map(|seal| seal.as_bytes()));
         parts.extend(open.iter().map(|path| path.as_bytes()));
         let mut seal = [0; 16];
         seal.iter_mut().zip(key.mark("agreement", &parts)).for_each(|(byte, marked)| *byte = marked);

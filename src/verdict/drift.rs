@@ -12,6 +12,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::additions;
 use super::edit::{Evidence, Finding, Reason};
 use super::exceptions::{Circumstances, Exceptions};
 use super::ownership::Owners;
@@ -134,6 +135,7 @@ pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<Finding> {
         old: None,
         new: shown(change, &change.new),
         doubt: change.agreement == Agreement::Doubt,
+        added: change.agreement == Agreement::Added,
     };
     changes.iter().map(finding).collect()
 }
@@ -255,6 +257,13 @@ fn changes(
         };
         allowed |= excused == Some(Reason::Allowed);
         if excused.is_none() && changes.iter().all(|known: &FieldChange| known.path != change.path) {
+            changes.push(change);
+        }
+    }
+    for change in additions::drift(subject.object, &declared.fields, exceptions.sealed(), live) {
+        let excused = exceptions.of_sealed(&change.path, None, change.new.as_ref());
+        allowed |= excused == Some(Reason::Allowed);
+        if excused.is_none() {
             changes.push(change);
         }
     }

@@ -25,6 +25,7 @@ use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
 use crate::policy::reach::Reach;
 use crate::policy::resource::Autoscalers;
+use crate::policy::seal::Seal;
 use crate::policy::standing::Standing;
 use crate::policy::{ObjectRules, Policy};
 
@@ -115,6 +116,11 @@ impl<'a> Exceptions<'a> {
     /// The same for a field that the manifest does not declare.
     pub fn of_sealed(&self, path: &Path, old: Option<&Value>, new: Option<&Value>) -> Option<Reason> {
         self.of(path, None, old, new)
+    }
+
+    /// Where additions are drift as well.
+    pub fn sealed(&self) -> &Seal {
+        &self.rules.sealed
     }
 
     /// Why the object may be deleted, or missing; none if it may not.

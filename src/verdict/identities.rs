@@ -15,6 +15,19 @@ const ALL_CONTROLLERS: &str = "system:kube-controller-manager";
 /// service account as its chart installs them.
 const KEDA: (&str, &str) = ("keda", "keda-operator");
 
+/// The programs of Kubernetes itself, by their users.
+const SERVERS: &[&str] =
+    &[ALL_CONTROLLERS, "system:apiserver", "system:cloud-controller-manager", "system:kube-scheduler"];
+
+/// Controllers of Kubernetes itself whose service accounts in kube-system are not named for that.
+const ACCOUNTS: &[&str] = &[
+    "generic-garbage-collector",
+    "horizontal-pod-autoscaler",
+    "persistent-volume-binder",
+    "pod-garbage-collector",
+    "root-ca-cert-publisher",
+];
+
 /// What an identity does.
 struct Row {
     /// The service account in kube-system.
@@ -68,6 +81,16 @@ pub fn writes(actor: &Actor, object: &ObjectId, path: &Path) -> bool {
         Verb::Delete | Verb::Scale => false,
         Verb::Update(paths) => paths.iter().any(|prefix| is_below(path, prefix)),
     })
+}
+
+/// Whether this actor is a part of Kubernetes itself, which sets more of objects than a release
+/// declares.
+pub fn is_built_in(actor: &Actor) -> bool {
+    let is_controller = || {
+        let account = actor.user.strip_prefix("system:serviceaccount:kube-system:");
+        account.is_some_and(|name| name.ends_with("-controller") || ACCOUNTS.contains(&name))
+    };
+    SERVERS.contains(&actor.user.as_str()) || is_controller()
 }
 
 const fn delete(account: &'static str, group: &'static str, kinds: &'static [&'static str]) -> Row {

@@ -14,7 +14,8 @@ use super::claims::counting;
 use super::edit::{Edit, Evidence, Finding, Grounds, Outcome, Reason, Rules, Verdict};
 use super::exceptions::Exceptions;
 use super::shown::Shown;
-use super::{identities, sealed};
+use super::{additions, identities, sealed};
+use crate::declaration::additions::Addition;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::{FieldChange, Settler};
 use crate::declaration::path::Path;
@@ -290,6 +291,7 @@ fn weigh(
                 new: shown(edit, &change.path, change.new),
                 path: change.path,
                 doubt: false,
+                added: false,
             };
             match excused {
                 None => {
@@ -301,7 +303,42 @@ fn weigh(
             }
         }
     }
+    let added = additions(edit, declared, &exceptions, new, evidence);
+    for (finding, excused) in added {
+        match excused {
+            None => findings.push(finding),
+            Some(Reason::Allowed) => allowed.push(finding),
+            Some(other) => reason = other,
+        }
+    }
     Weighed { findings, certain, in_doubt, allowed, reason }
+}
+
+/// What the edit adds below sealed paths, each with why it may. Whether a webhook or the server
+/// adds it to whatever is sent only a dry run can tell.
+fn additions(
+    edit: &Edit<'_>,
+    declared: &Declared,
+    exceptions: &Exceptions<'_>,
+    new: &Value,
+    evidence: Evidence<'_>,
+) -> Vec<(Finding, Option<Reason>)> {
+    let seal = exceptions.sealed();
+    if seal.is_empty() || identities::is_built_in(edit.actor) {
+        return Vec::new();
+    }
+    let is_servers = |path: &Path| match evidence {
+        Evidence::Canonical(canonical) => additions::is_servers(path, canonical),
+        Evidence::None | Evidence::Unavailable | Evidence::Nowhere => false,
+    };
+    let mut found = additions::of_edit(edit.object, &declared.fields, seal, edit.old, new);
+    found.retain(|it| !is_servers(&it.path));
+    let judged = found.into_iter().map(|Addition { path, old, new, .. }| {
+        let excused = exceptions.of_sealed(&path, old, Some(new));
+        let (old, new) = (shown(edit, &path, old), shown(edit, &path, Some(new)));
+        (Finding { declared: None, old, new, path, doubt: false, added: true }, excused)
+    });
+    judged.collect()
 }
 
 /// Whether the value after is the declared one, as far as the evidence goes.
@@ -337,6 +374,7 @@ fn finding(edit: &Edit<'_>, change: FieldChange, doubt: bool) -> Finding {
         new: shown(edit, &change.path, change.new.as_ref()),
         path: change.path,
         doubt,
+        added: false,
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use json_patch::Patch;
 use serde_json::{Map, Value};
 
+use super::additions;
 use super::edit::Finding;
 use super::ownership::{self, Back};
 use super::sealed;
@@ -108,7 +109,7 @@ pub fn plan(
     if findings.len() > MAX_FINDINGS {
         return Err(Irreversible::TooMuch);
     }
-    let (declared, changes) = judged(edit, release, findings).ok_or(Irreversible::Outdated)?;
+    let (declared, changes) = judged(edit, release, policy, findings).ok_or(Irreversible::Outdated)?;
     let fields = &declared.fields;
     let rules = policy.rules(edit.object, declared);
     let restored = changes.iter().filter(|change| findings.iter().any(|finding| finding.path == change.path));
@@ -132,7 +133,8 @@ pub fn plan(
         match change {
             Some(_) if is_element(path) => {}
             Some(_) => parts.push(path),
-            None => unseal(&path.0, edit.old, &mut result),
+            None if sealed::is_sealed(edit.object, path) => unseal(&path.0, edit.old, &mut result),
+            None => additions::undo(path, Some(edit.old), &mut result),
         }
         // The order of a list is owned by nobody.
         if change.is_none_or(|change| !is_order(change, &leaves)) {
@@ -164,6 +166,7 @@ pub fn plan(
 fn judged<'r>(
     edit: Whole<'_>,
     release: &'r Release,
+    policy: &Policy,
     findings: &[Finding],
 ) -> Option<(&'r Arc<Declared>, Vec<FieldChange>)> {
     let declarations = release.objects.get(edit.object)?;
@@ -171,9 +174,12 @@ fn judged<'r>(
         let mut changes = declared.fields.changed(edit.old, edit.new);
         changes.retain(|change| change.agreement != Agreement::Agrees);
         let sealed = sealed::changes(edit.object, &declared.fields, edit.old, edit.new);
+        let seal = &policy.rules(edit.object, declared).sealed;
+        let added = additions::of_edit(edit.object, &declared.fields, seal, Some(edit.old), edit.new);
         let unknown = |finding: &&Finding| {
             changes.iter().all(|change| change.path != finding.path)
                 && sealed.iter().all(|change| change.path != finding.path)
+                && added.iter().all(|addition| addition.path != finding.path)
         };
         let strangers = findings.iter().filter(unknown).count();
         (strangers == 0).then_some((declared, changes))

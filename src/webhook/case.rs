@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeSeed;
 use serde_json::Value;
 
-use super::claims::{governing, owner_of};
+use super::claims::{governing, is_sealed, owner_of};
 use super::held::Held;
 use super::review::{self, Head, ObjectError, Request};
 use crate::config::RecordDriver;
@@ -260,7 +260,7 @@ impl<'a> Case<'a> {
         if claims.is_empty() && dependants.is_empty() {
             return Judgement::of(Verdict::allow(Reason::NotDeclared), String::new(), Vec::new(), claims);
         }
-        let (old, new) = match self.objects(&claims) {
+        let (old, new) = match self.objects(&claims, rules) {
             Ok(objects) => objects,
             Err(_) => {
                 let policy = governing(rules.book, &self.subject.object, &claims);
@@ -313,7 +313,16 @@ impl<'a> Case<'a> {
 
     /// Reads as much of the objects as the claims look at: of an update, where
     /// they differ.
-    fn objects(&self, claims: &[Arc<Release>]) -> Result<(Option<Value>, Option<Value>), ObjectError> {
+    fn objects(
+        &self,
+        claims: &[Arc<Release>],
+        rules: &Rules<'_>,
+    ) -> Result<(Option<Value>, Option<Value>), ObjectError> {
+        if self.subject.aspect == Aspect::Object && is_sealed(rules.book, &self.subject.object, claims) {
+            let read =
+                |text: &Option<Excerpt<'_>>| text.as_ref().map(|text| review::object(text.get())).transpose();
+            return Ok((read(&self.old)?, read(&self.new)?));
+        }
         if let (Some(old), Some(new), Aspect::Object) = (&self.old, &self.new, &self.subject.aspect)
             && let Some((old, new)) = Pruned::new(&self.declared_by(claims)).pair(old, new)
         {

@@ -91,5 +91,6 @@ mod release_health_dry_runs;
 mod repairs;
 mod reverts;
 mod sealed_fields;
+mod sealed_paths;
 mod spared_objects;
 mod support;

@@ -14,12 +14,12 @@ use crate::policy::allowance::Allowance;
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
 use crate::policy::standing::Origin;
-use crate::verdict::drift;
 use crate::verdict::edit::Reason;
 use crate::verdict::exceptions::{Exceptions, Source};
 use crate::verdict::ownership::{Manager, Owners};
 use crate::verdict::sealed;
 use crate::verdict::shown::Shown;
+use crate::verdict::{additions, drift};
 
 /// One declared field.
 #[derive(Debug, Serialize)]
@@ -85,6 +85,7 @@ pub(super) fn of(
         changes.extend(
             sealed.filter(|it| changes.iter().all(|known| known.path != it.path)).collect::<Vec<_>>(),
         );
+        changes.extend(additions::drift(object, &declared.fields, exceptions.sealed(), live));
         changes
     };
     let changes: Vec<FieldChange> = live.map(drift).unwrap_or_default();
@@ -95,7 +96,9 @@ pub(super) fn of(
         let state = match change.agreement {
             Agreement::Doubt => FieldState::InDoubt,
             Agreement::Agrees => FieldState::AsDeclared,
-            Agreement::Altered | Agreement::Missing | Agreement::Differs => FieldState::Drifted,
+            Agreement::Altered | Agreement::Missing | Agreement::Added | Agreement::Differs => {
+                FieldState::Drifted
+            }
         };
         (change.path.clone(), state, change.declared.clone(), change.new.clone(), exceptions.of_field(change))
     };

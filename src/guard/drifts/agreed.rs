@@ -21,6 +21,15 @@ pub(in crate::guard) struct Agreed {
     pub(in crate::guard) spared: Vec<Path>,
     /// Whether an allowance covers some of that.
     pub(in crate::guard) allowed: bool,
+    /// Whether it holds more, below sealed paths.
+    pub(in crate::guard) has_additions: bool,
+}
+
+impl Agreed {
+    /// With all of a declaration, and it holds more below sealed paths.
+    pub(in crate::guard) fn but_for_additions(declared: &Arc<Declared>) -> Self {
+        Self { declared: Arc::clone(declared), spared: Vec::new(), allowed: false, has_additions: true }
+    }
 }
 
 impl Drifts {
@@ -78,17 +87,55 @@ impl Drifts {
         self.is_with(agreement, release, object, declared).then_some(agreement)
     }
 
+    /// Notes the seal that the object's policy puts on it.
+    pub(in crate::guard) fn seal(&mut self, object: &ObjectId, seal: Option<String>) {
+        if let Some(life) = self.lives.get_mut(object).filter(|life| life.seal.as_deref() != seal.as_deref())
+        {
+            life.seal = seal.map(Arc::from);
+        }
+    }
+
+    /// Whether the object was seen with nothing added below the paths that are sealed now, under
+    /// this declaration.
+    pub(in crate::guard) fn is_seen_without_additions(
+        &self,
+        release: &ReleaseId,
+        object: &ObjectId,
+        declared: &Declared,
+    ) -> bool {
+        let life = self.life(object).filter(|life| life.release == *release && life.seal.is_some());
+        let Some((life, digest)) = life.zip(declared.digest.as_ref()) else { return false };
+        let declaration = Declaration { release, object, digest, seal: life.seal.as_deref() };
+        life.agreed.as_ref().is_some_and(|agreement| agreement.is_with(&self.key, &declaration))
+    }
+
+    /// Whether the object may hold additions below sealed paths that nobody saw come.
+    pub(in crate::guard) fn may_hold_additions(&self, release: &Release, object: &ObjectId) -> bool {
+        self.life(object).is_some_and(|life| life.seal.is_some())
+            && release
+                .declared(object)
+                .is_some_and(|declared| !self.is_seen_without_additions(&release.id, object, declared))
+    }
+
     /// An object of `release` was seen as declared. Gives whether that says
     /// anything new.
     pub(in crate::guard) fn agrees(&mut self, release: &Release, object: &ObjectId, seen: &Agreed) -> bool {
         let Some(digest) = &seen.declared.digest else { return false };
         let life = self.life(object).filter(|life| life.vouched && life.release == release.id);
-        let Some(before) = life.map(|life| life.agreed.clone()) else { return false };
+        let Some((before, seal)) = life.map(|life| (life.agreed.clone(), life.seal.clone())) else {
+            return false;
+        };
+        // That it was once seen without additions stays known.
+        let is_known = |it: &Agreement| self.is_with(it, &release.id, object, &seen.declared);
+        if seen.has_additions && before.as_ref().is_some_and(|it| is_known(it) && it.open().is_empty()) {
+            return false;
+        }
         let former = before.as_ref().filter(|_| !seen.spared.is_empty());
         let former = former.and_then(|before| self.former(release, object, before));
         let same = former.map(|former| same_leaves(former, &seen.declared)).unwrap_or_default();
         let is_same = |path: &Path| same.contains(&path.to_string());
-        let declaration = Declaration { release: &release.id, object, digest };
+        let seal = seal.as_deref().filter(|_| !seen.has_additions);
+        let declaration = Declaration { release: &release.id, object, digest, seal };
         let agreement =
             Some(Agreement::after(before.as_ref(), &self.key, &declaration, &seen.spared, is_same));
         let is_new = agreement != before;
@@ -128,6 +175,7 @@ impl Drifts {
                 settled: None,
                 allowed: false,
                 agreed: None,
+                seal: None,
             });
             if life.release != *id {
                 continue;
@@ -146,8 +194,12 @@ impl Drifts {
         object: &ObjectId,
         declared: &Declared,
     ) -> bool {
-        let digest = declared.digest.as_ref();
-        digest.is_some_and(|digest| agreement.is_with(&self.key, &Declaration { release, object, digest }))
+        let Some(digest) = &declared.digest else { return false };
+        let declaration = Declaration { release, object, digest, seal: None };
+        match self.life(object) {
+            Some(life) => life.is_with(&self.key, agreement, &declaration),
+            None => agreement.is_with(&self.key, &declaration),
+        }
     }
 
     /// The declaration that an object agreed with, if it is still at hand: that of

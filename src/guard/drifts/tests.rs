@@ -37,6 +37,7 @@ fn life(release: &str) -> Life {
         settled: None,
         allowed: false,
         agreed: None,
+        seal: None,
     }
 }
 

@@ -42,6 +42,7 @@ fn life(release: ReleaseId) -> Life {
         settled: None,
         allowed: false,
         agreed: None,
+        seal: None,
     }
 }
 
@@ -91,7 +92,7 @@ fn check(case: Question, wanted: Plan) {
     let agreement = case.open.map(|open| {
         let object = &case.object;
         let digest = Digest::of(&serde_json::json!({})).unwrap();
-        let declaration = Declaration { release: &case.release.id, object, digest: &digest };
+        let declaration = Declaration { release: &case.release.id, object, digest: &digest, seal: None };
         let open = open.split_whitespace().map(str::to_owned).collect();
         Agreement::with(&SigningKey::new([7; 32]), &declaration, open)
     });

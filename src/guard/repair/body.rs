@@ -10,11 +10,12 @@ use serde_json::{Map, Value};
 use crate::cluster::arbiter::SERVERS_OWN;
 use crate::cluster::call::Cause;
 use crate::cluster::objects::Target;
+use crate::declaration::equality::Agreement;
 use crate::declaration::fields::{FieldChange, Fields, Move};
 use crate::declaration::path::{Path, Segment};
 use crate::model::ObjectId;
 use crate::policy::mask::Mask;
-use crate::verdict::sealed;
+use crate::verdict::{additions, sealed};
 
 /// The document of an object in the version in which `target` is served.
 pub(super) fn of(document: Option<Value>, target: &Target) -> Option<Value> {
@@ -77,11 +78,10 @@ pub(super) fn merged(
 ) -> Option<Value> {
     let mut restored = live.clone();
     Fields::put_back(moved, &mut restored);
-    let paths = changes.iter().filter(|change| !is_sealed(object, change)).map(|change| &change.path);
+    let is_declared = |change: &&FieldChange| !is_sealed(object, change) && !is_added(change);
+    let paths = changes.iter().filter(is_declared).map(|change| &change.path);
     fields.restore(paths, canonical.unwrap_or(&Value::Null), &mut restored);
-    for change in changes.iter().filter(|change| is_sealed(object, change)) {
-        sealed::undo(&change.path, &mut restored);
-    }
+    take_away(object, changes, &mut restored);
     // Of a value that is restored as one, a part may be as it may be.
     masked.carry(live, &mut restored);
     let mut patch = difference(live, &restored)?;
@@ -89,16 +89,28 @@ pub(super) fn merged(
     Some(patch)
 }
 
-/// The merge patch that takes away what of the `changes` is of sealed fields;
-/// none if that is nothing.
+/// The merge patch that takes away what of the `changes` is of sealed fields or was added below
+/// sealed paths; none if that is nothing.
 pub(super) fn unsealed(object: &ObjectId, changes: &[FieldChange], live: &Value) -> Option<Value> {
     let mut restored = live.clone();
-    for change in changes.iter().filter(|change| is_sealed(object, change)) {
-        sealed::undo(&change.path, &mut restored);
-    }
+    take_away(object, changes, &mut restored);
     let mut patch = difference(live, &restored)?;
     set_version(&mut patch, live);
     Some(patch)
+}
+
+fn take_away(object: &ObjectId, changes: &[FieldChange], from: &mut Value) {
+    for change in changes {
+        if is_added(change) {
+            additions::undo(&change.path, None, from);
+        } else if is_sealed(object, change) {
+            sealed::undo(&change.path, from);
+        }
+    }
+}
+
+fn is_added(change: &FieldChange) -> bool {
+    change.agreement == Agreement::Added
 }
 
 fn is_sealed(object: &ObjectId, change: &FieldChange) -> bool {

@@ -55,9 +55,11 @@ fn drifting(shared: &Shared, but: Option<&ReleaseId>) -> Drifting {
     let index = shared.guard.releases.index().read();
     let is_confirmed = |release: &Release, object: &ObjectId, life: &Life| {
         let digest = release.declared(object).and_then(|declared| declared.digest.as_ref());
-        let declaration = digest.map(|digest| Declaration { release: &release.id, object, digest });
+        let declaration =
+            digest.map(|digest| Declaration { release: &release.id, object, digest, seal: None });
         let agreed = life.agreed.as_ref().zip(declaration);
-        agreed.is_some_and(|(agreement, declaration)| agreement.is_with(&shared.guard.key, &declaration))
+        agreed
+            .is_some_and(|(agreement, declaration)| life.is_with(&shared.guard.key, agreement, &declaration))
     };
     let counts = |id: &ReleaseId, object: &ObjectId, life: &Life| {
         let Some(release) = index.release(id).filter(|_| but != Some(id)) else { return false };

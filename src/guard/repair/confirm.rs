@@ -7,6 +7,7 @@
 
 use super::super::state::DriftKind;
 use super::{Done, Situation, Task};
+use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
 use crate::helm::release::Release;
@@ -15,12 +16,22 @@ use crate::policy::order::Verb;
 /// Why nothing is written.
 const UNCONFIRMED: &str = "the guard has never seen the live object with these values";
 
+/// Why an addition stays.
+const ADDED: &str = "the guard has never seen the object without what was added below a sealed path; `kubemoor reconcile` removes it";
+
 impl Situation {
     /// Whether what is declared at these places was seen in the live object, or is
     /// ordered by somebody who may write it.
     pub(super) fn confirms(&self, changes: &[FieldChange]) -> bool {
         let paths = || changes.iter().map(|change| &change.path);
         self.ordered_by.is_some() || self.agreement.as_ref().is_some_and(|it| it.confirms(paths()))
+    }
+
+    /// Whether an addition may be taken away: the object was seen without it, or somebody orders
+    /// it who may write the object. What was there before its path was sealed, or came with Helm's
+    /// own operation, may be meant.
+    pub(super) fn removes(&self, change: &FieldChange) -> bool {
+        change.agreement != Agreement::Added || self.ordered_by.is_some() || self.was_without_additions
     }
 
     /// The replicas, where a new object is to have those that its autoscaler gives
@@ -47,6 +58,13 @@ impl Task<'_> {
             drift.reported = false;
         }
         self.say(&situation.release, UNCONFIRMED);
+        Done::Settled
+    }
+
+    /// Says that additions stay.
+    pub(super) fn leave_additions(&self, situation: &Situation) -> Done {
+        self.mark_unconfirmed(true);
+        self.say(&situation.release, ADDED);
         Done::Settled
     }
 

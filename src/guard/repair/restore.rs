@@ -92,7 +92,7 @@ impl Task<'_> {
             return done(Done::Later(AGAIN));
         }
         let Examined { standing, answer } = self.examine(&situation, &live).await;
-        let changes = match standing {
+        let mut changes = match standing {
             Standing::Taken(taken, _) => return self.give_back(&situation, &target, &live, &taken).await,
             Standing::Drifts(DriftKind::Changed, changes) => changes,
             other => {
@@ -127,6 +127,12 @@ impl Task<'_> {
         if self.is_known_fixed(&situation, &changes) {
             self.say(&situation.release, "these fields cannot be changed in place");
             return done(Done::Settled);
+        }
+        // What else drifts is put right beside an addition that nobody has confirmed.
+        if changes.iter().any(|change| situation.removes(change)) {
+            changes.retain(|change| situation.removes(change));
+        } else {
+            return done(self.leave_additions(&situation));
         }
         if !situation.confirms(&changes) {
             return done(self.leave_unconfirmed(&situation).await);
@@ -229,7 +235,7 @@ impl Task<'_> {
             Some(drift::Live::Drifted(drift)) => drift.changes,
             _ => Vec::new(),
         };
-        left.retain(|change| change.agreement > Agreement::Doubt);
+        left.retain(|change| change.agreement > Agreement::Doubt && situation.removes(change));
         let (known, open): (Vec<_>, Vec<_>) = left.into_iter().partition(|it| fixed.paths.contains(&it.path));
         if !open.is_empty() {
             let paths: Vec<String> = open.iter().map(|change| change.path.to_string()).collect();

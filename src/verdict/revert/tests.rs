@@ -88,6 +88,7 @@ fn findings(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> V
             new: shown(&change.path, change.new.as_ref()),
             path: change.path,
             doubt: false,
+            added: false,
         });
     let sealed = sealed::changes(object, &declared.fields, old, new).into_iter().map(|change| Finding {
         declared: None,
@@ -95,6 +96,7 @@ fn findings(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> V
         new: shown(&change.path, change.new),
         path: change.path,
         doubt: false,
+        added: false,
     });
     declared_ones.chain(sealed).collect()
 }
@@ -365,4 +367,28 @@ proptest! {
             prop_assert!(plan.patch.0.is_empty());
         }
     }
+}
+
+#[test]
+fn addition_below_a_sealed_path_is_set_back_and_the_rest_stays() {
+    let (release, object) = (released(MANIFEST), deployment_id());
+    let sealed = crate::policy::samples::policy("p", "{seal: [{paths: [/spec]}]}");
+    let book = crate::policy::book::Book::of_policies(crate::policy::samples::policies([sealed]));
+    let policy = book.of(&release.id);
+    let sealed = &policy.rules(&object, release.declared(&object).unwrap()).sealed;
+    let fields = &release.declared(&object).unwrap().fields;
+    let check = |edits: &[(&str, Value)], left: Option<&[(&str, Value)]>| {
+        let (old, new) = (live(), edited(edits));
+        let added = additions::of_edit(&object, fields, sealed, Some(&old), &new).into_iter();
+        let findings: Vec<Finding> = added.map(|it| Finding::untouched(it.path)).collect();
+        let edit = Whole { object: &object, old: &old, new: &new, field_manager: "kubectl-edit" };
+        let result = super::plan(edit, &release, &policy, &findings).map(|plan| applied(&plan, &new));
+        assert_eq!(result, left.map(edited).ok_or(Irreversible::NothingRemains), "{edits:?}");
+    };
+    let side = || ("/spec/template/spec/containers/-", json!({"name": "side", "image": "s:1"}));
+    let (pid, mine) =
+        (("/spec/template/spec/hostPID", json!(true)), || ("/metadata/annotations/mine", json!("yes")));
+    check(&[side(), pid, mine()], Some(&[mine()]));
+    check(&[(&format!("{CONTAINER}/env/-"), json!({"name": "C"})), mine()], Some(&[mine()]));
+    check(&[side()], None);
 }

@@ -6,7 +6,7 @@ use super::*;
 fn agrees(drifts: &mut Drifts, release: &Arc<Release>, name: &str, spared: &[&str]) -> bool {
     let spared = spared.iter().map(|path| path.parse().unwrap()).collect();
     let declared = Arc::clone(release.declared(&id(name)).unwrap());
-    drifts.agrees(release, &id(name), &Agreed { declared, spared, allowed: false })
+    drifts.agrees(release, &id(name), &Agreed { declared, spared, allowed: false, has_additions: false })
 }
 
 /// Whether all that a release declares of an object was seen; none if it was never seen to agree with any of that.
@@ -87,4 +87,33 @@ fn agreement_is_told_on_and_remembered() {
     let mut stranger = Drifts::new(SigningKey::new([8; 32]));
     stranger.remember(&web(), earlier(1, release.state.digest), drifts.seen_alive(&release), Some(&release));
     assert_eq!(is_seen(&stranger, &release, "a"), None);
+}
+
+#[test]
+fn additions_are_confirmed_only_once_the_object_was_seen_without_them() {
+    let (first, mut drifts) = (deployed(1, &[("a", "1")]), in_sync());
+    let clean = |drifts: &Drifts, release: &Release| {
+        drifts.is_seen_without_additions(&web(), &id("a"), release.declared(&id("a")).unwrap())
+    };
+    let added = |drifts: &mut Drifts, release: &Arc<Release>| {
+        let declared = release.declared(&id("a")).unwrap();
+        drifts.agrees(release, &id("a"), &Agreed::but_for_additions(declared))
+    };
+    agrees(&mut drifts, &first, "a", &[]);
+    assert!(!clean(&drifts, &first), "without a seal nobody has looked for additions");
+    // A seal comes: what was seen without one is known, additions are not.
+    drifts.seal(&id("a"), Some("/data".to_owned()));
+    assert!(is_seen(&drifts, &first, "a") == Some(true) && !clean(&drifts, &first));
+    assert!(!added(&mut drifts, &first) && !clean(&drifts, &first));
+    assert!(agrees(&mut drifts, &first, "a", &[]) && clean(&drifts, &first));
+    // An addition does not undo that it was seen without one.
+    assert!(!added(&mut drifts, &first) && clean(&drifts, &first));
+    // Another seal, another revision.
+    drifts.seal(&id("a"), Some("/binaryData".to_owned()));
+    assert!(!clean(&drifts, &first));
+    drifts.seal(&id("a"), Some("/data".to_owned()));
+    let second = deployed(2, &[("a", "2")]);
+    assert!(!clean(&drifts, &second) && is_seen(&drifts, &second, "a").is_none());
+    assert!(added(&mut drifts, &second) && is_seen(&drifts, &second, "a") == Some(true));
+    assert!(!clean(&drifts, &second));
 }

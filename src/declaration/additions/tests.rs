@@ -1,0 +1,137 @@
+use serde_json::json;
+
+use super::*;
+use crate::declaration::catalog::Catalog;
+use crate::declaration::declare::declare;
+use crate::helm::release::gvk;
+
+/// All that is below one of these paths.
+struct Below(Vec<Vec<Segment>>);
+
+impl Scope for Below {
+    fn step(&self, segment: &Segment) -> Option<Self> {
+        let below = |steps: &Vec<Segment>| match steps.split_first() {
+            None => Some(Vec::new()),
+            Some((step, rest)) => (step == segment).then(|| rest.to_vec()),
+        };
+        let rest: Vec<_> = self.0.iter().filter_map(below).collect();
+        (!rest.is_empty()).then_some(Self(rest))
+    }
+
+    fn is_inside(&self) -> bool {
+        self.0.iter().any(Vec::is_empty)
+    }
+}
+
+fn deployment(pod: &Value) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {"template": {"spec": pod}},
+    })
+}
+
+#[track_caller]
+fn find(manifest: &Value, sealed: &[&str], old: Option<&Value>, new: &Value, wanted: &[&str]) {
+    let fields = declare(manifest, Catalog::with_core().schema(&gvk(manifest)).as_ref());
+    let below = sealed.iter().map(|path| path.parse::<Path>().unwrap().0).collect();
+    let found: Vec<String> =
+        fields.additions(&Below(below), old, new).into_iter().map(|it| it.path.to_string()).collect();
+    assert_eq!(found, wanted, "{manifest} {old:?} -> {new}");
+}
+
+const POD: &str = "/spec/template/spec";
+
+/// Which additions to the pod template of a Deployment count, of an edit and of a live object.
+#[track_caller]
+fn check(sealed: &str, old: Value, new: Value, wanted: &[&str]) {
+    let manifest =
+        deployment(&json!({"containers": [{"name": "app", "image": "a", "env": [{"name": "A"}]}]}));
+    let wanted: Vec<String> = wanted.iter().map(|path| format!("{POD}{path}")).collect();
+    let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
+    find(&manifest, &[&format!("{POD}{sealed}")], Some(&deployment(&old)), &deployment(&new), &wanted);
+}
+
+fn app(more: Value) -> Value {
+    let mut app = json!({"name": "app", "image": "a", "env": [{"name": "A"}]});
+    app.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    app
+}
+
+#[test]
+fn elements_entries_and_fields_are_additions() {
+    let plain = || json!({"containers": [app(json!({}))]});
+    let with = |more: Value| json!({"containers": [app(more)]});
+    let beside = |image: &str| json!({"containers": [{"name": "evil", "image": image}, app(json!({}))]});
+    check("/containers", plain(), beside("e:1"), &["/containers/[name=evil]"]);
+    check("", plain(), beside("e:1"), &["/containers/[name=evil]"]);
+    check("/initContainers", plain(), beside("e:1"), &[]);
+    check("/containers", beside("e:1"), beside("e:2"), &["/containers/[name=evil]/image"]);
+    check("/containers", beside("e:1"), beside("e:1"), &[]);
+    check("/containers", beside("e:1"), plain(), &[]);
+    let variable = with(json!({"env": [{"name": "A"}, {"name": "B", "value": "1"}]}));
+    check("/containers", plain(), variable, &["/containers/[name=app]/env/[name=B]"]);
+    let field = |name: &str| format!("/containers/[name=app]/{name}");
+    check("/containers", plain(), with(json!({"command": ["sh"]})), &[&field("command")]);
+    check("/containers/[name=app]/args", plain(), with(json!({"command": ["sh"]})), &[]);
+    check("/containers", with(json!({"command": ["sh", "-c"]})), with(json!({"command": ["sh"]})), &[]);
+    let swapped = (with(json!({"command": ["a", "b"]})), with(json!({"command": ["b"]})));
+    check("/containers", swapped.0, swapped.1, &[]);
+    let other = (with(json!({"command": ["a"]})), with(json!({"command": ["b"]})));
+    check("/containers", other.0, other.1, &[&field("command")]);
+    let limits = |limit: &str| with(json!({"resources": {"limits": {"cpu": limit}}}));
+    check("/containers", with(json!({"resources": {}})), limits("1"), &[&field("resources/limits/cpu")]);
+    check("/containers", limits("1"), limits("1000m"), &[]);
+    check("/containers", limits("1"), limits("2"), &[&field("resources/limits/cpu")]);
+    // What is declared is judged as such.
+    check(
+        "/containers",
+        plain(),
+        with(json!({"image": "b", "env": [{"name": "A", "value": "x"}]})),
+        &[&field("env/[name=A]/value")],
+    );
+    let volume = |more: Value| json!({"volumes": more, "containers": [app(json!({}))]});
+    check("/volumes", plain(), volume(json!([{"name": "v", "emptyDir": {}}])), &["/volumes/[name=v]"]);
+    check("/hostNetwork", plain(), json!({"hostNetwork": true}), &["/hostNetwork"]);
+}
+
+#[test]
+fn defaults_are_no_additions() {
+    let plain = || json!({"containers": [app(json!({}))]});
+    let filled = json!({
+        "containers": [app(json!({
+            "imagePullPolicy": "IfNotPresent", "resources": {}, "terminationMessagePolicy": "File",
+            "terminationMessagePath": "/dev/termination-log",
+        }))],
+        "dnsPolicy": "ClusterFirst", "restartPolicy": "Always", "schedulerName": "default-scheduler",
+        "securityContext": {}, "terminationGracePeriodSeconds": 30,
+    });
+    check("", plain(), filled, &[]);
+    check("", plain(), json!({"terminationGracePeriodSeconds": 0}), &["/terminationGracePeriodSeconds"]);
+    check("", plain(), json!({"dnsPolicy": "None"}), &["/dnsPolicy"]);
+    let strategy = |strategy: Value| {
+        let mut object = deployment(&plain());
+        object["spec"]["strategy"] = strategy;
+        object
+    };
+    let rolling =
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}});
+    let manifest = deployment(&plain());
+    find(&manifest, &["/spec"], Some(&manifest), &strategy(rolling), &[]);
+    find(&manifest, &["/spec"], Some(&manifest), &strategy(json!({"type": "Recreate"})), &["/spec/strategy"]);
+}
+
+#[test]
+fn kinds_without_a_schema_are_compared_as_server_side_apply_takes_them() {
+    let thing = |spec: Value| json!({"apiVersion": "e.org/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": spec});
+    let manifest = thing(json!({"a": 1, "list": [1], "map": {"x": 1}}));
+    let added = thing(json!({"a": 1, "b": 0, "list": [1, 2], "map": {"x": 1, "y": {}}}));
+    find(&manifest, &["/spec"], None, &added, &["/spec/b", "/spec/map/y"]);
+    let config = |data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data});
+    let added = config(json!({"k": "v", "new": ""}));
+    find(&config(json!({"k": "v"})), &["/data"], None, &added, &["/data/new"]);
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}});
+    let mut scheduled = pod.clone();
+    scheduled["spec"]["nodeName"] = json!("n");
+    scheduled["spec"]["containers"] = json!([{"name": "x"}]);
+    find(&pod, &["/spec"], Some(&pod), &scheduled, &[]);
+}

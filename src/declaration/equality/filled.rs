@@ -1,0 +1,57 @@
+//! Whole values that nobody declares and the API server fills in.
+//!
+//! Entry point: [`is_filled_in`]. Invariant: a list element or an entry of a free map is never
+//! filled in; an empty value of Kubernetes' own kinds always may be.
+
+use serde_json::Value;
+
+use super::{Family, is_empty, is_same, is_zero, known, member};
+use crate::declaration::schema::{ListKind, MAX_DEPTH, Shape, TypeId, Types};
+
+/// A value that nobody declares.
+#[derive(Clone, Copy)]
+pub(in crate::declaration) struct Unnamed<'a> {
+    pub(in crate::declaration) ty: TypeId,
+    /// The name of its field, and of what holds that.
+    pub(in crate::declaration) name: &'a str,
+    pub(in crate::declaration) within: &'a str,
+    /// The default that the schema names.
+    pub(in crate::declaration) default: Option<&'a Value>,
+}
+
+/// Whether the API server may set the field to `value` by itself.
+pub(in crate::declaration) fn is_filled_in(
+    types: &Types,
+    family: Family,
+    field: Unnamed<'_>,
+    value: &Value,
+    depth: usize,
+) -> bool {
+    let Unnamed { ty, name, within, default } = field;
+    if value.is_null() || default.is_some_and(|it| is_same(types, ty, Some(it), Some(value))) {
+        return true;
+    }
+    if depth >= MAX_DEPTH {
+        return false;
+    }
+    let is_own = family != Family::Custom;
+    if is_own && (known::is_default(within, name, value) || known::is_filled(within, name, value)) {
+        return true;
+    }
+    match (types.shape(ty), value) {
+        (Shape::Struct(shape), Value::Object(map)) => {
+            (is_own || !map.is_empty() || default.is_some())
+                && map.iter().all(|(below, value)| {
+                    let default = shape.field(below).and_then(|field| field.default.as_deref());
+                    let ty = member(types.shape(ty), below);
+                    let field = Unnamed { ty, name: below, within: name, default };
+                    is_filled_in(types, family, field, value, depth + 1)
+                })
+        }
+        (_, value) if is_empty(value) => is_own,
+        (Shape::List { kind: ListKind::Map(_), .. }, _) => false,
+        (_, value) if is_zero(value) => is_own && !known::keeps_zero(name),
+        (_, Value::Array(_)) => is_own && (known::fills_list(name) || known::completes(name)),
+        _ => is_own && (known::is_chosen(name) || known::chooses_text(name)),
+    }
+}

@@ -1,0 +1,131 @@
+use serde_json::json;
+
+use super::*;
+use crate::declaration::catalog::Catalog;
+use crate::declaration::declare::declare;
+use crate::helm::release::gvk;
+use crate::policy::mask::Mask;
+use crate::policy::pattern::Pattern;
+
+const CONTAINERS: &str = "f:containers";
+
+fn deployment(containers: Value) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "labels": {"app.kubernetes.io/managed-by": "Helm"}},
+        "spec": {"template": {"spec": {"containers": containers}}},
+    })
+}
+
+fn id(object: &Value) -> ObjectId {
+    let gvk = gvk(object);
+    ObjectId { group: gvk.group, kind: gvk.kind, namespace: Some("shop".to_owned()), name: "web".to_owned() }
+}
+
+fn declared() -> (Value, Fields) {
+    let manifest = deployment(json!([{"name": "app", "image": "a"}]));
+    let fields = declare(&manifest, Catalog::with_core().schema(&gvk(&manifest)).as_ref());
+    (manifest, fields)
+}
+
+fn seal(fields: &Fields) -> Seal {
+    Seal::of(&Mask(vec![Pattern::parse("*").unwrap()]), fields)
+}
+
+/// An object with a second container that this manager holds, beside Helm's own entry.
+fn managed(manager: &str, operation: &str) -> Value {
+    let mut live =
+        deployment(json!([{"name": "app", "image": "a", "command": ["sh"]}, {"name": "side", "image": "s"}]));
+    let label = json!({"f:labels": {"f:app.kubernetes.io/managed-by": {}}});
+    let side = json!({"f:template": {"f:spec": {CONTAINERS: {
+        "k:{\"name\":\"side\"}": {".": {}, "f:image": {}, "f:name": {}},
+        "k:{\"name\":\"app\"}": {"f:command": {}},
+    }}}});
+    live["metadata"]["managedFields"] = json!([
+        {"manager": "helm", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": label}},
+        {"manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": side}},
+    ]);
+    live
+}
+
+const SIDE: &str = "/spec/template/spec/containers/[name=side]";
+const COMMAND: &str = "/spec/template/spec/containers/[name=app]/command";
+
+#[test]
+fn managers_tell_which_additions_of_a_live_object_are_drift() {
+    let (_, fields) = declared();
+    let check = |live: &Value, wanted: &[&str]| {
+        let found = drift(&id(live), &fields, &seal(&fields), live);
+        let found: Vec<String> = found.into_iter().map(|change| change.path.to_string()).collect();
+        assert_eq!(found, wanted, "{live}");
+    };
+    check(&managed("kubectl-edit", "Update"), &[COMMAND, SIDE]);
+    check(&managed("argo-rollouts", "Apply"), &[]);
+    check(&managed("kube-controller-manager", "Update"), &[]);
+    // What Helm left behind; a field of it may be a default.
+    check(&managed("helm", "Update"), &[SIDE]);
+    // A webhook.
+    let mut injected = managed("kubectl-edit", "Update");
+    injected["metadata"]["managedFields"].as_array_mut().unwrap().truncate(1);
+    check(&injected, &[]);
+    let mut unmanaged = injected;
+    unmanaged["metadata"]["managedFields"] = json!([]);
+    check(&unmanaged, &[SIDE]);
+    assert_eq!(drift(&id(&unmanaged), &fields, &Seal::default(), &unmanaged), []);
+}
+
+#[test]
+fn appliers_may_add_and_nobody_else() {
+    let (old, fields) = declared();
+    let check = |new: &Value, wanted: usize| {
+        assert_eq!(of_edit(&id(new), &fields, &seal(&fields), Some(&old), new).len(), wanted, "{new}");
+        assert_eq!(of_edit(&id(new), &fields, &Seal::default(), Some(&old), new), []);
+    };
+    check(&managed("kubectl-edit", "Update"), 2);
+    check(&managed("kubectl", "Apply"), 0);
+    // Only a dry run tells of a webhook.
+    let side: Path = SIDE.parse().unwrap();
+    assert!(!is_servers(&side, &managed("kubectl-edit", "Update")) && !is_servers(&side, &old));
+    let mut injected = managed("kubectl-edit", "Update");
+    injected["metadata"]["managedFields"].as_array_mut().unwrap().truncate(1);
+    assert!(is_servers(&side, &injected));
+}
+
+#[test]
+fn what_controllers_note_is_no_addition() {
+    let (old, fields) = declared();
+    let mut new = old.clone();
+    new["metadata"]["annotations"] = json!({
+        "deployment.kubernetes.io/revision": "2", "kubectl.kubernetes.io/last-applied-configuration": "{}",
+        "meta.helm.sh/release-name": "web", "kubemoor.dev/allow": "*", "mine": "yes",
+    });
+    new["metadata"]["finalizers"] = json!(["a/b"]);
+    new["metadata"]["generation"] = json!(3);
+    new["status"] = json!({"replicas": 1});
+    new["spec"]["paused"] = json!(true);
+    new["spec"]["template"]["metadata"] =
+        json!({"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}});
+    let found = of_edit(&id(&new), &fields, &seal(&fields), Some(&old), &new);
+    let found: Vec<String> = found.into_iter().map(|it| it.path.to_string()).collect();
+    assert_eq!(found, ["/metadata/annotations/mine"]);
+}
+
+#[test]
+fn undone_addition_leaves_no_trace() {
+    let check = |path: &str, old: Option<Value>, object: Value, wanted: Value| {
+        let mut result = object.clone();
+        undo(&path.parse().unwrap(), old.as_ref(), &mut result);
+        assert_eq!(result, wanted, "{path} of {object}");
+    };
+    let list =
+        |names: &[&str]| json!({"a": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()});
+    check("/a/[name=y]", None, list(&["x", "y"]), list(&["x"]));
+    check("/a/[name=y]", Some(list(&["x"])), list(&["y", "x"]), list(&["x"]));
+    check("/a/[name=y]", Some(json!({})), list(&["y"]), json!({}));
+    check("/a/b", None, json!({"a": {"b": 1}}), json!({"a": {}}));
+    check("/a/b", Some(json!({})), json!({"a": {"b": 1}}), json!({}));
+    check("/a/b", Some(json!({"a": {"b": 2}})), json!({"a": {"b": 1}}), json!({"a": {"b": 2}}));
+    check("/a/[=y]", Some(json!({"a": ["x"]})), json!({"a": ["y", "x"]}), json!({"a": ["x"]}));
+    check("/n/[name=y]/b", None, json!({"n": [{"name": "y", "b": 1}]}), json!({"n": [{"name": "y"}]}));
+    check("/none/b", None, json!({"a": 1}), json!({"a": 1}));
+}
