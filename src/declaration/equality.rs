@@ -11,17 +11,19 @@
 use serde_json::{Map, Value};
 
 use self::whole::Comparison;
-use super::quantity;
 use super::schema::{ListKey, ListKind, MAX_DEPTH, Scalar, Shape, Struct, TypeId, Types};
 
 pub(super) use self::alike::Alike;
 pub use self::alike::class_of_scalar as class;
 pub(super) use self::filled::{Unnamed, is_filled_in};
+pub use self::scalars::is_same_scalar;
+use self::scalars::same_text;
 
 mod alike;
 mod filled;
 mod known;
 mod limits;
+mod scalars;
 mod whole;
 pub(super) mod work;
 
@@ -229,32 +231,6 @@ pub fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Whether two scalars of that kind mean the same.
-pub fn is_same_scalar(kind: Scalar, a: &Value, b: &Value) -> bool {
-    if a == b {
-        return true;
-    }
-    match kind {
-        Scalar::Plain => same_number(a, b),
-        Scalar::Text => same_text(a, b),
-        Scalar::IntOrString => same_number(a, b) || same_text(a, b),
-        Scalar::Quantity => match (quantity::of(a), quantity::of(b)) {
-            (Some(a), Some(b)) => a == b,
-            _ => false,
-        },
-        Scalar::Bytes => match (a, b) {
-            (Value::String(a), Value::String(b)) => base64_digits(a).eq(base64_digits(b)),
-            _ => false,
-        },
-        Scalar::Time => match (a, b) {
-            (Value::String(a), Value::String(b)) => {
-                matches!((a.parse::<jiff::Timestamp>(), b.parse::<jiff::Timestamp>()), (Ok(a), Ok(b)) if a == b)
-            }
-            _ => false,
-        },
-    }
-}
-
 /// Whether an element has these values at these keys, absent ones being their
 /// defaults.
 pub(super) fn has_keys(element: &Value, keys: &[ListKey], values: &[Value]) -> bool {
@@ -271,32 +247,6 @@ pub(super) fn key_value<'a>(element: &'a Value, key: &'a ListKey) -> Option<&'a 
         Some(Value::Null) | None => key.default.as_deref(),
         Some(Value::String(text)) if text.is_empty() && key.default.is_some() => key.default.as_deref(),
         own => own,
-    }
-}
-
-fn base64_digits(text: &str) -> impl Iterator<Item = u8> + '_ {
-    text.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n'))
-}
-
-fn same_number(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::Number(a), Value::Number(b)) if a.is_f64() || b.is_f64() => a.as_f64() == b.as_f64(),
-        (Value::Number(a), Value::Number(b)) => a == b,
-        _ => false,
-    }
-}
-
-fn same_text(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::String(text), other) | (other, Value::String(text)) => {
-            let spelled = match other {
-                Value::Number(number) => number.to_string(),
-                Value::Bool(value) => value.to_string(),
-                _ => return false,
-            };
-            *text == spelled
-        }
-        _ => same_number(a, b),
     }
 }
 
