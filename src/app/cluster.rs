@@ -35,6 +35,7 @@ use crate::guard::orders;
 use crate::guard::state::State;
 use crate::ledger::Ledger;
 use crate::notify::file::Notifier;
+use crate::policy::settled::SettledValues;
 use crate::tls::Certificates;
 use crate::webhook::look::{Live, Truth};
 use crate::webhook::registration::emergency;
@@ -213,6 +214,7 @@ impl Work {
             let arbiter = (!cluster.read_only)
                 .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS))
                 .map(Arc::new);
+            let settled = Arc::new(SettledValues::default());
             let live = Live {
                 releases: Arc::clone(&releases),
                 arbiter: arbiter.clone(),
@@ -220,6 +222,7 @@ impl Work {
                 kinds: Arc::clone(&kinds),
                 allowances: Arc::clone(&policing.allowances),
                 autoscalers: Arc::clone(&policing.autoscalers),
+                settled: Arc::clone(&settled),
                 client: client.clone(),
             };
             self.judging.begin(Setup {
@@ -266,6 +269,7 @@ impl Work {
                 notifiers: self.notifiers.clone(),
                 metrics: self.notices.clone(),
                 key: key.clone(),
+                settled: Arc::clone(&settled),
             };
             if let Err(error) = telling.start(cluster, &office, &mut parts, &self.stop).await {
                 tracing::error!("nobody is told of drifts and repairs: {error:#}");
@@ -277,6 +281,7 @@ impl Work {
                 arbiter,
                 allowances: Arc::clone(&policing.allowances),
                 autoscalers: Arc::clone(&policing.autoscalers),
+                settled,
                 in_force: Arc::clone(&self.in_force),
                 namespaces: cluster.namespaces.clone(),
                 read_only: cluster.read_only,

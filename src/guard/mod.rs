@@ -71,6 +71,7 @@ use crate::ledger::Ledger;
 use crate::metrics::GuardMetrics;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::book::Book;
+use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
 
 /// Releases that are worked on at one time.
@@ -93,6 +94,8 @@ pub struct Guard {
     pub allowances: Arc<Allowances>,
     /// Who scales what.
     pub autoscalers: Arc<Autoscalers>,
+    /// What dry runs have settled.
+    pub settled: Arc<SettledValues>,
     /// Tells that policies have changed.
     pub in_force: Arc<InForce>,
     /// The namespaces whose releases are guarded; empty for all.
@@ -217,8 +220,9 @@ impl Shared {
         let current = self.release(id);
         let now = Timestamp::now();
         self.drifts.lock().notice(id, current.as_ref(), |object| self.watches.shows(object), now);
-        if let Some(release) = &current {
-            judge::recall(self, release);
+        match &current {
+            Some(release) => judge::recall(self, release),
+            None => self.guard.settled.forget(id),
         }
     }
 

@@ -25,6 +25,7 @@ pub mod read;
 pub mod resource;
 pub mod schedule;
 pub mod selector;
+pub mod settled;
 pub mod signing;
 pub mod standing;
 pub mod subject;

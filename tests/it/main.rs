@@ -90,6 +90,7 @@ mod release_health;
 mod release_health_dry_runs;
 mod repairs;
 mod reverts;
+mod rewritten_values;
 mod sealed_fields;
 mod spared_objects;
 mod support;
