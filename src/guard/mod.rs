@@ -71,7 +71,7 @@ use crate::ledger::Ledger;
 use crate::metrics::GuardMetrics;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::book::Book;
-use crate::policy::settled::SettledValues;
+use crate::policy::settled::{Settled, SettledValues};
 use crate::policy::signing::SigningKey;
 
 /// Releases that are worked on at one time.
@@ -250,6 +250,11 @@ impl Shared {
             }
             Command::Remember { release, revision, record, digest, seen_alive, contested } => {
                 let first = First { uid: record, revision, digest };
+                for seen in &seen_alive {
+                    if let Some(settled) = &seen.settled {
+                        self.guard.settled.learn(&seen.object, Settled::clone(settled));
+                    }
+                }
                 let current = self.release(&release);
                 if current.as_ref().is_none_or(|release| !first.is_outlived_by(release)) {
                     let (mut backoff, now) = (self.repairer.backoff.lock(), Instant::now());

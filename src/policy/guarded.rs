@@ -5,6 +5,8 @@
 //! stand in it only as a person may see them. Must not decide anything.
 #![allow(clippy::duplicated_attributes, reason = "each printed column has a type and a path of its own")]
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -349,17 +351,18 @@ impl SeenObject {
         }
     }
 
-    /// What a dry run has settled of it, as a guard with this key has kept it.
+    /// The part of that which a dry run has settled.
     pub fn settled(&self, key: &SigningKey, release: &ReleaseId) -> Option<Settled> {
         let SettledFields { declaration, fields } = self.settled.as_ref()?;
         let values = fields.iter().map(|field| (field.path.as_str(), field.mark.as_str()));
         Settled::read(key, release, declaration, values)
     }
 
-    /// What was kept.
-    pub fn seen(&self, home: &str) -> SeenAlive {
+    /// What a guard with this key has kept of an object of this release.
+    pub fn seen(&self, key: &SigningKey, release: &ReleaseId) -> SeenAlive {
+        let settled = self.settled(key, release).map(Arc::new);
         let agreement = self.agreed.as_deref().and_then(|seal| Agreement::read(seal, &self.unseen));
-        SeenAlive { object: self.object.id(home), agreement, settled: None }
+        SeenAlive { object: self.object.id(&release.namespace), agreement, settled }
     }
 }
 

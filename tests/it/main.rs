@@ -54,6 +54,7 @@ mod guard_writes;
 mod guarded_releases;
 mod helm_failures;
 mod helm_kinds;
+mod helm_leftovers;
 mod helm_operations;
 mod helm_records;
 mod helm_scene;
