@@ -15,7 +15,7 @@
 //! declared paths, never the depth of what was sent.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
@@ -126,7 +126,7 @@ pub fn conflicts(
     let entries: Vec<&Entry> = owners.read().filter(|entry| Some(&entry.manager) != helm).collect();
     let held = Holders::of(&entries);
     let own = helm.and_then(|helm| owners.entry(helm));
-    let (mut found, mut lookup) = (Vec::new(), Lookup::new(live));
+    let (mut found, mut lookup) = (Vec::<Conflict>::new(), Lookup::new(live));
     for (path, declared) in fields.leaves() {
         let texts = stands_for_text(&path);
         let sent_as_text = texts.is_some_and(|texts| own.is_some_and(|own| own.owned.owns(&texts)));
@@ -138,14 +138,17 @@ pub fn conflicts(
         if says_nothing || sent_as_text || is_key(&path) {
             continue;
         }
-        for entry in held.at(&prefixes).into_iter().filter_map(|index| entries.get(index)) {
-            found.push(Conflict {
-                path: path.clone(),
-                manager: entry.manager.clone(),
-                since: entry.since,
-                differs,
-                moved_to: None,
-            });
+        for (index, depth) in held.at(&prefixes) {
+            let Some(entry) = entries.get(index) else { continue };
+            // What somebody owns as one value conflicts as one.
+            let path = Path(path.0.iter().take(depth + 1).cloned().collect());
+            let Entry { manager, since, .. } = entry;
+            let conflict =
+                Conflict { path, manager: manager.clone(), since: *since, differs, moved_to: None };
+            match found.iter_mut().find(|it| it.path == conflict.path && it.manager == conflict.manager) {
+                Some(known) => known.differs |= differs,
+                None => found.push(conflict),
+            }
         }
     }
     let moved = moves::moved(fields, live, owners, helm.map(|helm| helm.name.as_str()));
@@ -235,8 +238,8 @@ fn is_applied_anew(declared: &Value, live: &Value) -> bool {
             && one.iter().all(|(name, one)| other.get(name).is_some_and(|other| !is_applied_anew(one, other)))
     };
     match (declared, live) {
-        // Of a null or an empty value only the schema tells what it asks for.
-        (Value::Null, _) => false,
+        // Of a null or an empty value where a map or a list stands only the schema tells what it asks for.
+        (Value::Null, Value::Object(_) | Value::Array(_)) => false,
         (Value::Object(declared), Value::Object(_)) if declared.is_empty() => false,
         (Value::Object(declared), Value::Object(live)) => !same(declared, live),
         (Value::Array(declared), Value::Array(live)) => {
@@ -284,14 +287,16 @@ impl Holders {
         Self { by_path }
     }
 
-    /// The entries that own a path, or anything below it, or one above it as one value.
-    fn at(&self, prefixes: &[u64]) -> BTreeSet<usize> {
+    /// The entries that own a path, or anything below it, or one above it as one value; with the place of the last
+    /// segment of what each owns, but no deeper than the path.
+    fn at(&self, prefixes: &[u64]) -> BTreeMap<usize, usize> {
         let last = prefixes.len().saturating_sub(1);
         let holders = prefixes.iter().enumerate().flat_map(|(depth, prefix)| {
             let there = self.by_path.get(prefix).into_iter().flatten();
-            there.filter(move |(_, whole)| *whole || depth == last)
+            let there = there.filter(move |(_, whole)| *whole || depth == last);
+            there.map(move |(index, _)| (*index, depth))
         });
-        holders.map(|(index, _)| *index).collect()
+        holders.collect()
     }
 }
 

@@ -43,10 +43,7 @@ async fn helm_rolls_back_again_after_a_killed_rollback_on_failure() {
     let answer = scene.helm.upgrade(&scene.namespace, "shop", &shop(), json!({})).await;
     fails(answer, "another operation");
     scene.rollback("shop", json!({"version": 1})).await;
-    assert_eq!(
-        scene.history("shop").await,
-        ["1 superseded", "2 failed", "3 pending-rollback", "4 deployed"]
-    );
+    assert_eq!(scene.history("shop").await, ["1 superseded", "2 failed", "3 pending-rollback", "4 deployed"]);
     scene.is_gone("configmap/extra").await;
     scene.shop_is_guarded("shop").await;
     scene.upgrade("shop", &shop(), with(json!({"image": NEW, "extra": true}))).await;
@@ -81,8 +78,10 @@ async fn release_that_argo_cd_took_over_is_guarded_until_its_record_is_deleted()
         "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": policy}, "spec": spec,
     });
     let admin = Caller::new(ControlPlane::get(), Identity::Admin).await;
-    admin.post(POLICIES, &policy).await.done().unwrap();
-    eventually("Argo CD writes", WITHIN, || async { argo.apply(&path, &applies("debug")).await.done() }).await;
+    ControlPlane::get().define_policies();
+    eventually("the policy is made", WITHIN, || async { admin.post(POLICIES, &policy).await.done() }).await;
+    eventually("Argo CD writes", WITHIN, || async { argo.apply(&path, &applies("debug")).await.done() })
+        .await;
     shop.alice.delete(&record).await.done().unwrap();
     let name = policy["metadata"]["name"].as_str().unwrap();
     admin.delete(&format!("{POLICIES}/{name}")).await.done().unwrap();

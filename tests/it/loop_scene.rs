@@ -147,7 +147,7 @@ impl Scene {
     }
 
     /// What the API server has answered to them so far.
-    fn answers(&self, resource: &str) -> Vec<u64> {
+    pub(crate) fn answers(&self, resource: &str) -> Vec<u64> {
         let is_write = |event: &&Value| {
             let verb = event["verb"].as_str().unwrap_or_default();
             event["user"]["username"] == Identity::Guard.user()

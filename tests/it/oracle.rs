@@ -113,8 +113,7 @@ async fn forecasts_are_exactly_the_conflicts_of_the_next_upgrade() {
         findings.disagreements.extend(disagreements);
     }
     let Forecasts { conflicting, clear, disagreements } = findings;
-    let summary =
-        format!("{conflicting} conflict, {clear} do not, {} disagreements", disagreements.len());
+    let summary = format!("{conflicting} conflict, {clear} do not, {} disagreements", disagreements.len());
     assert!(disagreements.is_empty(), "{summary}\n{}", disagreements.join("\n"));
     assert!(conflicting > 0 && clear > 0, "{summary}");
 }

@@ -90,7 +90,10 @@ impl Scene {
         let Some(met) = self.met(release, object, &object.manifest).await else { return };
         *if met.is_empty() { &mut found.clear } else { &mut found.conflicting } += 1;
         let describe = |what: &str, paths: Vec<&(String, String)>| {
-            format!("seed {} {}: {what}: {paths:?}; manifest: {}", release.seed, object.kind.name, object.manifest)
+            format!(
+                "seed {} {}: {what}: {paths:?}; manifest: {}",
+                release.seed, object.kind.name, object.manifest
+            )
         };
         let missed: Vec<_> = met.difference(&said.always).collect();
         let wrong: Vec<_> = said.always.difference(&met).collect();
@@ -123,7 +126,13 @@ impl Scene {
                     let manager = cause["message"].as_str()?.split('"').nth(1)?.to_owned();
                     Some((manager, cause["field"].as_str()?.to_owned()))
                 };
-                Some(causes.iter().filter(|it| it["reason"] == json!("FieldManagerConflict")).filter_map(conflict).collect())
+                Some(
+                    causes
+                        .iter()
+                        .filter(|it| it["reason"] == json!("FieldManagerConflict"))
+                        .filter_map(conflict)
+                        .collect(),
+                )
             }
             _ => None,
         }
