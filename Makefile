@@ -16,7 +16,7 @@ install_tool := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 
 
 with_control_plane = provided=$$(tests/control-plane/provide); set -a; eval "$$provided"; set +a
 
-.PHONY: help provide demo test oracle lint fuzz build-fuzz bench plugin reference
+.PHONY: help provide demo test oracle forecasts lint fuzz build-fuzz bench plugin reference
 
 help: ## say what there is
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1: \2/p' Makefile
@@ -39,6 +39,12 @@ oracle: ## judge EDITS random edits from SEED on: guard against server-side appl
 	export EDITS=$${EDITS:-50000} SEED=$${SEED:-1}
 	cargo test --locked --test it -- --exact \
 	  oracle::edits_are_refused_exactly_if_server_side_apply_reverts_them --nocapture
+
+forecasts: ## hold the forecasts of FORECASTS random charts from SEED on against their next upgrades
+	@$(with_control_plane)
+	export FORECASTS=$${FORECASTS:-200} SEED=$${SEED:-1}
+	cargo test --locked --test it -- --exact \
+	  oracle::forecasts_are_exactly_the_conflicts_of_the_next_upgrade --nocapture
 
 lint: $(cargo_deny) $(cargo_machete) ## check format, code, documentation and dependencies
 	cargo fmt --check

@@ -24,6 +24,7 @@ impl Shared {
             allowances: self.guard.allowances.of(object, &release.id),
             autoscalers,
             departed: departed.and_then(|it| it.since(release.state.created)),
+            settled: self.guard.settled.of(object),
         }
     }
 

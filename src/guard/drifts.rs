@@ -156,13 +156,6 @@ impl Drifts {
         life.is_some_and(|life| std::mem::replace(&mut life.allowed, allowed) != allowed)
     }
 
-    /// What the arbiter settled in an object's favour.
-    pub(super) fn settle(&mut self, object: &ObjectId, doubts: u64) {
-        if let Some(life) = self.lives.get_mut(object) {
-            life.settled = Some(doubts);
-        }
-    }
-
     /// An object is not as declared. Gives whether that says anything new.
     pub(super) fn drifts(&mut self, release: &ReleaseId, object: &ObjectId, drift: Drift) -> bool {
         if let Some(life) = self.lives.get_mut(object) {

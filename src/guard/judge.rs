@@ -6,7 +6,6 @@
 //! [`super::drifts::Drifts`] learns what came of it. The loop follows an object's annotations alone: of
 //! several releases that declare it, the one that they name. Must not write.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -240,7 +239,7 @@ pub(super) fn weigh(
     let value = whole.as_ref().unwrap_or(value);
     let mut found = drift::compare(&subject, Some(value), evidence);
     if let (drift::Live::Drifted(drift), None) = (&found, &whole)
-        && drift.is_missing_some()
+        && drift.hangs_on_managers()
         && let Some(whole) = live.whole()
     {
         found = drift::compare(&subject, Some(&whole), evidence);
@@ -304,13 +303,6 @@ pub(super) fn record(
         Standing::Drifts(kind, changes) => {
             let is_doubt = |change: &FieldChange| change.agreement == Agreement::Doubt;
             let doubt = !changes.is_empty() && changes.iter().all(is_doubt);
-            // What it agrees with was noted then: a short digest proves nothing.
-            if doubt
-                && drifts.life(object).is_some_and(|life| life.settled == Some(doubts(revision, &changes)))
-            {
-                let stands = drifts.is_as_declared(id, object, revision);
-                return News { stands, agrees };
-            }
             let helms = drifts.life(object).map(|life| life.managers.clone()).unwrap_or_default();
             drifts.drifts(id, object, seen(live, kind, &changes, &helms, doubt, now))
         }
@@ -321,7 +313,7 @@ pub(super) fn record(
 /// What an object agrees with that holds more below sealed paths; none where an exception lets a
 /// declared field differ, which nobody has seen then.
 fn as_declared_beside(declared: &Arc<Declared>, value: &Value) -> Option<Agreed> {
-    let is_whole = drift::of_fields(&declared.fields, value).is_empty();
+    let is_whole = drift::of_fields(&declared.fields, value, false).is_empty();
     is_whole.then(|| Agreed::but_for_additions(declared))
 }
 
@@ -343,17 +335,6 @@ pub(super) fn seen(
     findings.truncate(SHOWN_FIELDS);
     let by = writer(live, changes, helms);
     Drift { findings, by, doubt, ..Drift::new(kind, now) }
-}
-
-/// What tells these doubts from others.
-pub(super) fn doubts(revision: u64, changes: &[FieldChange]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    revision.hash(&mut hasher);
-    for change in changes {
-        change.path.to_string().hash(&mut hasher);
-        change.new.as_ref().map(ToString::to_string).hash(&mut hasher);
-    }
-    hasher.finish()
 }
 
 /// The release that an object is held to: the one that its annotations name;
@@ -383,11 +364,10 @@ fn life(index: &Index, sighting: &Sighting, before: Option<&Life>) -> Option<Lif
         }
         _ => sighting.managers.clone().into(),
     };
-    let settled = before.and_then(|before| before.settled);
     let judged = before.and_then(|before| before.judged);
     let agreed = before.and_then(|before| before.agreed.clone());
     let allowed = before.is_some_and(|before| before.allowed);
     let seal = before.and_then(|before| before.seal.clone());
     let version = Version::of(&sighting.resource_version);
-    Some(Life { release, vouched, alive: true, version, managers, judged, settled, allowed, agreed, seal })
+    Some(Life { release, vouched, alive: true, version, managers, judged, allowed, agreed, seal })
 }

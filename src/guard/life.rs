@@ -24,8 +24,6 @@ pub(super) struct Life {
     pub(super) managers: Arc<[Manager]>,
     /// The revision under which it was last found to be as declared.
     pub(super) judged: Option<u64>,
-    /// What the arbiter settled in its favour: a digest of the doubts.
-    pub(super) settled: Option<u64>,
     /// Whether it differs as an exception allows.
     pub(super) allowed: bool,
     /// What it was last seen to agree with. Only such values are ever written to it.

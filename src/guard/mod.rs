@@ -71,6 +71,7 @@ use crate::ledger::Ledger;
 use crate::metrics::GuardMetrics;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::book::Book;
+use crate::policy::settled::{Settled, SettledValues};
 use crate::policy::signing::SigningKey;
 
 /// Releases that are worked on at one time.
@@ -93,6 +94,8 @@ pub struct Guard {
     pub allowances: Arc<Allowances>,
     /// Who scales what.
     pub autoscalers: Arc<Autoscalers>,
+    /// What dry runs have settled.
+    pub settled: Arc<SettledValues>,
     /// Tells that policies have changed.
     pub in_force: Arc<InForce>,
     /// The namespaces whose releases are guarded; empty for all.
@@ -217,8 +220,9 @@ impl Shared {
         let current = self.release(id);
         let now = Timestamp::now();
         self.drifts.lock().notice(id, current.as_ref(), |object| self.watches.shows(object), now);
-        if let Some(release) = &current {
-            judge::recall(self, release);
+        match &current {
+            Some(release) => judge::recall(self, release),
+            None => self.guard.settled.forget(id),
         }
     }
 
@@ -246,6 +250,11 @@ impl Shared {
             }
             Command::Remember { release, revision, record, digest, seen_alive, contested } => {
                 let first = First { uid: record, revision, digest };
+                for seen in &seen_alive {
+                    if let Some(settled) = &seen.settled {
+                        self.guard.settled.learn(&seen.object, Settled::clone(settled));
+                    }
+                }
                 let current = self.release(&release);
                 if current.as_ref().is_none_or(|release| !first.is_outlived_by(release)) {
                     let (mut backoff, now) = (self.repairer.backoff.lock(), Instant::now());

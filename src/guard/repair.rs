@@ -54,6 +54,9 @@ const SLIPPING: Duration = Duration::from_secs(1);
 /// How long a look at the records may take.
 const LOOK: Duration = Duration::from_secs(10);
 
+/// Why a doubt stays that a dry run has not settled.
+const IN_DOUBT: &str = "a dry run does not tell";
+
 /// What repairs remember.
 #[derive(Default)]
 pub(super) struct Repairer {
@@ -131,6 +134,8 @@ pub(super) async fn attempt(task: &Task<'_>) -> Done {
             task.keep(Some("repairs of its release are suspended"));
             Done::Settled
         }
+        // Nothing is found yet, and nothing is written for a doubt.
+        Plan::Repair if situation.drift.doubt => task.report(&situation, IN_DOUBT).await,
         Plan::Repair => {
             if *asked {
                 shared.repairer.backoff.lock().forget(object);

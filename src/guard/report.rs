@@ -78,7 +78,8 @@ fn of(shared: &Shared, release: &Release) -> ReleaseReport {
     let mut drifts_of: Vec<(ObjectId, Drift)> = drifts.of(id);
     drifts_of.sort_by(|(a, _), (b, _)| a.cmp(b));
     let declared = release.objects.values().filter(|it| in_force(it, records.state).is_some()).count();
-    let seen_alive = drifts.seen_alive(release);
+    let mut seen_alive = drifts.seen_alive(release);
+    seen_alive.iter_mut().for_each(|seen| seen.settled = shared.guard.settled.of(&seen.object));
     let (confirmed, mut unconfirmed) = drifts.confirmed(release);
     let drifting = drifts_of.iter().map(|(object, _)| object);
     unconfirmed.extend(drifting.filter(|object| drifts.may_hold_additions(release, object)).cloned());

@@ -26,6 +26,7 @@ pub mod resource;
 pub mod schedule;
 pub mod seal;
 pub mod selector;
+pub mod settled;
 pub mod signing;
 pub mod standing;
 pub mod subject;

@@ -143,19 +143,35 @@ pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<Finding> {
 /// The declared paths at which a live object is not, or may not be, as declared.
 ///
 /// A field that Helm set and nobody took away is not there where the server
-/// drops it: that is a doubt. `managedFields` tell of it; without any it is a
+/// drops it: that is a doubt. So is, once the release is deployed (`settled`), a
+/// field that nobody but Helm has written and that has another value: a mutating
+/// webhook may have rewritten it. `managedFields` tell of it; without any it is a
 /// difference.
-pub fn of_fields(fields: &Fields, live: &Value) -> Vec<FieldChange> {
+pub fn of_fields(fields: &Fields, live: &Value, settled: bool) -> Vec<FieldChange> {
     let mut changes = fields.drift(live);
-    if changes.iter().any(|change| change.agreement == Agreement::Missing) {
+    let may_be = |change: &FieldChange| {
+        change.agreement == Agreement::Missing || (settled && may_be_rewritten(change))
+    };
+    if changes.iter().any(may_be) {
         let owners = Owners::of(live);
-        for change in changes.iter_mut().filter(|change| change.agreement == Agreement::Missing) {
-            if owners.are_helms(&change.path) {
+        for change in changes.iter_mut().filter(|change| may_be(change)) {
+            let are_helms = match change.agreement {
+                Agreement::Missing => owners.are_helms(&change.path),
+                _ => owners.are_helms_alone(&change.path),
+            };
+            if are_helms {
                 change.agreement = Agreement::Doubt;
             }
         }
     }
     changes
+}
+
+/// Whether a field is there with another value than the declared one.
+fn may_be_rewritten(change: &FieldChange) -> bool {
+    change.agreement > Agreement::Doubt
+        && change.declared.is_some()
+        && matches!(change.path.0.last(), Some(Segment::Field(_)))
 }
 
 impl<'a> Subject<'a, '_> {
@@ -177,9 +193,9 @@ impl Drift<'_> {
         self.changes.iter().any(|change| change.agreement == Agreement::Doubt)
     }
 
-    /// Whether a declared value is not there, and `managedFields` would tell why.
-    pub fn is_missing_some(&self) -> bool {
-        self.changes.iter().any(|change| change.agreement == Agreement::Missing)
+    /// Whether it hangs on `managedFields` whether something is in doubt.
+    pub fn hangs_on_managers(&self) -> bool {
+        self.changes.iter().any(|it| it.agreement == Agreement::Missing || may_be_rewritten(it))
     }
 
     /// How far an object is from a declaration: what is only in doubt weighs
@@ -234,11 +250,16 @@ fn changes(
         Evidence::None | Evidence::Unavailable | Evidence::Nowhere => None,
     };
     let (mut changes, mut spared, mut allowed) = (Vec::new(), Vec::new(), false);
-    for mut change in of_fields(&declared.fields, live) {
+    let Standing { release, pending, .. } = subject.standing;
+    let is_deployed = release.state.status == Status::Deployed && !pending;
+    for mut change in of_fields(&declared.fields, live, is_deployed) {
         if let (Agreement::Doubt, Some(settler)) = (change.agreement, &mut settler) {
             change.agreement = settler.settle(&change);
         }
-        if change.agreement == Agreement::Agrees {
+        let named = (subject.object, &release.id);
+        if change.agreement == Agreement::Agrees
+            || subject.circumstances.have_settled(named, declared, &change)
+        {
             continue;
         }
         match exceptions.of_field(&change) {

@@ -252,8 +252,10 @@ fn weigh(
             reason = Reason::Identity;
             continue;
         }
+        let named = (edit.object, &standing.release.id);
         match settled(&change, standing, settler.as_mut()) {
             Agreement::Agrees => {}
+            _ if edit.circumstances.have_settled(named, declared, &change) => {}
             agreement => {
                 let excused = exceptions.of_field(&change);
                 let finding = finding(edit, change, agreement == Agreement::Doubt);

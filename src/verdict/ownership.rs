@@ -15,7 +15,7 @@
 //! declared paths, never the depth of what was sent.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
@@ -126,25 +126,29 @@ pub fn conflicts(
     let entries: Vec<&Entry> = owners.read().filter(|entry| Some(&entry.manager) != helm).collect();
     let held = Holders::of(&entries);
     let own = helm.and_then(|helm| owners.entry(helm));
-    let mut found = Vec::new();
+    let (mut found, mut lookup) = (Vec::<Conflict>::new(), Lookup::new(live));
     for (path, declared) in fields.leaves() {
         let texts = stands_for_text(&path);
         let sent_as_text = texts.is_some_and(|texts| own.is_some_and(|own| own.owned.owns(&texts)));
         let prefixes: Vec<u64> = prefixes(&path).collect();
-        let differs = prefixes.iter().any(|prefix| drift.contains(prefix));
+        let drifts = prefixes.iter().any(|prefix| drift.contains(prefix));
+        let differs = drifts || lookup.get(&path).iter().any(|live| is_applied_anew(&declared, live));
         // A null beside what the server sets by itself changes nothing.
         let says_nothing = declared.is_null() && !differs;
         if says_nothing || sent_as_text || is_key(&path) {
             continue;
         }
-        for entry in held.at(&prefixes).into_iter().filter_map(|index| entries.get(index)) {
-            found.push(Conflict {
-                path: path.clone(),
-                manager: entry.manager.clone(),
-                since: entry.since,
-                differs,
-                moved_to: None,
-            });
+        for (index, depth) in held.at(&prefixes) {
+            let Some(entry) = entries.get(index) else { continue };
+            // What somebody owns as one value conflicts as one.
+            let path = Path(path.0.iter().take(depth + 1).cloned().collect());
+            let Entry { manager, since, .. } = entry;
+            let conflict =
+                Conflict { path, manager: manager.clone(), since: *since, differs, moved_to: None };
+            match found.iter_mut().find(|it| it.path == conflict.path && it.manager == conflict.manager) {
+                Some(known) => known.differs |= differs,
+                None => found.push(conflict),
+            }
         }
     }
     let moved = moves::moved(fields, live, owners, helm.map(|helm| helm.name.as_str()));
@@ -226,6 +230,27 @@ pub(super) fn replace(name: &str, value: Value) -> PatchOperation {
     PatchOperation::Replace(ReplaceOperation { path: PointerBuf::from_tokens(["metadata", name]), value })
 }
 
+/// Whether the API server takes a declared value for another one than the live one when it looks for
+/// conflicts: it compares what was sent as it is spelled, with no default filled in.
+fn is_applied_anew(declared: &Value, live: &Value) -> bool {
+    let same = |one: &serde_json::Map<String, Value>, other: &serde_json::Map<String, Value>| {
+        one.len() == other.len()
+            && one.iter().all(|(name, one)| other.get(name).is_some_and(|other| !is_applied_anew(one, other)))
+    };
+    match (declared, live) {
+        // Of a null or an empty value where a map or a list stands only the schema tells what it asks for.
+        (Value::Null, Value::Object(_) | Value::Array(_)) => false,
+        (Value::Object(declared), Value::Object(_)) if declared.is_empty() => false,
+        (Value::Object(declared), Value::Object(live)) => !same(declared, live),
+        (Value::Array(declared), Value::Array(live)) => {
+            declared.len() != live.len()
+                || declared.iter().zip(live).any(|(declared, live)| is_applied_anew(declared, live))
+        }
+        (Value::Number(declared), Value::Number(live)) => declared.as_f64() != live.as_f64(),
+        (declared, live) => declared != live,
+    }
+}
+
 /// Whether a path is one of the keys that tell a list element apart: with
 /// another value it would be of another element.
 fn is_key(path: &Path) -> bool {
@@ -262,14 +287,16 @@ impl Holders {
         Self { by_path }
     }
 
-    /// The entries that own a path, or anything below it, or one above it as one value.
-    fn at(&self, prefixes: &[u64]) -> BTreeSet<usize> {
+    /// The entries that own a path, or anything below it, or one above it as one value; with the place of the last
+    /// segment of what each owns, but no deeper than the path.
+    fn at(&self, prefixes: &[u64]) -> BTreeMap<usize, usize> {
         let last = prefixes.len().saturating_sub(1);
         let holders = prefixes.iter().enumerate().flat_map(|(depth, prefix)| {
             let there = self.by_path.get(prefix).into_iter().flatten();
-            there.filter(move |(_, whole)| *whole || depth == last)
+            let there = there.filter(move |(_, whole)| *whole || depth == last);
+            there.map(move |(index, _)| (*index, depth))
         });
-        holders.map(|(index, _)| *index).collect()
+        holders.collect()
     }
 }
 

@@ -182,6 +182,7 @@ impl Told {
             leadership: leadership.clone(),
             metrics: metrics.clone(),
             key: SigningKey::new([7; 32]),
+            settled: Arc::default(),
             lease: None,
         };
         tokio::spawn(statuses.run(stop.clone()));
@@ -228,7 +229,7 @@ impl Told {
     fn seen(&self) -> SeenAlive {
         let seal = "AAECAwQFBgcICQoLDA0ODw";
         let agreement = Agreement::read(seal, &["/data/open".to_owned()]);
-        SeenAlive { object: self.drifted().object, agreement: Some(agreement.unwrap()) }
+        SeenAlive { object: self.drifted().object, agreement: Some(agreement.unwrap()), settled: None }
     }
 
     fn report(&self, reason: Reason) -> ReleaseReport {

@@ -78,9 +78,10 @@ pub(super) fn of(
     live: Option<&Value>,
     patterns: &[Pattern],
     exceptions: &Exceptions<'_>,
+    is_deployed: bool,
 ) -> Vec<Field> {
     let drift = |live| {
-        let mut changes = drift::of_fields(&declared.fields, live);
+        let mut changes = drift::of_fields(&declared.fields, live, is_deployed);
         let sealed = sealed::drift(object, &declared.fields, live).into_iter();
         changes.extend(
             sealed.filter(|it| changes.iter().all(|known| known.path != it.path)).collect::<Vec<_>>(),

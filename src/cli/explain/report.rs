@@ -155,8 +155,9 @@ pub(super) async fn of(
     unread.extend(reader.pulses.notes().await);
     // The guard's own flags count as well, which nothing else tells.
     let repair = format!("{:?}", DriftMode::Repair);
+    let is_deployed = release.state.status == Status::Deployed;
     let is_repaired = guard.as_ref().map_or(policy.drift == DriftMode::Repair, |guard| guard.drift == repair)
-        && release.state.status == Status::Deployed;
+        && is_deployed;
     let mut taken = None;
     let (state, exceptions, fields) = match (&subject, declared) {
         (Some(subject), Some(declared)) => {
@@ -172,7 +173,7 @@ pub(super) async fn of(
             (
                 state,
                 exceptions.sources().into_iter().map(fields::named).collect(),
-                fields::of(&object, declared, live.as_ref(), &patterns, &exceptions),
+                fields::of(&object, declared, live.as_ref(), &patterns, &exceptions, is_deployed),
             )
         }
         _ => ("not declared by the state of the record", Vec::new(), Vec::new()),

@@ -38,7 +38,7 @@ impl Drifts {
     pub(in crate::guard) fn seen_alive(&self, release: &Release) -> Vec<SeenAlive> {
         let vouched = |object: &ObjectId| {
             let life = self.life(object).filter(|it| it.vouched && it.release == release.id)?;
-            Some(SeenAlive { object: object.clone(), agreement: life.agreed.clone() })
+            Some(SeenAlive { object: object.clone(), agreement: life.agreed.clone(), settled: None })
         };
         let mut seen: Vec<SeenAlive> = release.objects.keys().filter_map(vouched).collect();
         seen.sort_by(|a, b| a.object.cmp(&b.object));
@@ -156,7 +156,7 @@ impl Drifts {
         release: Option<&Release>,
     ) {
         self.first.remember(id, first);
-        for SeenAlive { object, agreement } in seen {
+        for SeenAlive { object, agreement, settled: _ } in seen {
             let declared = release.and_then(|release| release.declared(&object));
             let wants = |it: &Option<Agreement>| {
                 let with = |it: &&Agreement| declared.is_some_and(|now| self.is_with(it, id, &object, now));
@@ -172,7 +172,6 @@ impl Drifts {
                 version: Version::default(),
                 managers: Arc::default(),
                 judged: None,
-                settled: None,
                 allowed: false,
                 agreed: None,
                 seal: None,

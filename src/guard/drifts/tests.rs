@@ -34,7 +34,6 @@ fn life(release: &str) -> Life {
         version: Version::of("7"),
         managers: [].into(),
         judged: None,
-        settled: None,
         allowed: false,
         agreed: None,
         seal: None,
@@ -73,7 +72,7 @@ fn in_sync() -> Drifts {
 
 /// An object that was seen alive and never seen to agree with anything.
 fn seen(name: &str) -> SeenAlive {
-    SeenAlive { object: id(name), agreement: None }
+    SeenAlive { object: id(name), agreement: None, settled: None }
 }
 
 /// What a process knew that did not say of which record.

@@ -39,7 +39,6 @@ fn life(release: ReleaseId) -> Life {
         version: Version::default(),
         managers: [].into(),
         judged: None,
-        settled: None,
         allowed: false,
         agreed: None,
         seal: None,

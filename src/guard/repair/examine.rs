@@ -8,12 +8,15 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::super::judge::{Standing, doubts, record, version_of, weigh};
+use super::super::judge::{Standing, record, version_of, weigh};
 use super::super::pass::RETRY;
 use super::{AGAIN, Done, LOOK, Situation, Task};
 use crate::cluster::arbiter::Question;
 use crate::cluster::objects::Live;
 use crate::declaration::equality::Agreement;
+use crate::declaration::fields::FieldChange;
+use crate::policy::agreement::Declaration;
+use crate::policy::settled::Settled;
 use crate::verdict::edit::Evidence;
 
 /// What the arbiter says.
@@ -54,7 +57,7 @@ impl Task<'_> {
         if let Answer::None(reason) = &answer {
             return Err(Some(reason.clone()));
         }
-        self.note(&situation, &live, standing, answer.canonical().is_some());
+        self.note(&situation, &live, standing);
         // It is looked at anew: as what it turned out to be.
         match self.situation() {
             None => Ok(Done::Settled),
@@ -68,11 +71,13 @@ impl Task<'_> {
         let Situation { release, policy, circumstances, .. } = situation;
         let weigh = |evidence| weigh(release, live, policy, circumstances, evidence, Timestamp::now());
         let standing = weigh(Evidence::None);
-        let in_doubt = match &standing {
-            Standing::Drifts(_, changes) => changes.iter().any(|it| it.agreement == Agreement::Doubt),
-            _ => false,
+        let doubts: Vec<FieldChange> = match &standing {
+            Standing::Drifts(_, changes) => {
+                changes.iter().filter(|it| it.agreement == Agreement::Doubt).cloned().collect()
+            }
+            _ => Vec::new(),
         };
-        if !in_doubt {
+        if doubts.is_empty() {
             return Examined { standing, answer: Answer::Unasked };
         }
         let Some(arbiter) = &self.shared.guard.arbiter else {
@@ -86,22 +91,36 @@ impl Task<'_> {
             uid: live.sighting.uid.clone(),
             release: release.id.clone(),
             revision: release.state.revision,
+            digest: situation.declared.digest,
         };
         match arbiter.canonical(&question, LOOK).await {
-            Ok(canonical) => Examined {
-                standing: weigh(Evidence::Canonical(&canonical)),
-                answer: Answer::Canonical(canonical),
-            },
+            Ok(canonical) => {
+                let standing = weigh(Evidence::Canonical(&canonical));
+                self.settle(situation, &doubts, &standing);
+                Examined { standing, answer: Answer::Canonical(canonical) }
+            }
             Err(error) => Examined { standing, answer: Answer::None(error.to_string()) },
         }
     }
 
-    /// Notes how the object stands, and what the arbiter settled.
-    pub(super) fn note(&self, situation: &Situation, live: &Live, standing: Standing, asked: bool) {
+    /// Remembers the values that the arbiter has settled: those `doubts` that are none
+    /// any more as the object `stands` by its answer.
+    fn settle(&self, situation: &Situation, doubts: &[FieldChange], stands: &Standing) {
+        let left = match stands {
+            Standing::Drifts(_, changes) => changes.as_slice(),
+            _ => &[],
+        };
+        let Some(digest) = &situation.declared.digest else { return };
+        let declaration = Declaration { release: self.id, object: self.object, digest, seal: None };
+        let settled = doubts.iter().filter(|doubt| left.iter().all(|it| it.path != doubt.path));
+        let settled = settled.map(|doubt| (&doubt.path, doubt.new.as_ref()));
+        let guard = &self.shared.guard;
+        guard.settled.learn(self.object, Settled::of(&guard.key, &declaration, settled));
+    }
+
+    /// Notes how the object stands.
+    pub(super) fn note(&self, situation: &Situation, live: &Live, standing: Standing) {
         let (release, now) = (&situation.release, Timestamp::now());
-        let settled = matches!(standing, Standing::AsDeclared(_) | Standing::Taken(..)) && asked;
-        let unaided = settled
-            .then(|| weigh(release, live, &situation.policy, &situation.circumstances, Evidence::None, now));
         let index = self.shared.guard.releases.index().read();
         let mut drifts = self.shared.drifts.lock();
         let Some(current) = index.release(&release.id) else { return };
@@ -109,9 +128,6 @@ impl Task<'_> {
             // What is known by now says otherwise, or will.
             drifts.suspect(&release.id, self.object.clone(), now);
             return;
-        }
-        if let Some(Standing::Drifts(_, changes)) = unaided {
-            drifts.settle(self.object, doubts(release.state.revision, &changes));
         }
         record(&mut drifts, release, live, standing, now);
     }

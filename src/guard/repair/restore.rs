@@ -100,8 +100,7 @@ impl Task<'_> {
                     take_in(shared, id, &live, &target.resource.version);
                     return done(Done::Settled);
                 }
-                let asked = answer.canonical().is_some();
-                self.note(&situation, &live, other, asked);
+                self.note(&situation, &live, other);
                 if self.situation().is_none() {
                     shared.guard.metrics.repaired(before.drift.kind.into(), Repair::Present);
                 }

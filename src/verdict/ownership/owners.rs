@@ -101,8 +101,7 @@ impl Owners {
 
     /// Whether Helm owns what is at `path`, by the manager that owns its annotation.
     pub(in crate::verdict) fn are_helms(&self, path: &Path) -> bool {
-        let names = ["metadata", "annotations", RELEASE_NAME];
-        let annotation = Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect());
+        let annotation = annotation();
         self.read().any(|entry| entry.owned.owns(&annotation) && entry.owned.owns(path))
     }
 
@@ -113,6 +112,12 @@ impl Owners {
         self.read().any(|entry| {
             entry.manager.name == manager.name && marks.iter().any(|mark| entry.owned.owns(mark))
         })
+    }
+
+    /// Whether nobody but Helm owns what is at `path`.
+    pub(in crate::verdict) fn are_helms_alone(&self, path: &Path) -> bool {
+        let owning = || self.read().filter(|entry| entry.owned.owns(path));
+        owning().next().is_some() && owning().all(|entry| entry.owned.owns(&annotation()))
     }
 
     /// Whether the object tells of no manager.
@@ -212,6 +217,12 @@ impl Entry {
         let since = text("time").and_then(|time| time.parse().ok());
         Ok(Self { manager, since, owned: FieldSet::new(fields), head })
     }
+}
+
+/// The annotation that tells Helm's manager.
+fn annotation() -> Path {
+    let names = ["metadata", "annotations", RELEASE_NAME];
+    Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect())
 }
 
 /// For a key of a Secret's `data`: where Helm has it if the manifest spells it

@@ -22,7 +22,9 @@ fn report(drifted: usize) -> ReleaseReport {
         record: Some("u3".to_owned()),
         digest: [7; 32],
         declared: 20.max(drifted),
-        seen_alive: (0..20).map(|index| SeenAlive { object: object(index), agreement: None }).collect(),
+        seen_alive: (0..20)
+            .map(|index| SeenAlive { object: object(index), agreement: None, settled: None })
+            .collect(),
         confirmed: 20,
         unconfirmed: Vec::new(),
         drifted: (0..drifted)
