@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::declaration::catalog::Catalog;
 use crate::declaration::declare::declare;
-use crate::helm::release::gvk;
+use crate::model::Gvk;
 
 /// All that is below one of these paths.
 struct Below(Vec<Vec<Segment>>);
@@ -32,7 +32,9 @@ fn deployment(pod: &Value) -> Value {
 
 #[track_caller]
 fn find(manifest: &Value, sealed: &[&str], old: Option<&Value>, new: &Value, wanted: &[&str]) {
-    let fields = declare(manifest, Catalog::with_core().schema(&gvk(manifest)).as_ref());
+    let text = |name: &str| manifest[name].as_str().unwrap();
+    let gvk = Gvk::from_api_version(text("apiVersion"), text("kind"));
+    let fields = declare(manifest, Catalog::with_core().schema(&gvk).as_ref());
     let below = sealed.iter().map(|path| path.parse::<Path>().unwrap().0).collect();
     let found: Vec<String> =
         fields.additions(&Below(below), old, new).into_iter().map(|it| it.path.to_string()).collect();
