@@ -1,6 +1,6 @@
 //! Additions below sealed paths: what an object holds there beyond what its release declares.
 //!
-//! Entry points: [`of_edit`] for what an edit adds, [`drift`] for what a live object holds,
+//! Entry points: `of_edit` for what an edit adds, [`drift`] for what a live object holds,
 //! [`undo`] takes one away. Invariant: what an `Apply` manager, the API server, one of its
 //! controllers or an admission webhook put there is no addition. `managedFields` tell: what a
 //! webhook adds belongs to nobody. Names of managers are what clients gave themselves, so they only
