@@ -15,6 +15,7 @@
 //! declared paths, never the depth of what was sent.
 
 use std::cmp::Reverse;
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
@@ -127,13 +128,15 @@ pub fn conflicts(
     let held = Holders::of(&entries);
     let own = helm.and_then(|helm| owners.entry(helm));
     let (mut found, mut lookup) = (Vec::<Conflict>::new(), Lookup::new(live));
+    // The places of conflicts by path and entry.
+    let mut known: HashMap<(Option<u64>, usize), usize> = HashMap::new();
     for (path, declared) in fields.leaves() {
         let texts = stands_for_text(&path);
         let sent_as_text = texts.is_some_and(|texts| own.is_some_and(|own| own.owned.owns(&texts)));
         let prefixes: Vec<u64> = prefixes(&path).collect();
         let drifts = prefixes.iter().any(|prefix| drift.contains(prefix));
         let differs = drifts || lookup.get(&path).iter().any(|live| is_applied_anew(&declared, live));
-        // A null beside what the server sets by itself changes nothing.
+        // A null where nothing stands, or a map or list, changes nothing.
         let says_nothing = declared.is_null() && !differs;
         if says_nothing || sent_as_text || is_key(&path) {
             continue;
@@ -145,9 +148,16 @@ pub fn conflicts(
             let Entry { manager, since, .. } = entry;
             let conflict =
                 Conflict { path, manager: manager.clone(), since: *since, differs, moved_to: None };
-            match found.iter_mut().find(|it| it.path == conflict.path && it.manager == conflict.manager) {
-                Some(known) => known.differs |= differs,
-                None => found.push(conflict),
+            match known.entry((prefixes.get(depth).copied(), index)) {
+                Occupied(place) => {
+                    if let Some(before) = found.get_mut(*place.get()) {
+                        before.differs |= differs;
+                    }
+                }
+                Vacant(place) => {
+                    place.insert(found.len());
+                    found.push(conflict);
+                }
             }
         }
     }
