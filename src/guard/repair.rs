@@ -29,7 +29,7 @@ pub(super) use self::braking::ease;
 pub(super) use self::towards::{Astray, Towards};
 use super::Shared;
 use super::backoff::Backoff;
-use super::brake::{Brake, Pull};
+use super::brake::Brake;
 use super::drifts::{Drift, Life, Version};
 use super::pass::{RETRY, UNSERVED};
 use super::plan::{Case, Plan, plan};
@@ -47,9 +47,6 @@ use crate::verdict::exceptions::{Circumstances, Exceptions};
 
 /// When an object is looked at again whose release moved on meanwhile.
 pub(super) const AGAIN: Duration = Duration::from_millis(100);
-
-/// When the brake is looked at again that may be slipping.
-const SLIPPING: Duration = Duration::from_secs(1);
 
 /// How long a look at the records may take.
 const LOOK: Duration = Duration::from_secs(10);
@@ -208,44 +205,6 @@ impl Task<'_> {
             ordered_by,
             was_without_additions,
         })
-    }
-
-    /// How long the object has to wait for its turn; none if it need not.
-    fn waits(&self) -> Option<Duration> {
-        match braking::braked(self.shared, self.id) {
-            Pull::Free => {}
-            Pull::Slipping => return Some(SLIPPING),
-            Pull::Sets(_) | Pull::On => {
-                self.keep(Some("so much drifts at once that repairs have stopped"));
-                return Some(RETRY * 12);
-            }
-        }
-        let (wait, contested) = {
-            let (backoff, now) = (self.shared.repairer.backoff.lock(), Instant::now());
-            (backoff.until(self.object, now), backoff.is_contested(self.object, now))
-        };
-        if wait.is_some() && contested {
-            self.contest();
-        }
-        wait
-    }
-
-    /// Somebody undoes what was done, again and again.
-    fn contest(&self) {
-        let by = {
-            let mut drifts = self.shared.drifts.lock();
-            let Some(drift) = drifts.get_mut(self.id, self.object) else { return };
-            if matches!(drift.repaired, Some(Err(_))) || std::mem::replace(&mut drift.contested, true) {
-                return;
-            }
-            drift.by.clone()
-        };
-        let by = by.unwrap_or_else(|| "somebody who left no name".to_owned());
-        tracing::warn!(
-            release.id = %self.id, drift.object = %self.object, drift.by = by,
-            "{} is changed back each time it is repaired, by {by}: the guard waits longer and longer",
-            self.object
-        );
     }
 
     /// Nobody serves the object's kind, so nothing can be written.

@@ -1,23 +1,30 @@
 //! Holds what drifts against the brake.
 //!
-//! Entry points: [`braked`] before a repair, [`ease`] when a person asks for
+//! Entry points: `Task::waits` before a repair, [`ease`] when a person asks for
 //! one. Invariant: what an operation of Helm's takes away, or never comes back,
 //! does not count.
+
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::super::Shared;
 use super::super::brake::{Drifting, Pull, Reach};
 use super::super::drifts::Life;
+use super::super::pass::RETRY;
 use super::super::plan::never;
 use super::super::state::DriftKind;
+use super::Task;
 use crate::helm::record::Status;
 use crate::helm::release::Release;
 use crate::model::{DriftMode, ObjectId, ReleaseId};
 use crate::policy::agreement::Declaration;
 
+/// When the brake is looked at again that may be slipping.
+const SLIPPING: Duration = Duration::from_secs(1);
+
 /// Whether so much drifts at once that repairs of a release stop.
-pub(super) fn braked(shared: &Shared, release: &ReleaseId) -> Pull {
+fn braked(shared: &Shared, release: &ReleaseId) -> Pull {
     let drifting = drifting(shared, None);
     let namespace = &release.namespace;
     let pull = shared.repairer.brake.lock().pull(namespace, &drifting, Instant::now());
@@ -75,4 +82,44 @@ fn drifting(shared: &Shared, but: Option<&ReleaseId>) -> Drifting {
     };
     let by_namespace = shared.drifts.lock().count(counts);
     Drifting { by_namespace, declared: index.objects() }
+}
+
+impl Task<'_> {
+    /// How long the object has to wait for its turn; none if it need not.
+    pub(super) fn waits(&self) -> Option<Duration> {
+        match braked(self.shared, self.id) {
+            Pull::Free => {}
+            Pull::Slipping => return Some(SLIPPING),
+            Pull::Sets(_) | Pull::On => {
+                self.keep(Some("so much drifts at once that repairs have stopped"));
+                return Some(RETRY * 12);
+            }
+        }
+        let (wait, contested) = {
+            let (backoff, now) = (self.shared.repairer.backoff.lock(), Instant::now());
+            (backoff.until(self.object, now), backoff.is_contested(self.object, now))
+        };
+        if wait.is_some() && contested {
+            self.contest();
+        }
+        wait
+    }
+
+    /// Somebody undoes what was done, again and again.
+    fn contest(&self) {
+        let by = {
+            let mut drifts = self.shared.drifts.lock();
+            let Some(drift) = drifts.get_mut(self.id, self.object) else { return };
+            if matches!(drift.repaired, Some(Err(_))) || std::mem::replace(&mut drift.contested, true) {
+                return;
+            }
+            drift.by.clone()
+        };
+        let by = by.unwrap_or_else(|| "somebody who left no name".to_owned());
+        tracing::warn!(
+            release.id = %self.id, drift.object = %self.object, drift.by = by,
+            "{} is changed back each time it is repaired, by {by}: the guard waits longer and longer",
+            self.object
+        );
+    }
 }
