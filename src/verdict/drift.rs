@@ -251,8 +251,10 @@ fn changes(
     };
     let (mut changes, mut spared, mut allowed) = (Vec::new(), Vec::new(), false);
     let Standing { release, pending, .. } = subject.standing;
-    let is_deployed = release.state.status == Status::Deployed && !pending;
-    for mut change in of_fields(&declared.fields, live, is_deployed) {
+    // What the API server does not take cannot be what it made of the manifest.
+    let may_be_rewritten =
+        release.state.status == Status::Deployed && !pending && !matches!(evidence, Evidence::Unavailable);
+    for mut change in of_fields(&declared.fields, live, may_be_rewritten) {
         if let (Agreement::Doubt, Some(settler)) = (change.agreement, &mut settler) {
             change.agreement = settler.settle(&change);
         }

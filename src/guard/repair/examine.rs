@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::super::judge::{Standing, record, version_of, weigh};
 use super::super::pass::RETRY;
 use super::{AGAIN, Done, LOOK, Situation, Task};
-use crate::cluster::arbiter::Question;
-use crate::cluster::objects::Live;
+use crate::cluster::arbiter::{ArbiterError, Question};
+use crate::cluster::objects::{Live, WriteError};
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::policy::agreement::Declaration;
@@ -54,7 +54,11 @@ impl Task<'_> {
             Err(_) => return Ok(Done::Later(RETRY)),
         };
         let Examined { standing, answer } = self.examine(&situation, &live).await;
-        if let Answer::None(reason) = &answer {
+        let is_certain = matches!(
+            &standing,
+            Standing::Drifts(_, changes) if changes.iter().any(|it| it.agreement != Agreement::Doubt)
+        );
+        if let (Answer::None(reason), false) = (&answer, is_certain) {
             return Err(Some(reason.clone()));
         }
         self.note(&situation, &live, standing);
@@ -99,7 +103,12 @@ impl Task<'_> {
                 self.settle(situation, &doubts, &standing);
                 Examined { standing, answer: Answer::Canonical(canonical) }
             }
-            Err(error) => Examined { standing, answer: Answer::None(error.to_string()) },
+            Err(error) => {
+                let is_invalid =
+                    matches!(&error, ArbiterError::Refused { reason: WriteError::Invalid { .. }, .. });
+                let standing = if is_invalid { weigh(Evidence::Unavailable) } else { standing };
+                Examined { standing, answer: Answer::None(error.to_string()) }
+            }
         }
     }
 
