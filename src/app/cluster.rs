@@ -60,7 +60,7 @@ const OUTAGE_LOOK: Duration = Duration::from_secs(5);
 pub(super) struct Work {
     pub(super) services: Services,
     cluster: config::Cluster,
-    keeping: Option<Keeping>,
+    keeping: Keeping,
     notifiers: Vec<Notifier>,
     conditions: Conditions,
     naming: Naming,
@@ -106,7 +106,7 @@ impl Run {
         let work = Work {
             services: Services { stop, ..self.services.clone() },
             cluster,
-            keeping: Some(keeping),
+            keeping,
             notifiers: std::mem::take(&mut self.notifiers),
             conditions: Conditions { records, policies, switch, loop_listed },
             naming: Naming { given: self.naming.given.take(), told: self.naming.told.take() },
@@ -177,7 +177,7 @@ impl Work {
     }
 
     /// Begins to follow what all else needs.
-    fn link(&mut self, met: Met, office: &Office, parts: &mut Parts) -> Link {
+    fn link(&self, met: Met, office: &Office, parts: &mut Parts) -> Link {
         let Self { services, cluster, .. } = self;
         let Met { connection: Connection { client, .. }, kinds, .. } = met;
         let (stop, in_force) = (&services.stop, &services.in_force);
@@ -203,10 +203,9 @@ impl Work {
         );
         parts.spawn("obeying the emergency switch", obeyed);
         let leadership = office.leadership.clone();
-        if let Some(keeping) = self.keeping.take() {
-            let kept = keeping.run(client.clone(), leadership.clone(), open.clone(), stop.clone());
-            parts.spawn("keeping the callers' secret", kept);
-        }
+        let keeping = self.keeping.clone();
+        let kept = keeping.run(client.clone(), leadership.clone(), open.clone(), stop.clone());
+        parts.spawn("keeping the callers' secret", kept);
         let clears = (!cluster.read_only).then_some(&leadership);
         let watched = (&*cluster.namespaces, clears);
         let policing = Policing::start(&client, &kinds, &releases, in_force, watched, parts, stop);
@@ -218,7 +217,7 @@ impl Work {
         Link { client, kinds, releases, objects, arbiter, leadership, policing, settled, open }
     }
 
-    /// Has reviews judged, and keeps what is said of records and allowances.
+    /// Starts to judge reviews, and to record how records and allowances change.
     fn judge(&self, link: &Link, own_account: Option<String>, parts: &mut Parts) {
         let Services { judging, book, metrics, ledger, stop, .. } = &self.services;
         let Link { releases, policing, .. } = link;

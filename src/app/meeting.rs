@@ -1,6 +1,7 @@
 //! The first answers of an API server.
 //!
-//! Entry point: [`meet`]. Invariant: an API server that does not answer is said and waited for. Must not write.
+//! Entry point: [`meet`]. Invariant: while the API server does not answer, the log and readiness say so, and the guard
+//! asks again. Must not write.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -72,21 +72,4 @@ fn why(ended: Result<(&'static str, anyhow::Result<()>), JoinError>) -> anyhow::
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn the_first_part_that_ends_says_why_and_the_others_are_waited_for() {
-        let mut parts = Parts::default();
-        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        parts.spawn("the ledger", async { drop(stopped.await) });
-        parts.try_spawn("following the cluster", async { Err(anyhow::anyhow!("no certificates")) });
-        assert_eq!(format!("{:#}", parts.ended().await), "following the cluster failed: no certificates");
-        parts.spawn("the webhook", async {});
-        assert_eq!(parts.ended().await.to_string(), "the webhook ended by itself; the log says why");
-        parts.try_spawn("the loop", async { panic!("broken") });
-        assert!(parts.ended().await.to_string().contains("broke down"));
-        stop.send(()).unwrap();
-        parts.all_but(0).await;
-    }
-}
+mod tests;

@@ -41,8 +41,7 @@ const ORDERED: &[&str] = &["env", "initContainers"];
 /// lists atomic.
 pub fn declare(document: &Value, schema: Option<&KindSchema>) -> Fields {
     let schema = schema.unwrap_or_else(|| KindSchema::unknown());
-    let is_cron_job = document.get("kind").is_some_and(|kind| kind == "CronJob");
-    let walk = Walk { types: &schema.types, document, is_cron_job };
+    let walk = Walk { types: &schema.types, document };
     let root = walk.root(schema.root).unwrap_or_else(|| Node::Object(Box::new([])));
     Fields { types: Arc::clone(&schema.types), family: family(document), ty: schema.root, root }
 }
@@ -62,7 +61,6 @@ fn family(document: &Value) -> Family {
 struct Walk<'a> {
     types: &'a Types,
     document: &'a Value,
-    is_cron_job: bool,
 }
 
 /// The names from the root to a value, to find what is not declared.
@@ -109,7 +107,8 @@ impl Walk<'_> {
 
     /// The place of the fields of a struct.
     fn place(&self, holder: &Above<'_>) -> Place {
-        let is_template = self.is_cron_job && holder.is(&["spec", "jobTemplate", "spec"]);
+        let is_cron_job = || self.document.get("kind").is_some_and(|kind| kind == "CronJob");
+        let is_template = holder.is(&["spec", "jobTemplate", "spec"]) && is_cron_job();
         if is_template { Place::Template } else { Place::Field }
     }
 

@@ -63,7 +63,7 @@ impl Asked {
         self.wishes.remove(release)
     }
 
-    /// Nothing of a wish could be tried yet.
+    /// Nothing of a wish could be tried yet; one that came since counts in its place.
     pub(super) fn give_back(&mut self, release: &ReleaseId, wish: Wish) {
         self.wishes.entry(release.clone()).or_insert(wish);
     }
@@ -72,7 +72,7 @@ impl Asked {
     /// since.
     pub(super) fn leave(&mut self, release: &ReleaseId, wish: Wish, rest: HashSet<ObjectId>) {
         if !rest.is_empty() {
-            self.wishes.entry(release.clone()).or_insert(Wish { rest: Some(rest), ..wish });
+            self.give_back(release, Wish { rest: Some(rest), ..wish });
         }
     }
 }

@@ -298,7 +298,7 @@ impl GuardedRelease {
 }
 
 /// The digest of a manifest as a status holds it, from the plain one; or the plain one, from that of a status. The
-/// revision and the uid of its record say whose it is.
+/// revision and the uid of its record are part of the mask, so equal manifests do not show as equal.
 pub fn hidden_digest(
     key: &SigningKey,
     release: &ReleaseId,

@@ -129,7 +129,9 @@ pub fn plan(
     Fields::put_back(&moved, &mut elements);
     let whole = findings.iter().map(|finding| &finding.path).filter(|path| is_element(path));
     fields.restore(whole, edit.old, &mut elements);
-    let shuffled = shuffled(edit.old, &elements, fields, &leaves, &changes);
+    let has_elements = findings.iter().any(|finding| is_element(&finding.path));
+    let shuffled =
+        if has_elements { shuffled(edit.old, &elements, fields, &leaves, &changes) } else { Vec::new() };
     let mut result = elements.clone();
     let mut back: Vec<Back> =
         moved.into_iter().map(|it| Back { path: it.live, declared: Vec::new() }).collect();

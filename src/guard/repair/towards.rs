@@ -34,9 +34,9 @@ pub(in super::super) struct Towards {
 
 /// Why there is no revision to repair towards.
 pub(in super::super) enum Astray {
-    /// There is none, for this reason.
+    /// No revision was deployed before, or its record cannot be believed: why.
     Nowhere(String),
-    /// It cannot be read now, for this reason.
+    /// The API server did not let it be read in time: why.
     Unread(String),
 }
 
@@ -44,7 +44,7 @@ impl Towards {
     /// The revision that was deployed before the operation that failed.
     ///
     /// # Errors
-    /// When there is none, or it cannot be read.
+    /// When no revision was deployed before, or its record cannot be read.
     pub(in super::super) async fn of(shared: &Shared, failed: &Arc<Release>) -> Result<Self, Astray> {
         let declares = |object: &&ObjectId| {
             failed.objects.get(*object).is_some_and(|declarations| declarations.baseline.is_some())

@@ -82,7 +82,7 @@ impl Scene {
         control_plane.define_policies();
         let guard = Guard::start(&control_plane, flags).await;
         if flags.contains(&"--register") {
-            Guard::is_waited_for(&control_plane, "Fail").await;
+            Guard::extend_webhook_timeouts(&control_plane, "Fail").await;
         }
         define_gadgets(&control_plane, flags.contains(&"Repair")).await;
         // They would make pods, and take part in what changes.

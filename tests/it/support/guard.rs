@@ -46,15 +46,15 @@ impl Guard {
             let control_plane = ControlPlane::get();
             let guard =
                 Guard::start(control_plane, &["--register", "--edits", "Deny", "--drift", "Repair"]).await;
-            Guard::is_waited_for(control_plane, "Ignore").await;
+            Guard::extend_webhook_timeouts(control_plane, "Ignore").await;
             guard
         };
         SharedGuard(SHARED.get_or_init(start).await)
     }
 
-    /// Has the API server wait longer for the registered guard than by default, so that a slow machine lets no edit
-    /// through; and says what becomes of one without an answer.
-    pub(crate) async fn is_waited_for(control_plane: &ControlPlane, failure_policy: &str) {
+    /// Gives the registered webhooks a timeout of 30 seconds and this failure policy: with the default of three seconds
+    /// and `Ignore` a slow machine would let edits through.
+    pub(crate) async fn extend_webhook_timeouts(control_plane: &ControlPlane, failure_policy: &str) {
         let configurations: Api<ValidatingWebhookConfiguration> =
             Api::all(control_plane.client(Identity::Admin).await);
         eventually("the guard is registered", STARTUP, || async {
