@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::Value;
 
 use super::equality::{self, Family, Unnamed};
-use super::fields::{Fields, Node};
+use super::fields::{Fields, Leaf, Node};
 use super::path::{Path, Segment};
 use super::schema::{ListKey, ListKind, MAX_DEPTH, Shape, Struct, TypeId, Types};
 
@@ -50,9 +50,28 @@ impl Fields {
             return Vec::new();
         }
         let mut walk = Walk { types: &self.types, family: self.family, path: Vec::new(), found: Vec::new() };
-        let field = Unnamed { ty: self.ty, name: "", within: "", default: None };
+        let field = Unnamed { ty: self.ty, name: "", within: "", default: None, is_changed: false };
         walk.value(Some(&self.root), Spot { field, is_member: false }, scope, old, new);
         walk.found
+    }
+
+    /// Whether something is declared at `path`, below it, or above it as one value.
+    pub fn declares_around(&self, path: &Path) -> bool {
+        let mut node = &self.root;
+        for segment in &path.0 {
+            let below = match (segment, node) {
+                (_, Node::Leaf(leaf)) => return !is_void(&leaf.value.value()),
+                (Segment::Field(name), node) => node.entry(name),
+                (Segment::Key(wanted), Node::Elements(elements)) => elements.find(&self.types, wanted),
+                (Segment::Element(wanted), Node::Set(set)) => {
+                    return set.values.iter().any(|own| Segment::alike(wanted, own));
+                }
+                _ => None,
+            };
+            let Some(below) = below else { return false };
+            node = below;
+        }
+        true
     }
 }
 
@@ -80,7 +99,8 @@ impl<'t, 'v> Walk<'t, 'v> {
         new: &'v Value,
     ) {
         // A leaf is held against the declaration as one value.
-        if new.is_null() || matches!(node, Some(Node::Leaf(_))) || self.path.len() >= MAX_DEPTH {
+        let is_closed = matches!(node, Some(Node::Leaf(leaf)) if !self.is_open(leaf, new));
+        if new.is_null() || is_closed || self.path.len() >= MAX_DEPTH {
             return;
         }
         let old = old.filter(|old| !old.is_null());
@@ -107,6 +127,17 @@ impl<'t, 'v> Walk<'t, 'v> {
             _ if is_undeclared && !self.is_within(spot.field.ty, old, new) => self.found(spot, old, new),
             _ => {}
         }
+    }
+
+    /// Whether a declared value leaves open what is below it: an empty one of many parts.
+    fn is_open(&self, leaf: &Leaf, new: &Value) -> bool {
+        let of_many = match self.types.shape(leaf.ty) {
+            Shape::Struct(Struct { atomic, .. }) | Shape::Map { atomic, .. } => !atomic && new.is_object(),
+            Shape::List { kind, .. } => *kind != ListKind::Atomic && new.is_array(),
+            Shape::Any => new.is_object(),
+            Shape::Scalar(_) => false,
+        };
+        of_many && is_void(&leaf.value.value())
     }
 
     /// Whether each part of a new value is an addition of its own.
@@ -138,7 +169,7 @@ impl<'t, 'v> Walk<'t, 'v> {
             Shape::Map { value, .. } => (*value, None, true),
             _ => (TypeId::ANY, None, false),
         };
-        let field = Unnamed { ty, name, within: above.field.name, default };
+        let field = Unnamed { ty, name, within: above.field.name, default, is_changed: false };
         let below = node.and_then(|node| node.entry(name));
         self.path.push(segment);
         self.value(below, Spot { field, is_member }, &scope, old.and_then(|old| old.get(name)), value);
@@ -170,7 +201,7 @@ impl<'t, 'v> Walk<'t, 'v> {
                 before.entry(spell(&keys)).or_default().push(item);
             }
         }
-        let field = Unnamed { ty, name: above.field.name, within: above.field.within, default: None };
+        let field = Unnamed { ty, default: None, ..above.field };
         for item in items {
             // The API server takes no element without its keys.
             let Some(keys) = values(item) else { continue };
@@ -219,10 +250,19 @@ impl<'t, 'v> Walk<'t, 'v> {
 
     fn found(&mut self, spot: Spot<'_>, old: Option<&'v Value>, new: &'v Value) {
         let Spot { field, is_member } = spot;
+        let field = Unnamed { is_changed: old.is_some(), ..field };
         if is_member || !equality::is_filled_in(self.types, self.family, field, new, 0) {
             let path = Path(self.path.clone());
             self.found.push(Addition { path, old, new, is_member });
         }
+    }
+}
+
+fn is_void(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
     }
 }
 

@@ -42,8 +42,17 @@ pub enum Agreement {
     Missing,
     /// Nothing is declared there, and a policy seals what it lies below. Only of an addition.
     Added,
+    /// As [`Self::Added`], in what a webhook or the server added: what stood there before is not known.
+    Within,
     /// It is not.
     Differs,
+}
+
+impl Agreement {
+    /// Whether nothing is declared there.
+    pub fn is_addition(self) -> bool {
+        matches!(self, Self::Added | Self::Within)
+    }
 }
 
 /// Where a declared value stands: it decides what an absent or empty value
@@ -161,9 +170,11 @@ pub fn settled(
             Agreement::Agrees => Agreement::Altered,
             Agreement::Doubt if new.is_some_and(|new| is_part(new, before)) => Agreement::Agrees,
             Agreement::Doubt => Agreement::Altered,
-            Agreement::Altered | Agreement::Missing | Agreement::Added | Agreement::Differs => {
-                Agreement::Doubt
-            }
+            Agreement::Altered
+            | Agreement::Missing
+            | Agreement::Added
+            | Agreement::Within
+            | Agreement::Differs => Agreement::Doubt,
         },
         // The server has kept it until now.
         Agreement::Missing if new.is_none_or(Value::is_null) || agrees(old) < Agreement::Missing => {

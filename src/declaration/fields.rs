@@ -176,15 +176,7 @@ impl Fields {
         for segment in path {
             node = match (segment, node) {
                 (Segment::Field(name), node) => node.entry(name)?,
-                (Segment::Key(wanted), Node::Elements(elements)) => {
-                    let keys = elements.keys(&self.types);
-                    let is = |(name, value): &(String, Value), item: &Element| {
-                        let own = keys.iter().zip(&item.keys).find(|(key, _)| *key.name == **name);
-                        own.is_some_and(|(_, own)| Segment::alike(value, own))
-                    };
-                    let found = elements.items.iter().find(|item| wanted.iter().all(|it| is(it, item)));
-                    &found?.node
-                }
+                (Segment::Key(wanted), Node::Elements(elements)) => elements.find(&self.types, wanted)?,
                 _ => return None,
             };
         }
@@ -245,6 +237,16 @@ impl Node {
 }
 
 impl Elements {
+    /// What is declared of the element with these keys.
+    pub(super) fn find(&self, types: &Types, wanted: &[(String, Value)]) -> Option<&Node> {
+        let keys = self.keys(types);
+        let is = |(name, value): &(String, Value), item: &Element| {
+            let own = keys.iter().zip(&item.keys).find(|(key, _)| *key.name == **name);
+            own.is_some_and(|(_, own)| Segment::alike(value, own))
+        };
+        self.items.iter().find(|item| wanted.iter().all(|it| is(it, item))).map(|item| &item.node)
+    }
+
     /// The fields that tell the elements apart.
     pub(super) fn keys<'t>(&self, types: &'t Types) -> &'t [ListKey] {
         match types.shape(self.list) {

@@ -12,7 +12,6 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod compare;
-mod outputs;
 mod restore;
 mod stored;
 
@@ -26,6 +25,7 @@ pub mod fields;
 pub mod lookup;
 pub mod openapi;
 pub mod outline;
+pub mod outputs;
 pub mod path;
 pub mod prune;
 pub mod quantity;

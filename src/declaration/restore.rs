@@ -118,6 +118,7 @@ impl Walk<'_> {
                 | Agreement::Altered
                 | Agreement::Missing
                 | Agreement::Added
+                | Agreement::Within
                 | Agreement::Differs,
                 _,
             ) => {}

@@ -192,10 +192,7 @@ pub(super) fn recall(shared: &Shared, release: &Arc<Release>) {
         let (object, standing) = (&object, &standing);
         let subject = Subject { object, standing, policy: &policy, circumstances: &circumstances, now };
         let agreed = match drift::compare(&subject, Some(&value), Evidence::None) {
-            drift::Live::AsDeclared(Some(agreed)) => {
-                let (declared, allowed) = (Arc::clone(agreed.declared), agreed.allowed);
-                Agreed { declared, spared: agreed.spared, allowed, has_additions: false }
-            }
+            drift::Live::AsDeclared(Some(agreed)) => Agreed::of(agreed),
             drift::Live::Drifted(drift) if are_additions(&drift.changes) => {
                 let Some(agreed) = as_declared_beside(drift.declared, &value) else { continue };
                 agreed
@@ -252,12 +249,7 @@ pub(super) fn weigh(
         drift::Live::AsDeclared(agreed) => agreed,
         drift::Live::Awaited | drift::Live::Allowed | drift::Live::Missing => None,
     };
-    let agreed = agreed.map(|it| Agreed {
-        declared: Arc::clone(it.declared),
-        spared: it.spared,
-        allowed: it.allowed,
-        has_additions: false,
-    });
+    let agreed = agreed.map(Agreed::of);
     if policy.drift != DriftMode::Repair || release.state.status != Status::Deployed {
         return Standing::AsDeclared(agreed);
     }
@@ -319,7 +311,7 @@ fn as_declared_beside(declared: &Arc<Declared>, value: &Value) -> Option<Agreed>
 
 /// Whether all that differs is what somebody added below sealed paths.
 fn are_additions(changes: &[FieldChange]) -> bool {
-    !changes.is_empty() && changes.iter().all(|change| change.agreement == Agreement::Added)
+    !changes.is_empty() && changes.iter().all(|change| change.agreement.is_addition())
 }
 
 /// A drift as it was seen.

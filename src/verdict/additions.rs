@@ -6,18 +6,23 @@
 //! webhook adds belongs to nobody. Names of managers are what clients gave themselves, so they only
 //! ever let something be.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
 
-use super::ownership::{Operation, Owners, is_controller};
+use serde_json::{Map, Value};
+
+use super::ownership::{Holding, Holdings, Operation, Owners, is_controller};
 use super::sealed;
 use crate::declaration::additions::Addition;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::{FieldChange, Fields};
+use crate::declaration::lookup::Lookup;
+use crate::declaration::outputs;
 use crate::declaration::path::{Path, Segment};
 use crate::model::{MANAGED_BY, ObjectId, RELEASE_NAME, RELEASE_NAMESPACE};
 use crate::policy::seal::Seal;
 
-/// Labels and annotations that controllers and the server set, by how their names begin.
+/// Labels and annotations that controllers and the server set: whole names, and what names begin with
+/// up to a `/`.
 const CONTROLLERS_OWN: &[&str] = &[
     "autoscaling.alpha.kubernetes.io/",
     "batch.kubernetes.io/",
@@ -55,15 +60,30 @@ pub(super) fn of_edit<'v>(
     let mut found = candidates(object, fields, seal, old, new);
     if !found.is_empty() {
         let owners = Owners::of(new);
-        found.retain(|it| !is_applied(&owners, &it.path));
+        let holdings = Holdings::of(&owners);
+        // What nobody owns, a webhook or the server has added in this request.
+        let is_nobodys = |by: &[Holding<'_>]| by.is_empty() && holdings.is_complete();
+        found.retain(|it| {
+            let by = holdings.at(&it.path);
+            !is_applied(&by) && !is_nobodys(&by)
+        });
     }
     found
 }
 
-/// Whether the API server, or a webhook, adds this by itself whenever the manifest is applied, as
-/// `canonical` tells.
-pub(super) fn is_servers(path: &Path, canonical: &Value) -> bool {
-    !path.get(canonical).is_empty() && Owners::of(canonical).of_path(path).is_empty()
+/// Drops what the API server, or a webhook, adds by itself whenever the manifest is applied, as
+/// `canonical` tells. What was there before it only keeps.
+pub(super) fn drop_servers(found: &mut Vec<Addition<'_>>, canonical: &Value) {
+    if found.is_empty() {
+        return;
+    }
+    let owners = Owners::of(canonical);
+    let (holdings, mut lookup) = (Holdings::of(&owners), Lookup::new(canonical));
+    found.retain(|it| {
+        let wanted = lookup.get(&it.path);
+        let is_same = it.old.is_none() || wanted.contains(&it.new);
+        wanted.is_empty() || !is_same || !holdings.at(&it.path).is_empty()
+    });
 }
 
 /// What a live object holds below sealed paths, as far as its `managedFields` tell who put it
@@ -74,18 +94,27 @@ pub fn drift(object: &ObjectId, fields: &Fields, seal: &Seal, live: &Value) -> V
         return Vec::new();
     }
     let owners = Owners::of(live);
-    let is_drift = |it: &Addition<'_>| match owners.is_empty() {
-        true => it.is_member,
-        false => is_somebodys(&owners, it),
-    };
-    let change = |it: Addition<'_>| FieldChange {
-        path: it.path,
+    let (holdings, mut lookup) = (Holdings::of(&owners), Lookup::new(live));
+    let change = |path: Path, new: &Value, agreement: Agreement| FieldChange {
+        path,
         declared: None,
         old: None,
-        new: Some(it.new.clone()),
-        agreement: Agreement::Added,
+        new: Some(new.clone()),
+        agreement,
     };
-    found.into_iter().filter(is_drift).map(change).collect()
+    let mut changes = Vec::new();
+    for it in found {
+        let is_drift = if owners.is_empty() { it.is_member } else { is_somebodys(&holdings, &it) };
+        if is_drift {
+            changes.push(change(it.path, it.new, Agreement::Added));
+            continue;
+        }
+        for path in changed_parts(&holdings, &it) {
+            let new = lookup.get(&path);
+            changes.extend(new.first().map(|new| change(path, new, Agreement::Within)));
+        }
+    }
+    changes
 }
 
 /// Makes what is at `path` what it is in `old`; without one, takes it away.
@@ -105,7 +134,10 @@ fn candidates<'v>(
         return Vec::new();
     }
     let mut found = fields.additions(&seal.scope(), old, new);
-    found.retain(|it| is_judged(&it.path) && !sealed::is_sealed(object, &it.path));
+    found.retain(|it| {
+        let is_output = || outputs::is_undeclared_output(object, fields, &it.path);
+        is_judged(&it.path) && !sealed::is_sealed(object, &it.path) && !is_output()
+    });
     found
 }
 
@@ -120,26 +152,62 @@ fn is_judged(path: &Path) -> bool {
         ["apiVersion" | "kind" | "status", ..] | ["metadata"] => false,
         ["metadata", below, ..] if !METADATA.contains(below) => false,
         [.., "metadata", "labels" | "annotations", name] => {
-            !HELMS.contains(name) && !CONTROLLERS_OWN.iter().any(|own| name.starts_with(own))
+            !HELMS.contains(name) && !CONTROLLERS_OWN.iter().any(|own| is_named(own, name))
         }
         _ => true,
     }
 }
 
-fn is_applied(owners: &Owners, path: &Path) -> bool {
-    owners.of_path(path).iter().any(|manager| manager.operation == Operation::Apply)
+fn is_named(own: &str, name: &str) -> bool {
+    if own.ends_with('/') { name.starts_with(own) } else { name == own }
+}
+
+fn is_applied(by: &[Holding<'_>]) -> bool {
+    by.iter().any(|it| it.manager.operation == Operation::Apply)
 }
 
 /// Whether somebody put it there by an update who is none of Kubernetes' own programs. Of what Helm
 /// left behind, fields count for nothing: the server completes what Helm sends, in Helm's name.
-fn is_somebodys(owners: &Owners, addition: &Addition<'_>) -> bool {
-    let by = owners.of_path(&addition.path);
-    let is_controllers = || by.iter().all(|manager| is_controller(&manager.name));
-    let is_helms = || by.iter().all(|manager| owners.is_helm(manager));
-    !is_applied(owners, &addition.path)
-        && !by.is_empty()
-        && !is_controllers()
-        && (addition.is_member || !is_helms())
+fn is_somebodys(holdings: &Holdings<'_>, addition: &Addition<'_>) -> bool {
+    let mut by = holdings.at(&addition.path);
+    if is_applied(&by) {
+        return false;
+    }
+    // An element belongs to those who own the element itself.
+    if addition.is_member || !is_owned_throughout(holdings, &addition.path, addition.new) {
+        by.retain(|it| !it.is_in_parts);
+    }
+    let is_controllers = || by.iter().all(|it| is_controller(&it.manager.name));
+    let is_helms = || by.iter().all(|it| it.is_helms);
+    !by.is_empty() && !is_controllers() && (addition.is_member || !is_helms())
+}
+
+/// Whether each part of a value is somebody's.
+fn is_owned_throughout(holdings: &Holdings<'_>, path: &Path, value: &Value) -> bool {
+    let by = holdings.at(path);
+    let is_below = |map: &Map<String, Value>| {
+        map.iter().all(|(name, below)| {
+            let below_path = path.0.iter().cloned().chain([Segment::Field(name.clone())]).collect();
+            is_owned_throughout(holdings, &Path(below_path), below)
+        })
+    };
+    match value {
+        _ if by.iter().any(|it| !it.is_in_parts) => true,
+        Value::Object(map) => !by.is_empty() && is_below(map),
+        _ => !by.is_empty(),
+    }
+}
+
+/// What somebody has changed in an addition that is nobody's as a whole.
+fn changed_parts(holdings: &Holdings<'_>, addition: &Addition<'_>) -> Vec<Path> {
+    let by = holdings.at(&addition.path);
+    if by.iter().any(|it| !it.is_in_parts) || is_applied(&by) {
+        return Vec::new();
+    }
+    let parts = holdings.parts(&addition.path).into_iter();
+    let parts = parts.filter(|(_, manager)| !is_controller(&manager.name));
+    let by_text: BTreeMap<String, Path> = parts.map(|(path, _)| (path.to_string(), path)).collect();
+    by_text.into_values().collect()
 }
 
 fn set(path: &[Segment], before: Option<Value>, old: &Value, object: &mut Value) {

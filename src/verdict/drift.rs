@@ -76,6 +76,8 @@ pub struct Agreed<'r> {
     pub spared: Vec<Path>,
     /// Whether an allowance covers something of that.
     pub allowed: bool,
+    /// Whether it holds additions below sealed paths that an exception permits.
+    pub has_additions: bool,
 }
 
 /// What of a live object is not as declared.
@@ -108,13 +110,13 @@ pub fn compare<'r>(subject: &Subject<'_, 'r>, live: Option<&Value>, evidence: Ev
     let sides = standing.alternatives.iter().copied().map(|declared| (declared, false));
     for (index, (declared, is_before)) in sides.chain(before.map(|it| (it, true))).enumerate() {
         let evidence = if index == 0 { evidence } else { Evidence::None };
-        let Compared { changes, spared, allowed } = changes(subject, declared, live, evidence);
+        let Compared { changes, spared, allowed, has_additions } = changes(subject, declared, live, evidence);
         let drift = Drift { declared, changes };
         if drift.changes.is_empty() {
             return if is_before {
                 Live::AsBefore
             } else {
-                Live::AsDeclared(Some(Agreed { declared, spared, allowed }))
+                Live::AsDeclared(Some(Agreed { declared, spared, allowed, has_additions }))
             };
         }
         if nearest.as_ref().is_none_or(|nearest| drift.weight() < nearest.weight()) {
@@ -135,7 +137,7 @@ pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<Finding> {
         old: None,
         new: shown(change, &change.new),
         doubt: change.agreement == Agreement::Doubt,
-        added: change.agreement == Agreement::Added,
+        added: change.agreement.is_addition(),
     };
     changes.iter().map(finding).collect()
 }
@@ -236,6 +238,8 @@ struct Compared {
     spared: Vec<Path>,
     /// Whether an allowance says so.
     allowed: bool,
+    /// Whether it holds additions that it may hold.
+    has_additions: bool,
 }
 
 fn changes(
@@ -283,14 +287,16 @@ fn changes(
             changes.push(change);
         }
     }
+    let mut has_additions = false;
     for change in additions::drift(subject.object, &declared.fields, exceptions.sealed(), live) {
         let excused = exceptions.of_sealed(&change.path, None, change.new.as_ref());
         allowed |= excused == Some(Reason::Allowed);
-        if excused.is_none() {
-            changes.push(change);
+        match excused {
+            None => changes.push(change),
+            Some(_) => has_additions = true,
         }
     }
-    Compared { changes, spared, allowed }
+    Compared { changes, spared, allowed, has_additions }
 }
 
 /// Says of list elements that are missing which one stands in their place.

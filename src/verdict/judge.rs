@@ -305,7 +305,7 @@ fn weigh(
             }
         }
     }
-    let added = additions(edit, declared, &exceptions, new, evidence);
+    let added = additions(edit, declared, standing, &exceptions, new, evidence);
     for (finding, excused) in added {
         match excused {
             None => findings.push(finding),
@@ -317,10 +317,12 @@ fn weigh(
 }
 
 /// What the edit adds below sealed paths, each with why it may. Whether a webhook or the server
-/// adds it to whatever is sent only a dry run can tell.
+/// adds it to whatever is sent only a dry run can tell. What a Helm operation drops the server may
+/// fill in again.
 fn additions(
     edit: &Edit<'_>,
     declared: &Declared,
+    standing: &Standing<'_>,
     exceptions: &Exceptions<'_>,
     new: &Value,
     evidence: Evidence<'_>,
@@ -329,12 +331,14 @@ fn additions(
     if seal.is_empty() || identities::is_built_in(edit.actor) {
         return Vec::new();
     }
-    let is_servers = |path: &Path| match evidence {
-        Evidence::Canonical(canonical) => additions::is_servers(path, canonical),
-        Evidence::None | Evidence::Unavailable | Evidence::Nowhere => false,
-    };
     let mut found = additions::of_edit(edit.object, &declared.fields, seal, edit.old, new);
-    found.retain(|it| !is_servers(&it.path));
+    if let Evidence::Canonical(canonical) = evidence {
+        additions::drop_servers(&mut found, canonical);
+    }
+    let baseline = standing.release.objects.get(edit.object).and_then(|it| it.baseline.as_ref());
+    if let Some(baseline) = baseline.filter(|_| standing.pending) {
+        found.retain(|it| !baseline.fields.declares_around(&it.path));
+    }
     let judged = found.into_iter().map(|Addition { path, old, new, .. }| {
         let excused = exceptions.of_sealed(&path, old, Some(new));
         let (old, new) = (shown(edit, &path, old), shown(edit, &path, Some(new)));

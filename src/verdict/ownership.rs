@@ -33,12 +33,14 @@ use crate::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE};
 
 mod abandoned;
 mod fieldset;
+mod holdings;
 mod moves;
 mod owners;
 mod taken;
 
 pub use self::abandoned::abandons;
-use self::fieldset::Prefix;
+use self::fieldset::{Held, Prefix};
+pub(super) use self::holdings::{Holding, Holdings};
 pub use self::moves::moved;
 use self::owners::{Entry, stands_for_text};
 pub use self::owners::{Manager, Operation, Owners, Skipped};
@@ -292,7 +294,9 @@ impl Holders {
     fn of(entries: &[&Entry]) -> Self {
         let mut by_path: HashMap<u64, Vec<(usize, bool)>> = HashMap::new();
         for (index, entry) in entries.iter().enumerate() {
-            entry.owned.each(&mut |path, whole| by_path.entry(path).or_default().push((index, whole)));
+            entry.owned.each(&mut |path, held| {
+                by_path.entry(path).or_default().push((index, held == Held::Whole));
+            });
         }
         Self { by_path }
     }

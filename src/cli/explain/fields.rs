@@ -97,9 +97,11 @@ pub(super) fn of(
         let state = match change.agreement {
             Agreement::Doubt => FieldState::InDoubt,
             Agreement::Agrees => FieldState::AsDeclared,
-            Agreement::Altered | Agreement::Missing | Agreement::Added | Agreement::Differs => {
-                FieldState::Drifted
-            }
+            Agreement::Altered
+            | Agreement::Missing
+            | Agreement::Added
+            | Agreement::Within
+            | Agreement::Differs => FieldState::Drifted,
         };
         (change.path.clone(), state, change.declared.clone(), change.new.clone(), exceptions.of_field(change))
     };

@@ -137,3 +137,73 @@ fn kinds_without_a_schema_are_compared_as_server_side_apply_takes_them() {
     scheduled["spec"]["containers"] = json!([{"name": "x"}]);
     find(&pod, &["/spec"], Some(&pod), &scheduled, &[]);
 }
+
+#[test]
+fn declared_empty_value_holds_additions() {
+    let pod = |more: Value| deployment(&json!({"containers": [app(more)], "securityContext": {}}));
+    let manifest = pod(json!({"env": [], "resources": {}}));
+    let mut new = pod(json!({"env": [{"name": "B"}], "resources": {"limits": {"cpu": "1"}}}));
+    new["spec"]["template"]["spec"]["securityContext"] = json!({"runAsUser": 0});
+    new["metadata"]["labels"] = json!({"a": "b"});
+    let at = |path: &str| format!("{POD}{path}");
+    let wanted = [
+        at("/containers/[name=app]/env/[name=B]"),
+        at("/containers/[name=app]/resources/limits/cpu"),
+        at("/securityContext/runAsUser"),
+    ];
+    let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
+    find(&manifest, &["/spec"], Some(&manifest), &new, &wanted);
+    find(&manifest, &["/spec"], None, &new, &wanted);
+    let config = |data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data});
+    find(&config(json!({})), &["/data"], None, &config(json!({"k": "v"})), &["/data/k"]);
+    let thing = |spec: Value| json!({"apiVersion": "e.org/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": spec});
+    find(&thing(json!({"a": {}})), &["/spec"], None, &thing(json!({"a": {"b": 1}})), &["/spec/a/b"]);
+    // What is declared as one value is compared as one.
+    let atomic = thing(json!({"a": []}));
+    find(&atomic, &["/spec"], None, &thing(json!({"a": [1]})), &[]);
+    find(&thing(json!({"a": null})), &["/spec"], None, &thing(json!({"a": {"b": 1}})), &[]);
+}
+
+#[test]
+fn retention_of_claims_is_filled_in() {
+    let set = |more: Value| {
+        let mut spec = json!({"serviceName": "web"});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "web"}, "spec": spec})
+    };
+    let policy = |deleted: &str, scaled: &str| {
+        set(json!({"persistentVolumeClaimRetentionPolicy": {"whenDeleted": deleted, "whenScaled": scaled}}))
+    };
+    let manifest = set(json!({}));
+    find(&manifest, &["/spec"], None, &policy("Retain", "Retain"), &[]);
+    find(&manifest, &["/spec"], Some(&policy("Delete", "Delete")), &policy("Retain", "Retain"), &[]);
+    let at = "/spec/persistentVolumeClaimRetentionPolicy";
+    find(&manifest, &["/spec"], Some(&manifest), &policy("Delete", "Retain"), &[at]);
+}
+
+#[test]
+fn only_unset_fields_are_chosen_by_the_server() {
+    let service = |port: Value| {
+        let spec = json!({"ports": [port]});
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": spec})
+    };
+    let manifest = service(json!({"port": 80, "protocol": "TCP"}));
+    let live = |target: i64, node: i64| {
+        service(json!({"port": 80, "protocol": "TCP", "targetPort": target, "nodePort": node}))
+    };
+    let at = "/spec/ports/[port=80,protocol=TCP]";
+    find(&manifest, &["/spec"], Some(&manifest), &live(80, 30001), &[]);
+    find(&manifest, &["/spec"], None, &live(80, 30001), &[]);
+    let both = [format!("{at}/nodePort"), format!("{at}/targetPort")];
+    let both: Vec<&str> = both.iter().map(String::as_str).collect();
+    find(&manifest, &["/spec"], Some(&live(80, 30001)), &live(81, 30002), &both);
+    let plain = || json!({"containers": [app(json!({}))]});
+    let with = |more: Value| {
+        let mut pod = plain();
+        pod.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        pod
+    };
+    check("", plain(), with(json!({"nodeName": "n"})), &["/nodeName"]);
+    let account = |name: &str| with(json!({"serviceAccount": name}));
+    check("", account("a"), account("b"), &[]);
+}

@@ -17,6 +17,8 @@ pub(in crate::declaration) struct Unnamed<'a> {
     pub(in crate::declaration) within: &'a str,
     /// The default that the schema names.
     pub(in crate::declaration) default: Option<&'a Value>,
+    /// Whether it had another value before, which the server had chosen, or somebody.
+    pub(in crate::declaration) is_changed: bool,
 }
 
 /// Whether the API server may set the field to `value` by itself.
@@ -27,7 +29,7 @@ pub(in crate::declaration) fn is_filled_in(
     value: &Value,
     depth: usize,
 ) -> bool {
-    let Unnamed { ty, name, within, default } = field;
+    let Unnamed { ty, name, within, default, is_changed } = field;
     if value.is_null() || default.is_some_and(|it| is_same(types, ty, Some(it), Some(value))) {
         return true;
     }
@@ -35,23 +37,28 @@ pub(in crate::declaration) fn is_filled_in(
         return false;
     }
     let is_own = family != Family::Custom;
-    if is_own && (known::is_default(within, name, value) || known::is_filled(within, name, value)) {
+    // What is not told by its value is chosen once, where nothing stands.
+    let is_exact = || !is_changed || !known::takes_any(name);
+    let is_filled = || known::is_filled(within, name, value) && is_exact();
+    if is_own && (known::is_default(within, name, value) || is_filled()) {
         return true;
     }
+    let may_choose = is_own && !is_changed;
     match (types.shape(ty), value) {
         (Shape::Struct(shape), Value::Object(map)) => {
             (is_own || !map.is_empty() || default.is_some())
                 && map.iter().all(|(below, value)| {
                     let default = shape.field(below).and_then(|field| field.default.as_deref());
                     let ty = member(types.shape(ty), below);
-                    let field = Unnamed { ty, name: below, within: name, default };
+                    let field = Unnamed { ty, name: below, within: name, default, is_changed };
                     is_filled_in(types, family, field, value, depth + 1)
                 })
         }
         (_, value) if is_empty(value) => is_own,
         (Shape::List { kind: ListKind::Map(_), .. }, _) => false,
         (_, value) if is_zero(value) => is_own && !known::keeps_zero(name),
-        (_, Value::Array(_)) => is_own && (known::fills_list(name) || known::completes(name)),
-        _ => is_own && (known::is_chosen(name) || known::chooses_text(name)),
+        (_, Value::Array(_)) => may_choose && (known::fills_list(name) || known::completes(name)),
+        // The scheduler chooses the node of a Pod, and of no template.
+        _ => may_choose && (known::is_chosen(name) || (known::chooses_text(name) && name != "nodeName")),
     }
 }

@@ -49,6 +49,9 @@ const DEFAULTS: &[(&str, &str, Filled)] = &[
     ("paths", "pathType", Text("ImplementationSpecific")),
     // IngressClasses
     ("parameters", "scope", Text("Cluster")),
+    // StatefulSets
+    ("persistentVolumeClaimRetentionPolicy", "whenDeleted", Text("Retain")),
+    ("persistentVolumeClaimRetentionPolicy", "whenScaled", Text("Retain")),
     // Jobs
     ("onPodConditions", "status", Text("True")),
     // Claims of devices
@@ -278,7 +281,15 @@ pub(super) fn is_filled(within: &str, name: &str, live: &Value) -> bool {
     }
     DERIVED.contains(&name)
         || FILLED.iter().any(|(field, filled)| *field == name && filled.is(live))
-        || DEFAULTS.iter().any(|(_, field, filled)| *field == name && filled.is(live))
+        || DEFAULTS.iter().any(|(holder, field, filled)| {
+            *field == name && filled.is(live) && (*holder == within || !matches!(filled, Any))
+        })
+}
+
+/// Whether the server derives a field from another one that somebody may set otherwise. A
+/// `serviceAccount` always follows the `serviceAccountName`.
+pub(super) fn takes_any(name: &str) -> bool {
+    DERIVED.contains(&name) && name != "serviceAccount"
 }
 
 /// Whether the server fills in the same value wherever `name` is empty or null,

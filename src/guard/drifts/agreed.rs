@@ -13,6 +13,7 @@ use crate::declaration::path::Path;
 use crate::helm::release::{Declared, Release};
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::agreement::{Agreement, Declaration, SeenAlive};
+use crate::verdict::drift;
 
 /// What an object agrees with.
 pub(in crate::guard) struct Agreed {
@@ -26,6 +27,12 @@ pub(in crate::guard) struct Agreed {
 }
 
 impl Agreed {
+    /// As a comparison found it.
+    pub(in crate::guard) fn of(found: drift::Agreed<'_>) -> Self {
+        let drift::Agreed { declared, spared, allowed, has_additions } = found;
+        Self { declared: Arc::clone(declared), spared, allowed, has_additions }
+    }
+
     /// With all of a declaration, and it holds more below sealed paths.
     pub(in crate::guard) fn but_for_additions(declared: &Arc<Declared>) -> Self {
         Self { declared: Arc::clone(declared), spared: Vec::new(), allowed: false, has_additions: true }

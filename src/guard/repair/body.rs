@@ -78,7 +78,7 @@ pub(super) fn merged(
 ) -> Option<Value> {
     let mut restored = live.clone();
     Fields::put_back(moved, &mut restored);
-    let is_declared = |change: &&FieldChange| !is_sealed(object, change) && !is_added(change);
+    let is_declared = |change: &&FieldChange| !is_sealed(object, change) && !change.agreement.is_addition();
     let paths = changes.iter().filter(is_declared).map(|change| &change.path);
     fields.restore(paths, canonical.unwrap_or(&Value::Null), &mut restored);
     take_away(object, changes, &mut restored);
@@ -101,16 +101,14 @@ pub(super) fn unsealed(object: &ObjectId, changes: &[FieldChange], live: &Value)
 
 fn take_away(object: &ObjectId, changes: &[FieldChange], from: &mut Value) {
     for change in changes {
-        if is_added(change) {
-            additions::undo(&change.path, None, from);
-        } else if is_sealed(object, change) {
-            sealed::undo(&change.path, from);
+        match change.agreement {
+            Agreement::Added => additions::undo(&change.path, None, from),
+            // Without it, what a webhook added may not even be valid.
+            Agreement::Within => {}
+            _ if is_sealed(object, change) => sealed::undo(&change.path, from),
+            _ => {}
         }
     }
-}
-
-fn is_added(change: &FieldChange) -> bool {
-    change.agreement == Agreement::Added
 }
 
 fn is_sealed(object: &ObjectId, change: &FieldChange) -> bool {

@@ -19,6 +19,9 @@ const UNCONFIRMED: &str = "the guard has never seen the live object with these v
 /// Why an addition stays.
 const ADDED: &str = "the guard has never seen the object without what was added below a sealed path; `kubemoor reconcile` removes it";
 
+/// Why a change of what a webhook or the server added stays.
+const WITHIN: &str = "the guard does not know the former value of what was changed in an addition of a webhook or the API server; undo the change by hand";
+
 impl Situation {
     /// Whether what is declared at these places was seen in the live object, or is
     /// ordered by somebody who may write it.
@@ -28,10 +31,14 @@ impl Situation {
     }
 
     /// Whether an addition may be taken away: the object was seen without it, or somebody orders
-    /// it who may write the object. What was there before its path was sealed, or came with Helm's
+    /// it who may write the object. Never is it where nobody knows what stood there before. What was there before its path was sealed, or came with Helm's
     /// own operation, may be meant.
     pub(super) fn removes(&self, change: &FieldChange) -> bool {
-        change.agreement != Agreement::Added || self.ordered_by.is_some() || self.was_without_additions
+        match change.agreement {
+            Agreement::Within => false,
+            Agreement::Added => self.ordered_by.is_some() || self.was_without_additions,
+            _ => true,
+        }
     }
 
     /// The replicas, where a new object is to have those that its autoscaler gives
@@ -62,9 +69,10 @@ impl Task<'_> {
     }
 
     /// Says that additions stay.
-    pub(super) fn leave_additions(&self, situation: &Situation) -> Done {
+    pub(super) fn leave_additions(&self, situation: &Situation, changes: &[FieldChange]) -> Done {
         self.mark_unconfirmed(true);
-        self.say(&situation.release, ADDED);
+        let are_within = changes.iter().all(|change| change.agreement == Agreement::Within);
+        self.say(&situation.release, if are_within { WITHIN } else { ADDED });
         Done::Settled
     }
 

@@ -131,7 +131,7 @@ impl Task<'_> {
         if changes.iter().any(|change| situation.removes(change)) {
             changes.retain(|change| situation.removes(change));
         } else {
-            return done(self.leave_additions(&situation));
+            return done(self.leave_additions(&situation, &changes));
         }
         if !situation.confirms(&changes) {
             return done(self.leave_unconfirmed(&situation).await);

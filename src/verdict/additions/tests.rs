@@ -75,6 +75,26 @@ fn managers_tell_which_additions_of_a_live_object_are_drift() {
 }
 
 #[test]
+fn hand_made_change_in_an_injected_element_does_not_make_it_the_editors() {
+    let (_, fields) = declared();
+    let check = |owned: Value, wanted: &[(&str, Agreement)]| {
+        let mut live = managed("kubectl-edit", "Update");
+        let owned = json!({"f:template": {"f:spec": {CONTAINERS: owned}}});
+        live["metadata"]["managedFields"][1]["fieldsV1"] = json!({"f:spec": owned});
+        let found = drift(&id(&live), &fields, &seal(&fields), &live);
+        let found: Vec<_> = found.into_iter().map(|it| (it.path.to_string(), it.agreement)).collect();
+        let wanted: Vec<_> = wanted.iter().map(|(path, it)| ((*path).to_owned(), *it)).collect();
+        assert_eq!(found, wanted, "{live}");
+    };
+    let side = "k:{\"name\":\"side\"}";
+    let image = format!("{SIDE}/image");
+    check(json!({side: {"f:image": {}}}), &[(&image, Agreement::Within)]);
+    check(json!({side: {".": {}, "f:image": {}}}), &[(SIDE, Agreement::Added)]);
+    check(json!({side: {}}), &[(SIDE, Agreement::Added)]);
+    check(json!({side: {"f:gone": {}}}), &[]);
+}
+
+#[test]
 fn appliers_may_add_and_nobody_else() {
     let (old, fields) = declared();
     let check = |new: &Value, wanted: usize| {
@@ -85,10 +105,53 @@ fn appliers_may_add_and_nobody_else() {
     check(&managed("kubectl", "Apply"), 0);
     // Only a dry run tells of a webhook.
     let side: Path = SIDE.parse().unwrap();
-    assert!(!is_servers(&side, &managed("kubectl-edit", "Update")) && !is_servers(&side, &old));
+    let is_servers = |canonical: &Value| {
+        let new = json!({});
+        let mut found = vec![Addition { path: side.clone(), old: None, new: &new, is_member: true }];
+        drop_servers(&mut found, canonical);
+        found.is_empty()
+    };
+    assert!(!is_servers(&managed("kubectl-edit", "Update")) && !is_servers(&old));
     let mut injected = managed("kubectl-edit", "Update");
     injected["metadata"]["managedFields"].as_array_mut().unwrap().truncate(1);
-    assert!(is_servers(&side, &injected));
+    assert!(is_servers(&injected));
+    // Nobody owns what a webhook or the server adds in the request itself.
+    check(&injected, 0);
+    let mut odd = injected.clone();
+    odd["metadata"]["managedFields"].as_array_mut().unwrap().push(json!({"operation": "?"}));
+    check(&odd, 2);
+    odd["metadata"]["managedFields"] = json!([]);
+    check(&odd, 2);
+}
+
+#[test]
+fn owner_of_an_empty_value_does_not_own_what_others_add_below() {
+    let manifest = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {},
+    });
+    let fields = declare(&manifest, Catalog::with_core().schema(&gvk(&manifest)).as_ref());
+    let mut new = manifest.clone();
+    new["data"]["k"] = json!("v");
+    let entry = |manager: &str, operation: &str, fields: Value| json!({"manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": fields});
+    let helm = json!({"f:data": {}, "f:metadata": {"f:annotations": {"f:meta.helm.sh/release-name": {}}}});
+    let by = |operation: &str, other: Option<(&str, &str)>| {
+        let others = other.map(|(name, operation)| entry(name, operation, json!({"f:data": {"f:k": {}}})));
+        let mut new = new.clone();
+        let helms = [entry("helm", operation, helm.clone())];
+        new["metadata"]["managedFields"] = helms.into_iter().chain(others).collect();
+        new
+    };
+    let check = |new: &Value, wanted: usize| {
+        let found = of_edit(&id(new), &fields, &seal(&fields), Some(&manifest), new);
+        assert_eq!(found.len(), wanted, "{new}");
+        assert_eq!(drift(&id(new), &fields, &seal(&fields), new).len(), wanted, "{new}");
+    };
+    check(&by("Apply", Some(("kubectl-edit", "Update"))), 1);
+    check(&by("Update", Some(("kubectl-edit", "Update"))), 1);
+    check(&by("Apply", Some(("other", "Apply"))), 0);
+    // A webhook.
+    check(&by("Apply", None), 0);
+    check(&by("Update", None), 0);
 }
 
 #[test]
@@ -128,4 +191,51 @@ fn undone_addition_leaves_no_trace() {
     check("/a/[=y]", Some(json!({"a": ["x"]})), json!({"a": ["y", "x"]}), json!({"a": ["x"]}));
     check("/n/[name=y]/b", None, json!({"n": [{"name": "y", "b": 1}]}), json!({"n": [{"name": "y"}]}));
     check("/none/b", None, json!({"a": 1}), json!({"a": 1}));
+}
+
+#[test]
+fn outputs_of_controllers_are_no_additions() {
+    let check = |manifest: Value, at: &str, value: Value, wanted: usize| {
+        let fields = declare(&manifest, Catalog::with_core().schema(&gvk(&manifest)).as_ref());
+        let mut new = manifest.clone();
+        let (above, name) = at.rsplit_once('/').unwrap();
+        new.pointer_mut(above).unwrap()[name] = value;
+        let found = of_edit(&id(&new), &fields, &seal(&fields), Some(&manifest), &new);
+        assert_eq!(found.len(), wanted, "{new}");
+    };
+    let role = |more: Value| {
+        let mut role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "web"}});
+        role.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        role
+    };
+    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
+    let aggregated = json!({"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}});
+    check(role(aggregated), "/rules", rules.clone(), 0);
+    check(role(json!({})), "/rules", rules, 1);
+    let service = json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "web"},
+        "spec": {"group": "e.org", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1},
+    });
+    check(service.clone(), "/spec/caBundle", json!("Q0E="), 0);
+    check(service, "/spec/insecureSkipTLSVerify", json!(true), 1);
+    let hook = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "web"}, "webhooks": [{"name": "a.e.org", "clientConfig": {"url": "https://a"}}],
+    });
+    check(hook, "/webhooks/0/clientConfig/caBundle", json!("Q0E="), 0);
+}
+
+#[test]
+fn names_of_controllers_are_taken_whole() {
+    let (old, fields) = declared();
+    let check = |name: &str, wanted: usize| {
+        let mut new = old.clone();
+        new["metadata"]["labels"][name] = json!("x");
+        let found = of_edit(&id(&new), &fields, &seal(&fields), Some(&old), &new);
+        assert_eq!(found.len(), wanted, "{name}");
+    };
+    check("job-name", 0);
+    check("job-names", 1);
+    check("controller-uid-2", 1);
+    check("batch.kubernetes.io/controller-uid", 0);
 }

@@ -111,9 +111,12 @@ fn stands(case: &Case<'_>) -> String {
         Live::Allowed => "allowed".to_owned(),
         Live::Missing => "missing".to_owned(),
         Live::AsDeclared(agreed) => {
+            let has_additions = agreed.as_ref().is_some_and(|agreed| agreed.has_additions);
             let spared = agreed.map(|agreed| agreed.spared).unwrap_or_default();
             let spared: Vec<String> = spared.iter().map(ToString::to_string).collect();
-            if spared.is_empty() {
+            if has_additions {
+                "as declared with additions".to_owned()
+            } else if spared.is_empty() {
                 "as declared".to_owned()
             } else {
                 format!("as declared but {}", spared.join(" "))
@@ -316,4 +319,14 @@ fn field_that_helm_set_and_nobody_took_is_in_doubt_where_it_is_missing() {
     check(case(json!([owned("helm", json!({"f:metadata": annotation}))])), "/spec/replicas");
     check(case(json!([owned("me", json!({"f:spec": spec}))])), "/spec/replicas");
     check(case(json!([])), "/spec/replicas");
+}
+
+#[test]
+fn excused_addition_is_told_apart_from_none() {
+    let added = [("/metadata/labels", json!({"app.kubernetes.io/managed-by": "Helm", "mine": "yes"}))];
+    let sealed = |more: &str| format!("{{seal: [{{paths: [/metadata/labels]}}]{more}}}");
+    check(changed(&added, &sealed("")), "/metadata/labels/mine");
+    let ignored = sealed(", ignore: [{paths: [/metadata/labels/mine]}]");
+    check(changed(&added, &ignored), "as declared with additions");
+    check(changed(&[], &ignored), "as declared");
 }

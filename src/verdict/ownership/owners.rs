@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::fieldset::FieldSet;
 use crate::declaration::path::{Path, Segment};
-use crate::model::{MANAGED_BY, RELEASE_NAME};
+use crate::model::RELEASE_NAME;
 
 /// The entries of one object that are read. The API server merges all but ten
 /// of the updating managers; appliers are few.
@@ -103,15 +103,6 @@ impl Owners {
     pub(in crate::verdict) fn are_helms(&self, path: &Path) -> bool {
         let annotation = annotation();
         self.read().any(|entry| entry.owned.owns(&annotation) && entry.owned.owns(path))
-    }
-
-    /// Whether a manager of this name has set Helm's label or annotations.
-    pub(in crate::verdict) fn is_helm(&self, manager: &Manager) -> bool {
-        let marks = [["metadata", "annotations", RELEASE_NAME], ["metadata", "labels", MANAGED_BY.0]];
-        let marks = marks.map(|names| Path(names.map(|name| Segment::Field(name.to_owned())).to_vec()));
-        self.read().any(|entry| {
-            entry.manager.name == manager.name && marks.iter().any(|mark| entry.owned.owns(mark))
-        })
     }
 
     /// Whether nobody but Helm owns what is at `path`.

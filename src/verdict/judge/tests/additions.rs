@@ -47,6 +47,7 @@ fn controllers_appliers_and_webhooks_may_add() {
         "Allow unchanged",
     );
     check(Case { user: "system:kube-controller-manager", ..sealed() }, "Allow unchanged");
+    check(Case { user: "system:serviceaccount:kube-system:traefik-controller", ..sealed() }, SIDE);
     check(Case { user: "system:serviceaccount:shop:my-controller", ..sealed() }, SIDE);
     let mut applied = with_side("side:1");
     let owned = json!({"k:{\"name\":\"side\"}": {".": {}, "f:image": {}, "f:name": {}}});
@@ -86,4 +87,41 @@ fn exceptions_cover_additions() {
     assert_eq!(Case { policy: &allowed, ..sealed() }.verdict().reason, Reason::Allowed);
     let exempt = with("exempt: [{kind: User, name: alice}]");
     assert_eq!(Case { policy: &exempt, ..sealed() }.verdict().reason, Reason::Exempt);
+}
+
+#[test]
+fn helm_upgrade_may_change_fields_that_it_drops() {
+    let declared = |status| {
+        let side = "{name: app, image: \"app:1\"}, {name: side, image: \"side:0\"}";
+        vec![second(status, MANIFEST, &MANIFEST.replace("{name: app, image: \"app:1\"}", side))]
+    };
+    let changed = |status| Case { claims: declared(status), old: Some(with_side("side:0")), ..sealed() };
+    check(changed(Status::PendingUpgrade), "Allow unchanged");
+    check(changed(Status::Deployed), &format!("{SIDE}/image"));
+    // At, above and below what the baseline declares, and nothing beside it.
+    check(Case { old: Some(live(&[])), ..changed(Status::PendingUpgrade) }, "Allow unchanged");
+    let args = live(&[(
+        CONTAINERS,
+        json!([{"name": "app", "image": "app:1"}, {"name": "side", "image": "side:0", "args": ["x"]}]),
+    )]);
+    check(Case { new: Some(args), ..changed(Status::PendingUpgrade) }, &format!("{SIDE}/args"));
+    let labelled = live(&[("/metadata/labels/mine", json!("yes"))]);
+    check(
+        Case { old: Some(live(&[])), new: Some(labelled), ..changed(Status::PendingUpgrade) },
+        "Deny drift? /metadata/labels/mine",
+    );
+}
+
+#[test]
+fn changing_what_a_webhook_set_is_drift() {
+    let canonical = with_side("side:0");
+    let changed = |image: &str| Case {
+        old: Some(with_side("side:0")),
+        new: Some(with_side(image)),
+        evidence: Evidence::Canonical(&canonical),
+        ..sealed()
+    };
+    check(changed("evil:1"), &format!("{}/image", SIDE.replace('?', "")));
+    let other = with_side("side:1");
+    check(Case { evidence: Evidence::Canonical(&other), ..changed("side:1") }, "Allow unchanged");
 }
