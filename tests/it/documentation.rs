@@ -80,8 +80,14 @@ fn every_flag_is_one_of_the_program_and_every_flag_of_serve_is_documented() {
         for span in document.code().iter().filter(|span| span.starts_with("--") && span.len() > 3) {
             let flag = span.split([' ', '=']).next().unwrap();
             // Named as Helm's where it stands.
-            let helms = ["--cleanup-on-fail", "--force-conflicts"].contains(&flag);
-            assert!(helms || known.contains(flag), "{}: {flag}", document.path.display());
+            let helms = [
+                "--atomic",
+                "--cleanup-on-fail",
+                "--force-conflicts",
+                "--rollback-on-failure",
+                "--take-ownership",
+            ];
+            assert!(helms.contains(&flag) || known.contains(flag), "{}: {flag}", document.path.display());
         }
     }
     let rows = Document::named("docs/operations.md").table("## Flags of `kubemoor serve`");
