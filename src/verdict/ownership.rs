@@ -15,8 +15,7 @@
 //! declared paths, never the depth of what was sent.
 
 use std::cmp::Reverse;
-use std::collections::hash_map::Entry::{Occupied, Vacant};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
@@ -129,9 +128,7 @@ pub fn conflicts(
     let entries: Vec<&Entry> = owners.read().filter(|entry| Some(&entry.manager) != helm).collect();
     let held = Holders::of(&entries);
     let own = helm.and_then(|helm| owners.entry(helm));
-    let (mut found, mut lookup) = (Vec::<Conflict>::new(), Lookup::new(live));
-    // The places of conflicts by path and entry.
-    let mut known: HashMap<(Option<u64>, usize), usize> = HashMap::new();
+    let (mut found, mut lookup) = (Vec::new(), Lookup::new(live));
     for (path, declared) in fields.leaves() {
         let texts = stands_for_text(&path);
         let sent_as_text = texts.is_some_and(|texts| own.is_some_and(|own| own.owned.owns(&texts)));
@@ -143,24 +140,14 @@ pub fn conflicts(
         if says_nothing || sent_as_text || is_key(&path) {
             continue;
         }
-        for (index, depth) in held.at(&prefixes) {
-            let Some(entry) = entries.get(index) else { continue };
-            // What somebody owns as one value conflicts as one.
-            let path = Path(path.0.iter().take(depth + 1).cloned().collect());
-            let Entry { manager, since, .. } = entry;
-            let conflict =
-                Conflict { path, manager: manager.clone(), since: *since, differs, moved_to: None };
-            match known.entry((prefixes.get(depth).copied(), index)) {
-                Occupied(place) => {
-                    if let Some(before) = found.get_mut(*place.get()) {
-                        before.differs |= differs;
-                    }
-                }
-                Vacant(place) => {
-                    place.insert(found.len());
-                    found.push(conflict);
-                }
-            }
+        for entry in held.at(&prefixes).into_iter().filter_map(|index| entries.get(index)) {
+            found.push(Conflict {
+                path: path.clone(),
+                manager: entry.manager.clone(),
+                since: entry.since,
+                differs,
+                moved_to: None,
+            });
         }
     }
     let moved = moves::moved(fields, live, owners, helm.map(|helm| helm.name.as_str()));
@@ -301,16 +288,14 @@ impl Holders {
         Self { by_path }
     }
 
-    /// The entries that own a path, or anything below it, or one above it as one value; with the place of the last
-    /// segment of what each owns, but no deeper than the path.
-    fn at(&self, prefixes: &[u64]) -> BTreeMap<usize, usize> {
+    /// The entries that own a path, or anything below it, or one above it as one value.
+    fn at(&self, prefixes: &[u64]) -> BTreeSet<usize> {
         let last = prefixes.len().saturating_sub(1);
         let holders = prefixes.iter().enumerate().flat_map(|(depth, prefix)| {
             let there = self.by_path.get(prefix).into_iter().flatten();
-            let there = there.filter(move |(_, whole)| *whole || depth == last);
-            there.map(move |(index, _)| (*index, depth))
+            there.filter(move |(_, whole)| *whole || depth == last)
         });
-        holders.collect()
+        holders.map(|(index, _)| *index).collect()
     }
 }
 

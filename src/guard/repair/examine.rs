@@ -66,6 +66,8 @@ impl Task<'_> {
         match self.situation() {
             None => Ok(Done::Settled),
             Some(now) if !now.drift.doubt => Ok(Done::Later(AGAIN)),
+            // Something has changed meanwhile: it is looked at once more.
+            Some(_) if self.shared.drifts.lock().is_suspect(self.id, self.object) => Ok(Done::Later(AGAIN)),
             Some(_) => Err(None),
         }
     }

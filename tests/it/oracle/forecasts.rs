@@ -95,8 +95,8 @@ impl Scene {
                 release.seed, object.kind.name, object.manifest
             )
         };
-        let missed: Vec<_> = met.difference(&said.always).collect();
-        let wrong: Vec<_> = said.always.difference(&met).collect();
+        let missed: Vec<_> = met.iter().filter(|it| !is_among(it, &said.always)).collect();
+        let wrong: Vec<_> = said.always.iter().filter(|it| !is_among(it, &met)).collect();
         if !missed.is_empty() {
             found.disagreements.push(describe("the upgrade conflicts, and that is not said", missed));
         }
@@ -106,8 +106,8 @@ impl Scene {
         let mut draw = Draw::new(release.seed, [object.index, 0, 5]);
         let Some((changed, _)) = Edit::changed(&mut draw, &object.manifest) else { return };
         let Some(met) = self.met(release, object, &changed).await else { return };
-        let told = |it: &&(String, String)| !said.always.contains(*it) && !said.on_change.contains(*it);
-        let missed: Vec<_> = met.iter().filter(told).collect();
+        let is_told = |it: &(String, String)| is_among(it, &said.always) || is_among(it, &said.on_change);
+        let missed: Vec<_> = met.iter().filter(|it| !is_told(it)).collect();
         if !missed.is_empty() {
             let what = format!("an upgrade to {changed} conflicts, and that is not said");
             found.disagreements.push(describe(&what, missed));
@@ -137,4 +137,13 @@ impl Scene {
             _ => None,
         }
     }
+}
+
+/// Whether a conflict is one of these. What a manager has set to a value of another type it owns as one value, and the
+/// API server names that; the forecast names what is declared below it.
+fn is_among((manager, path): &(String, String), met: &Met) -> bool {
+    let is_within = |inner: &str, outer: &str| {
+        inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    met.iter().any(|(other, at)| other == manager && (is_within(path, at) || is_within(at, path)))
 }
