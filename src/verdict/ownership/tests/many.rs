@@ -38,20 +38,11 @@ fn conflicts_of_many_managers_are_those_of_each() {
     let owners = Owners::of(&live);
     let found: Vec<_> =
         conflicts(&fields, &live, &owners, None, SSA).into_iter().map(|it| (it.path, it.manager)).collect();
-    // What somebody owns with all that could be below it is one value.
-    let as_one = |path: &Path, manager: &Manager| {
-        let mut above = (1..path.0.len()).map(|length| Path(path.0[..length].to_vec()));
-        let is_whole = |above: &Path| {
-            let nobodys = Path([above.0.clone(), vec![Segment::Field("nobodys".to_owned())]].concat());
-            owners.of_path(&nobodys).contains(&manager)
-        };
-        above.find(is_whole).unwrap_or_else(|| path.clone())
-    };
     let mut tried = Vec::new();
     for (path, declared) in fields.leaves() {
         if !declared.is_null() && !is_key(&path) {
             for manager in owners.of_path(&path) {
-                let conflict = (as_one(&path, manager), manager.clone());
+                let conflict = (path.clone(), manager.clone());
                 if !tried.contains(&conflict) {
                     tried.push(conflict);
                 }
