@@ -4,23 +4,23 @@
 //! one. Invariant: what an operation of Helm's takes away, or never comes back,
 //! does not count.
 
-use tokio::time::Instant;
+use jiff::Timestamp;
 
 use super::super::Shared;
-use super::super::brake::{Drifting, Pull, Reach};
-use super::super::drifts::Life;
-use super::super::plan::never;
-use super::super::state::DriftKind;
 use crate::helm::record::Status;
 use crate::helm::release::Release;
 use crate::model::{DriftMode, ObjectId, ReleaseId};
 use crate::policy::agreement::Declaration;
+use crate::reconcile::brake::{Drifting, Pull, Reach};
+use crate::reconcile::drifts::Life;
+use crate::reconcile::plan::never;
+use crate::reconcile::report::DriftKind;
 
 /// Whether so much drifts at once that repairs of a release stop.
 pub(super) fn braked(shared: &Shared, release: &ReleaseId) -> Pull {
     let drifting = drifting(shared, None);
     let namespace = &release.namespace;
-    let pull = shared.repairer.brake.lock().pull(namespace, &drifting, Instant::now());
+    let pull = shared.repairer.brake.lock().pull(namespace, &drifting, Timestamp::now());
     let (total, declared) = (drifting.total(), drifting.declared);
     match pull {
         Pull::Sets(Reach::Cluster) => tracing::error!(

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::super::judge::{Standing, doubts, record, version_of, weigh};
+use super::super::observe::version_of;
 use super::super::pass::RETRY;
 use super::{AGAIN, Done, LOOK, Situation, Task};
 use crate::cluster::arbiter::Question;
-use crate::cluster::objects::Live;
 use crate::declaration::equality::Agreement;
+use crate::reconcile::judge::{Standing, doubts, record, weigh};
+use crate::reconcile::live::Live;
 use crate::verdict::edit::Evidence;
 
 /// What the arbiter says.

@@ -15,18 +15,18 @@ use crate::model::{ObjectId, ReleaseId};
 use crate::policy::agreement::{Agreement, Declaration, SeenAlive};
 
 /// What an object agrees with.
-pub(in crate::guard) struct Agreed {
-    pub(in crate::guard) declared: Arc<Declared>,
+pub(crate) struct Agreed {
+    pub(crate) declared: Arc<Declared>,
     /// Where it is not as declared, and may be as it is.
-    pub(in crate::guard) spared: Vec<Path>,
+    pub(crate) spared: Vec<Path>,
     /// Whether an allowance covers some of that.
-    pub(in crate::guard) allowed: bool,
+    pub(crate) allowed: bool,
 }
 
 impl Drifts {
     /// Those of a release's objects that were seen alive with its annotations,
     /// whatever became of them; sorted.
-    pub(in crate::guard) fn seen_alive(&self, release: &Release) -> Vec<SeenAlive> {
+    pub(crate) fn seen_alive(&self, release: &Release) -> Vec<SeenAlive> {
         let vouched = |object: &ObjectId| {
             let life = self.life(object).filter(|it| it.vouched && it.release == release.id)?;
             Some(SeenAlive { object: object.clone(), agreement: life.agreed.clone() })
@@ -38,7 +38,7 @@ impl Drifts {
 
     /// Of a release's objects that were seen alive, how many were seen as the record in
     /// force declares them, and which were not, or not in all; sorted.
-    pub(in crate::guard) fn confirmed(&self, release: &Release) -> (usize, Vec<ObjectId>) {
+    pub(crate) fn confirmed(&self, release: &Release) -> (usize, Vec<ObjectId>) {
         let is_confirmed = |object: &ObjectId| {
             let agreement = release.declared(object).and_then(|it| self.agreement(&release.id, object, it));
             agreement.is_some_and(|agreement| agreement.confirms_all(None))
@@ -55,7 +55,7 @@ impl Drifts {
 
     /// What of a release's objects was seen with another release's
     /// annotations, and whose; sorted.
-    pub(in crate::guard) fn foreign(&self, release: &Release) -> Vec<(ObjectId, ReleaseId)> {
+    pub(crate) fn foreign(&self, release: &Release) -> Vec<(ObjectId, ReleaseId)> {
         let owner = |object: &ObjectId| {
             let life = self.life(object)?;
             (life.vouched && life.alive && life.release != release.id).then(|| life.release.clone())
@@ -68,7 +68,7 @@ impl Drifts {
     }
 
     /// What an object was last seen to agree with, if that is this declaration.
-    pub(in crate::guard) fn agreement(
+    pub(crate) fn agreement(
         &self,
         release: &ReleaseId,
         object: &ObjectId,
@@ -80,7 +80,7 @@ impl Drifts {
 
     /// An object of `release` was seen as declared. Gives whether that says
     /// anything new.
-    pub(in crate::guard) fn agrees(&mut self, release: &Release, object: &ObjectId, seen: &Agreed) -> bool {
+    pub(crate) fn agrees(&mut self, release: &Release, object: &ObjectId, seen: &Agreed) -> bool {
         let Some(digest) = &seen.declared.digest else { return false };
         let life = self.life(object).filter(|life| life.vouched && life.release == release.id);
         let Some(before) = life.map(|life| life.agreed.clone()) else { return false };
@@ -101,7 +101,7 @@ impl Drifts {
     /// What an earlier process knew of a release, which is this by now: the
     /// manifest that was first seen of a revision, and the objects that were seen
     /// alive. What it saw agree with the declaration in force counts.
-    pub(in crate::guard) fn remember(
+    pub(crate) fn remember(
         &mut self,
         id: &ReleaseId,
         first: First,
