@@ -8,7 +8,8 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kubemoor::cluster::call::CallError;
 use kubemoor::cluster::client::connect;
 use kubemoor::cluster::identity::own_name;
-use kubemoor::cluster::objects::{Live, Manager, Objects, Sighting, Target, WriteError};
+use kubemoor::cluster::objects::{Objects, Target, WriteError};
+use kubemoor::reconcile::live::{Live, Manager, Sighting};
 use kubemoor::cluster::{Event, Resource};
 use serde_json::{Value, json};
 

@@ -120,6 +120,7 @@ fn a_roll_out_keeps_others_waiting_only_while_it_moves() {
     rollouts.see(&shop, &object, &deployment(3, 1, 3), start + almost);
     rollouts.see(&shop, &object, &deployment(3, 1, 3), start + almost * 2);
     assert!(waits(&rollouts, start + almost * 2) && !waits(&rollouts, start + almost + STALLED));
+    rollouts.begin(&shop, &object, &deployment(2, 0, 2), start);
     for round in 0..60 {
         let now = start + almost * round;
         rollouts.see(&shop, &object, &deployment(3, 1, 3 + i64::from(round)), now);
