@@ -5,7 +5,6 @@
 
 use jiff::Timestamp;
 
-use crate::guard::state::{Control, Drifted, ReleaseReport};
 use crate::model::{DriftMode, EditsMode};
 use crate::policy::guarded::{
     DriftedField, DriftedObject, GuardedReleaseSpec, GuardedReleaseStatus, LeaseReference, ObjectReference,
@@ -13,6 +12,8 @@ use crate::policy::guarded::{
 };
 use crate::policy::resource::Condition;
 use crate::policy::signing::SigningKey;
+use crate::reconcile::report::{Drifted, ReleaseReport};
+use crate::verdict::health::Control;
 use crate::verdict::health::{Health, named};
 
 /// Objects whose drift is shown.
