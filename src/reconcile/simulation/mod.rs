@@ -328,7 +328,7 @@ fn shrunk(plan: Plan) -> Plan {
     let mut step = plan.steps / 2;
     while step > 0 {
         let less = Plan { steps: plan.steps.saturating_sub(step), ..plan };
-        if run(less).is_some() {
+        if less != plan && run(less).is_some() {
             plan = less;
         } else {
             step /= 2;
