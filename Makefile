@@ -40,6 +40,9 @@ oracle: ## judge EDITS random edits from SEED on: guard against server-side appl
 	cargo test --locked --test it -- --exact \
 	  oracle::edits_are_refused_exactly_if_server_side_apply_reverts_them --nocapture
 
+simulate: ## run the loop against SEEDS simulated clusters
+	KUBEMOOR_SEEDS=$${SEEDS:-1000000} cargo test --locked --lib -- reconcile::simulation
+
 lint: $(cargo_deny) $(cargo_machete) ## check format, code, documentation and dependencies
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- --deny warnings
