@@ -46,6 +46,9 @@ forecasts: ## hold the forecasts of FORECASTS random charts from SEED on against
 	cargo test --locked --test it -- --exact \
 	  oracle::forecasts_are_exactly_the_conflicts_of_the_next_upgrade --nocapture
 
+simulate: ## run the loop against SEEDS simulated clusters
+	KUBEMOOR_SEEDS=$${SEEDS:-1000000} cargo test --locked --lib -- reconcile::simulation
+
 lint: $(cargo_deny) $(cargo_machete) ## check format, code, documentation and dependencies
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- --deny warnings

@@ -68,12 +68,6 @@ pub enum Command {
         /// hot once more.
         contested: Vec<ObjectId>,
     },
-    /// What holds for these objects has changed, such as by an allowance that
-    /// opened or ended: judge them again.
-    Judge(Vec<ObjectId>),
-    /// What holds for many objects has changed, such as by a policy: judge
-    /// everything again.
-    JudgeAll,
 }
 
 impl From<Remembered> for Command {

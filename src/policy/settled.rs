@@ -38,9 +38,13 @@ pub struct Settled {
     values: BTreeMap<String, Mark>,
 }
 
-/// What dry runs have settled, for everybody who judges.
+/// What dry runs have settled of all objects.
 #[derive(Debug, Default)]
-pub struct SettledValues(RwLock<HashMap<ObjectId, Arc<Settled>>>);
+pub struct Settlements(HashMap<ObjectId, Arc<Settled>>);
+
+/// The same for everybody who judges.
+#[derive(Debug, Default)]
+pub struct SettledValues(RwLock<Settlements>);
 
 impl Settled {
     /// These values of a declaration; none of those that nest too deep.
@@ -111,28 +115,44 @@ impl Settled {
     }
 }
 
+impl Settlements {
+    /// What is known of an object.
+    pub fn of(&self, object: &ObjectId) -> Option<Arc<Settled>> {
+        self.0.get(object).cloned()
+    }
+
+    /// A dry run has settled this, or an earlier guard says so.
+    pub fn learn(&mut self, object: &ObjectId, settled: Settled) {
+        if settled.values.is_empty() {
+            return;
+        }
+        let settled = match self.0.get(object) {
+            Some(before) => settled.after(before),
+            None => settled,
+        };
+        self.0.insert(object.clone(), Arc::new(settled));
+    }
+
+    /// A release is gone.
+    pub fn forget(&mut self, release: &ReleaseId) {
+        self.0.retain(|_, settled| settled.release != *release);
+    }
+}
+
 impl SettledValues {
     /// What is known of an object.
     pub fn of(&self, object: &ObjectId) -> Option<Arc<Settled>> {
-        self.0.read().get(object).cloned()
+        self.0.read().of(object)
     }
 
     /// A dry run has settled this, or an earlier guard says so.
     pub fn learn(&self, object: &ObjectId, settled: Settled) {
-        if settled.values.is_empty() {
-            return;
-        }
-        let mut known = self.0.write();
-        let settled = match known.get(object) {
-            Some(before) => settled.after(before),
-            None => settled,
-        };
-        known.insert(object.clone(), Arc::new(settled));
+        self.0.write().learn(object, settled);
     }
 
     /// A release is gone.
     pub fn forget(&self, release: &ReleaseId) {
-        self.0.write().retain(|_, settled| settled.release != *release);
+        self.0.write().forget(release);
     }
 }
 

@@ -109,6 +109,11 @@ impl Drifts {
         self.suspects.get(release).into_iter().flatten().map(|(object, it)| (object.clone(), *it)).collect()
     }
 
+    /// Since when and why an object has to be looked at, if it has.
+    pub(crate) fn suspicion(&self, release: &ReleaseId, object: &ObjectId) -> Option<Suspect> {
+        self.suspects.get(release)?.get(object).copied()
+    }
+
     /// Whether an object has to be looked at.
     pub(crate) fn is_suspect(&self, release: &ReleaseId, object: &ObjectId) -> bool {
         self.suspects.get(release).is_some_and(|all| all.contains_key(object))
