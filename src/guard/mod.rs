@@ -53,7 +53,7 @@ use crate::reconcile::scopes::Scope;
 const SETTLING: Duration = Duration::from_millis(200);
 
 /// News that wait at most; whoever has more waits.
-const NEWS: usize = 64;
+const NEWS: usize = 16;
 
 /// What the loop works with.
 pub struct Guard {
@@ -124,11 +124,8 @@ impl Guard {
         let (allowed, scaled) = (self.allowances.changes(), self.autoscalers.changes());
         let mut policies = self.in_force.changes();
         let (news, mut told) = mpsc::channel(NEWS);
-        let settings = Settings {
-            key: self.key.clone(),
-            read_only: self.read_only,
-            dry_runs: self.arbiter.is_some(),
-        };
+        let settings =
+            Settings { key: self.key.clone(), read_only: self.read_only, dry_runs: self.arbiter.is_some() };
         let mut shell = Shell {
             machine: Reconciler::new(settings, suspended.into_iter().collect()),
             fed: Fed::default(),
@@ -197,9 +194,9 @@ impl Shell {
                     });
                 }
                 Action::SetTimer(at) => {
-                    self.timer = at.map(|at| {
+                    self.timer = at.and_then(|at| {
                         let left = at.duration_since(Timestamp::now());
-                        Instant::now() + Duration::try_from(left).unwrap_or_default()
+                        Instant::now().checked_add(Duration::try_from(left).unwrap_or_default())
                     });
                 }
                 Action::AllListed => drop(self.guard.listed.send_replace(true)),

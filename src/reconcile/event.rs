@@ -215,7 +215,10 @@ pub(crate) enum Fault {
     /// The namespace is being deleted.
     Terminating,
     /// The API server does not take it: what it said, and the fields at fault.
-    Invalid { said: String, causes: Vec<Cause> },
+    Invalid {
+        said: String,
+        causes: Vec<Cause>,
+    },
     /// There is no such record, or none that can be believed.
     NoRecord,
     /// Anything else. Nobody knows whether a write was done.
@@ -263,4 +266,3 @@ impl Failure {
         Self { fault: Fault::Unanswered, message: message.to_owned() }
     }
 }
-

@@ -25,7 +25,10 @@ pub(crate) enum Answer {
     Canonical(Arc<Secret>),
     /// It cannot tell, or nobody may ask it: why, and whether that is because it does not
     /// take the manifest.
-    None { why: String, is_invalid: bool },
+    None {
+        why: String,
+        is_invalid: bool,
+    },
 }
 
 /// A doubt that is settled by itself, with the reason that is said if it stays.

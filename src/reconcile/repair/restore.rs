@@ -196,7 +196,9 @@ impl Reconciler {
         }
         let judged = Box::new(Judged { situation, seen, changes, answer, start });
         match task.object.namespace.clone() {
-            Some(name) => Next::work(Work::ReadNamespace { name }, Repair::Restore(Restore::Namespace(judged))),
+            Some(name) => {
+                Next::work(Work::ReadNamespace { name }, Repair::Restore(Restore::Namespace(judged)))
+            }
             None => self.restore_unless_held(task, judged),
         }
     }

@@ -214,8 +214,8 @@ impl Reconciler {
         let Document { status, digest, object, .. } = document;
         let object = object.map(|Secret(value)| value);
         // Of a revision before the last its manifest was not compared with the first seen.
-        let is_other = task.towards.is_some()
-            && object.as_ref().map(Digest::of) != Some(situation.declared.digest);
+        let is_other =
+            task.towards.is_some() && object.as_ref().map(Digest::of) != Some(situation.declared.digest);
         // What is written is what was weighed.
         let moved_on = !task.is_to_write(status) || digest != situation.release.state.digest || is_other;
         let is_in_force = self.release_of(task).is_some_and(|now| Arc::ptr_eq(&now, &situation.release));

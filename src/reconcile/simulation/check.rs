@@ -27,8 +27,10 @@ impl Run {
         }
         let reported = reports.len();
         if !drift.is_empty() {
-            let said: Vec<String> =
-                reports.iter().map(|it| format!("{}: {} {:?}", it.release, it.health().message, it.drifted)).collect();
+            let said: Vec<String> = reports
+                .iter()
+                .map(|it| format!("{}: {} {:?}", it.release, it.health().message, it.drifted))
+                .collect();
             self.world.break_down(format!("{when}: {drift:?}; {said:?}"));
         }
         if reported != self.world.records.len() {

@@ -9,6 +9,7 @@ mod check;
 mod helm;
 mod process;
 mod random;
+mod standings;
 mod stored;
 mod world;
 mod writes;
@@ -93,9 +94,7 @@ impl Run {
         world.sealed = plan.trouble & SEALS != 0;
         world.rewrites = plan.trouble & REWRITES != 0;
         let helms = [("web", ApplyMethod::ServerSide), ("api", ApplyMethod::ClientSide)];
-        let helms = helms.map(|(name, method)| {
-            Helm::new(release(name), method)
-        });
+        let helms = helms.map(|(name, method)| Helm::new(release(name), method));
         bystander(&mut world);
         let mut run = Self {
             guards: Vec::new(),

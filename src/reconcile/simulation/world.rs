@@ -79,7 +79,7 @@ pub(super) struct World {
     pub(super) sealed: bool,
     pub(super) rewrites: bool,
     /// How releases stood, from which place of the log on.
-    standings: BTreeMap<ReleaseId, Vec<(usize, bool)>>,
+    pub(super) standings: BTreeMap<ReleaseId, Vec<(usize, bool)>>,
     /// Documents of manifests that were read.
     parsed: RefCell<BTreeMap<(ReleaseId, Arc<str>), Rc<Documents>>>,
     /// The uids of what guards have created.
@@ -172,32 +172,6 @@ impl World {
         }
     }
 
-    /// Notes how releases stand by now.
-    fn note_standings(&mut self) {
-        let drift = self.drift();
-        for (id, records) in &self.records {
-            let is_deployed = records.last().is_some_and(|last| last.status == Status::Deployed);
-            let own = format!("{id}:");
-            let stands = is_deployed && drift.iter().all(|line| !line.starts_with(&own));
-            let known = self.standings.entry(id.clone()).or_default();
-            if known.last().is_none_or(|(_, before)| *before != stands) {
-                known.push((self.log.len(), stands));
-            }
-        }
-    }
-
-    /// Whether a release was in sync with this revision at some time from that place of
-    /// the log on. What has another revision by now is not looked into.
-    pub(super) fn was_in_sync(&self, id: &ReleaseId, revision: u64, from: usize) -> bool {
-        let latest = self.records.get(id).and_then(|records| records.last());
-        if latest.is_none_or(|last| last.revision != revision || last.status != Status::Deployed) {
-            return true;
-        }
-        let known = self.standings.get(id).map_or(&[][..], Vec::as_slice);
-        let first = known.partition_point(|(place, _)| *place <= from).saturating_sub(1);
-        known.iter().skip(first).any(|(_, stands)| *stands)
-    }
-
     /// Stores an object as it is now, and tells of it.
     pub(super) fn store(&mut self, mut stored: Stored) -> Value {
         stored.version = self.next_version();
@@ -279,7 +253,9 @@ impl World {
         for (object, fields) in self.documents(id, manifest).iter() {
             let admitted: Vec<_> = fields
                 .iter()
-                .flat_map(|(field, value)| [value.as_str(), self.admitted(value)].map(|it| (field.clone(), it.to_owned())))
+                .flat_map(|(field, value)| {
+                    [value.as_str(), self.admitted(value)].map(|it| (field.clone(), it.to_owned()))
+                })
                 .collect();
             self.declared.entry(object.clone()).or_default().extend(admitted);
         }
@@ -386,30 +362,6 @@ impl World {
             (Outcome::Failed(failure), _) => Outcome::Failed(failure),
             _ => failed(Fault::NotFound, "the object is another one, or undeclared"),
         }
-    }
-
-    /// What of the releases in force is not as declared.
-    pub(super) fn drift(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        for (id, records) in &self.records {
-            let Some(latest) = records.last().filter(|it| it.status == Status::Deployed) else { continue };
-            for (object, declared) in self.documents(id, &latest.manifest).iter() {
-                let Some(live) = self.objects.get(object) else {
-                    found.push(format!("{id}: {} is missing", object.name));
-                    continue;
-                };
-                for (field, value) in declared {
-                    if live.fields.get(field).map(String::as_str) != Some(self.admitted(value)) {
-                        found.push(format!("{id}: {} has another {field:?}", object.name));
-                    }
-                }
-                let is_added = |field: &Field| field.0 == "data" && !declared.contains_key(field);
-                if self.sealed && live.fields.keys().any(is_added) {
-                    found.push(format!("{id}: {} holds more", object.name));
-                }
-            }
-        }
-        found
     }
 }
 
