@@ -159,7 +159,10 @@ impl Guard {
                     follow_at = None;
                     shell.follow();
                 }
-                () = at(shell.timer) => shell.handle(Event::Due),
+                () = at(shell.timer) => {
+                    shell.timer = None;
+                    shell.handle(Event::Due);
+                }
                 Some(news) = told.recv() => shell.hear(news),
             }
         }

@@ -114,6 +114,11 @@ impl Drifts {
         self.suspects.get(release)?.get(object).copied()
     }
 
+    /// Whether any object of a release has to be looked at.
+    pub(crate) fn has_suspects(&self, release: &ReleaseId) -> bool {
+        self.suspects.contains_key(release)
+    }
+
     /// Whether an object has to be looked at.
     pub(crate) fn is_suspect(&self, release: &ReleaseId, object: &ObjectId) -> bool {
         self.suspects.get(release).is_some_and(|all| all.contains_key(object))

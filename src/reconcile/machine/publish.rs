@@ -16,7 +16,7 @@ use crate::model::{ObjectId, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::flaw::Flaw;
 use crate::policy::standing;
-use crate::verdict::health::{Control, ObjectFacts, ObjectState, RecordFacts, RecordState};
+use crate::verdict::health::{Control, ObjectFacts, ObjectState, Reason, RecordFacts, RecordState};
 
 impl Reconciler {
     /// Publishes what is known of a release, once everything has been listed.
@@ -32,6 +32,10 @@ impl Reconciler {
         match (self.known.release(id).cloned(), self.known.policy(id).cloned()) {
             (Some(release), Some(policy)) => {
                 let report = self.report_of(&release, &policy);
+                // What has still to be looked at may be otherwise, and is looked at again.
+                if self.drifts.has_suspects(id) && report.health().reason == Reason::InSync {
+                    return;
+                }
                 self.act(Action::Report(Box::new(report)));
             }
             _ => {

@@ -88,7 +88,7 @@ impl Run {
         let mut random = Random::new(plan.seed);
         let mut world = World::new();
         let seal = if plan.trouble & SEALS != 0 { "[{paths: [/data]}]" } else { "[]" };
-        let spec = format!("{{edits: Warn, drift: Repair, operationTimeout: 1h, seal: {seal}}}");
+        let spec = format!("{{edits: Warn, drift: Repair, seal: {seal}}}");
         let policies = policies([policy("all", &spec)]);
         let policy = Arc::new(policies.of(&release("web"), &Labels::new()));
         world.sealed = plan.trouble & SEALS != 0;

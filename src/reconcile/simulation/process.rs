@@ -300,7 +300,8 @@ impl Guard {
     }
 
     pub(super) fn wake(&mut self, world: &mut World) {
-        if self.timer.is_some_and(|at| at <= self.now(world)) {
+        let now = self.now(world);
+        if self.timer.take_if(|at| *at <= now).is_some() {
             self.handle(Event::Due, world);
         }
     }
