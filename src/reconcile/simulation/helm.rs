@@ -186,12 +186,17 @@ pub(super) fn insist(world: &mut World, on: &str) {
     }
 }
 
-/// Somebody takes away what was added to objects.
+/// Somebody takes away what objects hold that no manifest in force declares.
 pub(super) fn clean(world: &mut World) {
-    let key = ("data", "note".to_owned());
-    for object in world.objects.keys().cloned().collect::<Vec<_>>() {
-        let changes = BTreeMap::from([(key.clone(), None)]);
-        world.change(&object, "kubectl-edit", |stored, now| stored.update("kubectl-edit", &changes, now));
+    let latest = world.records.iter().filter_map(|(id, records)| Some((id, records.last()?)));
+    let manifests: Vec<_> = latest.map(|(id, last)| world.documents(id, &last.manifest)).collect();
+    for (object, declared) in manifests.iter().flat_map(|documents| documents.iter()) {
+        let live = world.objects.get(object).map(|stored| stored.fields.clone()).unwrap_or_default();
+        let more = live.into_keys().filter(|field| field.0 == "data" && !declared.contains_key(field));
+        let changes = more.map(|field| (field, None)).collect();
+        if world.objects.contains_key(object) {
+            world.change(object, "kubectl-edit", |stored, now| stored.update("kubectl-edit", &changes, now));
+        }
     }
 }
 
