@@ -50,13 +50,26 @@ impl Fields {
             return Vec::new();
         }
         let mut walk = Walk { types: &self.types, family: self.family, path: Vec::new(), found: Vec::new() };
-        let field = Unnamed { ty: self.ty, name: "", within: "", default: None, is_changed: false };
+        let is_of_update = old.is_some();
+        let field =
+            Unnamed { ty: self.ty, name: "", within: "", default: None, is_changed: false, is_of_update };
         walk.value(Some(&self.root), Spot { field, is_member: false }, scope, old, new);
         walk.found
     }
 
+    /// Whether each part of the value at `path` is declared, or something below or above it.
+    pub fn covers(&self, path: &Path, value: &Value) -> bool {
+        match value {
+            Value::Object(map) if !map.is_empty() => map.iter().all(|(name, below)| {
+                let below_path = path.0.iter().cloned().chain([Segment::Field(name.clone())]).collect();
+                self.covers(&Path(below_path), below)
+            }),
+            _ => self.declares_around(path),
+        }
+    }
+
     /// Whether something is declared at `path`, below it, or above it as one value.
-    pub fn declares_around(&self, path: &Path) -> bool {
+    pub(super) fn declares_around(&self, path: &Path) -> bool {
         let mut node = &self.root;
         for segment in &path.0 {
             let below = match (segment, node) {
@@ -169,7 +182,7 @@ impl<'t, 'v> Walk<'t, 'v> {
             Shape::Map { value, .. } => (*value, None, true),
             _ => (TypeId::ANY, None, false),
         };
-        let field = Unnamed { ty, name, within: above.field.name, default, is_changed: false };
+        let field = Unnamed { ty, name, within: above.field.name, default, ..above.field };
         let below = node.and_then(|node| node.entry(name));
         self.path.push(segment);
         self.value(below, Spot { field, is_member }, &scope, old.and_then(|old| old.get(name)), value);

@@ -164,7 +164,7 @@ fn judged(
             drifts.suspect(&release.id, object.clone(), now);
             return Some(release.id.clone());
         }
-        drifts.seal(object, policy.rules(object, declared).sealed.text());
+        drifts.seal(object, policy.rules(object, declared).seal());
         let mut news = record(&mut drifts, release, live, standing, now);
         if let Some(seen) = seen {
             news.agrees |= drifts.agrees(release, object, &seen);
@@ -191,7 +191,7 @@ pub(super) fn recall(shared: &Shared, release: &Arc<Release>) {
         let circumstances = shared.circumstances(release, &object);
         let (object, standing) = (&object, &standing);
         let subject = Subject { object, standing, policy: &policy, circumstances: &circumstances, now };
-        let agreed = match drift::compare(&subject, Some(&value), Evidence::None) {
+        let mut agreed = match drift::compare(&subject, Some(&value), Evidence::None) {
             drift::Live::AsDeclared(Some(agreed)) => Agreed::of(agreed),
             drift::Live::Drifted(drift) if are_additions(&drift.changes) => {
                 let Some(agreed) = as_declared_beside(drift.declared, &value) else { continue };
@@ -199,6 +199,8 @@ pub(super) fn recall(shared: &Shared, release: &Arc<Release>) {
             }
             _ => continue,
         };
+        // Without its managers nobody can tell of all that was added.
+        agreed.has_additions |= !policy.rules(object, &agreed.declared).sealed.is_empty();
         shared.drifts.lock().agrees(release, object, &agreed);
     }
 }

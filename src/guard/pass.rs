@@ -172,7 +172,7 @@ pub(super) fn is_gone(shared: &Shared, release: &Release, object: &ObjectId, sin
     let mut drifts = shared.drifts.lock();
     // An earlier guard may have seen it under this seal, and this one has never seen it alive.
     if let Some(declared) = release.declared(object) {
-        drifts.seal(object, policy.rules(object, declared).sealed.text());
+        drifts.seal(object, policy.rules(object, declared).seal());
     }
     match stands {
         None | Some(drift::Live::OptedOut) => {

@@ -161,6 +161,25 @@ const CHOSEN_TEXTS: &[&str] = &[
     "uid",
 ];
 
+/// Those of them that nobody chooses for an object that is there.
+const CHOSEN_AT_FIRST: &[&str] = &["ingressClassName", "kind", "loadBalancerClass", "loadBalancerIP", "uid"];
+
+/// Values of several fields that the server makes itself where there is none.
+const MADE: &[&str] = &[
+    "clientIP",
+    "conversion",
+    "exempt",
+    "limitResponse",
+    "persistentVolumeClaimRetentionPolicy",
+    "rollingUpdate",
+    "scaleDown",
+    "scaleUp",
+    "sessionAffinityConfig",
+    "status",
+    "strategy",
+    "updateStrategy",
+];
+
 /// Lists that somebody else may fill where they are declared empty.
 const CHOSEN_LISTS: &[&str] = &[
     "accessModes",
@@ -275,8 +294,8 @@ pub(super) fn is_default(within: &str, name: &str, live: &Value) -> bool {
 /// Whether `live` may be what the server sets where `name` is empty, in a value
 /// that is `within` another one.
 pub(super) fn is_filled(within: &str, name: &str, live: &Value) -> bool {
-    // Ingresses keep an empty path.
-    if (within, name) == ("paths", "path") {
+    // Ingresses keep an empty path, and only pods have the policy.
+    if matches!((within, name), ("paths", "path") | ("containers" | "initContainers", "restartPolicy")) {
         return false;
     }
     DERIVED.contains(&name)
@@ -306,6 +325,16 @@ pub(super) fn is_others(name: &str) -> bool {
 /// Whether somebody else may choose a text that is declared empty.
 pub(super) fn chooses_text(name: &str) -> bool {
     CHOSEN_TEXTS.contains(&name)
+}
+
+/// Whether somebody else chooses a text for a new object alone.
+pub(super) fn is_chosen_at_first(name: &str) -> bool {
+    CHOSEN_AT_FIRST.contains(&name)
+}
+
+/// Whether the server makes a value of several fields where there is none.
+pub(super) fn makes(name: &str) -> bool {
+    MADE.contains(&name)
 }
 
 /// Whether somebody else may fill a list that is declared empty.

@@ -12,6 +12,7 @@ use super::super::judge::{Standing, record, version_of, weigh};
 use super::super::pass::RETRY;
 use super::{AGAIN, Done, LOOK, Situation, Task};
 use crate::cluster::arbiter::{ArbiterError, Question};
+use crate::cluster::call::CallError;
 use crate::cluster::objects::{Live, WriteError};
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
@@ -32,6 +33,21 @@ impl Answer {
     /// What it says, if it does.
     pub(super) fn canonical(&self) -> Option<&Value> {
         if let Self::Canonical(value) = self { Some(value) } else { None }
+    }
+
+    /// Whether it was asked and says nothing.
+    pub(super) fn is_none(&self) -> bool {
+        matches!(self, Self::None(_))
+    }
+}
+
+/// Whether the API server says of the object itself that it cannot be what was asked for; whoever edits it
+/// can have it so. A missing right, another webhook that is away or a cut say nothing of it.
+fn refuses_the_object(reason: &WriteError) -> bool {
+    match reason {
+        WriteError::Invalid { .. } => true,
+        WriteError::Failed(CallError::Refused { message, .. }) => !message.contains("failed calling webhook"),
+        _ => false,
     }
 }
 
@@ -75,7 +91,9 @@ impl Task<'_> {
     /// Weighs the object, and asks the arbiter where only it can tell.
     pub(super) async fn examine(&self, situation: &Situation, live: &Live) -> Examined {
         let Situation { release, policy, circumstances, .. } = situation;
-        let weigh = |evidence| weigh(release, live, policy, circumstances, evidence, Timestamp::now());
+        // One time for both looks: what an exception lets be in between is not settled.
+        let now = Timestamp::now();
+        let weigh = |evidence| weigh(release, live, policy, circumstances, evidence, now);
         let standing = weigh(Evidence::None);
         let doubts: Vec<FieldChange> = match &standing {
             Standing::Drifts(_, changes) => {
@@ -106,9 +124,9 @@ impl Task<'_> {
                 Examined { standing, answer: Answer::Canonical(canonical) }
             }
             Err(error) => {
-                let is_invalid =
-                    matches!(&error, ArbiterError::Refused { reason: WriteError::Invalid { .. }, .. });
-                let standing = if is_invalid { weigh(Evidence::Unavailable) } else { standing };
+                let is_taken =
+                    !matches!(&error, ArbiterError::Refused { reason, .. } if refuses_the_object(reason));
+                let standing = if is_taken { standing } else { weigh(Evidence::Unavailable) };
                 Examined { standing, answer: Answer::None(error.to_string()) }
             }
         }

@@ -13,6 +13,7 @@ use super::examine::Answer;
 use super::trouble::Trouble;
 use super::{LOOK, Situation, Task, body};
 use crate::cluster::objects::{Live, Manager, Target, WriteError};
+use crate::declaration::equality::Agreement;
 use crate::declaration::fields::{FieldChange, Move};
 use crate::declaration::path::Path;
 use crate::helm::record::ApplyMethod;
@@ -43,8 +44,12 @@ impl Task<'_> {
         let manager = self.manager(release, method);
         let mut mask = situation.exceptions(object).mask(live);
         let moved = self.moved(situation, seen, &manager, &mask);
-        let open: Vec<FieldChange> =
-            changes.iter().filter(|change| !fixed.contains(&change.path)).cloned().collect();
+        // Nothing is written for a doubt.
+        let stays = |change: &&FieldChange| {
+            let is_doubt = change.agreement == Agreement::Doubt && answer.is_none();
+            is_doubt || fixed.contains(&change.path)
+        };
+        let open: Vec<FieldChange> = changes.iter().filter(|change| !stays(change)).cloned().collect();
         if method == ApplyMethod::ServerSide {
             let declared = shared.guard.releases.document(id, release.state.revision, object, LOOK).await;
             let declared = declared.map_err(|error| Trouble::Other(error.to_string()))?;
@@ -56,7 +61,8 @@ impl Task<'_> {
                 return Err(Trouble::Moved);
             }
             let document = body::of(declared.object, target).ok_or(Trouble::Moved)?;
-            mask.0.extend(fixed.iter().filter_map(|path| Pattern::parse(&path.to_string()).ok()));
+            let left = changes.iter().filter(stays).map(|change| &change.path).chain(fixed);
+            mask.0.extend(left.filter_map(|path| Pattern::parse(&path.to_string()).ok()));
             let body = body::applied(&document, live, &mask);
             // What Helm has applied and the record does not say any more nobody saw go.
             let taken_out = || seen.whole().is_none_or(|whole| abandons(&whole, &manager, &body));
