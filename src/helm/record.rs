@@ -183,7 +183,8 @@ impl Packed {
     /// As [`Self::decode`].
     pub fn manifest(&self, room: &mut String) -> Result<(), RecordError> {
         room.clear();
-        let mut kept = Kept { text: std::mem::take(room), ..Kept::new(MANIFEST_CAP) };
+        let mut kept = Kept::new(MANIFEST_CAP);
+        kept.text = std::mem::take(room);
         let outcome = self.read(&mut kept);
         // Given on by the record where there is one.
         *room = outcome?.manifest;
