@@ -22,6 +22,7 @@ use super::releases::{DocumentError, Releases};
 use crate::declaration::digest::Digest;
 use crate::helm::release::gvk;
 use crate::model::{ObjectId, PROBE_MANAGER, ReleaseId};
+use crate::reconcile::body::SERVERS_OWN;
 
 /// The part of a question's time that may be spent in the queue.
 const QUEUEING: f64 = 0.5;
@@ -35,10 +36,6 @@ const MEMORY: Duration = Duration::from_secs(3600);
 
 /// The bytes of JSON that all remembered answers may have.
 const CAPACITY: u64 = 2 << 20;
-
-/// What of the metadata no write may hold, because the API server sets it.
-pub const SERVERS_OWN: [&str; 6] =
-    ["managedFields", "creationTimestamp", "resourceVersion", "uid", "generation", "selfLink"];
 
 /// Asks the API server how it would hold declared objects.
 pub struct Arbiter {

@@ -4,10 +4,10 @@
 //! what may differ says [`crate::verdict::exceptions`].
 
 use super::Shared;
-use super::blame::is_autoscaled;
-use crate::cluster::objects::Live;
 use crate::helm::release::Release;
 use crate::model::{ObjectId, ReleaseId};
+use crate::reconcile::blame::is_autoscaled;
+use crate::reconcile::live::Live;
 use crate::verdict::exceptions::Circumstances;
 
 impl Shared {

@@ -14,13 +14,13 @@ use parking_lot::Mutex;
 use tokio::sync::watch as channel;
 use tokio_util::sync::CancellationToken;
 
-use super::state::Unwatched;
 use super::{Shared, watch};
 use crate::cluster::Resource;
 use crate::helm::index::DeclaredResource;
 use crate::helm::record::Status;
 use crate::helm::release::{Declarations, Declared, Release};
 use crate::model::{Gvk, ObjectId};
+use crate::verdict::health::Unwatched;
 
 /// A kind in a version, in one namespace or in all.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

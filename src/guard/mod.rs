@@ -2,7 +2,7 @@
 //! puts it right.
 //!
 //! Entry point: [`Guard::run`]. Data flows one way: `follow` opens a watch of
-//! each declared kind, `watch` hands over whole objects, `judge` holds each
+//! each declared kind, `watch` hands over whole objects, `observe` holds each
 //! against its release, `drifts` remembers what is wrong, and for one release at
 //! a time `pass` looks again, `plan` says what may be done, `repair` does it.
 //! [`state`] tells others, [`orders`] is how they tell the loop.
@@ -15,26 +15,13 @@
 
 mod alarms;
 pub mod announce;
-mod answer;
-mod asked;
-mod backoff;
-mod blame;
-mod brake;
 mod circumstances;
-mod drift;
-mod drifts;
-mod first;
 mod follow;
-mod judge;
-mod life;
-mod order;
+mod observe;
 pub mod orders;
 mod pass;
-mod plan;
-mod recent;
 mod repair;
 mod report;
-mod rollout;
 pub mod state;
 pub mod status;
 mod watch;
@@ -52,11 +39,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::alarms::Alarms;
-use self::asked::Asked;
-use self::drifts::{Drifts, First};
 use self::follow::Watches;
 use self::orders::{Command, Orders};
-use self::recent::Recent;
 use self::repair::Repairer;
 use self::state::State;
 use crate::cluster::allowances::Allowances;
@@ -73,6 +57,9 @@ use crate::model::{ObjectId, ReleaseId};
 use crate::policy::book::Book;
 use crate::policy::settled::{Settled, SettledValues};
 use crate::policy::signing::SigningKey;
+use crate::reconcile::asked::Asked;
+use crate::reconcile::drifts::{Drifts, First};
+use crate::reconcile::recent::Recent;
 
 /// Releases that are worked on at one time.
 const RELEASES_AT_ONCE: usize = 8;
@@ -221,7 +208,7 @@ impl Shared {
         let now = Timestamp::now();
         self.drifts.lock().notice(id, current.as_ref(), |object| self.watches.shows(object), now);
         match &current {
-            Some(release) => judge::recall(self, release),
+            Some(release) => observe::recall(self, release),
             None => self.guard.settled.forget(id),
         }
     }
@@ -257,7 +244,7 @@ impl Shared {
                 }
                 let current = self.release(&release);
                 if current.as_ref().is_none_or(|release| !first.is_outlived_by(release)) {
-                    let (mut backoff, now) = (self.repairer.backoff.lock(), Instant::now());
+                    let (mut backoff, now) = (self.repairer.backoff.lock(), Timestamp::now());
                     contested.iter().for_each(|object| backoff.contest(object, now));
                     drop(backoff);
                     self.drifts.lock().remember(&release, first, seen_alive, current.as_deref());

@@ -13,16 +13,18 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::drifts::{Drifts, Suspect};
-use super::judge::{Source, observe};
+use super::observe::{Source, observe};
 use super::repair::{AGAIN, Astray, Done, Task, Towards, attempt};
-use super::{Shared, order, report};
+use super::{Shared, report};
 use crate::cluster::call::CallError;
-use crate::cluster::objects::{Live, Target};
+use crate::cluster::objects::Target;
 use crate::helm::record::Status;
 use crate::helm::release::Release;
 use crate::helm::state;
 use crate::model::{DriftMode, ObjectId, ReleaseId};
+use crate::reconcile::drifts::{Drifts, Suspect};
+use crate::reconcile::install_order;
+use crate::reconcile::live::Live;
 use crate::verdict::drift::{self, Subject};
 use crate::verdict::edit::Evidence;
 
@@ -201,7 +203,9 @@ fn until_locked(shared: &Shared, release: &Release) -> Option<Duration> {
 }
 
 fn in_order<T>(mut objects: Vec<(ObjectId, T)>) -> Vec<(ObjectId, T)> {
-    objects.sort_by(|(a, _), (b, _)| (order::place(&a.kind), a).cmp(&(order::place(&b.kind), b)));
+    objects.sort_by(|(a, _), (b, _)| {
+        (install_order::place(&a.kind), a).cmp(&(install_order::place(&b.kind), b))
+    });
     objects
 }
 

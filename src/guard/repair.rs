@@ -5,7 +5,6 @@
 //! record that was read before could be one that Helm has left behind since.
 //! Helm's own manager and way of writing, or the next upgrade meets a conflict.
 
-mod body;
 mod braking;
 mod confirm;
 mod examine;
@@ -23,18 +22,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::time::Instant;
 
 pub(super) use self::braking::ease;
 pub(super) use self::towards::{Astray, Towards};
 use super::Shared;
-use super::backoff::Backoff;
-use super::brake::Brake;
-use super::drifts::{Drift, Life, Version};
 use super::pass::{RETRY, UNSERVED};
-use super::plan::{Case, Plan, plan};
-use super::rollout::Rollouts;
-use super::state::DriftKind;
 use crate::cluster::objects::WriteError;
 use crate::helm::release::{Declared, Release};
 use crate::metrics::Repair;
@@ -42,6 +34,12 @@ use crate::model::{ObjectId, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::agreement::Agreement;
 use crate::policy::order::Ticket;
+use crate::reconcile::backoff::Backoff;
+use crate::reconcile::brake::Brake;
+use crate::reconcile::drifts::{Drift, Life, Version};
+use crate::reconcile::plan::{Case, Plan, plan};
+use crate::reconcile::report::DriftKind;
+use crate::reconcile::rollout::Rollouts;
 use crate::verdict::edit::Finding;
 use crate::verdict::exceptions::{Circumstances, Exceptions};
 
@@ -295,8 +293,8 @@ impl Task<'_> {
         let Self { shared, id, object, .. } = self;
         let wait = {
             let mut backoff = shared.repairer.backoff.lock();
-            backoff.attempt(object, Instant::now());
-            backoff.until(object, Instant::now()).unwrap_or(RETRY)
+            backoff.attempt(object, Timestamp::now());
+            backoff.until(object, Timestamp::now()).unwrap_or(RETRY)
         };
         let drift = {
             let mut drifts = shared.drifts.lock();

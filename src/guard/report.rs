@@ -8,14 +8,15 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::Shared;
-use super::drifts::{Drift, Drifts};
-use super::state::{Control, DriftKind, Incident, RecordFacts, RecordState, ReleaseReport};
 use crate::helm::release::{Declarations, Declared, Release};
 use crate::ledger::row::{Change, Repaired, Row};
 use crate::metrics::DriftFound;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::flaw::Flaw;
 use crate::policy::standing;
+use crate::reconcile::drifts::{Drift, Drifts};
+use crate::reconcile::report::{DriftKind, Incident, ReleaseReport};
+use crate::verdict::health::{Control, RecordFacts, RecordState};
 use crate::verdict::health::{ObjectFacts, ObjectState};
 
 /// Publishes what is known of a release, once everything has been listed.

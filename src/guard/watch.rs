@@ -12,15 +12,15 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
-use super::drifts::Version;
 use super::follow::Scope;
-use super::judge::{Source, observe, version_of};
+use super::observe::{Source, observe, version_of};
 use crate::cluster::call::CallError;
-use crate::cluster::objects::Live;
 use crate::cluster::{Event, Resource};
 use crate::helm::record::Status;
 use crate::helm::release::Release;
 use crate::model::{MANAGED_BY, ObjectId, ReleaseId};
+use crate::reconcile::drifts::Version;
+use crate::reconcile::live::Live;
 
 /// Watches `scope`, whose objects are at `resource`, until `stop`.
 pub(super) async fn run(shared: Arc<Shared>, scope: Scope, resource: Resource, stop: CancellationToken) {

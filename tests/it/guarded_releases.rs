@@ -15,9 +15,7 @@ use kubemoor::cluster::releases::Releases;
 use kubemoor::config::RecordDriver;
 use kubemoor::guard::announce::Announcer;
 use kubemoor::guard::orders::Command;
-use kubemoor::guard::state::{
-    Control, DriftKind, Drifted, Incident, Reason, RecordFacts, RecordState, ReleaseReport, State,
-};
+use kubemoor::guard::state::State;
 use kubemoor::guard::status::Statuses;
 use kubemoor::metrics::{NoticeMetrics, RecordMetrics, registry};
 use kubemoor::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
@@ -27,6 +25,8 @@ use kubemoor::policy::agreement::{Agreement, SeenAlive};
 use kubemoor::policy::book::{Book, Labels};
 use kubemoor::policy::guarded::{OrderAnswer, OrderResult};
 use kubemoor::policy::signing::SigningKey;
+use kubemoor::reconcile::report::{DriftKind, Drifted, Incident, ReleaseReport};
+use kubemoor::verdict::health::{Control, Reason, RecordFacts, RecordState};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;

@@ -10,14 +10,15 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::super::Shared;
-use super::super::answer::{Outcome, answer, refusal};
-use super::super::asked::Wish;
-use super::super::drift::Drift;
 use super::super::repair::{Task, Towards};
-use super::super::state::{DriftKind, RecordFacts, RecordState};
 use crate::helm::release::Release;
 use crate::model::{DriftMode, ObjectId};
 use crate::policy::guarded::OrderResult;
+use crate::reconcile::answer::{Outcome, answer, refusal};
+use crate::reconcile::asked::Wish;
+use crate::reconcile::drifts::Drift;
+use crate::reconcile::report::DriftKind;
+use crate::verdict::health::{RecordFacts, RecordState};
 
 /// Answers an order that the state of its release lets nobody carry out, now or at all.
 pub(super) fn answer_at_once(shared: &Shared, release: &Release) {

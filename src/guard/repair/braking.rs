@@ -6,19 +6,19 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use jiff::Timestamp;
 
 use super::super::Shared;
-use super::super::brake::{Drifting, Pull, Reach};
-use super::super::drifts::Life;
 use super::super::pass::RETRY;
-use super::super::plan::never;
-use super::super::state::DriftKind;
 use super::Task;
 use crate::helm::record::Status;
 use crate::helm::release::Release;
 use crate::model::{DriftMode, ObjectId, ReleaseId};
 use crate::policy::agreement::Declaration;
+use crate::reconcile::brake::{Drifting, Pull, Reach};
+use crate::reconcile::drifts::Life;
+use crate::reconcile::plan::never;
+use crate::reconcile::report::DriftKind;
 
 /// When the brake is looked at again that may be slipping.
 const SLIPPING: Duration = Duration::from_secs(1);
@@ -27,7 +27,7 @@ const SLIPPING: Duration = Duration::from_secs(1);
 fn braked(shared: &Shared, release: &ReleaseId) -> Pull {
     let drifting = drifting(shared, None);
     let namespace = &release.namespace;
-    let pull = shared.repairer.brake.lock().pull(namespace, &drifting, Instant::now());
+    let pull = shared.repairer.brake.lock().pull(namespace, &drifting, Timestamp::now());
     let (total, declared) = (drifting.total(), drifting.declared);
     match pull {
         Pull::Sets(Reach::Cluster) => tracing::error!(
@@ -96,7 +96,7 @@ impl Task<'_> {
             }
         }
         let (wait, contested) = {
-            let (backoff, now) = (self.shared.repairer.backoff.lock(), Instant::now());
+            let (backoff, now) = (self.shared.repairer.backoff.lock(), Timestamp::now());
             (backoff.until(self.object, now), backoff.is_contested(self.object, now))
         };
         if wait.is_some() && contested {

@@ -5,13 +5,13 @@
 //! which changes may be undone, `Task::ordered_by` who gave the word. Invariant:
 //! only a ticket that the API server's answer stands behind is a word.
 
-use super::super::state::DriftKind;
 use super::{Done, Situation, Task};
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
 use crate::helm::release::Release;
 use crate::policy::order::Verb;
+use crate::reconcile::report::DriftKind;
 
 /// Why nothing is written.
 const UNCONFIRMED: &str = "the guard has never seen the live object with these values";

@@ -8,16 +8,18 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::super::judge::{Standing, record, version_of, weigh};
+use super::super::observe::version_of;
 use super::super::pass::RETRY;
 use super::{AGAIN, Done, LOOK, Situation, Task};
 use crate::cluster::arbiter::{ArbiterError, Question};
 use crate::cluster::call::CallError;
-use crate::cluster::objects::{Live, WriteError};
+use crate::cluster::objects::WriteError;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::policy::agreement::Declaration;
 use crate::policy::settled::Settled;
+use crate::reconcile::judge::{Standing, record, weigh};
+use crate::reconcile::live::Live;
 use crate::verdict::edit::Evidence;
 
 /// What the arbiter says.

@@ -5,11 +5,12 @@
 //! it takes no more at all. Invariant: what was learned holds for one revision.
 //! Must not write.
 
-use super::{LOOK, Situation, Task, body};
+use super::{LOOK, Situation, Task};
 use crate::cluster::objects::{Target, WriteError};
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
 use crate::model::ObjectId;
+use crate::reconcile::body;
 use crate::verdict::sealed;
 
 /// Why the guard leaves a sealed field alone.
@@ -41,7 +42,7 @@ impl Task<'_> {
         let Self { shared, id, object, .. } = self;
         let revision = situation.release.state.revision;
         let declared = shared.guard.releases.document(id, revision, object, LOOK).await.ok()?;
-        let document = body::of(declared.object, target)?;
+        let document = body::of(declared.object, target.resource.api_version())?;
         match shared.guard.objects.would_create(target, &document).await {
             Err(WriteError::Invalid { .. }) => {
                 Some(format!("the API server does not take what its manifest says any more: {message}"))

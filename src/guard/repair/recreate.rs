@@ -5,12 +5,10 @@
 
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio::time::Instant;
 
 use super::super::pass::{RETRY, take_in};
-use super::super::plan::Plan;
 use super::super::report;
-use super::{AGAIN, Done, LOOK, Situation, Task, body, version_of};
+use super::{AGAIN, Done, LOOK, Situation, Task, version_of};
 use crate::cluster::call::CallError;
 use crate::cluster::objects::{Target, WriteError};
 use crate::declaration::digest::Digest;
@@ -18,6 +16,9 @@ use crate::helm::record::ApplyMethod;
 use crate::helm::state::{self, Deletion};
 use crate::ledger::row::Repaired;
 use crate::metrics::Repair;
+use crate::reconcile::body;
+use crate::reconcile::plan::Plan;
+use crate::reconcile::report::DriftKind;
 
 /// How often the records are looked at after a write whose look failed.
 const SECOND_LOOKS: usize = 3;
@@ -59,11 +60,13 @@ impl Task<'_> {
         if declared.object.as_ref().map(Digest::of) != Some(situation.declared.digest) {
             return Done::Later(AGAIN);
         }
-        let Some(mut document) = body::of(declared.object, &target) else { return Done::Later(AGAIN) };
+        let Some(mut document) = body::of(declared.object, target.resource.api_version()) else {
+            return Done::Later(AGAIN);
+        };
         if let Some(path) = situation.left_out() {
             body::leave_out(path, &mut document);
         }
-        let attempts = shared.repairer.backoff.lock().attempt(object, Instant::now());
+        let attempts = shared.repairer.backoff.lock().attempt(object, Timestamp::now());
         let manager = self.manager(&situation.release, method);
         let written = if method == ApplyMethod::ServerSide {
             shared.guard.objects.apply(&target, &document, &manager, true).await
@@ -108,7 +111,7 @@ impl Task<'_> {
     fn is_present(&self) -> Done {
         let Self { shared, id, object, .. } = self;
         let mut drifts = shared.drifts.lock();
-        let missing = super::DriftKind::Missing;
+        let missing = DriftKind::Missing;
         let drift = drifts.get_mut(id, object).map(|drift| drift.kind);
         if drift.is_some_and(|kind| kind != missing) {
             return Done::Later(AGAIN);
@@ -145,7 +148,7 @@ impl Task<'_> {
         }
         match shared.guard.objects.delete(target, uid).await {
             Ok(()) => {
-                shared.guard.metrics.repaired(super::DriftKind::Missing.into(), Repair::TakenBack);
+                shared.guard.metrics.repaired(DriftKind::Missing.into(), Repair::TakenBack);
                 if let Some(release) = &release {
                     report::keep(
                         shared,

@@ -8,20 +8,14 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio::time::Instant;
 
-use super::super::blame::{Taken, returned};
-use super::super::judge::{self, Standing};
 use super::super::pass::{RETRY, is_gone, take_in};
-use super::super::plan::Plan;
-use super::super::rollout::{Rollout, touches_template};
-use super::super::state::DriftKind;
 use super::examine::{Answer, Examined};
 use super::fixed::{Fixed, LEFT, is_left};
 use super::trouble::Trouble;
-use super::{AGAIN, Done, LOOK, Situation, Task, body, version_of};
+use super::{AGAIN, Done, LOOK, Situation, Task, version_of};
 use crate::cluster::call::CallError;
-use crate::cluster::objects::{Live, Target, WriteError};
+use crate::cluster::objects::{Target, WriteError};
 use crate::cluster::releases::LookError;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
@@ -29,6 +23,14 @@ use crate::declaration::path::Path;
 use crate::helm::state;
 use crate::metrics::Repair;
 use crate::model::ObjectId;
+use crate::reconcile::blame::{Taken, returned};
+use crate::reconcile::body;
+use crate::reconcile::elapsed::elapsed;
+use crate::reconcile::judge::{self, Standing};
+use crate::reconcile::live::Live;
+use crate::reconcile::plan::Plan;
+use crate::reconcile::report::DriftKind;
+use crate::reconcile::rollout::{Rollout, touches_template};
 use crate::verdict::drift::{self, Subject};
 use crate::verdict::edit::Evidence;
 
@@ -140,7 +142,7 @@ impl Task<'_> {
         if rolls && let Some(Rollout { object: other, since, .. }) = self.rolls_out(&situation).await {
             self.keep(Some(&format!("{other} of its release is still being rolled out")));
             // The watch tells when it is done. Should it not, it is asked after less and less.
-            return done(Done::Later(since.elapsed().clamp(AGAIN, RETRY)));
+            return done(Done::Later(elapsed(since, Timestamp::now()).clamp(AGAIN, RETRY)));
         }
         self.write(&situation, &target, &live, changes, &answer).await
     }
@@ -154,7 +156,7 @@ impl Task<'_> {
         answer: &Answer,
     ) -> Round {
         let Self { shared, id, object, .. } = self;
-        let attempts = shared.repairer.backoff.lock().attempt(object, Instant::now());
+        let attempts = shared.repairer.backoff.lock().attempt(object, Timestamp::now());
         let left = changes.iter().filter(|change| is_left(object, change));
         let mut fixed: Vec<Path> = left.map(|change| change.path.clone()).collect();
         let mut written = self.send(situation, target, live, &changes, &fixed, answer).await;
@@ -202,7 +204,7 @@ impl Task<'_> {
             Err(Trouble::Other(reason)) => return Round::Done(self.failed(&reason)),
         };
         if changes.iter().any(|change| touches_template(object, &change.path)) {
-            shared.repairer.rollouts.lock().begin(id, object, &now, Instant::now());
+            shared.repairer.rollouts.lock().begin(id, object, &now, Timestamp::now());
         }
         let fixed = Fixed { paths: fixed, outdated };
         self.compare(situation, live, &changes, &fixed, &now, answer, attempts)
@@ -244,7 +246,7 @@ impl Task<'_> {
             );
             return Round::Done(self.failed(&reason));
         }
-        let contested = shared.repairer.backoff.lock().is_contested(object, Instant::now());
+        let contested = shared.repairer.backoff.lock().is_contested(object, Timestamp::now());
         let helms = situation.life.as_ref().map(|life| life.managers.clone()).unwrap_or_default();
         let seen = judge::seen(live, DriftKind::Changed, changes, &helms, false, situation.drift.since);
         let mut told = situation.clone();
@@ -326,7 +328,7 @@ impl Task<'_> {
     /// Another workload of the release that still makes its new pods.
     async fn rolls_out(&self, situation: &Situation) -> Option<Rollout> {
         let rollouts = &self.shared.repairer.rollouts;
-        let rollout = rollouts.lock().of_another(self.id, self.object, Instant::now())?;
+        let rollout = rollouts.lock().of_another(self.id, self.object, Timestamp::now())?;
         let live = match self.shared.target(&situation.release, &rollout.object) {
             Some(target) => self.shared.guard.objects.read(&target).await.ok().flatten(),
             None => None,
@@ -334,10 +336,10 @@ impl Task<'_> {
         let mut rollouts = rollouts.lock();
         match live.and_then(|live| live.object) {
             Some(object) => {
-                rollouts.see(self.id, &rollout.object, &object, Instant::now());
+                rollouts.see(self.id, &rollout.object, &object, Timestamp::now());
             }
             None => rollouts.end(self.id),
         }
-        rollouts.of_another(self.id, self.object, Instant::now())
+        rollouts.of_another(self.id, self.object, Timestamp::now())
     }
 }

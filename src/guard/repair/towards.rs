@@ -11,10 +11,6 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::super::Shared;
-use super::super::drifts::{Drift, Drifts};
-use super::super::judge::{Standing, weigh};
-use super::super::plan::Plan;
-use super::super::state::DriftKind;
 use super::restore::Round;
 use super::{Done, LOOK, Task};
 use crate::cluster::releases::DocumentError;
@@ -22,6 +18,10 @@ use crate::declaration::digest::Digest;
 use crate::helm::record::Status;
 use crate::helm::release::{Declared, Release};
 use crate::model::{DriftMode, ObjectId};
+use crate::reconcile::drifts::{Drift, Drifts};
+use crate::reconcile::judge::{Standing, weigh};
+use crate::reconcile::plan::Plan;
+use crate::reconcile::report::DriftKind;
 use crate::verdict::edit::Evidence;
 
 /// The revision to repair towards.

@@ -7,12 +7,10 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::super::blame::returned;
-use super::super::drifts::Life;
 use super::examine::Answer;
 use super::trouble::Trouble;
-use super::{LOOK, Situation, Task, body};
-use crate::cluster::objects::{Live, Manager, Target, WriteError};
+use super::{LOOK, Situation, Task};
+use crate::cluster::objects::{Target, WriteError};
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::{FieldChange, Move};
 use crate::declaration::path::Path;
@@ -20,6 +18,10 @@ use crate::helm::record::ApplyMethod;
 use crate::helm::release::Release;
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
+use crate::reconcile::blame::returned;
+use crate::reconcile::body;
+use crate::reconcile::drifts::Life;
+use crate::reconcile::live::{Live, Manager};
 use crate::verdict::ownership::{self, Operation, Owners, abandons};
 
 /// Helm's field manager where no object's history tells: its program's name.
@@ -60,7 +62,7 @@ impl Task<'_> {
             {
                 return Err(Trouble::Moved);
             }
-            let document = body::of(declared.object, target).ok_or(Trouble::Moved)?;
+            let document = body::of(declared.object, target.resource.api_version()).ok_or(Trouble::Moved)?;
             let left = changes.iter().filter(stays).map(|change| &change.path).chain(fixed);
             mask.0.extend(left.filter_map(|path| Pattern::parse(&path.to_string()).ok()));
             let body = body::applied(&document, live, &mask);

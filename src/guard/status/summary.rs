@@ -6,7 +6,6 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::guard::state::{Control, Drifted, ReleaseReport};
 use crate::model::{DriftMode, EditsMode};
 use crate::policy::agreement::SeenAlive;
 use crate::policy::guarded::{
@@ -15,6 +14,8 @@ use crate::policy::guarded::{
 };
 use crate::policy::resource::Condition;
 use crate::policy::signing::SigningKey;
+use crate::reconcile::report::{Drifted, ReleaseReport};
+use crate::verdict::health::Control;
 use crate::verdict::health::{Health, named};
 
 /// Objects whose drift is shown.

@@ -1,10 +1,11 @@
 use std::sync::LazyLock;
 
 use super::*;
-use crate::guard::state::{DriftKind, RecordFacts, RecordState, Unwatched};
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::agreement::SeenAlive;
 use crate::policy::flaw::{Flaw, FlawReason};
+use crate::reconcile::report::DriftKind;
+use crate::verdict::health::{RecordFacts, RecordState, Unwatched};
 
 fn object(index: usize) -> ObjectId {
     ObjectId {

@@ -6,7 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::drifts::Life;
-use super::state::DriftKind;
+use super::report::DriftKind;
 use crate::declaration::path::Path;
 use crate::helm::record::Status;
 use crate::helm::release::{Appearance, Release};
@@ -17,7 +17,7 @@ use crate::verdict::claims::is_local;
 
 /// For how long a release is left alone whose record first appeared as
 /// deployed: a restore or a migration brings records before objects.
-pub(super) const HOLD: SignedDuration = SignedDuration::from_mins(10);
+pub(crate) const HOLD: SignedDuration = SignedDuration::from_mins(10);
 
 /// Kinds whose new object would not be the old one: a Job would run again, an
 /// empty volume hides the loss, and so on.
@@ -36,7 +36,7 @@ const PRIVILEGED: [&str; 3] =
 
 /// What is to be done about a drift.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Plan {
+pub(crate) enum Plan {
     /// Put it right.
     Repair,
     /// Say it and leave it, for this reason.
@@ -52,30 +52,30 @@ pub(super) enum Plan {
 }
 
 /// An object that is not as its release declares.
-pub(super) struct Case<'a> {
-    pub(super) release: &'a Release,
-    pub(super) object: &'a ObjectId,
-    pub(super) kind: DriftKind,
+pub(crate) struct Case<'a> {
+    pub(crate) release: &'a Release,
+    pub(crate) object: &'a ObjectId,
+    pub(crate) kind: DriftKind,
     /// How it was last seen.
-    pub(super) life: Option<&'a Life>,
+    pub(crate) life: Option<&'a Life>,
     /// The digest of the manifest that was first seen of the release's revision.
-    pub(super) first_digest: Option<[u8; 32]>,
-    pub(super) policy: &'a Policy,
+    pub(crate) first_digest: Option<[u8; 32]>,
+    pub(crate) policy: &'a Policy,
     /// An allowance lets it be deleted.
-    pub(super) may_be_gone: bool,
+    pub(crate) may_be_gone: bool,
     /// A person asked for the repair.
-    pub(super) asked: bool,
+    pub(crate) asked: bool,
     /// A person asked who may write the object themself.
-    pub(super) ordered: bool,
+    pub(crate) ordered: bool,
     /// What the live object was seen to agree with of what is declared; none if it
     /// never was seen to.
-    pub(super) agreement: Option<&'a Agreement>,
+    pub(crate) agreement: Option<&'a Agreement>,
     /// The replicas, where an autoscaler sets them.
-    pub(super) scaled: Option<&'a Path>,
+    pub(crate) scaled: Option<&'a Path>,
 }
 
 /// What is to be done about a drift.
-pub(super) fn plan(case: &Case<'_>, now: Timestamp) -> Plan {
+pub(crate) fn plan(case: &Case<'_>, now: Timestamp) -> Plan {
     let Case { release, object, life, policy, .. } = case;
     let Some(declared) = release.declared(object) else { return Plan::Wait };
     if policy.drift == DriftMode::Ignore || declared.opted_out {
@@ -131,7 +131,7 @@ fn is_confirmed(case: &Case<'_>) -> bool {
 
 /// Why drift of this kind is never repaired at `object` for `release`, whatever
 /// happens; none if it may be.
-pub(super) fn never(
+pub(crate) fn never(
     release: &Release,
     object: &ObjectId,
     kind: DriftKind,

@@ -1,5 +1,9 @@
 use super::*;
 
+fn at() -> Timestamp {
+    "2026-05-01T12:00:00Z".parse().unwrap()
+}
+
 fn object(name: &str) -> ObjectId {
     ObjectId {
         group: String::new(),
@@ -11,7 +15,7 @@ fn object(name: &str) -> ObjectId {
 
 /// The waits after each of `count` attempts, each made as soon as it may be.
 fn waits(name: &str, count: u32) -> Vec<Duration> {
-    let (mut backoff, object, mut now) = (Backoff::default(), object(name), Instant::now());
+    let (mut backoff, object, mut now) = (Backoff::default(), object(name), at());
     (1..=count)
         .map(|attempt| {
             assert_eq!(backoff.attempt(&object, now), attempt);
@@ -25,7 +29,7 @@ fn waits(name: &str, count: u32) -> Vec<Duration> {
 
 #[test]
 fn an_object_that_was_never_recreated_waits_for_nothing() {
-    assert_eq!(Backoff::default().until(&object("a"), Instant::now()), None);
+    assert_eq!(Backoff::default().until(&object("a"), at()), None);
 }
 
 #[test]
@@ -48,7 +52,7 @@ fn later_waits_double_up_to_five_minutes_and_are_never_given_up() {
 
 #[test]
 fn what_was_contested_before_waits_from_the_start() {
-    let (mut backoff, object, now) = (Backoff::default(), object("a"), Instant::now());
+    let (mut backoff, object, now) = (Backoff::default(), object("a"), at());
     backoff.contest(&object, now);
     assert!(backoff.is_contested(&object, now) && backoff.until(&object, now).is_some());
     assert_eq!(backoff.attempt(&object, now), AT_ONCE + 1);
@@ -66,7 +70,7 @@ fn objects_do_not_all_come_at_once() {
 
 #[test]
 fn each_object_counts_for_itself() {
-    let (mut backoff, now) = (Backoff::default(), Instant::now());
+    let (mut backoff, now) = (Backoff::default(), at());
     for _ in 0..9 {
         backoff.attempt(&object("a"), now);
     }
@@ -76,7 +80,7 @@ fn each_object_counts_for_itself() {
 
 #[test]
 fn peace_starts_the_count_anew_and_forgets() {
-    let (mut backoff, now) = (Backoff::default(), Instant::now());
+    let (mut backoff, now) = (Backoff::default(), at());
     for _ in 0..9 {
         backoff.attempt(&object("a"), now);
     }
@@ -89,7 +93,7 @@ fn peace_starts_the_count_anew_and_forgets() {
 
 #[test]
 fn an_object_is_contested_while_it_has_to_be_put_right_again_and_again() {
-    let (mut backoff, a, now) = (Backoff::default(), object("a"), Instant::now());
+    let (mut backoff, a, now) = (Backoff::default(), object("a"), at());
     for attempts in 0..AT_ONCE {
         assert!(!backoff.is_contested(&a, now), "{attempts}");
         backoff.attempt(&a, now);

@@ -3,7 +3,6 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::cluster::Resource;
 use crate::helm::release::Declared;
 use crate::helm::release::tests::{Given, assembled};
 use crate::model::ObjectId;
@@ -101,20 +100,15 @@ fn a_merge_patch_gives_what_was_moved_its_keys_again() {
 
 #[test]
 fn a_body_to_apply_leaves_what_is_masked_as_it_lives() {
-    let target = Target {
-        resource: Resource::new("apps", "v1", "Deployment", "deployments"),
-        namespace: Some("shop".to_owned()),
-        name: "web".to_owned(),
-    };
     let manifests = json!({"apiVersion": "apps/v1beta1", "metadata": {"uid": "1"}, "spec": {"replicas": 2}});
-    let document = of(Some(manifests), &target).unwrap();
+    let document = of(Some(manifests), "apps/v1".to_owned()).unwrap();
     assert_eq!(document, json!({"apiVersion": "apps/v1", "metadata": {}, "spec": {"replicas": 2}}));
     let mask = Mask(vec![Pattern::parse("/spec/replicas").unwrap()]);
     let body = applied(&document, &live(json!(5), json!([])), &mask);
     let expected =
         json!({"apiVersion": "apps/v1", "metadata": {"resourceVersion": "7"}, "spec": {"replicas": 5}});
     assert_eq!(body, expected);
-    assert_eq!(of(None, &target), None);
+    assert_eq!(of(None, "apps/v1".to_owned()), None);
 }
 
 #[test]

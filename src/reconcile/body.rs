@@ -7,21 +7,22 @@
 
 use serde_json::{Map, Value};
 
-use crate::cluster::arbiter::SERVERS_OWN;
-use crate::cluster::call::Cause;
-use crate::cluster::objects::Target;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::{FieldChange, Fields, Move};
 use crate::declaration::path::{Path, Segment};
-use crate::model::ObjectId;
+use crate::model::{Cause, ObjectId};
 use crate::policy::mask::Mask;
 use crate::verdict::{additions, sealed};
 
-/// The document of an object in the version in which `target` is served.
-pub(super) fn of(document: Option<Value>, target: &Target) -> Option<Value> {
+/// What of the metadata no write may hold, because the API server sets it.
+pub(crate) const SERVERS_OWN: [&str; 6] =
+    ["managedFields", "creationTimestamp", "resourceVersion", "uid", "generation", "selfLink"];
+
+/// The document of an object in the version in which it is served.
+pub(crate) fn of(document: Option<Value>, api_version: String) -> Option<Value> {
     let mut document = document?;
     let fields = document.as_object_mut()?;
-    fields.insert("apiVersion".to_owned(), target.resource.api_version().into());
+    fields.insert("apiVersion".to_owned(), api_version.into());
     if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
         SERVERS_OWN.iter().for_each(|field| drop(metadata.remove(*field)));
     }
@@ -34,7 +35,7 @@ pub(super) fn of(document: Option<Value>, target: &Target) -> Option<Value> {
 }
 
 /// Takes the field at a path of plain names out of a document.
-pub(super) fn leave_out(path: &Path, document: &mut Value) {
+pub(crate) fn leave_out(path: &Path, document: &mut Value) {
     let Some((Segment::Field(last), above)) = path.0.split_last() else { return };
     let mut place = document;
     for segment in above {
@@ -49,7 +50,7 @@ pub(super) fn leave_out(path: &Path, document: &mut Value) {
 
 /// The document as it is applied to `live`: what is masked as it lives, under
 /// the condition that nobody writes meanwhile.
-pub(super) fn applied(document: &Value, live: &Value, masked: &Mask) -> Value {
+pub(crate) fn applied(document: &Value, live: &Value, masked: &Mask) -> Value {
     let mut body = document.clone();
     masked.carry(live, &mut body);
     set_version(&mut body, live);
@@ -58,7 +59,7 @@ pub(super) fn applied(document: &Value, live: &Value, masked: &Mask) -> Value {
 
 /// The merge patch that gives the elements that were `moved` their keys again; none
 /// where there are none.
-pub(super) fn put_back(moved: &[Move], live: &Value) -> Option<Value> {
+pub(crate) fn put_back(moved: &[Move], live: &Value) -> Option<Value> {
     let mut restored = live.clone();
     Fields::put_back(moved, &mut restored);
     let mut patch = difference(live, &restored)?;
@@ -69,7 +70,7 @@ pub(super) fn put_back(moved: &[Move], live: &Value) -> Option<Value> {
 /// The merge patch that makes the `changes` what they are declared to be, as
 /// `canonical` spells it where the API server was asked; elements that were
 /// `moved` come back in their places. None if that changes nothing.
-pub(super) fn merged(
+pub(crate) fn merged(
     (object, fields): (&ObjectId, &Fields),
     (changes, moved): (&[FieldChange], &[Move]),
     live: &Value,
@@ -91,7 +92,7 @@ pub(super) fn merged(
 
 /// The merge patch that takes away what of the `changes` is of sealed fields or was added below
 /// sealed paths; none if that is nothing.
-pub(super) fn unsealed(object: &ObjectId, changes: &[FieldChange], live: &Value) -> Option<Value> {
+pub(crate) fn unsealed(object: &ObjectId, changes: &[FieldChange], live: &Value) -> Option<Value> {
     let mut restored = live.clone();
     take_away(object, changes, &mut restored);
     let mut patch = difference(live, &restored)?;
@@ -113,7 +114,7 @@ fn is_sealed(object: &ObjectId, change: &FieldChange) -> bool {
 
 /// Of the `changes` those that the API server refused, by the fields that it
 /// names.
-pub(super) fn immutable(changes: &[FieldChange], causes: &[Cause]) -> Vec<Path> {
+pub(crate) fn immutable(changes: &[FieldChange], causes: &[Cause]) -> Vec<Path> {
     let refused = |change: &&FieldChange| causes.iter().any(|cause| refuses(cause, &change.path));
     changes.iter().filter(refused).map(|change| change.path.clone()).collect()
 }
@@ -139,7 +140,7 @@ fn refuses(cause: &Cause, path: &Path) -> bool {
 }
 
 /// Binds a body to the version of an object.
-pub(super) fn set_version(body: &mut Value, live: &Value) {
+pub(crate) fn set_version(body: &mut Value, live: &Value) {
     let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
     let Value::Object(fields) = body else { return };
     let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));

@@ -7,9 +7,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::Value;
-use tokio::time::Instant;
 
+use super::elapsed::elapsed;
 use crate::model::{ObjectId, ReleaseId};
 
 /// How long a record may be on its way.
@@ -21,7 +22,7 @@ const OBJECT: usize = 512 << 10;
 
 /// Objects as they were just seen.
 #[derive(Default)]
-pub(super) struct Recent {
+pub(crate) struct Recent {
     seen: VecDeque<Seen>,
     bytes: usize,
 }
@@ -32,17 +33,17 @@ struct Seen {
     object: ObjectId,
     version: String,
     text: Vec<u8>,
-    at: Instant,
+    at: Timestamp,
 }
 
 impl Recent {
     /// An object that is held to a release was seen like this.
-    pub(super) fn keep(
+    pub(crate) fn keep(
         &mut self,
         (release, object): (&ReleaseId, &ObjectId),
         version: &str,
         value: &Value,
-        now: Instant,
+        now: Timestamp,
     ) {
         let Ok(text) = serde_json::to_vec(value) else { return };
         if text.len() > OBJECT {
@@ -51,7 +52,7 @@ impl Recent {
         self.bytes += text.len();
         let (release, object, version) = (release.clone(), object.clone(), version.to_owned());
         self.seen.push_back(Seen { release, object, version, text, at: now });
-        while self.bytes > BYTES || self.seen.front().is_some_and(|it| now.duration_since(it.at) > AGE) {
+        while self.bytes > BYTES || self.seen.front().is_some_and(|it| elapsed(it.at, now) > AGE) {
             let Some(oldest) = self.seen.pop_front() else { break };
             self.bytes -= oldest.text.len();
         }
@@ -59,12 +60,12 @@ impl Recent {
 
     /// Takes what was just seen of a release's objects: each with the version of its
     /// kind, the oldest first.
-    pub(super) fn take(&mut self, release: &ReleaseId, now: Instant) -> Vec<(ObjectId, String, Value)> {
+    pub(crate) fn take(&mut self, release: &ReleaseId, now: Timestamp) -> Vec<(ObjectId, String, Value)> {
         let (own, others): (VecDeque<Seen>, _) =
             std::mem::take(&mut self.seen).into_iter().partition(|it| it.release == *release);
         self.seen = others;
         self.bytes = self.seen.iter().map(|it| it.text.len()).sum();
-        let fresh = own.into_iter().filter(|it| now.duration_since(it.at) <= AGE);
+        let fresh = own.into_iter().filter(|it| elapsed(it.at, now) <= AGE);
         fresh.filter_map(|it| Some((it.object, it.version, serde_json::from_slice(&it.text).ok()?))).collect()
     }
 }
@@ -90,7 +91,7 @@ mod tests {
 
     #[test]
     fn release_takes_its_own_once_and_for_ten_seconds() {
-        let (mut recent, now) = (Recent::default(), Instant::now());
+        let (mut recent, now) = (Recent::default(), "2026-05-01T12:00:00Z".parse::<Timestamp>().unwrap());
         for (of, name, seconds) in [("web", "a", 0), ("api", "b", 1), ("web", "a", 5), ("web", "c", 6)] {
             let at = now + Duration::from_secs(seconds);
             recent.keep((&release(of), &object(name)), "v1", &json!(seconds), at);
@@ -106,7 +107,7 @@ mod tests {
 
     #[test]
     fn large_objects_are_left_out_and_many_push_out_the_oldest() {
-        let (mut recent, now) = (Recent::default(), Instant::now());
+        let (mut recent, now) = (Recent::default(), "2026-05-01T12:00:00Z".parse::<Timestamp>().unwrap());
         let text = |bytes: usize| json!("x".repeat(bytes));
         recent.keep((&release("web"), &object("huge")), "v1", &text(OBJECT), now);
         assert_eq!(recent.bytes, 0);

@@ -1,5 +1,9 @@
 use super::*;
 
+fn at() -> Timestamp {
+    "2026-05-01T12:00:00Z".parse().unwrap()
+}
+
 fn drifting(declared: usize, counts: &[(&str, usize)]) -> Drifting {
     let by_namespace = counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
     Drifting { by_namespace, declared }
@@ -13,7 +17,7 @@ fn after(declared: usize, counts: &[(&str, usize)]) -> Brake {
 }
 
 fn pull_for_long(brake: &mut Brake, drifting: &Drifting) {
-    let start = Instant::now();
+    let start = at();
     for second in 0..=3 {
         for namespace in drifting.by_namespace.keys() {
             brake.pull(namespace, drifting, start + Duration::from_secs(second));
@@ -21,10 +25,10 @@ fn pull_for_long(brake: &mut Brake, drifting: &Drifting) {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn it_sets_when_too_much_drifts_for_long_and_eases_when_a_person_says_so() {
+#[test]
+fn it_sets_when_too_much_drifts_for_long_and_eases_when_a_person_says_so() {
     let mut brake = Brake::default();
-    let start = Instant::now();
+    let start = at();
     let of = |count, declared| drifting(declared, &[("a", count)]);
     for (count, declared) in [(10, 20), (11, 110), (1000, 10_000)] {
         assert_eq!(brake.pull("a", &of(count, declared), start), Pull::Free, "{count} of {declared}");
@@ -44,10 +48,10 @@ async fn it_sets_when_too_much_drifts_for_long_and_eases_when_a_person_says_so()
     assert_eq!(brake.pull("a", &of(11, 109), start + second * 7), Pull::Slipping);
 }
 
-#[tokio::test(start_paused = true)]
-async fn two_moments_far_apart_do_not_set_it() {
+#[test]
+fn two_moments_far_apart_do_not_set_it() {
     let mut brake = Brake::default();
-    let (start, much) = (Instant::now(), drifting(30, &[("a", 30)]));
+    let (start, much) = (at(), drifting(30, &[("a", 30)]));
     assert_eq!(brake.pull("a", &much, start), Pull::Slipping);
     // Nothing drifted in between, so nobody pulled.
     assert_eq!(brake.pull("a", &much, start + Duration::from_secs(3600)), Pull::Slipping);
@@ -64,8 +68,8 @@ fn check(counts: &[(&str, usize)], on: &[&str]) {
     assert_eq!(found, on, "{counts:?}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn one_namespace_stops_its_own_repairs_and_several_stop_all() {
+#[test]
+fn one_namespace_stops_its_own_repairs_and_several_stop_all() {
     let all = ["a", "b", "c", "elsewhere"];
     check(&[("a", 10)], &[]);
     check(&[("a", 11)], &["a"]);
@@ -81,16 +85,16 @@ async fn one_namespace_stops_its_own_repairs_and_several_stop_all() {
     check(&[("a", 5), ("b", 5)], &[]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn others_do_not_even_wait_for_a_namespace_of_which_too_much_drifts() {
+#[test]
+fn others_do_not_even_wait_for_a_namespace_of_which_too_much_drifts() {
     let mut brake = Brake::default();
-    let (start, much) = (Instant::now(), drifting(100, &[("a", 30), ("b", 1)]));
+    let (start, much) = (at(), drifting(100, &[("a", 30), ("b", 1)]));
     assert_eq!(brake.pull("a", &much, start), Pull::Slipping);
     assert_eq!(brake.pull("b", &much, start), Pull::Free);
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_a_namespace_is_stopped_for_says_nothing_of_others() {
+#[test]
+fn what_a_namespace_is_stopped_for_says_nothing_of_others() {
     let mut brake = after(100, &[("a", 30)]);
     pull_for_long(&mut brake, &drifting(100, &[("a", 30), ("b", 10)]));
     assert!(brake.is_on("a") && !brake.is_on("b"));
@@ -100,8 +104,8 @@ async fn what_a_namespace_is_stopped_for_says_nothing_of_others() {
     assert!(brake.is_on("c") && brake.is_on("elsewhere"));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_person_eases_what_he_asks_for() {
+#[test]
+fn a_person_eases_what_he_asks_for() {
     let mut brake = after(100, &[("a", 30)]);
     // Of a release elsewhere.
     assert!(!brake.ease("b", &drifting(100, &[("a", 30)])));

@@ -13,18 +13,18 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-pub(super) use super::drift::Drift;
-pub(super) use super::first::First;
+pub(crate) use super::drift::Drift;
+pub(crate) use super::first::First;
 use super::first::FirstSeen;
-pub(super) use super::life::{Life, Version};
-use super::state::DriftKind;
+pub(crate) use super::life::{Life, Version};
+use super::report::DriftKind;
 use crate::helm::release::{Declared, Release};
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::signing::SigningKey;
-pub(super) use agreed::Agreed;
+pub(crate) use agreed::Agreed;
 
 /// What is known of declared objects.
-pub(super) struct Drifts {
+pub(crate) struct Drifts {
     /// What agreements are sealed with.
     key: SigningKey,
     lives: HashMap<ObjectId, Life>,
@@ -37,15 +37,15 @@ pub(super) struct Drifts {
 
 /// An object that has to be looked at.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Suspect {
-    pub(super) since: Timestamp,
+pub(crate) struct Suspect {
+    pub(crate) since: Timestamp,
     /// A watch says that it went.
-    pub(super) went: bool,
+    pub(crate) went: bool,
 }
 
 impl Drifts {
     /// Nothing is known yet.
-    pub(super) fn new(key: SigningKey) -> Self {
+    pub(crate) fn new(key: SigningKey) -> Self {
         Self {
             key,
             lives: HashMap::new(),
@@ -57,12 +57,12 @@ impl Drifts {
     }
 
     /// An object's last life.
-    pub(super) fn life(&self, object: &ObjectId) -> Option<&Life> {
+    pub(crate) fn life(&self, object: &ObjectId) -> Option<&Life> {
         self.lives.get(object)
     }
 
     /// An object lives like this.
-    pub(super) fn lives(&mut self, object: ObjectId, life: Life) {
+    pub(crate) fn lives(&mut self, object: ObjectId, life: Life) {
         if let Some(before) = self.lives.get(&object).filter(|before| before.release != life.release) {
             let before = before.release.clone();
             self.clear(&before, &object);
@@ -71,7 +71,7 @@ impl Drifts {
     }
 
     /// An object that nobody declares, or that nobody has seen.
-    pub(super) fn forget(&mut self, object: &ObjectId) {
+    pub(crate) fn forget(&mut self, object: &ObjectId) {
         if let Some(life) = self.lives.remove(object) {
             self.clear(&life.release, object);
         }
@@ -79,7 +79,7 @@ impl Drifts {
 
     /// A watch says that an object went, or lost Helm's label, by which it has
     /// this version; gives the release that has to look.
-    pub(super) fn went(&mut self, object: &ObjectId, version: Version, now: Timestamp) -> Option<ReleaseId> {
+    pub(crate) fn went(&mut self, object: &ObjectId, version: Version, now: Timestamp) -> Option<ReleaseId> {
         let life = self.lives.get_mut(object)?;
         life.judged = None;
         life.version = version;
@@ -90,13 +90,13 @@ impl Drifts {
     }
 
     /// Objects that were alive when last seen, of those that `is_meant` says.
-    pub(super) fn alive(&self, is_meant: impl Fn(&ObjectId) -> bool) -> Vec<ObjectId> {
+    pub(crate) fn alive(&self, is_meant: impl Fn(&ObjectId) -> bool) -> Vec<ObjectId> {
         let alive = self.lives.iter().filter(|(object, life)| life.alive && is_meant(object));
         alive.map(|(object, _)| object.clone()).collect()
     }
 
     /// An object has to be looked at. The first reason for it counts.
-    pub(super) fn suspect(&mut self, release: &ReleaseId, object: ObjectId, now: Timestamp) {
+    pub(crate) fn suspect(&mut self, release: &ReleaseId, object: ObjectId, now: Timestamp) {
         self.suspects
             .entry(release.clone())
             .or_default()
@@ -105,17 +105,17 @@ impl Drifts {
     }
 
     /// The objects of a release that have to be looked at.
-    pub(super) fn suspects(&self, release: &ReleaseId) -> Vec<(ObjectId, Suspect)> {
+    pub(crate) fn suspects(&self, release: &ReleaseId) -> Vec<(ObjectId, Suspect)> {
         self.suspects.get(release).into_iter().flatten().map(|(object, it)| (object.clone(), *it)).collect()
     }
 
     /// Whether an object has to be looked at.
-    pub(super) fn is_suspect(&self, release: &ReleaseId, object: &ObjectId) -> bool {
+    pub(crate) fn is_suspect(&self, release: &ReleaseId, object: &ObjectId) -> bool {
         self.suspects.get(release).is_some_and(|all| all.contains_key(object))
     }
 
     /// An object was looked at: it does not exist. Gives whether that is new.
-    pub(super) fn is_gone(&mut self, release: &ReleaseId, object: &ObjectId, since: Timestamp) -> bool {
+    pub(crate) fn is_gone(&mut self, release: &ReleaseId, object: &ObjectId, since: Timestamp) -> bool {
         if let Some(life) = self.lives.get_mut(object) {
             life.alive = false;
             life.judged = None;
@@ -126,7 +126,7 @@ impl Drifts {
     }
 
     /// An object is as declared by this revision. Gives whether it drifted.
-    pub(super) fn is_as_declared(&mut self, release: &ReleaseId, object: &ObjectId, revision: u64) -> bool {
+    pub(crate) fn is_as_declared(&mut self, release: &ReleaseId, object: &ObjectId, revision: u64) -> bool {
         if let Some(life) = self.lives.get_mut(object).filter(|life| life.release == *release) {
             life.judged = Some(revision);
         }
@@ -136,14 +136,14 @@ impl Drifts {
 
     /// The state of the release's record declares no such object. Gives whether
     /// it drifted.
-    pub(super) fn is_undeclared(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
+    pub(crate) fn is_undeclared(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
         self.looked(release, object);
         self.recovered(release, object)
     }
 
     /// An object is not as declared, and an operation is under way: it is
     /// judged when that has ended. Says that nothing is new.
-    pub(super) fn is_unsettled(&mut self, object: &ObjectId) -> bool {
+    pub(crate) fn is_unsettled(&mut self, object: &ObjectId) -> bool {
         if let Some(life) = self.lives.get_mut(object) {
             life.judged = None;
         }
@@ -151,13 +151,13 @@ impl Drifts {
     }
 
     /// Notes whether an object differs as an exception allows. Gives whether that is new.
-    pub(super) fn allow(&mut self, object: &ObjectId, allowed: bool) -> bool {
+    pub(crate) fn allow(&mut self, object: &ObjectId, allowed: bool) -> bool {
         let life = self.lives.get_mut(object);
         life.is_some_and(|life| std::mem::replace(&mut life.allowed, allowed) != allowed)
     }
 
     /// An object is not as declared. Gives whether that says anything new.
-    pub(super) fn drifts(&mut self, release: &ReleaseId, object: &ObjectId, drift: Drift) -> bool {
+    pub(crate) fn drifts(&mut self, release: &ReleaseId, object: &ObjectId, drift: Drift) -> bool {
         if let Some(life) = self.lives.get_mut(object) {
             life.judged = None;
         }
@@ -186,7 +186,7 @@ impl Drifts {
     /// A release's state is this. Objects whose declaration changed since they
     /// were last found as declared become suspects, if `is_watched` says that
     /// no listing is to come that shows them.
-    pub(super) fn notice(
+    pub(crate) fn notice(
         &mut self,
         id: &ReleaseId,
         release: Option<&Arc<Release>>,
@@ -210,17 +210,17 @@ impl Drifts {
     }
 
     /// The manifest that was seen first of a release's revision.
-    pub(super) fn first(&self, id: &ReleaseId, revision: u64) -> Option<&First> {
+    pub(crate) fn first(&self, id: &ReleaseId, revision: u64) -> Option<&First> {
         self.first.of(id, revision)
     }
 
     /// Every release for which there is something to do.
-    pub(super) fn concerned(&self) -> HashSet<ReleaseId> {
+    pub(crate) fn concerned(&self) -> HashSet<ReleaseId> {
         self.suspects.keys().chain(self.drifting.keys()).cloned().collect()
     }
 
     /// What of a release is not as declared.
-    pub(super) fn of(&self, release: &ReleaseId) -> Vec<(ObjectId, Drift)> {
+    pub(crate) fn of(&self, release: &ReleaseId) -> Vec<(ObjectId, Drift)> {
         self.drifting
             .get(release)
             .into_iter()
@@ -230,37 +230,37 @@ impl Drifts {
     }
 
     /// Whether something is known of an object that is not as declared.
-    pub(super) fn is_known(&self, release: &ReleaseId, object: &ObjectId) -> bool {
+    pub(crate) fn is_known(&self, release: &ReleaseId, object: &ObjectId) -> bool {
         self.drifting.get(release).is_some_and(|all| all.contains_key(object))
     }
 
     /// One of these.
-    pub(super) fn get_mut(&mut self, release: &ReleaseId, object: &ObjectId) -> Option<&mut Drift> {
+    pub(crate) fn get_mut(&mut self, release: &ReleaseId, object: &ObjectId) -> Option<&mut Drift> {
         self.drifting.get_mut(release)?.get_mut(object)
     }
 
     /// Whether more is known of an object than what an answer of `version` says:
     /// then the answer counts for nothing.
-    pub(super) fn is_overtaken(&self, object: &ObjectId, version: Version) -> bool {
+    pub(crate) fn is_overtaken(&self, object: &ObjectId, version: Version) -> bool {
         self.life(object).is_some_and(|life| life.is_after(version))
     }
 
     /// The guard's own write has put an object right, by which it has this
     /// version. Somebody may have changed it since.
-    pub(super) fn is_restored(&mut self, release: &ReleaseId, object: &ObjectId, version: Version) {
+    pub(crate) fn is_restored(&mut self, release: &ReleaseId, object: &ObjectId, version: Version) {
         if !self.is_overtaken(object, version) {
             self.recovered(release, object);
         }
     }
 
     /// An object does not drift any more. Gives whether it did.
-    pub(super) fn recovered(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
+    pub(crate) fn recovered(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
         remove(&mut self.drifting, release, object)
     }
 
     /// How many objects drift, or went by the word of a watch, of those that
     /// `counts` says; by the namespace of their release.
-    pub(super) fn count(
+    pub(crate) fn count(
         &self,
         counts: impl Fn(&ReleaseId, &ObjectId, &Life) -> bool,
     ) -> BTreeMap<String, usize> {
@@ -289,7 +289,7 @@ impl Drifts {
     }
 
     /// Since when the oldest drift lasts.
-    pub(super) fn oldest(&self) -> Option<Timestamp> {
+    pub(crate) fn oldest(&self) -> Option<Timestamp> {
         let all = self.drifting.values().flat_map(HashMap::values);
         all.filter(|drift| drift.is_certain()).map(|drift| drift.since).min()
     }

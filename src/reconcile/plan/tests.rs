@@ -2,12 +2,12 @@ use std::time::Duration;
 
 use super::*;
 use crate::declaration::digest::Digest;
-use crate::guard::drifts::Version;
 use crate::helm::release::Invalid;
 use crate::helm::release::tests::{Given, assembled};
 use crate::model::{EditsMode, ReleaseId};
 use crate::policy::agreement::Declaration;
 use crate::policy::signing::SigningKey;
+use crate::reconcile::drifts::Version;
 
 /// When the record of these tests was made.
 const MADE: &str = "2026-05-01T12:00:00Z";

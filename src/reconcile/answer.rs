@@ -9,19 +9,19 @@ use crate::verdict::health::named;
 
 /// What came of an order so far.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     /// How many objects were repaired.
-    pub(super) repaired: usize,
+    pub(crate) repaired: usize,
     /// What has to wait, and why.
-    pub(super) waiting: Vec<(ObjectId, String)>,
+    pub(crate) waiting: Vec<(ObjectId, String)>,
     /// What stays as it is, and why.
-    pub(super) left: Vec<(ObjectId, String)>,
+    pub(crate) left: Vec<(ObjectId, String)>,
     /// What holds for the release as a whole, as a sentence.
-    pub(super) advice: Option<String>,
+    pub(crate) advice: Option<String>,
 }
 
 /// The answer to the order of `at`.
-pub(super) fn answer(at: &str, outcome: &Outcome) -> OrderAnswer {
+pub(crate) fn answer(at: &str, outcome: &Outcome) -> OrderAnswer {
     let Outcome { repaired, waiting, left, advice } = outcome;
     let told = |objects: &[(ObjectId, String)]| {
         named(objects.iter().map(|(object, why)| format!("{object}: {why}")))
@@ -54,7 +54,7 @@ pub(super) fn answer(at: &str, outcome: &Outcome) -> OrderAnswer {
 }
 
 /// The answer to an order that cannot be carried out, now or at all.
-pub(super) fn refusal(at: &str, result: OrderResult, message: String) -> OrderAnswer {
+pub(crate) fn refusal(at: &str, result: OrderResult, message: String) -> OrderAnswer {
     OrderAnswer { at: at.to_owned(), result, message }
 }
 

@@ -9,9 +9,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::Value;
-use tokio::time::Instant;
 
+use super::elapsed::elapsed;
 use crate::declaration::path::{Path, Segment};
 use crate::model::{ObjectId, ReleaseId};
 
@@ -24,23 +25,23 @@ const STALLED: Duration = Duration::from_secs(30);
 
 /// The workload that each release rolls out for the guard.
 #[derive(Debug, Default)]
-pub(super) struct Rollouts(HashMap<ReleaseId, Rollout>);
+pub(crate) struct Rollouts(HashMap<ReleaseId, Rollout>);
 
 /// A workload whose pod template was put right.
 #[derive(Clone, Debug)]
-pub(super) struct Rollout {
-    pub(super) object: ObjectId,
-    pub(super) since: Instant,
+pub(crate) struct Rollout {
+    pub(crate) object: ObjectId,
+    pub(crate) since: Timestamp,
     /// Its `metadata.generation` by then.
     generation: i64,
     /// The numbers of its status, and when they changed last.
     numbers: Vec<Option<i64>>,
-    moved: Instant,
+    moved: Timestamp,
 }
 
 impl Rollouts {
     /// The pod template of a workload was put right, which is now this.
-    pub(super) fn begin(&mut self, release: &ReleaseId, object: &ObjectId, written: &Value, now: Instant) {
+    pub(crate) fn begin(&mut self, release: &ReleaseId, object: &ObjectId, written: &Value, now: Timestamp) {
         if !is_rolled_out(written) {
             let rollout = Rollout {
                 object: object.clone(),
@@ -55,16 +56,26 @@ impl Rollouts {
 
     /// Another workload of the release than `object` that may not be rolled out
     /// yet, and was seen to move not long ago.
-    pub(super) fn of_another(&self, release: &ReleaseId, object: &ObjectId, now: Instant) -> Option<Rollout> {
+    pub(crate) fn of_another(
+        &self,
+        release: &ReleaseId,
+        object: &ObjectId,
+        now: Timestamp,
+    ) -> Option<Rollout> {
         let rollout = self.0.get(release).filter(|rollout| rollout.object != *object)?;
-        let waits =
-            now.duration_since(rollout.since) < LONGEST && now.duration_since(rollout.moved) < STALLED;
+        let waits = elapsed(rollout.since, now) < LONGEST && elapsed(rollout.moved, now) < STALLED;
         waits.then(|| rollout.clone())
     }
 
     /// A workload is seen like this, perhaps as it was a moment ago. Gives
     /// whether its release goes on by that.
-    pub(super) fn see(&mut self, release: &ReleaseId, object: &ObjectId, live: &Value, now: Instant) -> bool {
+    pub(crate) fn see(
+        &mut self,
+        release: &ReleaseId,
+        object: &ObjectId,
+        live: &Value,
+        now: Timestamp,
+    ) -> bool {
         let Some(rollout) = self.0.get_mut(release).filter(|rollout| rollout.object == *object) else {
             return false;
         };
@@ -83,13 +94,13 @@ impl Rollouts {
     }
 
     /// The release goes on.
-    pub(super) fn end(&mut self, release: &ReleaseId) {
+    pub(crate) fn end(&mut self, release: &ReleaseId) {
         self.0.remove(release);
     }
 }
 
 /// Whether a change at `path` makes new pods.
-pub(super) fn touches_template(object: &ObjectId, path: &Path) -> bool {
+pub(crate) fn touches_template(object: &ObjectId, path: &Path) -> bool {
     let rolls = matches!(
         (object.group.as_str(), object.kind.as_str()),
         ("apps", "Deployment" | "StatefulSet" | "DaemonSet")

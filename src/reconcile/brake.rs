@@ -9,7 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use jiff::Timestamp;
+
+use super::elapsed::elapsed;
 
 /// More drifting objects than this, and than [`SHARE`], stop repairs.
 const MOST: usize = 10;
@@ -22,7 +24,7 @@ const LASTING: Duration = Duration::from_secs(3);
 
 /// For whom repairs are stopped.
 #[derive(Debug, Default)]
-pub(super) struct Brake {
+pub(crate) struct Brake {
     everywhere: bool,
     namespaces: BTreeSet<String>,
     slipping: Option<Slipping>,
@@ -31,22 +33,22 @@ pub(super) struct Brake {
 /// Too much drifts.
 #[derive(Clone, Copy, Debug)]
 struct Slipping {
-    since: Instant,
-    last: Instant,
+    since: Timestamp,
+    last: Timestamp,
 }
 
 /// Objects that drift and could be repaired.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Drifting {
+pub(crate) struct Drifting {
     /// How many, by the namespace of their release.
-    pub(super) by_namespace: BTreeMap<String, usize>,
+    pub(crate) by_namespace: BTreeMap<String, usize>,
     /// How many objects all releases declare.
-    pub(super) declared: usize,
+    pub(crate) declared: usize,
 }
 
 /// What the brake says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pull {
+pub(crate) enum Pull {
     /// Go on.
     Free,
     /// Look again soon: it may be for a moment only.
@@ -59,7 +61,7 @@ pub(super) enum Pull {
 
 /// Whose repairs stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(crate) enum Reach {
     /// Those of the namespace's releases.
     Namespace,
     /// All.
@@ -68,7 +70,7 @@ pub(super) enum Reach {
 
 impl Brake {
     /// Asked before a repair of a release of `namespace`.
-    pub(super) fn pull(&mut self, namespace: &str, drifting: &Drifting, now: Instant) -> Pull {
+    pub(crate) fn pull(&mut self, namespace: &str, drifting: &Drifting, now: Timestamp) -> Pull {
         if self.is_on(namespace) {
             return Pull::On;
         }
@@ -87,9 +89,9 @@ impl Brake {
             return Pull::Free;
         }
         // While too much drifts, the brake is pulled every second.
-        let before = self.slipping.filter(|before| now.duration_since(before.last) < LASTING);
+        let before = self.slipping.filter(|before| elapsed(before.last, now) < LASTING);
         let since = before.map_or(now, |before| before.since);
-        if now.duration_since(since) < LASTING {
+        if elapsed(since, now) < LASTING {
             self.slipping = Some(Slipping { since, last: now });
             return Pull::Slipping;
         }
@@ -103,7 +105,7 @@ impl Brake {
 
     /// A person asks for repairs in `namespace`, and besides what he asks for
     /// this is `drifting`. Gives whether the brake goes off by that.
-    pub(super) fn ease(&mut self, namespace: &str, drifting: &Drifting) -> bool {
+    pub(crate) fn ease(&mut self, namespace: &str, drifting: &Drifting) -> bool {
         let there = drifting.of(namespace);
         let off = !drifting.is_too_much(there) && self.namespaces.remove(namespace);
         let all_off = self.everywhere && !drifting.is_too_much(self.unbraked(drifting).0);
@@ -117,7 +119,7 @@ impl Brake {
     }
 
     /// Whether repairs of a namespace's releases are stopped.
-    pub(super) fn is_on(&self, namespace: &str) -> bool {
+    pub(crate) fn is_on(&self, namespace: &str) -> bool {
         self.everywhere || self.namespaces.contains(namespace)
     }
 
@@ -133,12 +135,12 @@ impl Brake {
 
 impl Drifting {
     /// How many in all.
-    pub(super) fn total(&self) -> usize {
+    pub(crate) fn total(&self) -> usize {
         self.by_namespace.values().sum()
     }
 
     /// How many of one namespace's releases.
-    pub(super) fn of(&self, namespace: &str) -> usize {
+    pub(crate) fn of(&self, namespace: &str) -> usize {
         self.by_namespace.get(namespace).copied().unwrap_or_default()
     }
 

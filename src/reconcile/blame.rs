@@ -8,13 +8,13 @@
 
 use serde_json::Value;
 
-use crate::cluster::objects::{Live, Manager};
+use super::live::{Live, Manager};
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
 use crate::helm::record::ApplyMethod;
 use crate::helm::release::Declared;
 use crate::policy::mask::Mask;
-pub(super) use crate::verdict::ownership::Taken;
+pub(crate) use crate::verdict::ownership::Taken;
 use crate::verdict::ownership::{self, Operation, Owners, is_controller};
 
 /// The field manager of what HorizontalPodAutoscalers scale: the controllers of
@@ -23,7 +23,7 @@ const AUTOSCALERS: &str = "kube-controller-manager";
 
 /// The manager that holds one of the changed fields, or wrote to the object
 /// last; none where only `helms` did.
-pub(super) fn writer(live: &Live, changes: &[FieldChange], helms: &[Manager]) -> Option<String> {
+pub(crate) fn writer(live: &Live, changes: &[FieldChange], helms: &[Manager]) -> Option<String> {
     let is_helm = |name: &str| helms.iter().any(|manager| manager.name == name);
     let owners = live.whole().map(|whole| Owners::of(&whole)).unwrap_or_default();
     let holds = changes.iter().find_map(|change| {
@@ -35,7 +35,7 @@ pub(super) fn writer(live: &Live, changes: &[FieldChange], helms: &[Manager]) ->
 
 /// The declared fields that have their declared values and that somebody else than Helm
 /// holds; see [`ownership::taken`].
-pub(super) fn taken(live: &Live, declared: &Declared, method: ApplyMethod, spared: &Mask) -> Option<Taken> {
+pub(crate) fn taken(live: &Live, declared: &Declared, method: ApplyMethod, spared: &Mask) -> Option<Taken> {
     // Most objects nobody else has written to, and need not be read whole.
     if method != ApplyMethod::ServerSide || live.sighting.updaters.iter().all(|name| is_controller(name)) {
         return None;
@@ -45,7 +45,7 @@ pub(super) fn taken(live: &Live, declared: &Declared, method: ApplyMethod, spare
 
 /// The merge patch that gives fields back to Helm if the object is unchanged;
 /// none if there is nothing to give.
-pub(super) fn returned(whole: &Value, helm: &ownership::Manager, paths: &[Path]) -> Option<Value> {
+pub(crate) fn returned(whole: &Value, helm: &ownership::Manager, paths: &[Path]) -> Option<Value> {
     let managed = ownership::returned(whole, helm, paths)?;
     let version = whole.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
     Some(serde_json::json!({"metadata": {"managedFields": managed, "resourceVersion": version}}))
@@ -54,7 +54,7 @@ pub(super) fn returned(whole: &Value, helm: &ownership::Manager, paths: &[Path])
 /// Whether an autoscaler of Kubernetes' own has set the replicas of a workload
 /// last, and nobody owns them beside it. Before Kubernetes 1.22 the API
 /// server does not tell who has scaled.
-pub(super) fn is_autoscaled(live: &Live, declared: &Declared) -> bool {
+pub(crate) fn is_autoscaled(live: &Live, declared: &Declared) -> bool {
     if !live.sighting.updaters.iter().any(|name| name == AUTOSCALERS) {
         return false;
     }

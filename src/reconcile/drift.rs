@@ -5,38 +5,38 @@
 
 use jiff::Timestamp;
 
-use super::state::{DriftKind, Drifted};
+use super::report::{DriftKind, Drifted};
 use crate::model::ObjectId;
 use crate::verdict::edit::Finding;
 
 /// What is wrong with an object.
 #[derive(Clone, Debug)]
-pub(super) struct Drift {
-    pub(super) kind: DriftKind,
-    pub(super) since: Timestamp,
-    pub(super) findings: Vec<Finding>,
+pub(crate) struct Drift {
+    pub(crate) kind: DriftKind,
+    pub(crate) since: Timestamp,
+    pub(crate) findings: Vec<Finding>,
     /// The manager that wrote what is not as declared.
-    pub(super) by: Option<String>,
+    pub(crate) by: Option<String>,
     /// Only the arbiter can tell whether it is drift at all, and it was not
     /// asked yet.
-    pub(super) doubt: bool,
+    pub(crate) doubt: bool,
     /// An exception allows it to be so.
-    pub(super) allowed: bool,
+    pub(crate) allowed: bool,
     /// Whether it was said, and counted.
-    pub(super) reported: bool,
-    pub(super) counted: bool,
-    pub(super) repaired: Option<Result<(), String>>,
-    pub(super) kept: Option<String>,
-    pub(super) contested: bool,
+    pub(crate) reported: bool,
+    pub(crate) counted: bool,
+    pub(crate) repaired: Option<Result<(), String>>,
+    pub(crate) kept: Option<String>,
+    pub(crate) contested: bool,
     /// What is declared was never seen in the live object, so nobody writes it.
-    pub(super) unconfirmed: bool,
+    pub(crate) unconfirmed: bool,
     /// Who ordered the repair and so vouched for what was written.
-    pub(super) confirmed_by: Option<String>,
+    pub(crate) confirmed_by: Option<String>,
 }
 
 impl Drift {
     /// A drift of which no more is known.
-    pub(super) fn new(kind: DriftKind, since: Timestamp) -> Self {
+    pub(crate) fn new(kind: DriftKind, since: Timestamp) -> Self {
         Self {
             kind,
             since,
@@ -55,7 +55,7 @@ impl Drift {
     }
 
     /// As it is shown.
-    pub(super) fn shown(&self, object: &ObjectId) -> Drifted {
+    pub(crate) fn shown(&self, object: &ObjectId) -> Drifted {
         Drifted {
             object: object.clone(),
             kind: self.kind,
@@ -72,7 +72,7 @@ impl Drift {
     }
 
     /// Whether it is drift, and nobody else's business.
-    pub(super) fn is_certain(&self) -> bool {
+    pub(crate) fn is_certain(&self) -> bool {
         !self.doubt && !self.allowed && self.kind != DriftKind::Terminating
     }
 }

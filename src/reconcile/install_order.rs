@@ -4,7 +4,7 @@
 //! kind sorter); kinds that it does not name come last.
 
 /// Where a kind stands in Helm's order of installation.
-pub(super) fn place(kind: &str) -> usize {
+pub(crate) fn place(kind: &str) -> usize {
     ORDER.iter().position(|known| *known == kind).unwrap_or(ORDER.len())
 }
 

@@ -5,48 +5,48 @@
 
 use std::sync::Arc;
 
-use crate::cluster::objects::Manager;
+use super::live::Manager;
 use crate::model::ReleaseId;
 use crate::policy::agreement::{Agreement, Declaration};
 use crate::policy::signing::SigningKey;
 
 /// An object's last life.
 #[derive(Clone, Debug)]
-pub(super) struct Life {
+pub(crate) struct Life {
     /// The release that it is held to.
-    pub(super) release: ReleaseId,
+    pub(crate) release: ReleaseId,
     /// Whether it was seen with this release's annotations.
-    pub(super) vouched: bool,
-    pub(super) alive: bool,
+    pub(crate) vouched: bool,
+    pub(crate) alive: bool,
     /// The `metadata.resourceVersion` that a watch told of last, or an answer
     /// after it.
-    pub(super) version: Version,
-    pub(super) managers: Arc<[Manager]>,
+    pub(crate) version: Version,
+    pub(crate) managers: Arc<[Manager]>,
     /// The revision under which it was last found to be as declared.
-    pub(super) judged: Option<u64>,
+    pub(crate) judged: Option<u64>,
     /// Whether it differs as an exception allows.
-    pub(super) allowed: bool,
+    pub(crate) allowed: bool,
     /// What it was last seen to agree with. Only such values are ever written to it.
-    pub(super) agreed: Option<Agreement>,
+    pub(crate) agreed: Option<Agreement>,
     /// The text of the seal that its policy puts on it; none on most.
-    pub(super) seal: Option<Arc<str>>,
+    pub(crate) seal: Option<Arc<str>>,
 }
 
 /// A `metadata.resourceVersion`. Of one object a higher one is a later one; one
 /// that is no number tells nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Version(Option<u64>);
+pub(crate) struct Version(Option<u64>);
 
 impl Version {
     /// From its text.
-    pub(super) fn of(text: &str) -> Self {
+    pub(crate) fn of(text: &str) -> Self {
         Self(text.parse().ok())
     }
 }
 
 impl Life {
     /// Whether an agreement is with this declaration, under the object's seal or without one.
-    pub(super) fn is_with(
+    pub(crate) fn is_with(
         &self,
         key: &SigningKey,
         agreement: &Agreement,
@@ -57,7 +57,7 @@ impl Life {
     }
 
     /// Whether more is known of the object than what an answer of `version` says.
-    pub(super) fn is_after(&self, version: Version) -> bool {
+    pub(crate) fn is_after(&self, version: Version) -> bool {
         self.version.0.zip(version.0).is_some_and(|(known, other)| known > other)
     }
 }

@@ -1,57 +1,28 @@
-//! Judges objects as they stream by.
+//! Takes in objects as they stream by.
 //!
-//! Entry points: [`observe`] takes an object in, [`weigh`] says how it stands,
-//! [`recall`] looks once more at what was just seen.
-//! Invariant: the object is dropped afterwards, some after a few seconds; only
-//! [`super::drifts::Drifts`] learns what came of it. The loop follows an object's annotations alone: of
-//! several releases that declare it, the one that they name. Must not write.
+//! Entry points: [`observe`] takes an object in, [`recall`] looks once more at
+//! what was just seen. Invariant: the object is dropped afterwards, some after a
+//! few seconds; only [`Drifts`](crate::reconcile::drifts::Drifts) learns what came
+//! of it. The loop follows an object's annotations alone: of several releases that
+//! declare it, the one that they name. Must not write.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::Value;
-use tokio::time::Instant;
 
 use super::Shared;
-use super::blame::{Taken, taken, writer};
-use super::drifts::{Agreed, Drift, Drifts, Life, Version};
-use super::state::{DriftKind, SHOWN_FIELDS};
-use crate::cluster::objects::{Live, Manager, Sighting};
-use crate::declaration::equality::Agreement;
-use crate::declaration::fields::FieldChange;
 use crate::helm::index::Index;
-use crate::helm::record::Status;
-use crate::helm::release::{Declared, Release};
+use crate::helm::release::Release;
 use crate::helm::state;
-use crate::model::{DriftMode, Gvk, ReleaseId};
-use crate::policy::Policy;
+use crate::model::{Gvk, ReleaseId};
+use crate::reconcile::drifts::{Agreed, Life, Version};
+use crate::reconcile::judge::{Standing, are_additions, as_declared_beside, record, weigh};
+use crate::reconcile::live::{Live, Sighting};
+use crate::reconcile::report::DriftKind;
 use crate::verdict::claims::is_local;
-use crate::verdict::drift::{self, Subject, findings};
-use crate::verdict::edit::{Evidence, Finding};
-use crate::verdict::exceptions::{Circumstances, Exceptions};
-use crate::verdict::sealed;
-
-/// How an object stands.
-pub(super) enum Standing {
-    /// The state of the release's record declares no such object.
-    Undeclared,
-    /// It is as declared; with what it was compared with, if it was.
-    AsDeclared(Option<Agreed>),
-    /// It is not, and an operation is under way that may change it.
-    Underway,
-    /// It is not, with the declared paths that are not.
-    Drifts(DriftKind, Vec<FieldChange>),
-    /// It is as declared, and Helm's next upgrade would fail.
-    Taken(Taken, Option<Agreed>),
-}
-
-/// What is new of an object.
-pub(super) struct News {
-    /// It drifts now, or otherwise, or no more.
-    stands: bool,
-    /// It agrees with what it was not seen to agree with before.
-    agrees: bool,
-}
+use crate::verdict::drift::{self, Subject};
+use crate::verdict::edit::Evidence;
+use crate::verdict::exceptions::Exceptions;
 
 /// Who tells of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +74,7 @@ pub(super) fn observe(
     let is_known = release.as_ref().is_some_and(|release| release.declared(object).is_some());
     if let (Some(id), Some(value), false) = (held_to, &live.object, is_known) {
         // Its record may be on its way.
-        shared.recent.lock().keep((&id, object), version, value, Instant::now());
+        shared.recent.lock().keep((&id, object), version, value, Timestamp::now());
     }
     if let (true, Some(release)) = (is_first, &release) {
         shared.inherit_replicas(release, live);
@@ -135,10 +106,9 @@ fn judged(
         return is_new.then(|| release.id.clone());
     }
     // Others of the release may have waited for this one's new pods.
-    let goes_on = live
-        .object
-        .as_ref()
-        .is_some_and(|value| shared.repairer.rollouts.lock().see(&release.id, object, value, Instant::now()));
+    let goes_on = live.object.as_ref().is_some_and(|value| {
+        shared.repairer.rollouts.lock().see(&release.id, object, value, Timestamp::now())
+    });
     let policy = shared.guard.book.of(&release.id);
     let now = Timestamp::now();
     let circumstances = shared.circumstances(release, object);
@@ -147,7 +117,7 @@ fn judged(
     let standing = weigh(release, live, &policy, &circumstances, Evidence::None, now);
     let is_unknown = matches!(&standing, Standing::Drifts(DriftKind::Changed, _) | Standing::Underway);
     if let Some(value) = live.object.as_ref().filter(|_| is_unknown) {
-        shared.recent.lock().keep((&release.id, object), version, value, Instant::now());
+        shared.recent.lock().keep((&release.id, object), version, value, Timestamp::now());
     }
     // What is added beside it keeps nothing from having been seen.
     let seen = match (&standing, &live.object) {
@@ -182,7 +152,7 @@ fn judged(
 /// Of what was just seen, notes what agrees with what a release declares by now: it
 /// may be what Helm has made of it, before anybody changed it again.
 pub(super) fn recall(shared: &Shared, release: &Arc<Release>) {
-    let seen = shared.recent.lock().take(&release.id, Instant::now());
+    let seen = shared.recent.lock().take(&release.id, Timestamp::now());
     let (policy, now) = (shared.guard.book.of(&release.id), Timestamp::now());
     for (object, version, value) in seen {
         let declared = release.declared(&object).filter(|declared| *declared.version == *version);
@@ -203,132 +173,6 @@ pub(super) fn recall(shared: &Shared, release: &Arc<Release>) {
         agreed.has_additions |= !policy.rules(object, &agreed.declared).sealed.is_empty();
         shared.drifts.lock().agrees(release, object, &agreed);
     }
-}
-
-/// How an object stands against what `release` declares of it.
-pub(super) fn weigh(
-    release: &Release,
-    live: &Live,
-    policy: &Policy,
-    circumstances: &Circumstances,
-    evidence: Evidence<'_>,
-    now: Timestamp,
-) -> Standing {
-    let object = &live.sighting.id;
-    if policy.drift == DriftMode::Ignore {
-        return Standing::Undeclared;
-    }
-    let Some(standing) = state::standing(release, object, policy.operation_timeout, now) else {
-        return Standing::Undeclared;
-    };
-    let off = |kind, changes| {
-        if standing.pending { Standing::Underway } else { Standing::Drifts(kind, changes) }
-    };
-    let Some(value) = &live.object else {
-        return match standing.alternatives.iter().any(|declared| declared.opted_out) {
-            true => Standing::AsDeclared(None),
-            false if live.sighting.deleting => off(DriftKind::Terminating, Vec::new()),
-            false => off(DriftKind::Unreadable, Vec::new()),
-        };
-    };
-    let subject = Subject { object, standing: &standing, policy, circumstances, now };
-    // Who has set what is sealed its managers tell.
-    let is_sealed = standing.alternatives.iter().any(|it| !policy.rules(object, it).sealed.is_empty());
-    let whole = if is_sealed || sealed::is_set(object, value) { live.whole() } else { None };
-    let value = whole.as_ref().unwrap_or(value);
-    let mut found = drift::compare(&subject, Some(value), evidence);
-    if let (drift::Live::Drifted(drift), None) = (&found, &whole)
-        && drift.hangs_on_managers()
-        && let Some(whole) = live.whole()
-    {
-        found = drift::compare(&subject, Some(&whole), evidence);
-    }
-    let agreed = match found {
-        drift::Live::OptedOut => return Standing::AsDeclared(None),
-        drift::Live::BeingDeleted => return off(DriftKind::Terminating, Vec::new()),
-        drift::Live::AsBefore => return Standing::Underway,
-        drift::Live::Drifted(drift) => return off(DriftKind::Changed, drift.changes),
-        drift::Live::AsDeclared(agreed) => agreed,
-        drift::Live::Awaited | drift::Live::Allowed | drift::Live::Missing => None,
-    };
-    let agreed = agreed.map(Agreed::of);
-    if policy.drift != DriftMode::Repair || release.state.status != Status::Deployed {
-        return Standing::AsDeclared(agreed);
-    }
-    let Some(declared) = release.declared(object) else { return Standing::AsDeclared(agreed) };
-    let spared = subject.exceptions(declared).mask(value);
-    match taken(live, declared, release.state.apply_method, &spared) {
-        Some(taken) => Standing::Taken(taken, agreed),
-        None => Standing::AsDeclared(agreed),
-    }
-}
-
-/// Notes how an object stands. Gives what of that is new.
-pub(super) fn record(
-    drifts: &mut Drifts,
-    release: &Release,
-    live: &Live,
-    standing: Standing,
-    now: Timestamp,
-) -> News {
-    let (id, object, revision) = (&release.id, &live.sighting.id, release.state.revision);
-    let agrees = match &standing {
-        Standing::AsDeclared(Some(agreed)) | Standing::Taken(_, Some(agreed)) => {
-            drifts.agrees(release, object, agreed)
-        }
-        _ => false,
-    };
-    let allowed = match &standing {
-        Standing::AsDeclared(Some(agreed)) | Standing::Taken(_, Some(agreed)) => agreed.allowed,
-        _ => false,
-    };
-    // That is told on as well.
-    let agrees = drifts.allow(object, allowed) || agrees;
-    let stands = match standing {
-        Standing::Undeclared => drifts.is_undeclared(id, object),
-        Standing::AsDeclared(_) => drifts.is_as_declared(id, object, revision),
-        Standing::Underway => drifts.is_unsettled(object),
-        Standing::Taken(taken, _) => {
-            let mut drift = Drift::new(DriftKind::Ownership, now);
-            drift.findings = taken.paths.into_iter().map(Finding::untouched).take(SHOWN_FIELDS).collect();
-            drift.by = Some(taken.by);
-            drifts.drifts(id, object, drift)
-        }
-        Standing::Drifts(kind, changes) => {
-            let is_doubt = |change: &FieldChange| change.agreement == Agreement::Doubt;
-            let doubt = !changes.is_empty() && changes.iter().all(is_doubt);
-            let helms = drifts.life(object).map(|life| life.managers.clone()).unwrap_or_default();
-            drifts.drifts(id, object, seen(live, kind, &changes, &helms, doubt, now))
-        }
-    };
-    News { stands, agrees }
-}
-
-/// What an object agrees with that holds more below sealed paths; none where an exception lets a
-/// declared field differ, which nobody has seen then.
-fn as_declared_beside(declared: &Arc<Declared>, value: &Value) -> Option<Agreed> {
-    let is_whole = drift::of_fields(&declared.fields, value, false).is_empty();
-    is_whole.then(|| Agreed::but_for_additions(declared))
-}
-
-/// Whether all that differs is what somebody added below sealed paths.
-fn are_additions(changes: &[FieldChange]) -> bool {
-    !changes.is_empty() && changes.iter().all(|change| change.agreement.is_addition())
-}
-
-/// A drift as it was seen.
-pub(super) fn seen(
-    live: &Live,
-    kind: DriftKind,
-    changes: &[FieldChange],
-    helms: &[Manager],
-    doubt: bool,
-    now: Timestamp,
-) -> Drift {
-    let mut findings = findings(&live.sighting.id, changes);
-    findings.truncate(SHOWN_FIELDS);
-    let by = writer(live, changes, helms);
-    Drift { findings, by, doubt, ..Drift::new(kind, now) }
 }
 
 /// The release that an object is held to: the one that its annotations name;

@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use jiff::Timestamp;
 
+use super::elapsed::elapsed;
 use crate::model::ObjectId;
 
 /// How often an object comes back at once.
@@ -24,11 +25,11 @@ const PEACE: Duration = Duration::from_secs(600);
 
 /// Counts what was done for each object lately.
 #[derive(Default)]
-pub(super) struct Backoff(HashMap<ObjectId, (u32, Instant)>);
+pub(crate) struct Backoff(HashMap<ObjectId, (u32, Timestamp)>);
 
 impl Backoff {
     /// When the next attempt for `object` may be made; none: now.
-    pub(super) fn until(&self, object: &ObjectId, now: Instant) -> Option<Duration> {
+    pub(crate) fn until(&self, object: &ObjectId, now: Timestamp) -> Option<Duration> {
         let (attempts, last) = self.0.get(object)?;
         let exponent = attempts.checked_sub(AT_ONCE)?;
         let wait = FIRST.saturating_mul(2_u32.saturating_pow(exponent)).min(LONGEST);
@@ -37,30 +38,28 @@ impl Backoff {
         let spread =
             object.name.bytes().fold(*attempts, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         let wait = wait.mul_f64(1.0 - f64::from(spread % 100) / 400.0);
-        (*last + wait).checked_duration_since(now).filter(|left| !left.is_zero())
+        wait.checked_sub(elapsed(*last, now)).filter(|left| !left.is_zero())
     }
 
     /// Whether somebody undoes what is done for an object, again and again.
-    pub(super) fn is_contested(&self, object: &ObjectId, now: Instant) -> bool {
-        self.0
-            .get(object)
-            .is_some_and(|(attempts, last)| *attempts >= AT_ONCE && now.duration_since(*last) < PEACE)
+    pub(crate) fn is_contested(&self, object: &ObjectId, now: Timestamp) -> bool {
+        self.0.get(object).is_some_and(|(attempts, last)| *attempts >= AT_ONCE && elapsed(*last, now) < PEACE)
     }
 
     /// Somebody undid what was done for an object, before this process ran.
-    pub(super) fn contest(&mut self, object: &ObjectId, now: Instant) {
+    pub(crate) fn contest(&mut self, object: &ObjectId, now: Timestamp) {
         let (attempts, _) = self.0.entry(object.clone()).or_insert((0, now));
         *attempts = (*attempts).max(AT_ONCE);
     }
 
     /// A person asks for an attempt now.
-    pub(super) fn forget(&mut self, object: &ObjectId) {
+    pub(crate) fn forget(&mut self, object: &ObjectId) {
         self.0.remove(object);
     }
 
     /// An attempt is made; gives the number of recent ones.
-    pub(super) fn attempt(&mut self, object: &ObjectId, now: Instant) -> u32 {
-        self.0.retain(|_, (_, last)| now.duration_since(*last) < PEACE);
+    pub(crate) fn attempt(&mut self, object: &ObjectId, now: Timestamp) -> u32 {
+        self.0.retain(|_, (_, last)| elapsed(*last, now) < PEACE);
         let (attempts, last) = self.0.entry(object.clone()).or_insert((0, now));
         *attempts = attempts.saturating_add(1);
         *last = now;

@@ -11,23 +11,23 @@ use crate::model::ReleaseId;
 
 /// The first manifests, by release.
 #[derive(Default)]
-pub(super) struct FirstSeen(HashMap<ReleaseId, First>);
+pub(crate) struct FirstSeen(HashMap<ReleaseId, First>);
 
 /// The first manifest that was seen of one record. A record that was deleted
 /// and made anew is another one, whatever revision it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct First {
+pub(crate) struct First {
     /// The record's uid; none where an earlier process did not say.
-    pub(super) uid: Option<String>,
-    pub(super) revision: u64,
+    pub(crate) uid: Option<String>,
+    pub(crate) revision: u64,
     /// SHA-256 of the manifest.
-    pub(super) digest: [u8; 32],
+    pub(crate) digest: [u8; 32],
 }
 
 impl First {
     /// Whether this was another record of the revision, with another manifest,
     /// than the one that a release has now: it was installed anew since.
-    pub(super) fn is_outlived_by(&self, release: &Release) -> bool {
+    pub(crate) fn is_outlived_by(&self, release: &Release) -> bool {
         release.invalid.is_none()
             && release.latest.revision == self.revision
             && release.state.digest != self.digest
@@ -37,12 +37,12 @@ impl First {
 
 impl FirstSeen {
     /// What was seen first of a release's revision.
-    pub(super) fn of(&self, id: &ReleaseId, revision: u64) -> Option<&First> {
+    pub(crate) fn of(&self, id: &ReleaseId, revision: u64) -> Option<&First> {
         self.0.get(id).filter(|first| first.revision == revision)
     }
 
     /// A release whose record counts.
-    pub(super) fn note(&mut self, release: &Release) {
+    pub(crate) fn note(&mut self, release: &Release) {
         let (uid, revision) = (&release.latest.uid, release.state.revision);
         match self.0.get_mut(&release.id) {
             Some(first) if first.revision == revision && first.uid.as_ref().is_none_or(|own| own == uid) => {
@@ -56,7 +56,7 @@ impl FirstSeen {
     }
 
     /// What an earlier process saw first of a revision. It saw it before this one did.
-    pub(super) fn remember(&mut self, release: &ReleaseId, earlier: First) {
+    pub(crate) fn remember(&mut self, release: &ReleaseId, earlier: First) {
         let uid = match self.0.get(release) {
             Some(first) if first.revision != earlier.revision => return,
             Some(first) => first.uid.clone(),
@@ -66,7 +66,7 @@ impl FirstSeen {
     }
 
     /// A release is gone.
-    pub(super) fn forget(&mut self, id: &ReleaseId) {
+    pub(crate) fn forget(&mut self, id: &ReleaseId) {
         self.0.remove(id);
     }
 }

@@ -16,25 +16,25 @@ use crate::policy::agreement::{Agreement, Declaration, SeenAlive};
 use crate::verdict::drift;
 
 /// What an object agrees with.
-pub(in crate::guard) struct Agreed {
-    pub(in crate::guard) declared: Arc<Declared>,
+pub(crate) struct Agreed {
+    pub(crate) declared: Arc<Declared>,
     /// Where it is not as declared, and may be as it is.
-    pub(in crate::guard) spared: Vec<Path>,
+    pub(crate) spared: Vec<Path>,
     /// Whether an allowance covers some of that.
-    pub(in crate::guard) allowed: bool,
+    pub(crate) allowed: bool,
     /// Whether it holds more, below sealed paths.
-    pub(in crate::guard) has_additions: bool,
+    pub(crate) has_additions: bool,
 }
 
 impl Agreed {
     /// As a comparison found it.
-    pub(in crate::guard) fn of(found: drift::Agreed<'_>) -> Self {
+    pub(crate) fn of(found: drift::Agreed<'_>) -> Self {
         let drift::Agreed { declared, spared, allowed, has_additions } = found;
         Self { declared: Arc::clone(declared), spared, allowed, has_additions }
     }
 
     /// With all of a declaration, and it holds more below sealed paths.
-    pub(in crate::guard) fn but_for_additions(declared: &Arc<Declared>) -> Self {
+    pub(crate) fn but_for_additions(declared: &Arc<Declared>) -> Self {
         Self { declared: Arc::clone(declared), spared: Vec::new(), allowed: false, has_additions: true }
     }
 }
@@ -42,7 +42,7 @@ impl Agreed {
 impl Drifts {
     /// Those of a release's objects that were seen alive with its annotations,
     /// whatever became of them; sorted.
-    pub(in crate::guard) fn seen_alive(&self, release: &Release) -> Vec<SeenAlive> {
+    pub(crate) fn seen_alive(&self, release: &Release) -> Vec<SeenAlive> {
         let vouched = |object: &ObjectId| {
             let life = self.life(object).filter(|it| it.vouched && it.release == release.id)?;
             Some(SeenAlive { object: object.clone(), agreement: life.agreed.clone(), settled: None })
@@ -54,7 +54,7 @@ impl Drifts {
 
     /// Of a release's objects that were seen alive, how many were seen as the record in
     /// force declares them, and which were not, or not in all; sorted.
-    pub(in crate::guard) fn confirmed(&self, release: &Release) -> (usize, Vec<ObjectId>) {
+    pub(crate) fn confirmed(&self, release: &Release) -> (usize, Vec<ObjectId>) {
         let is_confirmed = |object: &ObjectId| {
             let agreement = release.declared(object).and_then(|it| self.agreement(&release.id, object, it));
             agreement.is_some_and(|agreement| agreement.confirms_all(None))
@@ -71,7 +71,7 @@ impl Drifts {
 
     /// What of a release's objects was seen with another release's
     /// annotations, and whose; sorted.
-    pub(in crate::guard) fn foreign(&self, release: &Release) -> Vec<(ObjectId, ReleaseId)> {
+    pub(crate) fn foreign(&self, release: &Release) -> Vec<(ObjectId, ReleaseId)> {
         let owner = |object: &ObjectId| {
             let life = self.life(object)?;
             (life.vouched && life.alive && life.release != release.id).then(|| life.release.clone())
@@ -84,7 +84,7 @@ impl Drifts {
     }
 
     /// What an object was last seen to agree with, if that is this declaration.
-    pub(in crate::guard) fn agreement(
+    pub(crate) fn agreement(
         &self,
         release: &ReleaseId,
         object: &ObjectId,
@@ -95,7 +95,7 @@ impl Drifts {
     }
 
     /// Notes the seal that the object's policy puts on it.
-    pub(in crate::guard) fn seal(&mut self, object: &ObjectId, seal: Option<String>) {
+    pub(crate) fn seal(&mut self, object: &ObjectId, seal: Option<String>) {
         if let Some(life) = self.lives.get_mut(object).filter(|life| life.seal.as_deref() != seal.as_deref())
         {
             life.seal = seal.map(Arc::from);
@@ -104,7 +104,7 @@ impl Drifts {
 
     /// Whether the object was seen with nothing added below the paths that are sealed now, under
     /// this declaration.
-    pub(in crate::guard) fn is_seen_without_additions(
+    pub(crate) fn is_seen_without_additions(
         &self,
         release: &ReleaseId,
         object: &ObjectId,
@@ -117,7 +117,7 @@ impl Drifts {
     }
 
     /// Whether the object may hold additions below sealed paths that nobody saw come.
-    pub(in crate::guard) fn may_hold_additions(&self, release: &Release, object: &ObjectId) -> bool {
+    pub(crate) fn may_hold_additions(&self, release: &Release, object: &ObjectId) -> bool {
         self.life(object).is_some_and(|life| life.seal.is_some())
             && release
                 .declared(object)
@@ -126,7 +126,7 @@ impl Drifts {
 
     /// An object of `release` was seen as declared. Gives whether that says
     /// anything new.
-    pub(in crate::guard) fn agrees(&mut self, release: &Release, object: &ObjectId, seen: &Agreed) -> bool {
+    pub(crate) fn agrees(&mut self, release: &Release, object: &ObjectId, seen: &Agreed) -> bool {
         let Some(digest) = &seen.declared.digest else { return false };
         let life = self.life(object).filter(|life| life.vouched && life.release == release.id);
         let Some((before, seal)) = life.map(|life| (life.agreed.clone(), life.seal.clone())) else {
@@ -155,7 +155,7 @@ impl Drifts {
     /// What an earlier process knew of a release, which is this by now: the
     /// manifest that was first seen of a revision, and the objects that were seen
     /// alive. What it saw agree with the declaration in force counts.
-    pub(in crate::guard) fn remember(
+    pub(crate) fn remember(
         &mut self,
         id: &ReleaseId,
         first: First,

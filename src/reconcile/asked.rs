@@ -13,64 +13,64 @@ use crate::policy::order::Ticket;
 
 /// What is to be repaired because a person said so.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(crate) struct Asked {
     wishes: HashMap<ReleaseId, Wish>,
     answers: HashMap<ReleaseId, OrderAnswer>,
 }
 
 /// What a person wants of one release.
 #[derive(Clone, Debug)]
-pub(super) struct Wish {
+pub(crate) struct Wish {
     /// The `spec.reconcileAt` by which they said so.
-    pub(super) at: String,
+    pub(crate) at: String,
     /// What of it could not be done at once; all of it if it was not tried.
     rest: Option<HashSet<ObjectId>>,
     /// What was done.
-    pub(super) repaired: BTreeSet<ObjectId>,
+    pub(crate) repaired: BTreeSet<ObjectId>,
     /// What they may write themself.
-    pub(super) ticket: Option<Arc<Ticket>>,
+    pub(crate) ticket: Option<Arc<Ticket>>,
 }
 
 impl Asked {
     /// A person asks for all of a release.
-    pub(super) fn all_of(&mut self, release: ReleaseId, at: String, ticket: Option<Arc<Ticket>>) {
+    pub(crate) fn all_of(&mut self, release: ReleaseId, at: String, ticket: Option<Arc<Ticket>>) {
         self.wishes.insert(release, Wish { at, rest: None, repaired: BTreeSet::new(), ticket });
     }
 
     /// By which `spec.reconcileAt` something is asked for that is not done yet.
-    pub(super) fn waits(&self, release: &ReleaseId) -> Option<String> {
+    pub(crate) fn waits(&self, release: &ReleaseId) -> Option<String> {
         self.wishes.get(release).map(|wish| wish.at.clone())
     }
 
     /// Answers the last order of a release.
-    pub(super) fn answered(&mut self, release: &ReleaseId, answer: OrderAnswer) {
+    pub(crate) fn answered(&mut self, release: &ReleaseId, answer: OrderAnswer) {
         self.answers.insert(release.clone(), answer);
     }
 
     /// The answer to the last order of a release.
-    pub(super) fn answer(&self, release: &ReleaseId) -> Option<OrderAnswer> {
+    pub(crate) fn answer(&self, release: &ReleaseId) -> Option<OrderAnswer> {
         self.answers.get(release).cloned()
     }
 
     /// A release is gone.
-    pub(super) fn forget(&mut self, release: &ReleaseId) {
+    pub(crate) fn forget(&mut self, release: &ReleaseId) {
         self.wishes.remove(release);
         self.answers.remove(release);
     }
 
     /// Takes what was asked for of a release.
-    pub(super) fn take(&mut self, release: &ReleaseId) -> Option<Wish> {
+    pub(crate) fn take(&mut self, release: &ReleaseId) -> Option<Wish> {
         self.wishes.remove(release)
     }
 
     /// Nothing of a wish could be tried yet; one that came since counts in its place.
-    pub(super) fn give_back(&mut self, release: &ReleaseId, wish: Wish) {
+    pub(crate) fn give_back(&mut self, release: &ReleaseId, wish: Wish) {
         self.wishes.entry(release.clone()).or_insert(wish);
     }
 
     /// These objects of a wish are still to be done, unless more was asked for
     /// since.
-    pub(super) fn leave(&mut self, release: &ReleaseId, wish: Wish, rest: HashSet<ObjectId>) {
+    pub(crate) fn leave(&mut self, release: &ReleaseId, wish: Wish, rest: HashSet<ObjectId>) {
         if !rest.is_empty() {
             self.give_back(release, Wish { rest: Some(rest), ..wish });
         }
@@ -79,7 +79,7 @@ impl Asked {
 
 impl Wish {
     /// Whether an object is meant.
-    pub(super) fn means(&self, object: &ObjectId) -> bool {
+    pub(crate) fn means(&self, object: &ObjectId) -> bool {
         self.rest.as_ref().is_none_or(|rest| rest.contains(object))
     }
 }
