@@ -57,6 +57,7 @@ mod helm_kinds;
 mod helm_operations;
 mod helm_records;
 mod helm_scene;
+mod image;
 mod installation;
 mod leaders;
 mod ledger;
