@@ -58,6 +58,7 @@ mod helm_leftovers;
 mod helm_operations;
 mod helm_records;
 mod helm_scene;
+mod image;
 mod installation;
 mod leaders;
 mod ledger;
