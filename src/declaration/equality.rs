@@ -188,6 +188,16 @@ pub fn settled(
     }
 }
 
+/// Whether an edit has chosen what is declared empty, and nobody chooses by himself for an object that is
+/// there.
+pub(super) fn is_chosen_late(spot: Spot<'_>, declared: &Value, new: Option<&Value>) -> bool {
+    spot.family == Family::Core
+        && spot.place == Place::Field
+        && is_empty(declared)
+        && known::is_chosen_at_first(spot.name)
+        && new.is_some_and(|new| !is_empty(new))
+}
+
 /// Whether the server has filled in a value of its own, and nobody else has.
 fn is_filled_otherwise(spot: Spot<'_>, declared: &Value, new: Option<&Value>) -> bool {
     let is_own = |value: &Value| match value {

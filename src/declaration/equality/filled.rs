@@ -9,6 +9,22 @@ use serde_json::Value;
 use super::{Family, is_empty, is_same, is_zero, known, member};
 use crate::declaration::schema::{ListKind, MAX_DEPTH, Shape, TypeId, Types};
 
+/// Values of several fields that the server makes itself where there is none.
+const MADE: &[&str] = &[
+    "clientIP",
+    "conversion",
+    "exempt",
+    "limitResponse",
+    "persistentVolumeClaimRetentionPolicy",
+    "rollingUpdate",
+    "scaleDown",
+    "scaleUp",
+    "sessionAffinityConfig",
+    "status",
+    "strategy",
+    "updateStrategy",
+];
+
 /// A value that nobody declares.
 #[derive(Clone, Copy)]
 pub(in crate::declaration) struct Unnamed<'a> {
@@ -49,7 +65,7 @@ pub(in crate::declaration) fn is_filled_in(
     let may_choose = is_own && !is_changed;
     match (types.shape(ty), value) {
         (Shape::Struct(shape), Value::Object(map)) => {
-            let is_made = default.is_some() || (is_own && (map.is_empty() || known::makes(name)));
+            let is_made = default.is_some() || (is_own && (map.is_empty() || MADE.contains(&name)));
             is_made
                 && map.iter().all(|(below, value)| {
                     let default = shape.field(below).and_then(|field| field.default.as_deref());

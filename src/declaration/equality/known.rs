@@ -164,22 +164,6 @@ const CHOSEN_TEXTS: &[&str] = &[
 /// Those of them that nobody chooses for an object that is there.
 const CHOSEN_AT_FIRST: &[&str] = &["ingressClassName", "kind", "loadBalancerClass", "loadBalancerIP", "uid"];
 
-/// Values of several fields that the server makes itself where there is none.
-const MADE: &[&str] = &[
-    "clientIP",
-    "conversion",
-    "exempt",
-    "limitResponse",
-    "persistentVolumeClaimRetentionPolicy",
-    "rollingUpdate",
-    "scaleDown",
-    "scaleUp",
-    "sessionAffinityConfig",
-    "status",
-    "strategy",
-    "updateStrategy",
-];
-
 /// Lists that somebody else may fill where they are declared empty.
 const CHOSEN_LISTS: &[&str] = &[
     "accessModes",
@@ -317,6 +301,12 @@ pub(super) fn is_always_filled(name: &str) -> bool {
     FILLED.iter().any(|(field, _)| *field == name)
 }
 
+/// Whether the server may show a zero where `name` is empty or null: of what it shows at all only what it
+/// fills in.
+pub(super) fn is_own_zero(name: &str) -> bool {
+    name == "suspend" || !(is_always_filled(name) || keeps_zero(name))
+}
+
 /// Whether others than the server have a say in what is declared empty or null.
 pub(super) fn is_others(name: &str) -> bool {
     is_chosen(name) || chooses_text(name) || chooses_list(name) || SHARED.contains(&name)
@@ -330,11 +320,6 @@ pub(super) fn chooses_text(name: &str) -> bool {
 /// Whether somebody else chooses a text for a new object alone.
 pub(super) fn is_chosen_at_first(name: &str) -> bool {
     CHOSEN_AT_FIRST.contains(&name)
-}
-
-/// Whether the server makes a value of several fields where there is none.
-pub(super) fn makes(name: &str) -> bool {
-    MADE.contains(&name)
 }
 
 /// Whether somebody else may fill a list that is declared empty.

@@ -42,7 +42,7 @@ pub(super) const GADGET: &[Field] = &[
 pub(super) fn is_one_value(minor: u32, kind: &Kind, patch: &Value) -> bool {
     let is_within = |step: &Value| {
         let path = step["path"].as_str().and_then(|path| path.strip_prefix("/spec/free/"));
-        path.is_some_and(|path| path.contains('/'))
+        path.is_some_and(|path| path.contains('/') || step["value"].is_object())
     };
     minor <= 20 && kind.name == "Gadget" && patch.as_array().is_some_and(|steps| steps.iter().any(is_within))
 }
