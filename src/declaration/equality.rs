@@ -243,6 +243,15 @@ pub fn is_empty(value: &Value) -> bool {
     }
 }
 
+/// Whether a value is an empty list or map.
+pub fn is_void(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    }
+}
+
 /// Whether a value is `false` or `0`.
 pub fn is_zero(value: &Value) -> bool {
     match value {

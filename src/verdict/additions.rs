@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::ownership::{Holding, Holdings, Operation, Owners, is_controller};
 use super::sealed;
 use crate::declaration::additions::Addition;
-use crate::declaration::equality::Agreement;
+use crate::declaration::equality::{self, Agreement};
 use crate::declaration::fields::{FieldChange, Fields};
 use crate::declaration::lookup::Lookup;
 use crate::declaration::outputs;
@@ -199,10 +199,7 @@ fn is_somebodys(holdings: &Holdings<'_>, addition: &Addition<'_>) -> bool {
 fn is_owned_throughout(holdings: &Holdings<'_>, path: &Path, value: &Value) -> bool {
     let by = holdings.at(path);
     let is_below = |map: &Map<String, Value>| {
-        map.iter().all(|(name, below)| {
-            let below_path = path.0.iter().cloned().chain([Segment::Field(name.clone())]).collect();
-            is_owned_throughout(holdings, &Path(below_path), below)
-        })
+        map.iter().all(|(name, below)| is_owned_throughout(holdings, &path.of_field(name), below))
     };
     match value {
         _ if by.iter().any(|it| !it.is_in_parts) => true,
@@ -236,7 +233,7 @@ fn set(path: &[Segment], before: Option<Value>, old: &Value, object: &mut Value)
                 let had = old.get(name);
                 set(below, before, had.unwrap_or(&ABSENT), value);
                 // What was made only to hold it goes along.
-                if !old.is_null() && had.is_none() && is_void(value) {
+                if !old.is_null() && had.is_none() && equality::is_void(value) {
                     map.remove(name);
                 }
             }
@@ -258,14 +255,6 @@ fn set(path: &[Segment], before: Option<Value>, old: &Value, object: &mut Value)
             }
         }
         _ => {}
-    }
-}
-
-fn is_void(value: &Value) -> bool {
-    match value {
-        Value::Object(map) => map.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        _ => false,
     }
 }
 

@@ -52,6 +52,7 @@ mod flux_storage;
 mod forecast;
 mod guard_writes;
 mod guarded_releases;
+mod guarded_statuses;
 mod helm_failures;
 mod helm_kinds;
 mod helm_leftovers;

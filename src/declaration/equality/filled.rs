@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Family, is_empty, is_same, is_zero, known, member};
 use crate::declaration::schema::{ListKind, MAX_DEPTH, Shape, TypeId, Types};
 
-/// Values of several fields that the server makes itself where there is none.
+/// Fields that hold several others, which the server sets where they are absent.
 const MADE: &[&str] = &[
     "clientIP",
     "conversion",

@@ -126,9 +126,9 @@ impl Task<'_> {
                 Examined { standing, answer: Answer::Canonical(canonical) }
             }
             Err(error) => {
-                let is_taken =
-                    !matches!(&error, ArbiterError::Refused { reason, .. } if refuses_the_object(reason));
-                let standing = if is_taken { standing } else { weigh(Evidence::Unavailable) };
+                let is_refused =
+                    matches!(&error, ArbiterError::Refused { reason, .. } if refuses_the_object(reason));
+                let standing = if is_refused { weigh(Evidence::Unavailable) } else { standing };
                 Examined { standing, answer: Answer::None(error.to_string()) }
             }
         }

@@ -37,10 +37,10 @@ impl<'p> Places<'p> {
                 Segment::Field(name) => place.fields.entry(name).or_default(),
                 Segment::Key(keys) => {
                     let names = keys.iter().map(|(name, _)| name.as_str()).collect();
-                    let values = keys.iter().map(|(_, value)| spelled(value)).collect();
+                    let values = keys.iter().map(|(_, value)| Segment::spelled(value)).collect();
                     place.keyed.entry(names).or_default().entry(values).or_default()
                 }
-                Segment::Element(value) => place.elements.entry(spelled(value)).or_default(),
+                Segment::Element(value) => place.elements.entry(Segment::spelled(value)).or_default(),
             };
         }
         place.is_taken = true;
@@ -70,18 +70,13 @@ impl<'p> Places<'p> {
 
     fn of_element(&self, item: &Value) -> Option<&Self> {
         let keyed = self.keyed.iter().find_map(|(names, by_values)| {
-            let values: Option<Vec<String>> = names.iter().map(|name| item.get(*name).map(spelled)).collect();
+            let values: Option<Vec<String>> =
+                names.iter().map(|name| item.get(*name).map(Segment::spelled)).collect();
             by_values.get(&values?)
         });
-        // An element that is none of these need not be spelled.
-        keyed.or_else(|| if self.elements.is_empty() { None } else { self.elements.get(&spelled(item)) })
-    }
-}
-
-/// A key's value as text: a name may be spelled with quotes or without.
-fn spelled(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
+        // Without elements to look for the text is not made.
+        keyed.or_else(|| {
+            if self.elements.is_empty() { None } else { self.elements.get(&Segment::spelled(item)) }
+        })
     }
 }

@@ -331,7 +331,7 @@ fn excused_addition_is_told_apart_from_none() {
     let allowed = sealed(", allow: [{name: a, paths: [/metadata/labels/mine]}]");
     check(changed(&added, &allowed), "as declared with additions");
     check(changed(&[], &allowed), "as declared");
-    // What a rule ignores is none.
+    // An addition that a rule ignores does not count.
     check(changed(&added, &sealed(", ignore: [{paths: [/metadata/labels/mine]}]")), "as declared");
 }
 
