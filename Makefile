@@ -16,7 +16,7 @@ install_tool := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 
 
 with_control_plane = provided=$$(tests/control-plane/provide); set -a; eval "$$provided"; set +a
 
-.PHONY: help provide demo test oracle forecasts lint fuzz build-fuzz bench plugin reference
+.PHONY: help provide demo test oracle forecasts lint fuzz build-fuzz bench image test-image plugin reference
 
 help: ## say what there is
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1: \2/p' Makefile
@@ -77,6 +77,26 @@ fuzz-%: build-fuzz
 bench: ## measure: ratios and medians, on a control plane where it takes one
 	@$(with_control_plane)
 	cargo bench --locked
+
+image_archive = target/kubemoor.oci.tar
+
+image: ## build the container image as an OCI archive
+	deploy/image/build $(image_archive)
+
+test-image: ## build the image in two folders: the archives are equal, and what it holds runs with nothing else
+	folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT
+	for copy in one other; do
+	  git clone --quiet . "$$folder/$$copy"
+	  CARGO_TARGET_DIR=$$folder/$$copy.target "$$folder/$$copy/deploy/image/build" "$$folder/$$copy.tar"
+	done
+	cmp "$$folder"/{one,other}.tar
+	mkdir "$$folder"/{layout,root}
+	tar --extract --file "$$folder/one.tar" --directory "$$folder/layout"
+	for blob in "$$folder"/layout/blobs/sha256/*; do
+	  tar --extract --gzip --file "$$blob" --directory "$$folder/root" 2>/dev/null || true
+	done
+	ldd "$$folder/root/kubemoor" 2>&1 | grep 'statically linked'
+	unshare --map-root-user chroot "$$folder/root" /kubemoor --version
 
 plugin: ## install kubemoor, and link it as a plugin of kubectl: kubectl moor
 	cargo install --locked --path .

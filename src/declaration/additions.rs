@@ -50,17 +50,29 @@ impl Fields {
             return Vec::new();
         }
         let mut walk = Walk { types: &self.types, family: self.family, path: Vec::new(), found: Vec::new() };
-        let field = Unnamed { ty: self.ty, name: "", within: "", default: None, is_changed: false };
+        let is_of_update = old.is_some();
+        let field =
+            Unnamed { ty: self.ty, name: "", within: "", default: None, is_changed: false, is_of_update };
         walk.value(Some(&self.root), Spot { field, is_member: false }, scope, old, new);
         walk.found
     }
 
+    /// Whether each part of the value at `path` is declared, or something below or above it.
+    pub fn covers(&self, path: &Path, value: &Value) -> bool {
+        match value {
+            Value::Object(map) if !map.is_empty() => {
+                map.iter().all(|(name, below)| self.covers(&path.of_field(name), below))
+            }
+            _ => self.declares_around(path),
+        }
+    }
+
     /// Whether something is declared at `path`, below it, or above it as one value.
-    pub fn declares_around(&self, path: &Path) -> bool {
+    pub(super) fn declares_around(&self, path: &Path) -> bool {
         let mut node = &self.root;
         for segment in &path.0 {
             let below = match (segment, node) {
-                (_, Node::Leaf(leaf)) => return !is_void(&leaf.value.value()),
+                (_, Node::Leaf(leaf)) => return !equality::is_void(&leaf.value.value()),
                 (Segment::Field(name), node) => node.entry(name),
                 (Segment::Key(wanted), Node::Elements(elements)) => elements.find(&self.types, wanted),
                 (Segment::Element(wanted), Node::Set(set)) => {
@@ -137,7 +149,7 @@ impl<'t, 'v> Walk<'t, 'v> {
             Shape::Any => new.is_object(),
             Shape::Scalar(_) => false,
         };
-        of_many && is_void(&leaf.value.value())
+        of_many && equality::is_void(&leaf.value.value())
     }
 
     /// Whether each part of a new value is an addition of its own.
@@ -169,7 +181,7 @@ impl<'t, 'v> Walk<'t, 'v> {
             Shape::Map { value, .. } => (*value, None, true),
             _ => (TypeId::ANY, None, false),
         };
-        let field = Unnamed { ty, name, within: above.field.name, default, is_changed: false };
+        let field = Unnamed { ty, name, within: above.field.name, default, ..above.field };
         let below = node.and_then(|node| node.entry(name));
         self.path.push(segment);
         self.value(below, Spot { field, is_member }, &scope, old.and_then(|old| old.get(name)), value);
@@ -186,14 +198,15 @@ impl<'t, 'v> Walk<'t, 'v> {
     ) {
         let mut declared: HashMap<Vec<String>, &Node> = HashMap::new();
         if let Some(Node::Elements(elements)) = node {
-            let key = |values: &[Value]| values.iter().map(spelled).collect();
+            let key = |values: &[Value]| values.iter().map(Segment::spelled).collect();
             declared.extend(elements.items.iter().map(|item| (key(&item.keys), &item.node)));
         }
         let values = |item: &'v Value| -> Option<Vec<(String, Value)>> {
             let value = |key: &ListKey| Some((key.name.to_string(), equality::key_value(item, key)?.clone()));
             keys.iter().map(value).collect()
         };
-        let spell = |keys: &[(String, Value)]| keys.iter().map(|(_, value)| spelled(value)).collect();
+        let spell =
+            |keys: &[(String, Value)]| keys.iter().map(|(_, value)| Segment::spelled(value)).collect();
         // Of several with the same keys the first of the one list is held against that of the other.
         let mut before: HashMap<Vec<String>, Vec<&'v Value>> = HashMap::new();
         for item in old.and_then(Value::as_array).into_iter().flatten().rev() {
@@ -226,8 +239,8 @@ impl<'t, 'v> Walk<'t, 'v> {
     ) {
         let declared: &[Value] = if let Some(Node::Set(set)) = node { &set.values } else { &[] };
         let before = old.and_then(Value::as_array).into_iter().flatten();
-        let known: HashSet<String> = before.chain(declared).map(spelled).collect();
-        for item in items.iter().filter(|item| !known.contains(&spelled(item))) {
+        let known: HashSet<String> = before.chain(declared).map(Segment::spelled).collect();
+        for item in items.iter().filter(|item| !known.contains(&Segment::spelled(item))) {
             let segment = Segment::Element(item.clone());
             if scope.step(&segment).is_some_and(|scope| scope.is_inside()) {
                 self.path.push(segment);
@@ -255,22 +268,6 @@ impl<'t, 'v> Walk<'t, 'v> {
             let path = Path(self.path.clone());
             self.found.push(Addition { path, old, new, is_member });
         }
-    }
-}
-
-fn is_void(value: &Value) -> bool {
-    match value {
-        Value::Object(map) => map.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        _ => false,
-    }
-}
-
-/// A key's value as text: a name may be spelled with quotes or without.
-fn spelled(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
     }
 }
 

@@ -159,6 +159,9 @@ impl Walk<'_> {
                 return Some(Agreement::Differs);
             }
         }
+        if is_absent(old) && equality::is_chosen_late(spot, declared, new) {
+            return Some(Agreement::Altered);
+        }
         let agreement = |live| equality::agreement(self.types, leaf.ty, spot, declared, live);
         let empty = equality::is_empty(declared) && (leaf.place != Place::Entry || !declared.is_string());
         if is_absent(old)

@@ -188,6 +188,16 @@ pub fn settled(
     }
 }
 
+/// Whether an edit has chosen what is declared empty, and nobody chooses by himself for an object that is
+/// there.
+pub(super) fn is_chosen_late(spot: Spot<'_>, declared: &Value, new: Option<&Value>) -> bool {
+    spot.family == Family::Core
+        && spot.place == Place::Field
+        && is_empty(declared)
+        && known::is_chosen_at_first(spot.name)
+        && new.is_some_and(|new| !is_empty(new))
+}
+
 /// Whether the server has filled in a value of its own, and nobody else has.
 fn is_filled_otherwise(spot: Spot<'_>, declared: &Value, new: Option<&Value>) -> bool {
     let is_own = |value: &Value| match value {
@@ -230,6 +240,15 @@ pub fn is_empty(value: &Value) -> bool {
         Value::Array(items) => items.is_empty(),
         Value::Object(map) => map.is_empty(),
         Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// Whether a value is an empty list or map.
+pub fn is_void(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
     }
 }
 

@@ -99,6 +99,12 @@ pub(super) struct Set {
 }
 
 impl Fields {
+    /// Whether they are of a kind that grants rights: the server keeps what it is sent of these, and
+    /// nobody completes it.
+    pub fn grant_rights(&self) -> bool {
+        self.family == Family::Rights
+    }
+
     /// The declared paths at which `old` and `new` differ, each with whether
     /// `new` is as declared there. Both come from the API server, in the
     /// version of the manifest. Empty if no declared path changed.

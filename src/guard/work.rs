@@ -99,11 +99,21 @@ async fn ask(guard: &Guard, question: &Question) -> Result<Outcome, Failure> {
         Ok(canonical) => Ok(Outcome::Canonical(Arc::new(Secret((*canonical).clone())))),
         Err(error) => {
             let fault = match &error {
-                ArbiterError::Refused { reason, .. } => of_write(reason.clone()).fault,
+                ArbiterError::Refused { reason, .. } if refuses_the_object(reason) => Fault::Refused,
                 _ => Fault::Unanswered,
             };
             Err(Failure { fault, message: error.to_string() })
         }
+    }
+}
+
+/// Whether the API server says of the object itself that it cannot be what was asked for; whoever edits it
+/// can have it so. A missing right, another webhook that is away or a cut say nothing of it.
+fn refuses_the_object(reason: &WriteError) -> bool {
+    match reason {
+        WriteError::Invalid { .. } => true,
+        WriteError::Failed(CallError::Refused { message, .. }) => !message.contains("failed calling webhook"),
+        _ => false,
     }
 }
 

@@ -192,6 +192,12 @@ impl Policy {
 }
 
 impl ObjectRules {
+    /// A text that tells apart under which rules an object was seen to hold no additions; none where
+    /// additions are not looked for.
+    pub fn seal(&self) -> Option<String> {
+        self.sealed.text(&self.ignored)
+    }
+
     /// What has something to say of the field at `path`, or of what is below
     /// it: of these rules as much as all of them.
     pub fn about(&self, path: &Path) -> (Mask, Vec<&Arc<Standing>>) {

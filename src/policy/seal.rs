@@ -40,12 +40,17 @@ impl Seal {
         SealScope(self.0.iter().map(|pattern| &*pattern.0).collect())
     }
 
-    /// A text that is another one for another seal; none where nothing is sealed.
-    pub fn text(&self) -> Option<String> {
-        let mut texts: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-        texts.sort_unstable();
-        texts.dedup();
-        (!texts.is_empty()).then(|| texts.join("\n"))
+    /// A text that is another one for another seal, or where other places below it are `ignored`; none
+    /// where nothing is sealed.
+    pub fn text(&self, ignored: &Mask) -> Option<String> {
+        let texts = |patterns: &[Pattern]| {
+            let mut texts: Vec<String> = patterns.iter().map(ToString::to_string).collect();
+            texts.sort_unstable();
+            texts.dedup();
+            texts.join("\n")
+        };
+        let but = if ignored.is_empty() { String::new() } else { format!("\nbut\n{}", texts(&ignored.0)) };
+        (!self.is_empty()).then(|| texts(&self.0) + &but)
     }
 
     /// What these patterns seal of an object with these fields.

@@ -21,7 +21,7 @@ use crate::declaration::path::Path;
 use crate::model::{ObjectId, ReleaseId};
 
 /// The most values that are kept of one object, and the most characters of a path. Others are asked about again.
-const VALUES: usize = 50;
+const VALUES: usize = 20;
 const PATH_CHARS: usize = 300;
 
 /// What is kept of a declaration or a value.
@@ -76,7 +76,7 @@ impl Settled {
         values: impl IntoIterator<Item = (&'t str, &'t str)>,
     ) -> Option<Self> {
         let mark = |text: &str| URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok();
-        let values = values.into_iter().take(VALUES);
+        let values = values.into_iter().take(VALUES).filter(|(path, _)| path.len() <= PATH_CHARS);
         let values: BTreeMap<String, Mark> =
             values.filter_map(|(path, value)| Some((path.to_owned(), mark(value)?))).collect();
         Some(Self { key: key.clone(), release: release.clone(), declaration: mark(declaration)?, values })

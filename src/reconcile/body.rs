@@ -101,15 +101,11 @@ pub(crate) fn unsealed(object: &ObjectId, changes: &[FieldChange], live: &Value)
 }
 
 fn take_away(object: &ObjectId, changes: &[FieldChange], from: &mut Value) {
-    for change in changes {
-        match change.agreement {
-            Agreement::Added => additions::undo(&change.path, None, from),
-            // Without it, what a webhook added may not even be valid.
-            Agreement::Within => {}
-            _ if is_sealed(object, change) => sealed::undo(&change.path, from),
-            _ => {}
-        }
-    }
+    // What was changed within an addition stays: without it, what a webhook added may not even be valid.
+    let is_added = |change: &&FieldChange| change.agreement == Agreement::Added;
+    additions::take_away(changes.iter().filter(is_added).map(|change| &change.path), from);
+    let of_sealed = |change: &&FieldChange| !change.agreement.is_addition() && is_sealed(object, change);
+    changes.iter().filter(of_sealed).for_each(|change| sealed::undo(&change.path, from));
 }
 
 fn is_sealed(object: &ObjectId, change: &FieldChange) -> bool {

@@ -219,6 +219,8 @@ pub(crate) enum Fault {
         said: String,
         causes: Vec<Cause>,
     },
+    /// The API server says that the object cannot be what was asked for.
+    Refused,
     /// There is no such record, or none that can be believed.
     NoRecord,
     /// Anything else. Nobody knows whether a write was done.

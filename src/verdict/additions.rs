@@ -1,7 +1,7 @@
 //! Additions below sealed paths: what an object holds there beyond what its release declares.
 //!
 //! Entry points: `of_edit` for what an edit adds, [`drift`] for what a live object holds,
-//! [`undo`] takes one away. Invariant: what an `Apply` manager, the API server, one of its
+//! [`undo`] sets one back and [`take_away`] takes them away. Invariant: what an `Apply` manager, the API server, one of its
 //! controllers or an admission webhook put there is no addition. `managedFields` tell: what a
 //! webhook adds belongs to nobody. Names of managers are what clients gave themselves, so they only
 //! ever let something be.
@@ -13,13 +13,17 @@ use serde_json::{Map, Value};
 use super::ownership::{Holding, Holdings, Operation, Owners, is_controller};
 use super::sealed;
 use crate::declaration::additions::Addition;
-use crate::declaration::equality::Agreement;
+use crate::declaration::equality::{self, Agreement};
 use crate::declaration::fields::{FieldChange, Fields};
 use crate::declaration::lookup::Lookup;
 use crate::declaration::outputs;
 use crate::declaration::path::{Path, Segment};
-use crate::model::{MANAGED_BY, ObjectId, RELEASE_NAME, RELEASE_NAMESPACE};
+use crate::model::{self, MANAGED_BY, ObjectId, RELEASE_NAME, RELEASE_NAMESPACE};
 use crate::policy::seal::Seal;
+
+mod removal;
+
+pub use self::removal::take_away;
 
 /// Labels and annotations that controllers and the server set: whole names, and what names begin with
 /// up to a `/`.
@@ -46,8 +50,8 @@ const HELMS: [&str; 3] = [MANAGED_BY.0, RELEASE_NAME, RELEASE_NAMESPACE];
 /// What of the metadata is looked at.
 const METADATA: [&str; 2] = ["labels", "annotations"];
 
-/// What an object was of which nothing is known: whatever may have been there.
-static UNKNOWN: Value = Value::Null;
+/// What was not there.
+static ABSENT: Value = Value::Null;
 
 /// What an edit from `old` (none for a new object) to `new` adds below sealed paths.
 pub(super) fn of_edit<'v>(
@@ -62,7 +66,8 @@ pub(super) fn of_edit<'v>(
         let owners = Owners::of(new);
         let holdings = Holdings::of(&owners);
         // What nobody owns, a webhook or the server has added in this request.
-        let is_nobodys = |by: &[Holding<'_>]| by.is_empty() && holdings.is_complete();
+        let is_complete = holdings.is_complete() && new.get("apiVersion").is_some_and(|it| owners.are_of(it));
+        let is_nobodys = |by: &[Holding<'_>]| by.is_empty() && is_complete;
         found.retain(|it| {
             let by = holdings.at(&it.path);
             !is_applied(&by) && !is_nobodys(&by)
@@ -72,8 +77,14 @@ pub(super) fn of_edit<'v>(
 }
 
 /// Drops what the API server, or a webhook, adds by itself whenever the manifest is applied, as
-/// `canonical` tells. What was there before it only keeps.
-pub(super) fn drop_servers(found: &mut Vec<Addition<'_>>, canonical: &Value) {
+/// `canonical` tells. To a new object it may add another value each time; what was there before it
+/// only keeps. While an operation is `pending`, what it makes of Helm's write is Helm's, whoever owned
+/// it before.
+pub(super) fn drop_servers(
+    found: &mut Vec<Addition<'_>>,
+    canonical: &Value,
+    (operation, pending): (model::Operation, bool),
+) {
     if found.is_empty() {
         return;
     }
@@ -81,8 +92,10 @@ pub(super) fn drop_servers(found: &mut Vec<Addition<'_>>, canonical: &Value) {
     let (holdings, mut lookup) = (Holdings::of(&owners), Lookup::new(canonical));
     found.retain(|it| {
         let wanted = lookup.get(&it.path);
-        let is_same = it.old.is_none() || wanted.contains(&it.new);
-        wanted.is_empty() || !is_same || !holdings.at(&it.path).is_empty()
+        let is_same = wanted.contains(&it.new);
+        let is_new = operation == model::Operation::Create && !wanted.is_empty();
+        let is_servers = (is_same || is_new) && holdings.at(&it.path).is_empty();
+        !(is_servers || (pending && is_same))
     });
 }
 
@@ -117,10 +130,10 @@ pub fn drift(object: &ObjectId, fields: &Fields, seal: &Seal, live: &Value) -> V
     changes
 }
 
-/// Makes what is at `path` what it is in `old`; without one, takes it away.
-pub fn undo(path: &Path, old: Option<&Value>, object: &mut Value) {
-    let before = old.and_then(|old| path.get(old).first().map(|value| (*value).clone()));
-    set(&path.0, before, old.unwrap_or(&UNKNOWN), object);
+/// Makes what is at `path` what it is in `old`.
+pub fn undo(path: &Path, old: &Value, object: &mut Value) {
+    let before = path.get(old).first().map(|value| (*value).clone());
+    set(&path.0, before, old, object);
 }
 
 fn candidates<'v>(
@@ -186,10 +199,7 @@ fn is_somebodys(holdings: &Holdings<'_>, addition: &Addition<'_>) -> bool {
 fn is_owned_throughout(holdings: &Holdings<'_>, path: &Path, value: &Value) -> bool {
     let by = holdings.at(path);
     let is_below = |map: &Map<String, Value>| {
-        map.iter().all(|(name, below)| {
-            let below_path = path.0.iter().cloned().chain([Segment::Field(name.clone())]).collect();
-            is_owned_throughout(holdings, &Path(below_path), below)
-        })
+        map.iter().all(|(name, below)| is_owned_throughout(holdings, &path.of_field(name), below))
     };
     match value {
         _ if by.iter().any(|it| !it.is_in_parts) => true,
@@ -221,16 +231,16 @@ fn set(path: &[Segment], before: Option<Value>, old: &Value, object: &mut Value)
                 }
             } else if let Some(value) = map.get_mut(name) {
                 let had = old.get(name);
-                set(below, before, had.unwrap_or(&UNKNOWN), value);
+                set(below, before, had.unwrap_or(&ABSENT), value);
                 // What was made only to hold it goes along.
-                if !old.is_null() && had.is_none() && is_void(value) {
+                if !old.is_null() && had.is_none() && equality::is_void(value) {
                     map.remove(name);
                 }
             }
         }
         (segment, Value::Array(items)) => {
             let is = |item: &Value| is_element(segment, item);
-            let old = old.as_array().and_then(|old| old.iter().find(|item| is(item))).unwrap_or(&UNKNOWN);
+            let old = old.as_array().and_then(|old| old.iter().find(|item| is(item))).unwrap_or(&ABSENT);
             match (below, before) {
                 ([], None) => items.retain(|item| !is(item)),
                 ([], Some(before)) => {
@@ -245,14 +255,6 @@ fn set(path: &[Segment], before: Option<Value>, old: &Value, object: &mut Value)
             }
         }
         _ => {}
-    }
-}
-
-fn is_void(value: &Value) -> bool {
-    match value {
-        Value::Object(map) => map.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        _ => false,
     }
 }
 

@@ -76,7 +76,7 @@ pub struct Agreed<'r> {
     pub spared: Vec<Path>,
     /// Whether an allowance covers something of that.
     pub allowed: bool,
-    /// Whether it holds additions below sealed paths that an exception permits.
+    /// Whether it holds additions below sealed paths that an allowance permits.
     pub has_additions: bool,
 }
 
@@ -147,10 +147,11 @@ pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<Finding> {
 /// A field that Helm set and nobody took away is not there where the server
 /// drops it: that is a doubt. So is, once the release is deployed (`settled`), a
 /// field that nobody but Helm has written and that has another value: a mutating
-/// webhook may have rewritten it. `managedFields` tell of it; without any it is a
-/// difference.
+/// webhook may have rewritten it, but never who may do what. `managedFields` tell of it;
+/// without any it is a difference.
 pub fn of_fields(fields: &Fields, live: &Value, settled: bool) -> Vec<FieldChange> {
     let mut changes = fields.drift(live);
+    let settled = settled && !fields.grant_rights();
     let may_be = |change: &FieldChange| {
         change.agreement == Agreement::Missing || (settled && may_be_rewritten(change))
     };
@@ -293,7 +294,8 @@ fn changes(
         allowed |= excused == Some(Reason::Allowed);
         match excused {
             None => changes.push(change),
-            Some(_) => has_additions = true,
+            // What rules leave alone is left alone for good; an allowance ends.
+            Some(reason) => has_additions |= reason == Reason::Allowed,
         }
     }
     Compared { changes, spared, allowed, has_additions }

@@ -333,11 +333,11 @@ fn additions(
     }
     let mut found = additions::of_edit(edit.object, &declared.fields, seal, edit.old, new);
     if let Evidence::Canonical(canonical) = evidence {
-        additions::drop_servers(&mut found, canonical);
+        additions::drop_servers(&mut found, canonical, (edit.operation, standing.pending));
     }
     let baseline = standing.release.objects.get(edit.object).and_then(|it| it.baseline.as_ref());
     if let Some(baseline) = baseline.filter(|_| standing.pending) {
-        found.retain(|it| !baseline.fields.declares_around(&it.path));
+        found.retain(|it| it.is_member || !baseline.fields.covers(&it.path, it.new));
     }
     let judged = found.into_iter().map(|Addition { path, old, new, .. }| {
         let excused = exceptions.of_sealed(&path, old, Some(new));

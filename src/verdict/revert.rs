@@ -142,7 +142,7 @@ pub fn plan(
             Some(_) if is_element(path) => {}
             Some(_) => parts.push(path),
             None if sealed::is_sealed(edit.object, path) => unseal(&path.0, edit.old, &mut result),
-            None => additions::undo(path, Some(edit.old), &mut result),
+            None => additions::undo(path, edit.old, &mut result),
         }
         // The order of a list is owned by nobody.
         if change.is_none_or(|change| !is_order(change, &leaves)) {

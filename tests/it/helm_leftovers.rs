@@ -1,5 +1,5 @@
-//! What is left where Helm was interrupted or is not used any more: a rollback on failure that was killed, and a release
-//! that Argo CD has taken over.
+//! What is left where Helm was interrupted or is not used any more: a rollback on failure that was killed, an
+//! object that is to move to a release of another namespace, and a release that Argo CD has taken over.
 
 use serde_json::{Value, json};
 
@@ -48,6 +48,42 @@ async fn helm_rolls_back_again_after_a_killed_rollback_on_failure() {
     scene.shop_is_guarded("shop").await;
     scene.upgrade("shop", &shop(), with(json!({"image": NEW, "extra": true}))).await;
     scene.shop_is_guarded("shop").await;
+}
+
+#[tokio::test]
+async fn helm_moves_an_object_to_a_release_of_another_namespace_only_once_its_own_has_dropped_it() {
+    let (giver, taker) = (Scene::shared("gives-away").await, Scene::shared("takes-away").await);
+    let target = format!("clusterrole/{}-moved", giver.namespace);
+    let moved = |annotations: &str, verb: &str| {
+        let role = format!(
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n\
+             metadata: {{name: {}-moved, annotations: {{{annotations}}}}}\n\
+             rules: [{{apiGroups: [''], resources: [pods], verbs: [{verb}]}}]\n",
+            giver.namespace
+        );
+        shop().template("moved.yaml", &role)
+    };
+    let edit = r#"{"rules": []}"#;
+    giver.install("giver", &moved("", "get"), json!({})).await;
+    giver.refuses(&target, edit).await;
+    taker.install("taker", &shop(), json!({})).await;
+    // Whoever may write releases of one namespace may not take what one of another declares.
+    let taking = json!({"take_ownership": true, "force_conflicts": true});
+    let answer = taker.helm.upgrade(&taker.namespace, "taker", &moved("", "list"), taking.clone()).await;
+    let error = answer.expect_err("the object is taken");
+    let owner = format!("declared by Helm release giver in namespace {}", giver.namespace);
+    assert!(error.contains("denied the request") && error.contains(&owner), "{error}");
+    assert_eq!(giver.value(&target, ".rules[0].verbs[0]"), "get");
+
+    giver.upgrade("giver", &moved("helm.sh/resource-policy: keep", "get"), json!({})).await;
+    giver.upgrade("giver", &shop(), json!({})).await;
+    taker.upgrade("taker", &moved("", "list"), taking).await;
+    assert_eq!(taker.value(&target, ".rules[0].verbs[0]"), "list");
+    taker.refuses(&target, edit).await;
+    giver.shop_is_guarded("giver").await;
+    taker.shop_is_guarded("taker").await;
+    giver.uninstall("giver", json!({})).await;
+    assert_eq!(taker.value(&target, ".rules[0].verbs[0]"), "list");
 }
 
 #[tokio::test(flavor = "multi_thread")]

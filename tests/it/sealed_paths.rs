@@ -183,6 +183,29 @@ async fn loop_removes_what_it_saw_come_and_reports_what_was_there() {
     scene.becomes(&settings, "/data", json!({"level": "debug"})).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn field_that_was_there_before_its_path_was_sealed_stays_over_an_upgrade() {
+    let scene = Scene::install("seal", TEMPLATES).await;
+    let web = scene.deployment("web");
+    let edit = |spec: Value| json!({"spec": {"template": {"spec": spec}}});
+    scene.edit(&web, edit(json!({"hostname": "mine"}))).await;
+    scene.policy(json!({"drift": "Repair", "seal": seal()})).await;
+    let _guard = Guard::start(&scene.control_plane, &["--drift", "Repair"]).await;
+    scene.stands("Unconfirmed").await;
+    scene.upgrade(&TEMPLATES.replace("shop:", "store:"), json!({})).await.unwrap();
+    let is_second = |status: &Value| {
+        status["revision"] == 2
+            && status["drifted"] == 1
+            && status["conditions"][0]["reason"] == "Unconfirmed"
+    };
+    scene.status("revision 2 is unconfirmed", is_second).await;
+    // Other drift is put right beside it.
+    scene.edit(&web, json!({"spec": {"replicas": 3}})).await;
+    let object = scene.becomes(&web, "/spec/replicas", json!(1)).await;
+    assert_eq!(object["spec"]["template"]["spec"]["hostname"], "mine");
+    scene.status("revision 2 is unconfirmed", is_second).await;
+}
+
 /// Waits until nothing is left of what was added to the Deployment.
 async fn is_removed(scene: &Scene, web: &str) {
     eventually("the addition is gone", SOON, || async {

@@ -207,3 +207,38 @@ fn only_unset_fields_are_chosen_by_the_server() {
     let account = |name: &str| with(json!({"serviceAccount": name}));
     check("", account("a"), account("b"), &[]);
 }
+
+#[test]
+fn values_of_several_defaults_are_additions_where_the_server_makes_none() {
+    let probe = json!({"livenessProbe": {
+        "httpGet": {"path": "/", "port": 443, "scheme": "HTTP"}, "periodSeconds": 10, "failureThreshold": 3,
+        "successThreshold": 1, "timeoutSeconds": 1,
+    }});
+    let plain = || json!({"containers": [app(json!({}))]});
+    let at = "/containers/[name=app]/livenessProbe";
+    check("/containers", plain(), json!({"containers": [app(probe)]}), &[at]);
+    let starts = |more: Value| {
+        let mut pod = plain();
+        pod["initContainers"] = json!([more]);
+        deployment(&pod)
+    };
+    // In a pod the policy is a default, and makes a sidecar of a container that has to end.
+    let manifest = starts(json!({"name": "wait"}));
+    let always = starts(json!({"name": "wait", "restartPolicy": "Always"}));
+    let found = format!("{POD}/initContainers/[name=wait]/restartPolicy");
+    find(&manifest, &[POD], Some(&manifest), &always, &[&found]);
+    find(&manifest, &[POD], None, &always, &[&found]);
+    let mut rolling = deployment(&plain());
+    rolling["spec"]["template"]["spec"]["restartPolicy"] = json!("Always");
+    rolling["spec"]["strategy"] =
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}});
+    find(&deployment(&plain()), &["/spec"], None, &rolling, &[]);
+}
+
+#[test]
+fn texts_that_are_chosen_for_a_new_object_are_additions_to_one_that_is_there() {
+    let ingress = |more: Value| json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "web"}, "spec": more});
+    let (plain, classed) = (ingress(json!({})), ingress(json!({"ingressClassName": "mine"})));
+    find(&plain, &["/spec"], Some(&plain), &classed, &["/spec/ingressClassName"]);
+    find(&plain, &["/spec"], None, &classed, &[]);
+}

@@ -161,6 +161,9 @@ const CHOSEN_TEXTS: &[&str] = &[
     "uid",
 ];
 
+/// Those of them that nobody chooses for an object that is there.
+const CHOSEN_AT_FIRST: &[&str] = &["ingressClassName", "kind", "loadBalancerClass", "loadBalancerIP", "uid"];
+
 /// Lists that somebody else may fill where they are declared empty.
 const CHOSEN_LISTS: &[&str] = &[
     "accessModes",
@@ -275,8 +278,8 @@ pub(super) fn is_default(within: &str, name: &str, live: &Value) -> bool {
 /// Whether `live` may be what the server sets where `name` is empty, in a value
 /// that is `within` another one.
 pub(super) fn is_filled(within: &str, name: &str, live: &Value) -> bool {
-    // Ingresses keep an empty path.
-    if (within, name) == ("paths", "path") {
+    // Ingresses keep an empty path, and only pods have the policy.
+    if matches!((within, name), ("paths", "path") | ("containers" | "initContainers", "restartPolicy")) {
         return false;
     }
     DERIVED.contains(&name)
@@ -298,6 +301,12 @@ pub(super) fn is_always_filled(name: &str) -> bool {
     FILLED.iter().any(|(field, _)| *field == name)
 }
 
+/// Whether the server may show a zero where `name` is empty or null: of what it shows at all only what it
+/// fills in.
+pub(super) fn is_own_zero(name: &str) -> bool {
+    name == "suspend" || !(is_always_filled(name) || keeps_zero(name))
+}
+
 /// Whether others than the server have a say in what is declared empty or null.
 pub(super) fn is_others(name: &str) -> bool {
     is_chosen(name) || chooses_text(name) || chooses_list(name) || SHARED.contains(&name)
@@ -306,6 +315,11 @@ pub(super) fn is_others(name: &str) -> bool {
 /// Whether somebody else may choose a text that is declared empty.
 pub(super) fn chooses_text(name: &str) -> bool {
     CHOSEN_TEXTS.contains(&name)
+}
+
+/// Whether somebody else chooses a text for a new object alone.
+pub(super) fn is_chosen_at_first(name: &str) -> bool {
+    CHOSEN_AT_FIRST.contains(&name)
 }
 
 /// Whether somebody else may fill a list that is declared empty.

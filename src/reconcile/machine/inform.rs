@@ -168,9 +168,10 @@ impl Reconciler {
                 }
                 _ => None,
             };
-            if let Some(agreed) = agreed {
-                self.drifts.agrees(release, &object, &agreed);
-            }
+            let Some(mut agreed) = agreed else { continue };
+            // Without its managers nobody can tell of all that was added.
+            agreed.has_additions |= !policy.rules(&object, &agreed.declared).sealed.is_empty();
+            self.drifts.agrees(release, &object, &agreed);
         }
     }
 }

@@ -119,7 +119,7 @@ impl Reconciler {
             }
             _ => None,
         };
-        self.drifts.seal(object, policy.rules(object, declared).sealed.text());
+        self.drifts.seal(object, policy.rules(object, declared).seal());
         let mut news = record(&mut self.drifts, release, live, standing, now);
         if let Some(seen) = seen {
             news.agrees |= self.drifts.agrees(release, object, &seen);
@@ -156,7 +156,7 @@ impl Reconciler {
         let drifts = &mut self.drifts;
         // An earlier guard may have seen it under this seal, and this one has never seen it alive.
         if let Some(declared) = release.declared(object) {
-            drifts.seal(object, policy.rules(object, declared).sealed.text());
+            drifts.seal(object, policy.rules(object, declared).seal());
         }
         match stands {
             None | Some(drift::Live::OptedOut) => {

@@ -23,11 +23,11 @@ pub(crate) enum Answer {
     /// It was not asked.
     Unasked,
     Canonical(Arc<Secret>),
-    /// It cannot tell, or nobody may ask it: why, and whether that is because it does not
-    /// take the manifest.
+    /// It cannot tell, or nobody may ask it: why, and whether that is because it refuses the
+    /// object that was asked for.
     None {
         why: String,
-        is_invalid: bool,
+        is_refused: bool,
     },
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum Doubt {
 impl Answer {
     /// It cannot tell.
     pub(super) fn none(why: &str) -> Self {
-        Self::None { why: why.to_owned(), is_invalid: false }
+        Self::None { why: why.to_owned(), is_refused: false }
     }
 
     /// The object as the API server would hold it, if it says so.
@@ -50,12 +50,17 @@ impl Answer {
         if let Self::Canonical(value) = self { Some(&value.0) } else { None }
     }
 
+    /// Whether it was asked and says nothing.
+    pub(super) fn is_none(&self) -> bool {
+        matches!(self, Self::None { .. })
+    }
+
     /// Of what came of the question.
     pub(crate) fn of(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Canonical(value) => Self::Canonical(value),
             Outcome::Failed(Failure { fault, message }) => {
-                Self::None { why: message, is_invalid: matches!(fault, Fault::Invalid { .. }) }
+                Self::None { why: message, is_refused: fault == Fault::Refused }
             }
             _ => Self::none("the answer is to another question"),
         }
@@ -65,7 +70,7 @@ impl Answer {
         match self {
             Self::Canonical(value) => Evidence::Canonical(&value.0),
             // It does not take the manifest for the object: what is in doubt is another value.
-            Self::None { is_invalid: true, .. } => Evidence::Unavailable,
+            Self::None { is_refused: true, .. } => Evidence::Unavailable,
             Self::Unasked | Self::None { .. } => Evidence::None,
         }
     }

@@ -90,8 +90,13 @@ impl Sending {
 
     /// The changes that are to be undone.
     fn open(&self) -> Vec<FieldChange> {
-        let is_open = |change: &&FieldChange| !self.fixed.contains(&change.path);
-        self.judged.changes.iter().filter(is_open).cloned().collect()
+        self.judged.changes.iter().filter(|change| !self.stays(change)).cloned().collect()
+    }
+
+    /// Whether a change is not undone: nothing is written for a doubt.
+    fn stays(&self, change: &FieldChange) -> bool {
+        let is_doubt = change.agreement == Agreement::Doubt && self.judged.answer.is_none();
+        is_doubt || self.fixed.contains(&change.path)
     }
 
     fn write(self: Box<Self>, task: &Task, write: Write, stage: Stage) -> Next {
@@ -226,7 +231,9 @@ impl Reconciler {
         };
         let mut mask = situation.exceptions(&task.object, self.now).mask(live);
         let moved = sending.moved(&mask);
-        mask.0.extend(sending.fixed.iter().filter_map(|path| Pattern::parse(&path.to_string()).ok()));
+        let staying = sending.judged.changes.iter().filter(|change| sending.stays(change));
+        let left = staying.map(|change| &change.path).chain(&sending.fixed);
+        mask.0.extend(left.filter_map(|path| Pattern::parse(&path.to_string()).ok()));
         let body = body::applied(&document, live, &mask);
         // What Helm has applied and the record does not say any more nobody saw go.
         let abandoned = || seen.live.whole().is_none_or(|whole| abandons(&whole, &sending.manager, &body));

@@ -105,16 +105,34 @@ fn appliers_may_add_and_nobody_else() {
     check(&managed("kubectl", "Apply"), 0);
     // Only a dry run tells of a webhook.
     let side: Path = SIDE.parse().unwrap();
-    let is_servers = |canonical: &Value| {
-        let new = json!({});
-        let mut found = vec![Addition { path: side.clone(), old: None, new: &new, is_member: true }];
-        drop_servers(&mut found, canonical);
+    let is_servers = |canonical: &Value, new: &Value, sent: (model::Operation, bool)| {
+        let mut found = vec![Addition { path: side.clone(), old: None, new, is_member: true }];
+        drop_servers(&mut found, canonical, sent);
         found.is_empty()
     };
-    assert!(!is_servers(&managed("kubectl-edit", "Update")) && !is_servers(&old));
-    let mut injected = managed("kubectl-edit", "Update");
+    let by_hand = managed("kubectl-edit", "Update");
+    let same = side.get(&by_hand)[0].clone();
+    let other = json!({"name": "side", "image": "mine"});
+    let mut injected = by_hand.clone();
     injected["metadata"]["managedFields"].as_array_mut().unwrap().truncate(1);
-    assert!(is_servers(&injected));
+    let (create, update) = ((model::Operation::Create, false), (model::Operation::Update, false));
+    let pending = (model::Operation::Update, true);
+    for (canonical, new, sent, wanted) in [
+        (&injected, &same, update, true),
+        // The name of what a webhook adds is nobody's leave to add something else by it.
+        (&injected, &other, update, false),
+        (&injected, &other, pending, false),
+        (&injected, &other, create, true),
+        (&by_hand, &same, update, false),
+        (&by_hand, &same, create, false),
+        // A webhook has changed in Helm's own request what somebody once wrote.
+        (&by_hand, &same, pending, true),
+        (&by_hand, &other, pending, false),
+        (&old, &same, create, false),
+        (&old, &same, pending, false),
+    ] {
+        assert_eq!(is_servers(canonical, new, sent), wanted, "{new} {sent:?} of {canonical}");
+    }
     // Nobody owns what a webhook or the server adds in the request itself.
     check(&injected, 0);
     let mut odd = injected.clone();
@@ -122,6 +140,12 @@ fn appliers_may_add_and_nobody_else() {
     check(&odd, 2);
     odd["metadata"]["managedFields"] = json!([]);
     check(&odd, 2);
+    // In another version of the kind it may be owned under another name.
+    let mut elsewhere = injected.clone();
+    elsewhere["metadata"]["managedFields"][0]["apiVersion"] = json!("extensions/v1beta1");
+    check(&elsewhere, 2);
+    elsewhere["metadata"]["managedFields"][0]["apiVersion"] = elsewhere["apiVersion"].clone();
+    check(&elsewhere, 0);
 }
 
 #[test]
@@ -177,7 +201,11 @@ fn what_controllers_note_is_no_addition() {
 fn undone_addition_leaves_no_trace() {
     let check = |path: &str, old: Option<Value>, object: Value, wanted: Value| {
         let mut result = object.clone();
-        undo(&path.parse().unwrap(), old.as_ref(), &mut result);
+        let path: Path = path.parse().unwrap();
+        match &old {
+            Some(old) => undo(&path, old, &mut result),
+            None => take_away([&path], &mut result),
+        }
         assert_eq!(result, wanted, "{path} of {object}");
     };
     let list =
@@ -191,6 +219,8 @@ fn undone_addition_leaves_no_trace() {
     check("/a/[=y]", Some(json!({"a": ["x"]})), json!({"a": ["y", "x"]}), json!({"a": ["x"]}));
     check("/n/[name=y]/b", None, json!({"n": [{"name": "y", "b": 1}]}), json!({"n": [{"name": "y"}]}));
     check("/none/b", None, json!({"a": 1}), json!({"a": 1}));
+    check("/a/[=y]", None, json!({"a": ["y", "x"]}), json!({"a": ["x"]}));
+    check("/a/[port=80]", None, json!({"a": [{"port": "80"}, {"port": 81}]}), json!({"a": [{"port": 81}]}));
 }
 
 #[test]

@@ -14,6 +14,8 @@ use crate::model::{MANAGED_BY, RELEASE_NAME};
 /// Who owns which places of one object.
 pub(in crate::verdict) struct Holdings<'o> {
     by_path: HashMap<u64, Vec<(&'o Entry, Held)>>,
+    /// Those who own a place as one value.
+    whole: HashMap<u64, Vec<&'o Entry>>,
     /// The names of those who have set Helm's label or annotations.
     helms: HashSet<&'o str>,
     is_complete: bool,
@@ -32,15 +34,21 @@ pub(in crate::verdict) struct Holding<'o> {
 impl<'o> Holdings<'o> {
     pub(in crate::verdict) fn of(owners: &'o Owners) -> Self {
         let mut by_path: HashMap<u64, Vec<(&Entry, Held)>> = HashMap::new();
+        let mut whole: HashMap<u64, Vec<&Entry>> = HashMap::new();
         for entry in owners.read() {
-            entry.owned.each(&mut |path, held| by_path.entry(path).or_default().push((entry, held)));
+            entry.owned.each(&mut |path, held| {
+                by_path.entry(path).or_default().push((entry, held));
+                if held == Held::Whole {
+                    whole.entry(path).or_default().push(entry);
+                }
+            });
         }
         let marks = [["metadata", "annotations", RELEASE_NAME], ["metadata", "labels", MANAGED_BY.0]];
         let marks = marks.map(|names| Path(names.map(|name| Segment::Field(name.to_owned())).to_vec()));
         let marked = marks.iter().filter_map(|mark| by_path.get(&prefixes(mark).last()?));
         let helms = marked.flatten().map(|(entry, _)| entry.manager.name.as_str()).collect();
         let is_complete = !owners.is_empty() && owners.skipped().is_empty();
-        Self { by_path, helms, is_complete }
+        Self { by_path, whole, helms, is_complete }
     }
 
     /// Whether all managers are known: who owns a place, and that nobody does.
@@ -53,13 +61,13 @@ impl<'o> Holdings<'o> {
     pub(in crate::verdict) fn at(&self, path: &Path) -> Vec<Holding<'o>> {
         let prefixes: Vec<u64> = prefixes(path).collect();
         let Some((last, above)) = prefixes.split_last() else { return Vec::new() };
-        let at = |prefix: &u64| self.by_path.get(prefix).into_iter().flatten();
-        let own: Vec<_> = at(last).map(|(entry, held)| self.holding(entry, *held)).collect();
+        let own = self.by_path.get(last).into_iter().flatten();
+        let own: Vec<_> = own.map(|(entry, held)| self.holding(entry, *held)).collect();
         if !own.is_empty() {
             return own;
         }
-        let above = above.iter().flat_map(at).filter(|(_, held)| *held == Held::Whole);
-        above.map(|(entry, held)| self.holding(entry, *held)).filter(|it| !it.is_helms).collect()
+        let above = above.iter().flat_map(|prefix| self.whole.get(prefix).into_iter().flatten());
+        above.map(|entry| self.holding(entry, Held::Whole)).filter(|it| !it.is_helms).collect()
     }
 
     /// The highest places below `path` that managers which update own themselves, Helm's left out.

@@ -116,6 +116,17 @@ impl Owners {
         self.entries.is_empty()
     }
 
+    /// Whether all who update wrote in this version of the kind. What was written in another one has
+    /// other paths there.
+    pub(in crate::verdict) fn are_of(&self, api_version: &Value) -> bool {
+        let main = |entry: &&Entry| {
+            entry.manager.operation == Operation::Update && entry.manager.subresource.is_empty()
+        };
+        self.read()
+            .filter(main)
+            .all(|entry| entry.head.get("apiVersion").is_none_or(|own| own == api_version))
+    }
+
     pub(super) fn read(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter_map(|slot| match slot {
             Slot::Entry(entry) => Some(&**entry),

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::draw::Draw;
 use super::edits::Edit;
+use super::gadgets::is_one_value;
 use super::meaning::{is_reordered, is_same};
 use super::scene::{AT_ONCE, Object, Release, Scene, content};
 use crate::support::Answer;
@@ -139,6 +140,11 @@ impl Scene {
     /// Does an edit to the twin and asks what Helm would change afterwards, and tries it on the object.
     async fn judge(&self, object: &Object, edit: &Edit) -> Judged {
         let (twin, patch) = (&object.twin, edit.patch());
+        if is_one_value(self.control_plane.minor(), object.kind, &patch) {
+            return Judged::Unjudged(
+                "to this version of Kubernetes what lies around is one value".to_owned(),
+            );
+        }
         let Ok(edited) = self.alice.patch_all(&twin.path, &patch).await.done() else {
             return Judged::Invalid;
         };

@@ -57,8 +57,11 @@ fn controllers_appliers_and_webhooks_may_add() {
     ]);
     check(Case { new: Some(applied.clone()), ..sealed() }, "Allow unchanged");
     // A dry run of the manifest gets the same from a webhook, which owns nothing.
-    let injected = with_side("other:1");
+    let injected = with_side("side:1");
     check(Case { evidence: Evidence::Canonical(&injected), ..sealed() }, "Allow unchanged");
+    // Whoever takes it away may not put another one in its place.
+    let other = with_side("other:1");
+    check(Case { evidence: Evidence::Canonical(&other), ..sealed() }, &SIDE.replace('?', ""));
     // Who is found to own it there has added it before.
     applied["metadata"]["managedFields"][0]["operation"] = json!("Update");
     check(Case { evidence: Evidence::Canonical(&applied), ..sealed() }, &SIDE.replace('?', ""));
@@ -72,7 +75,7 @@ fn helm_operation_is_not_refused_where_no_dry_run_can_tell() {
     let under_way = |evidence| Case { claims: pending(), evidence, ..sealed() };
     let verdict = under_way(Evidence::Unavailable).verdict();
     assert_eq!((verdict.outcome, verdict.reason), (Outcome::Record, Reason::Unsettled));
-    let injected = with_side("other:1");
+    let injected = with_side("side:1");
     check(under_way(Evidence::Canonical(&injected)), "Allow unchanged");
     let bare = live(&[]);
     check(under_way(Evidence::Canonical(&bare)), &SIDE.replace('?', ""));
@@ -98,8 +101,8 @@ fn helm_upgrade_may_change_fields_that_it_drops() {
     let changed = |status| Case { claims: declared(status), old: Some(with_side("side:0")), ..sealed() };
     check(changed(Status::PendingUpgrade), "Allow unchanged");
     check(changed(Status::Deployed), &format!("{SIDE}/image"));
-    // At, above and below what the baseline declares, and nothing beside it.
-    check(Case { old: Some(live(&[])), ..changed(Status::PendingUpgrade) }, "Allow unchanged");
+    // The server fills in fields, and no element comes back by itself; nor is anything beside it meant.
+    check(Case { old: Some(live(&[])), ..changed(Status::PendingUpgrade) }, SIDE);
     let args = live(&[(
         CONTAINERS,
         json!([{"name": "app", "image": "app:1"}, {"name": "side", "image": "side:0", "args": ["x"]}]),
