@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::model::{ObjectId, ReleaseId};
-use crate::policy::guarded::OrderAnswer;
+use crate::policy::guarded::{OrderAnswer, OrderResult};
 use crate::policy::order::Ticket;
 
 /// What is to be repaired because a person said so.
@@ -32,8 +32,13 @@ pub(crate) struct Wish {
 }
 
 impl Asked {
-    /// A person asks for all of a release.
+    /// A person asks for all of a release. An order that was answered for good is none any more: a replica that
+    /// leads anew is told once more of those whose answer nobody has stored.
     pub(crate) fn all_of(&mut self, release: ReleaseId, at: String, ticket: Option<Arc<Ticket>>) {
+        let is_done = |answer: &OrderAnswer| answer.at == at && answer.result != OrderResult::Waiting;
+        if self.answers.get(&release).is_some_and(is_done) {
+            return;
+        }
         self.wishes.insert(release, Wish { at, rest: None, repaired: BTreeSet::new(), ticket });
     }
 
@@ -42,8 +47,12 @@ impl Asked {
         self.wishes.get(release).map(|wish| wish.at.clone())
     }
 
-    /// Answers the last order of a release.
+    /// Answers the last order of a release. If that is for good, the same order is not carried out again.
     pub(crate) fn answered(&mut self, release: &ReleaseId, answer: OrderAnswer) {
+        let is_same = |wish: &Wish| wish.at == answer.at && answer.result != OrderResult::Waiting;
+        if self.wishes.get(release).is_some_and(is_same) {
+            self.wishes.remove(release);
+        }
         self.answers.insert(release.clone(), answer);
     }
 
@@ -63,9 +72,11 @@ impl Asked {
         self.wishes.remove(release)
     }
 
-    /// Nothing of a wish could be tried yet; one that came since counts in its place.
+    /// Nothing of a wish could be tried yet; another one that came since counts in its place.
     pub(crate) fn give_back(&mut self, release: &ReleaseId, wish: Wish) {
-        self.wishes.entry(release.clone()).or_insert(wish);
+        if self.wishes.get(release).is_none_or(|other| other.at == wish.at) {
+            self.wishes.insert(release.clone(), wish);
+        }
     }
 
     /// These objects of a wish are still to be done, unless more was asked for
@@ -112,5 +123,29 @@ mod tests {
         asked.all_of(release.clone(), "2".to_owned(), None);
         asked.leave(&release, rest, HashSet::from([object("b")]));
         assert!(asked.take(&release).is_some_and(|wish| wish.at == "2" && wish.means(&object("a"))));
+    }
+
+    #[test]
+    fn an_order_that_is_told_again_is_the_same_order() {
+        let release = ReleaseId { namespace: "n".to_owned(), name: "shop".to_owned() };
+        let answer = |result| OrderAnswer { at: "1".to_owned(), result, message: String::new() };
+        let tell = |asked: &mut Asked, at: &str| asked.all_of(release.clone(), at.to_owned(), None);
+        let mut asked = Asked::default();
+        tell(&mut asked, "1");
+        let mut wish = asked.take(&release).unwrap();
+        wish.rest = Some(HashSet::new());
+        // While it is carried out, and while some of it waits.
+        tell(&mut asked, "1");
+        asked.answered(&release, answer(OrderResult::Waiting));
+        asked.give_back(&release, wish);
+        assert!(asked.take(&release).is_some_and(|wish| wish.rest.is_some()));
+        tell(&mut asked, "1");
+        asked.answered(&release, answer(OrderResult::Repaired));
+        assert!(asked.take(&release).is_none());
+        // After it was answered.
+        tell(&mut asked, "1");
+        assert!(asked.take(&release).is_none());
+        tell(&mut asked, "2");
+        assert!(asked.take(&release).is_some());
     }
 }

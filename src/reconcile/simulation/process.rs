@@ -387,7 +387,6 @@ impl Guard {
         if self.leads {
             for (release, at) in world.orders.clone() {
                 if self.ordered.insert(at.clone()) {
-                    self.answered.remove(&at);
                     self.pace.clear();
                     let order = Order::Reconcile { release, at, ticket: None };
                     self.handle(Event::Order(order), world);

@@ -78,8 +78,6 @@ pub(super) struct World {
     /// Below which fields nobody may add any, and which value a webhook rewrites.
     pub(super) sealed: bool,
     pub(super) rewrites: bool,
-    /// How releases stood, from which place of the log on.
-    pub(super) standings: BTreeMap<ReleaseId, Vec<(usize, bool)>>,
     /// Documents of manifests that were read.
     parsed: RefCell<BTreeMap<(ReleaseId, Arc<str>), Rc<Documents>>>,
     /// The uids of what guards have created.
@@ -126,7 +124,6 @@ impl World {
             declared: BTreeMap::new(),
             sealed: false,
             rewrites: false,
-            standings: BTreeMap::new(),
             parsed: RefCell::default(),
             made: BTreeSet::new(),
             terminating: false,
@@ -178,7 +175,6 @@ impl World {
         let (object, version, value) = (stored.id.clone(), stored.version, stored.value());
         self.objects.insert(object.clone(), stored.clone());
         self.log.push(Change::Object { object, version, stored: Some(stored) });
-        self.note_standings();
         value
     }
 
@@ -186,7 +182,6 @@ impl World {
         if self.objects.remove(object).is_some() {
             let version = self.next_version();
             self.log.push(Change::Object { object: object.clone(), version, stored: None });
-            self.note_standings();
         }
     }
 
@@ -261,7 +256,6 @@ impl World {
         }
         self.say(|| format!("helm stores {id} revision {revision} {status}"));
         self.log.push(Change::Record(id.clone()));
-        self.note_standings();
     }
 
     /// Helm sets the status of a revision.
@@ -272,7 +266,6 @@ impl World {
             (record.status, record.version, record.touched) = (status, version, now);
             self.say(|| format!("helm sets {id} revision {revision} {status}"));
             self.log.push(Change::Record(id.clone()));
-            self.note_standings();
         }
     }
 
