@@ -6,11 +6,13 @@
 //! set out. Must not decide what follows from it.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use super::Shell;
 use super::orders::Command;
 use crate::cluster::Resource;
 use crate::helm::index::DeclaredResource;
+use crate::helm::release::Declarations;
 use crate::model::{Gvk, ObjectId, ReleaseId};
 use crate::reconcile::drifts::First;
 use crate::reconcile::event::{Event, Order, Ruled, Surroundings};
@@ -24,6 +26,8 @@ pub(super) struct Fed {
     surroundings: HashMap<ObjectId, Surroundings>,
     /// What is to be watched, and where it is served.
     wanted: HashMap<Scope, Resource>,
+    /// What each release declares.
+    declared: HashMap<ReleaseId, Arc<HashMap<ObjectId, Declarations>>>,
 }
 
 impl Fed {
@@ -42,10 +46,21 @@ impl Fed {
 }
 
 impl Shell {
-    /// A release has changed, came or went.
-    pub(super) fn notice(&mut self, id: ReleaseId) {
-        // It may declare what scales an object.
-        let surrounded: Vec<ObjectId> = self.fed.surroundings.keys().cloned().collect();
+    /// A release has changed, came or went. Gives whether it declares other objects than before.
+    pub(super) fn notice(&mut self, id: ReleaseId) -> bool {
+        let declares = self.guard.releases.index().read().release(&id).map(|it| Arc::clone(&it.objects));
+        let before = match &declares {
+            Some(now) => self.fed.declared.insert(id.clone(), Arc::clone(now)),
+            None => self.fed.declared.remove(&id),
+        };
+        let is_same = |(a, b): (&Arc<_>, &Arc<_>)| Arc::ptr_eq(a, b);
+        let is_new = !before.as_ref().zip(declares.as_ref()).is_some_and(is_same);
+        // An autoscaler that a release declares may scale otherwise than one that it does not.
+        let scalers = [&before, &declares].into_iter().flatten().filter(|_| is_new).flat_map(|it| it.keys());
+        let scaled: BTreeSet<Option<String>> =
+            scalers.filter(|it| is_autoscaler(it)).map(|it| it.namespace.clone()).collect();
+        let surrounded = self.fed.surroundings.keys().filter(|object| scaled.contains(&object.namespace));
+        let surrounded: Vec<ObjectId> = surrounded.cloned().collect();
         for object in surrounded {
             let now = self.surroundings(&object);
             if self.fed.note(&object, &now) {
@@ -57,6 +72,7 @@ impl Shell {
             self.guard.settled.forget(&id);
         }
         self.handle(Event::Release(id, ruled));
+        is_new
     }
 
     /// A release as its records say, with its policy.
@@ -108,6 +124,7 @@ impl Shell {
         let order = match command {
             Command::Suspend(release, suspend) => Order::Suspend(release, suspend),
             Command::Reconcile { release, at, ticket } => Order::Reconcile { release, at, ticket },
+            Command::Settled(object, settled) => Order::Settled(object, settled),
             Command::Remember { release, revision, record, digest, seen_alive, contested } => {
                 let first = First { uid: record, revision, digest };
                 Order::Remember { release, first, seen: seen_alive, contested }
@@ -116,6 +133,7 @@ impl Shell {
         self.handle(Event::Order(order));
     }
 
+    /// What is known of an object beside its releases.
     fn surroundings(&self, object: &ObjectId) -> Surroundings {
         let autoscalers = {
             let index = self.guard.releases.index().read();
@@ -149,6 +167,10 @@ impl Shell {
         }
         scopes
     }
+}
+
+fn is_autoscaler(object: &ObjectId) -> bool {
+    matches!(object.group.as_str(), "autoscaling" | "keda.sh")
 }
 
 fn gvk(resource: &DeclaredResource) -> Gvk {

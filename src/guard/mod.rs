@@ -45,7 +45,7 @@ use crate::model::ReleaseId;
 use crate::policy::book::Book;
 use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
-use crate::reconcile::event::{Action, Errand, Event, Outcome, Tidings};
+use crate::reconcile::event::{Action, Errand, Event, Failure, Outcome, Tidings};
 use crate::reconcile::machine::{Reconciler, Settings};
 use crate::reconcile::scopes::Scope;
 
@@ -148,8 +148,9 @@ impl Guard {
                 Some(command) = commands.recv() => shell.obey(command),
                 // What is known beside an object, before the object is judged.
                 release = changes.next() => {
-                    shell.notice(release);
-                    follow_at.get_or_insert_with(|| Instant::now() + SETTLING);
+                    if shell.notice(release) {
+                        follow_at.get_or_insert_with(|| Instant::now() + SETTLING);
+                    }
                 }
                 object = allowed.next() => shell.surround(&object),
                 object = scaled.next() => shell.surround(&object),
@@ -191,9 +192,16 @@ impl Shell {
                 Action::Relist => self.relists.send_modify(|count| *count += 1),
                 Action::Do(errand, release, work) => {
                     let (guard, news) = (Arc::clone(&self.guard), self.news.clone());
+                    let done =
+                        tokio::spawn(async move { work::carry_out(&guard, errand, &release, work).await });
                     self.tasks.spawn(async move {
+                        // The release waits for an answer, whatever becomes of the work.
+                        let told = done.await.unwrap_or_else(|error| {
+                            let failure = Failure::unanswered(&format!("the work broke off: {error}"));
+                            News::Outcome(errand, Outcome::Failed(failure))
+                        });
                         // Nobody listens any more once the loop has stopped.
-                        drop(news.send(work::carry_out(&guard, errand, &release, work).await).await);
+                        drop(news.send(told).await);
                     });
                 }
                 Action::SetTimer(at) => {
@@ -214,7 +222,9 @@ impl Shell {
                     self.guard.autoscalers.forget_departed(&object);
                     self.remember_surroundings(&object);
                 }
-                Action::Settle(object, settled) => self.guard.settled.learn(&object, settled),
+                Action::Settle(object, settled) => {
+                    self.guard.settled.learn(&object, settled);
+                }
             }
         }
     }

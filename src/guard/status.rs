@@ -172,7 +172,7 @@ impl Statuses {
                 if let Some(listing) = &mut known.listing {
                     listing.insert(release.clone());
                 }
-                self.learn(&release, &guarded);
+                self.learn(&release, &guarded).await;
                 self.obey(known, &release, &guarded).await;
                 known.live.insert(release.clone(), guarded);
                 known.look_at(release, Duration::ZERO);
@@ -216,10 +216,12 @@ impl Statuses {
     }
 
     /// Takes in what dry runs of another guard have settled: whoever does not lead judges by it.
-    fn learn(&self, release: &ReleaseId, guarded: &GuardedRelease) {
+    async fn learn(&self, release: &ReleaseId, guarded: &GuardedRelease) {
         for seen in guarded.status.iter().flat_map(|status| &status.seen) {
-            if let Some(settled) = seen.settled(&self.key, release) {
-                self.settled.learn(&seen.object.id(&release.namespace), settled);
+            let Some(settled) = seen.settled(&self.key, release) else { continue };
+            let object = seen.object.id(&release.namespace);
+            if self.settled.learn(&object, settled.clone()) {
+                self.command(Command::Settled(object, settled)).await;
             }
         }
     }

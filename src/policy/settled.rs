@@ -121,16 +121,17 @@ impl Settlements {
         self.0.get(object).cloned()
     }
 
-    /// A dry run has settled this, or an earlier guard says so.
-    pub fn learn(&mut self, object: &ObjectId, settled: Settled) {
+    /// A dry run has settled this, or an earlier guard says so. Gives whether that is new.
+    pub fn learn(&mut self, object: &ObjectId, settled: Settled) -> bool {
         if settled.values.is_empty() {
-            return;
+            return false;
         }
         let settled = match self.0.get(object) {
             Some(before) => settled.after(before),
             None => settled,
         };
-        self.0.insert(object.clone(), Arc::new(settled));
+        let before = self.0.insert(object.clone(), Arc::new(settled.clone()));
+        before.is_none_or(|before| *before != settled)
     }
 
     /// A release is gone.
@@ -145,9 +146,9 @@ impl SettledValues {
         self.0.read().of(object)
     }
 
-    /// A dry run has settled this, or an earlier guard says so.
-    pub fn learn(&self, object: &ObjectId, settled: Settled) {
-        self.0.write().learn(object, settled);
+    /// A dry run has settled this, or an earlier guard says so. Gives whether that is new.
+    pub fn learn(&self, object: &ObjectId, settled: Settled) -> bool {
+        self.0.write().learn(object, settled)
     }
 
     /// A release is gone.

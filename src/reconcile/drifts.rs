@@ -41,6 +41,14 @@ pub(crate) struct Suspect {
     pub(crate) since: Timestamp,
     /// A watch says that it went.
     pub(crate) went: bool,
+    /// It was tried, and could not be read.
+    pub(crate) unread: bool,
+}
+
+impl Suspect {
+    fn new(since: Timestamp, went: bool) -> Self {
+        Self { since, went, unread: false }
+    }
 }
 
 impl Drifts {
@@ -85,7 +93,7 @@ impl Drifts {
         life.version = version;
         let release = life.release.clone();
         let suspects = self.suspects.entry(release.clone()).or_default();
-        suspects.entry(object.clone()).or_insert(Suspect { since: now, went: true }).went = true;
+        suspects.entry(object.clone()).or_insert(Suspect::new(now, true)).went = true;
         Some(release)
     }
 
@@ -97,11 +105,7 @@ impl Drifts {
 
     /// An object has to be looked at. The first reason for it counts.
     pub(crate) fn suspect(&mut self, release: &ReleaseId, object: ObjectId, now: Timestamp) {
-        self.suspects
-            .entry(release.clone())
-            .or_default()
-            .entry(object)
-            .or_insert(Suspect { since: now, went: false });
+        self.suspects.entry(release.clone()).or_default().entry(object).or_insert(Suspect::new(now, false));
     }
 
     /// The objects of a release that have to be looked at.
@@ -114,9 +118,20 @@ impl Drifts {
         self.suspects.get(release)?.get(object).copied()
     }
 
-    /// Whether any object of a release has to be looked at.
-    pub(crate) fn has_suspects(&self, release: &ReleaseId) -> bool {
-        self.suspects.contains_key(release)
+    /// Whether any object of a release has to be looked at that nobody has tried to read.
+    pub(crate) fn has_untried(&self, release: &ReleaseId) -> bool {
+        self.suspects.get(release).is_some_and(|all| all.values().any(|it| !it.unread))
+    }
+
+    /// Whether an object has to be looked at and could not be read.
+    pub(crate) fn is_unread(&self, release: &ReleaseId, object: &ObjectId) -> bool {
+        self.suspicion(release, object).is_some_and(|suspect| suspect.unread)
+    }
+
+    /// An object has to be looked at still: it could not be read. Gives whether that is new.
+    pub(crate) fn mark_unread(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
+        let suspect = self.suspects.get_mut(release).and_then(|all| all.get_mut(object));
+        suspect.is_some_and(|suspect| !std::mem::replace(&mut suspect.unread, true))
     }
 
     /// Whether an object has to be looked at.

@@ -93,6 +93,8 @@ pub(crate) enum Order {
     /// Repair a release now; the `spec.reconcileAt` that the answer names, and
     /// what the person may write themself.
     Reconcile { release: ReleaseId, at: String, ticket: Option<Arc<Ticket>> },
+    /// A dry run of another replica has settled these values of an object.
+    Settled(ObjectId, Settled),
     /// What an earlier process knew of a release.
     Remember { release: ReleaseId, first: First, seen: Vec<SeenAlive>, contested: Vec<ObjectId> },
 }

@@ -28,8 +28,6 @@ pub(crate) struct Known {
     numbers: BTreeMap<u32, ReleaseId>,
     numbered: HashMap<ReleaseId, u32>,
     next: u32,
-    /// How many objects all releases declare, each counted once for each release.
-    objects: usize,
     surroundings: HashMap<ObjectId, Surroundings>,
     settled: Settlements,
     hasher: RandomState,
@@ -43,14 +41,20 @@ impl Known {
         let is_same = |a: &Arc<Release>, b: &Arc<Release>| Arc::ptr_eq(&a.objects, &b.objects);
         if !before.as_ref().zip(after.as_ref()).is_some_and(|(a, b)| is_same(a, b)) {
             let number = self.number(id);
-            for object in before.iter().flat_map(|release| release.objects.keys()) {
+            let has = |release: &Option<Arc<Release>>, object: &ObjectId| {
+                release.as_ref().is_some_and(|release| release.objects.contains_key(object))
+            };
+            // Who was the first to declare an object stays the first.
+            for object in
+                before.iter().flat_map(|release| release.objects.keys()).filter(|it| !has(&after, it))
+            {
                 self.unclaim(object, number);
             }
-            for object in after.iter().flat_map(|release| release.objects.keys()) {
+            for object in
+                after.iter().flat_map(|release| release.objects.keys()).filter(|it| !has(&before, it))
+            {
                 self.claims.entry(self.hasher.hash_one(object)).or_default().push(number);
             }
-            self.objects -= before.map_or(0, |release| release.objects.len());
-            self.objects += after.map_or(0, |release| release.objects.len());
         }
         match ruled {
             Some(ruled) => drop(self.releases.insert(id.clone(), ruled)),
@@ -88,16 +92,14 @@ impl Known {
 
     /// How many objects all releases declare.
     pub(crate) fn objects(&self) -> usize {
-        self.objects
+        self.claims.len()
     }
 
-    /// The releases that declare an object, in order.
+    /// The releases that declare an object, in the order in which they came to do so.
     pub(crate) fn claims(&self, object: &ObjectId) -> Vec<&Arc<Release>> {
         let numbers = self.claims.get(&self.hasher.hash_one(object)).into_iter().flatten();
         let releases = numbers.filter_map(|number| self.release(self.numbers.get(number)?));
-        let mut claims: Vec<_> = releases.filter(|it| it.objects.contains_key(object)).collect();
-        claims.sort_by(|a, b| a.id.cmp(&b.id));
-        claims
+        releases.filter(|it| it.objects.contains_key(object)).collect()
     }
 
     /// Whether a release declares an object, in any of its records that count.
@@ -125,9 +127,9 @@ impl Known {
         self.settled.of(object)
     }
 
-    /// A dry run has settled this, or an earlier guard says so.
-    pub(crate) fn settle(&mut self, object: &ObjectId, settled: Settled) {
-        self.settled.learn(object, settled);
+    /// A dry run has settled this, or an earlier guard says so. Gives whether that is new.
+    pub(crate) fn settle(&mut self, object: &ObjectId, settled: Settled) -> bool {
+        self.settled.learn(object, settled)
     }
 
     /// What an autoscaler left behind of an object counts no more. Gives whether

@@ -2,7 +2,7 @@
 //!
 //! Entry point: [`Reconciler::handle`]. Invariant: whatever the loop knows is in
 //! here, and nothing else changes it; each event leads to a bounded number of
-//! actions; each piece of work that was handed out is known until its outcome
+//! pieces of work; each piece of work that was handed out is known until its outcome
 //! comes or nobody waits for it. Must not read a clock or wait.
 
 mod inform;
@@ -20,6 +20,7 @@ use jiff::Timestamp;
 use self::pass::Passes;
 use super::alarms::Alarms;
 use super::asked::Asked;
+use super::brake::Drifting;
 use super::drifts::Drifts;
 use super::event::{Action, Errand, Event, Work};
 use super::known::Known;
@@ -65,6 +66,8 @@ pub(crate) struct Reconciler {
     timer: Option<Timestamp>,
     oldest: Option<Timestamp>,
     pub(super) now: Timestamp,
+    /// What drifts, as far as the event in hand has asked.
+    pub(super) drifting: Option<Drifting>,
     out: Vec<Action>,
 }
 
@@ -92,6 +95,7 @@ impl Reconciler {
             timer: None,
             oldest: None,
             now: Timestamp::UNIX_EPOCH,
+            drifting: None,
             out: Vec::new(),
         }
     }
@@ -99,6 +103,7 @@ impl Reconciler {
     /// Takes in what happened, and gives what is to be done, in order.
     pub(crate) fn handle(&mut self, event: Event, now: Timestamp) -> Vec<Action> {
         self.now = now;
+        self.drifting = None;
         match event {
             Event::Release(id, ruled) => {
                 self.take_in_release(&id, ruled);
@@ -107,7 +112,9 @@ impl Reconciler {
             Event::Policies { policies, open } => self.rule(policies, open),
             Event::Circumstances(object, surroundings) => {
                 self.known.surround(object.clone(), surroundings);
-                self.judge_again([object]);
+                if self.is_judged(&object) {
+                    self.judge_again([object]);
+                }
             }
             Event::Scopes { wanted, unserved } => self.follow(&wanted, &unserved),
             Event::Watch(scope, tidings) => self.hear(&scope, tidings),
@@ -122,7 +129,7 @@ impl Reconciler {
             Event::Stop => self.stopping = true,
             Event::Outcome(errand, outcome) => {
                 if let Some(release) = self.errands.remove(&errand) {
-                    self.resume(&release, outcome);
+                    self.resume(&release, errand, outcome);
                 }
             }
         }
@@ -148,11 +155,12 @@ impl Reconciler {
     }
 
     /// Hands out a piece of work for a release.
-    fn hand_out(&mut self, release: &ReleaseId, work: Work) {
+    fn hand_out(&mut self, release: &ReleaseId, work: Work) -> Errand {
         self.errand += 1;
         let errand = Errand(self.errand);
         self.errands.insert(errand, release.clone());
         self.act(Action::Do(errand, release.clone(), work));
+        errand
     }
 
     /// Does what is due by now.
@@ -167,7 +175,8 @@ impl Reconciler {
     }
 
     fn set_timer(&mut self) {
-        let next = [self.alarms.next(), self.passes.next_due()].into_iter().flatten().min();
+        let at_once = self.passes.may_begin().then_some(self.now);
+        let next = [self.alarms.next(), self.passes.next_due(), at_once].into_iter().flatten().min();
         if next != self.timer {
             self.timer = next;
             self.act(Action::SetTimer(next));

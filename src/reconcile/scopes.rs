@@ -89,12 +89,13 @@ impl Scopes {
         }
     }
 
-    /// The listing is whole; gives what was in it.
-    pub(crate) fn end_listing(&mut self, scope: &Scope) -> HashSet<ObjectId> {
-        self.mark_listed(scope);
-        let Some(watched) = self.open.get_mut(scope) else { return HashSet::new() };
+    /// The listing is whole; gives what was in it. None where it began before this watch was opened.
+    pub(crate) fn end_listing(&mut self, scope: &Scope) -> Option<HashSet<ObjectId>> {
+        let watched = self.open.get_mut(scope)?;
+        let listed = watched.listing.take()?;
         watched.whole = true;
-        watched.listing.take().unwrap_or_default()
+        self.mark_listed(scope);
+        Some(listed)
     }
 
     /// Nobody waits for the first listing of a watch any more.
@@ -112,6 +113,11 @@ impl Scopes {
     /// The guard has no right to a watch; says whether that is new.
     pub(crate) fn forbid(&mut self, scope: &Scope, why: String) -> bool {
         self.open.get_mut(scope).is_some_and(|watched| watched.forbidden.replace(why).is_none())
+    }
+
+    /// Whether the guard has no right to watch an object.
+    pub(crate) fn is_forbidden(&self, object: &ObjectId) -> bool {
+        self.open.iter().any(|(scope, watched)| watched.forbidden.is_some() && scope.holds(object))
     }
 
     /// What a release declares of kinds that the guard has no right to watch, in

@@ -78,6 +78,11 @@ impl Reconciler {
                     self.attend_all();
                 }
             }
+            Order::Settled(object, settled) => {
+                if self.known.settle(&object, settled) {
+                    self.judge_again([object]);
+                }
+            }
             Order::Remember { release, first, seen, contested } => {
                 for seen in &seen {
                     if let Some(settled) = &seen.settled {
@@ -98,6 +103,12 @@ impl Reconciler {
     pub(crate) fn settle(&mut self, object: &ObjectId, settled: Settled) {
         self.known.settle(object, settled.clone());
         self.act(Action::Settle(object.clone(), settled));
+    }
+
+    /// Whether anything was said of an object that other circumstances could change.
+    pub(super) fn is_judged(&self, object: &ObjectId) -> bool {
+        let is_known = |claim: &&Arc<Release>| self.drifts.is_known(&claim.id, object);
+        self.listed || self.drifts.life(object).is_some() || self.known.claims(object).iter().any(is_known)
     }
 
     /// Something other than these objects has changed what is said of them.

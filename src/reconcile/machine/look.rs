@@ -64,19 +64,24 @@ impl Reconciler {
                 let waited = self.now.duration_since(suspect.since);
                 // Nothing exists of a kind that stays away.
                 if waited < SignedDuration::try_from(UNSERVED).unwrap_or_default() {
+                    self.drifts.mark_unread(&release.id, object);
                     return Done::Later(UNSERVED);
                 }
                 self.note_gone_by_now(release, object, suspect.since);
                 Done::Settled
             }
-            Outcome::Failed(Failure { fault: Fault::Forbidden, .. }) => Done::Later(FORBIDDEN),
-            _ => Done::Later(RETRY),
+            outcome => {
+                self.drifts.mark_unread(&release.id, object);
+                let is_forbidden =
+                    matches!(outcome, Outcome::Failed(Failure { fault: Fault::Forbidden, .. }));
+                Done::Later(if is_forbidden { FORBIDDEN } else { RETRY })
+            }
         }
     }
 
     /// The same by what the release declares by now: it may have moved on while the
     /// object was read.
-    fn note_gone_by_now(&mut self, release: &Release, object: &ObjectId, since: Timestamp) {
+    pub(crate) fn note_gone_by_now(&mut self, release: &Release, object: &ObjectId, since: Timestamp) {
         if let Some(release) = self.known.release(&release.id).cloned() {
             self.note_gone(&release, object, since);
         }

@@ -72,7 +72,7 @@ impl Reconciler {
         if let (true, Some(release)) = (before.is_none_or(|before| !before.alive), &release) {
             self.inherit_replicas(release, live);
         }
-        concerned.extend(release.and_then(|release| self.judged(&release, live, version, is_new)));
+        concerned.extend(release.and_then(|release| self.judged(&release, live, (version, told_by), is_new)));
         Some(concerned)
     }
 
@@ -90,13 +90,13 @@ impl Reconciler {
         &mut self,
         release: &Arc<Release>,
         live: &Live,
-        version: &str,
+        (version, told_by): (&str, Source),
         is_new: bool,
     ) -> Option<ReleaseId> {
         let object = &live.sighting.id;
         let declared = release.declared(object)?;
-        // Of the watches of two versions of a kind, the one of the manifest's.
-        if *declared.served != *version {
+        // Of the watches of two versions of a kind, the one of the manifest's. Whoever asked got what there is.
+        if told_by == Source::Watch && *declared.served != *version {
             return is_new.then(|| release.id.clone());
         }
         let now = self.now;

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::super::asked::Wish;
 use super::super::drifts::Suspect;
-use super::super::event::{Failure, Fault, Outcome, Work};
+use super::super::event::{Errand, Failure, Fault, Outcome, Work};
 use super::super::install_order;
 use super::super::repair::{AGAIN, Astray, Done, Next, RETRY, Repair, Task, Towards};
 use super::Reconciler;
@@ -24,6 +24,9 @@ use crate::model::{ObjectId, ReleaseId};
 
 /// Releases that are worked on at one time.
 const RELEASES_AT_ONCE: usize = 8;
+
+/// Passes that one event begins at most: whatever else has happened is heard in between.
+const BEGUN_AT_ONCE: usize = 64;
 
 /// How long the guard waits where it lacks the right to read: a watch tells when it has it.
 pub(super) const FORBIDDEN: Duration = Duration::from_secs(60);
@@ -39,6 +42,8 @@ pub(super) struct Passes {
     queued: HashSet<ReleaseId>,
     /// When releases are looked at again by themselves.
     due: BTreeMap<ReleaseId, Timestamp>,
+    /// The same, the soonest first.
+    agenda: BTreeSet<(Timestamp, ReleaseId)>,
 }
 
 /// One pass under way.
@@ -53,6 +58,8 @@ struct Pass {
     towards: Option<Arc<Towards>>,
     /// What waits for an outcome.
     job: Option<Job>,
+    /// What is awaited.
+    errand: Option<Errand>,
     /// Whether anything was handed out.
     worked: bool,
 }
@@ -88,22 +95,37 @@ pub(super) enum Step {
 impl Passes {
     /// The releases that are due by now.
     pub(super) fn take_due(&mut self, now: Timestamp) -> Vec<ReleaseId> {
-        let due: Vec<_> = self.due.iter().filter(|(_, at)| **at <= now).map(|(id, _)| id.clone()).collect();
-        for release in &due {
-            self.due.remove(release);
+        let mut due = Vec::new();
+        while self.agenda.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, release)) = self.agenda.pop_first() else { break };
+            self.due.remove(&release);
+            due.push(release);
         }
         due
     }
 
     /// When the next one is due.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
-        self.due.values().min().copied()
+        self.agenda.first().map(|(at, _)| *at)
+    }
+
+    /// Whether a release waits, and nothing but its turn keeps it.
+    pub(super) fn may_begin(&self) -> bool {
+        self.working.len() < RELEASES_AT_ONCE
+            && self.waiting.iter().any(|release| !self.working.contains_key(release))
     }
 
     /// Looks at a release again at that time, unless that is done sooner.
     fn put_off(&mut self, release: &ReleaseId, at: Timestamp) {
-        let due = self.due.entry(release.clone()).or_insert(at);
-        *due = at.min(*due);
+        let before = self.due.get(release).copied();
+        if before.is_some_and(|before| before <= at) {
+            return;
+        }
+        if let Some(before) = before {
+            self.agenda.remove(&(before, release.clone()));
+        }
+        self.due.insert(release.clone(), at);
+        self.agenda.insert((at, release.clone()));
     }
 }
 
@@ -119,12 +141,17 @@ impl Reconciler {
 
     /// Begins passes while there is room; each of those that waited once.
     pub(super) fn begin_passes(&mut self) {
-        for _ in 0..self.passes.waiting.len() {
+        for _ in 0..self.passes.waiting.len().min(BEGUN_AT_ONCE) {
             if self.stopping || self.passes.working.len() >= RELEASES_AT_ONCE {
                 return;
             }
             let Some(release) = self.passes.waiting.pop_front() else { return };
             self.passes.queued.remove(&release);
+            // It was asked for while a pass went on.
+            if self.passes.working.contains_key(&release) {
+                self.passes.again.insert(release);
+                continue;
+            }
             match self.begin(&release) {
                 Some(pass) => self.advance(&release, pass, None),
                 None => self.publish(&release),
@@ -133,7 +160,11 @@ impl Reconciler {
     }
 
     /// Goes on with a pass by what came of its piece of work.
-    pub(super) fn resume(&mut self, release: &ReleaseId, outcome: Outcome) {
+    pub(super) fn resume(&mut self, release: &ReleaseId, errand: Errand, outcome: Outcome) {
+        let is_awaited = |pass: &Pass| pass.errand == Some(errand);
+        if !self.passes.working.get(release).is_some_and(is_awaited) {
+            return;
+        }
         if let Some(pass) = self.passes.working.remove(release) {
             self.advance(release, pass, Some(outcome));
         }
@@ -158,6 +189,7 @@ impl Reconciler {
             queue,
             towards: None,
             job: None,
+            errand: None,
             worked: false,
         })
     }
@@ -180,7 +212,7 @@ impl Reconciler {
                 Step::Hand(work, job) => {
                     pass.job = Some(job);
                     pass.worked = true;
-                    self.hand_out(id, work);
+                    pass.errand = Some(self.hand_out(id, work));
                     self.passes.working.insert(id.clone(), pass);
                     return;
                 }

@@ -32,8 +32,8 @@ impl Reconciler {
         match (self.known.release(id).cloned(), self.known.policy(id).cloned()) {
             (Some(release), Some(policy)) => {
                 let report = self.report_of(&release, &policy);
-                // What has still to be looked at may be otherwise, and is looked at again.
-                if self.drifts.has_suspects(id) && report.health().reason == Reason::InSync {
+                // What has still to be looked at may be otherwise, and will be at once.
+                if self.drifts.has_untried(id) && report.health().reason == Reason::InSync {
                     return;
                 }
                 self.act(Action::Report(Box::new(report)));
@@ -89,7 +89,8 @@ impl Reconciler {
     }
 
     /// What neither matches nor drifts: allowed to differ, opted out, another
-    /// release's, or not created by the operation that failed; in the order of objects.
+    /// release's, not created by the operation that failed, or not to be read; in the
+    /// order of objects.
     fn excused(
         &self,
         release: &Release,
@@ -111,6 +112,10 @@ impl Reconciler {
             let is_absent = || life.is_none_or(|it| !it.alive) && self.scopes.shows(object);
             if state == RecordState::Failed && declarations.baseline.is_none() && is_absent() {
                 return Some(ObjectState::Awaited);
+            }
+            // Of kinds that may not be watched the reason is told.
+            if self.drifts.is_unread(&release.id, object) && !self.scopes.is_forbidden(object) {
+                return Some(ObjectState::Unread);
             }
             life.is_some_and(|life| life.alive && life.allowed).then_some(ObjectState::Allowed)
         };

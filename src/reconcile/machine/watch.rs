@@ -41,7 +41,7 @@ impl Reconciler {
             }
             Tidings::Gone { object, version } => self.note_went(&object, Version::of(&version)),
             Tidings::Listed => {
-                let listed = self.scopes.end_listing(scope);
+                let Some(listed) = self.scopes.end_listing(scope) else { return };
                 let mut went = self.drifts.alive(|object| scope.holds(object) && !listed.contains(object));
                 went.sort();
                 went.iter().for_each(|object| self.note_went(object, Version::default()));

@@ -18,18 +18,27 @@ use crate::policy::agreement::Declaration;
 impl Reconciler {
     /// Whether so much drifts at once that repairs of a release stop.
     pub(super) fn pull_brake(&mut self, release: &ReleaseId) -> Pull {
-        let drifting = self.drifting(None);
+        // What drifts is counted once for each event, and not at all once repairs have stopped.
+        if self.repairs.brake.is_on(&release.namespace) {
+            return Pull::On;
+        }
+        let drifting = match self.drifting.take() {
+            Some(drifting) => drifting,
+            None => self.count_drifting(None),
+        };
         let pull = self.repairs.brake.pull(&release.namespace, &drifting, self.now);
         if let Pull::Sets(reach) = pull {
+            let drifting = drifting.clone();
             self.tell(Told::Braked { reach, namespace: release.namespace.clone(), drifting });
         }
+        self.drifting = Some(drifting);
         pull
     }
 
     /// A person asks for repairs of `release`: the brake goes off if that is most of
     /// what drifts. Gives whether it does.
     pub(in super::super) fn ease(&mut self, release: &ReleaseId) -> bool {
-        let drifting = self.drifting(Some(release));
+        let drifting = self.count_drifting(Some(release));
         let eased = self.repairs.brake.ease(&release.namespace, &drifting);
         if eased {
             self.tell(Told::Eased(release.clone()));
@@ -38,7 +47,7 @@ impl Reconciler {
     }
 
     /// What drifts and could be repaired, but for one release.
-    fn drifting(&self, but: Option<&ReleaseId>) -> Drifting {
+    fn count_drifting(&self, but: Option<&ReleaseId>) -> Drifting {
         let is_confirmed = |release: &Release, object: &ObjectId, life: &Life| {
             let digest = release.declared(object).and_then(|declared| declared.digest.as_ref());
             let declaration =

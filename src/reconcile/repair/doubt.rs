@@ -93,8 +93,7 @@ impl Reconciler {
                     return self.settled(task, &situation, &seen, Answer::Unasked, reason);
                 }
                 if !self.settings.dry_runs {
-                    self.say(task, &situation.release, NO_DRY_RUNS);
-                    return Next::settled();
+                    return self.settled(task, &situation, &seen, Answer::none(NO_DRY_RUNS), reason);
                 }
                 let work = question(task, &situation, &seen);
                 Next::work(work, Repair::Doubt(Doubt::Asking(situation, Box::new(seen), reason)))

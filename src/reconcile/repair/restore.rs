@@ -101,7 +101,7 @@ impl Reconciler {
                 Next::work(work, Repair::Restore(Restore::Records(start, seen)))
             }
             (Restore::Reading(start), Outcome::Object { live: None, .. }) => {
-                self.note_gone(&start.release, &task.object, start.since);
+                self.note_gone_by_now(&start.release, &task.object, start.since);
                 Next::later(AGAIN)
             }
             (Restore::Records(start, seen), Outcome::Records(ruled)) => {

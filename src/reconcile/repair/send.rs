@@ -130,6 +130,11 @@ impl Reconciler {
             let work = Work::ReadDocument { revision, object: task.object.clone() };
             return Next::work(work, Repair::Send(Box::new(Sending { stage: Stage::Document, ..*sending })));
         }
+        // What is written is what was weighed.
+        if !self.release_of(task).is_some_and(|now| Arc::ptr_eq(&now, &situation.release)) {
+            let start = sending.judged.start.clone();
+            return self.start_over(task, &start);
+        }
         let Some(live) = &seen.live.object else { return self.conclude_nothing(task) };
         let mask = situation.exceptions(&task.object, self.now).mask(live);
         let moved = sending.moved(&mask);

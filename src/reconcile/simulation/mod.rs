@@ -241,6 +241,11 @@ impl Run {
                 }
             }
             let due = self.guards.iter().filter_map(Guard::due).min();
+            let is_over = self.insists.is_none() && self.world.orders.is_empty();
+            if is_over && due.is_none() && self.guards.iter().all(|guard| guard.is_at_rest(&self.world)) {
+                self.world.now = end;
+                return;
+            }
             let lease = self.world.now + SignedDuration::from_secs(5);
             let next = due.map_or(lease, |due| due.clamp(self.world.now, lease));
             let soonest = self.world.now + SignedDuration::from_millis(5);

@@ -50,7 +50,7 @@ pub(super) struct Guard {
     /// Handed out and not begun.
     work: VecDeque<(Errand, ReleaseId, Work)>,
     /// Done and not told.
-    done: VecDeque<(Errand, Outcome)>,
+    done: VecDeque<(Errand, ReleaseId, Outcome)>,
     timer: Option<Timestamp>,
     leads_until: Option<Timestamp>,
     leads: bool,
@@ -128,6 +128,11 @@ impl Guard {
         !self.watching || self.cursor < world.log.len() || self.records < world.log.len()
     }
 
+    /// Nothing happens by it unless something else does.
+    pub(super) fn is_at_rest(&self, world: &World) -> bool {
+        !self.has_work() && !self.is_behind(world)
+    }
+
     fn handle(&mut self, event: Event, world: &mut World) {
         let now = self.now(world);
         let actions = self.machine.handle(event, now);
@@ -140,6 +145,11 @@ impl Guard {
                     self.count(world);
                     if let Work::Write { object, .. } = &work {
                         self.check_write(object, world);
+                    }
+                    let open =
+                        self.work.iter().map(|(_, of, _)| of).chain(self.done.iter().map(|(_, of, _)| of));
+                    if open.filter(|of| **of == release).count() > 0 {
+                        world.break_down(format!("guard {} works on {release} twice at once", self.number));
                     }
                     self.work.push_back((errand, release, work));
                 }
@@ -319,7 +329,7 @@ impl Guard {
             true => failed(Fault::Unanswered, "no answer"),
             false => outcome,
         };
-        self.done.push_back((errand, outcome));
+        self.done.push_back((errand, release, outcome));
     }
 
     fn carry_out(&mut self, release: &ReleaseId, work: &Work, world: &mut World) -> Outcome {
@@ -345,7 +355,7 @@ impl Guard {
     /// What came of a piece of work is told.
     pub(super) fn tell(&mut self, world: &mut World, random: &mut Random) {
         let place = random.below(self.done.len());
-        if let Some((errand, outcome)) = self.done.remove(place) {
+        if let Some((errand, _, outcome)) = self.done.remove(place) {
             self.handle(Event::Outcome(errand, outcome), world);
         }
     }
