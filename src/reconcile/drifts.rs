@@ -70,7 +70,7 @@ impl Drifts {
     }
 
     /// An object lives like this.
-    pub(crate) fn lives(&mut self, object: ObjectId, life: Life) {
+    pub(crate) fn record_life(&mut self, object: ObjectId, life: Life) {
         if let Some(before) = self.lives.get(&object).filter(|before| before.release != life.release) {
             let before = before.release.clone();
             self.clear(&before, &object);
@@ -87,7 +87,7 @@ impl Drifts {
 
     /// A watch says that an object went, or lost Helm's label, by which it has
     /// this version; gives the release that has to look.
-    pub(crate) fn went(&mut self, object: &ObjectId, version: Version, now: Timestamp) -> Option<ReleaseId> {
+    pub(crate) fn mark_gone(&mut self, object: &ObjectId, version: Version, now: Timestamp) -> Option<ReleaseId> {
         let life = self.lives.get_mut(object)?;
         life.judged = None;
         life.version = version;
@@ -98,7 +98,7 @@ impl Drifts {
     }
 
     /// Objects that were alive when last seen, of those that `is_meant` says.
-    pub(crate) fn alive(&self, is_meant: impl Fn(&ObjectId) -> bool) -> Vec<ObjectId> {
+    pub(crate) fn living(&self, is_meant: impl Fn(&ObjectId) -> bool) -> Vec<ObjectId> {
         let alive = self.lives.iter().filter(|(object, life)| life.alive && is_meant(object));
         alive.map(|(object, _)| object.clone()).collect()
     }
@@ -140,39 +140,38 @@ impl Drifts {
     }
 
     /// An object was looked at: it does not exist. Gives whether that is new.
-    pub(crate) fn is_gone(&mut self, release: &ReleaseId, object: &ObjectId, since: Timestamp) -> bool {
+    pub(crate) fn record_missing(&mut self, release: &ReleaseId, object: &ObjectId, since: Timestamp) -> bool {
         if let Some(life) = self.lives.get_mut(object) {
             life.alive = false;
             life.judged = None;
         }
-        self.looked(release, object);
+        self.clear_suspicion(release, object);
         let drift = Drift::new(DriftKind::Missing, since);
-        self.drifts(release, object, drift)
+        self.record_drift(release, object, drift)
     }
 
     /// An object is as declared by this revision. Gives whether it drifted.
-    pub(crate) fn is_as_declared(&mut self, release: &ReleaseId, object: &ObjectId, revision: u64) -> bool {
+    pub(crate) fn record_in_sync(&mut self, release: &ReleaseId, object: &ObjectId, revision: u64) -> bool {
         if let Some(life) = self.lives.get_mut(object).filter(|life| life.release == *release) {
             life.judged = Some(revision);
         }
-        self.looked(release, object);
-        self.recovered(release, object)
+        self.clear_suspicion(release, object);
+        self.clear_drift(release, object)
     }
 
     /// The state of the release's record declares no such object. Gives whether
     /// it drifted.
-    pub(crate) fn is_undeclared(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
-        self.looked(release, object);
-        self.recovered(release, object)
+    pub(crate) fn record_undeclared(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
+        self.clear_suspicion(release, object);
+        self.clear_drift(release, object)
     }
 
     /// An object is not as declared, and an operation is under way: it is
-    /// judged when that has ended. Says that nothing is new.
-    pub(crate) fn is_unsettled(&mut self, object: &ObjectId) -> bool {
+    /// judged when that has ended.
+    pub(crate) fn mark_unsettled(&mut self, object: &ObjectId) {
         if let Some(life) = self.lives.get_mut(object) {
             life.judged = None;
         }
-        false
     }
 
     /// Notes whether an object differs as an exception allows. Gives whether that is new.
@@ -182,11 +181,11 @@ impl Drifts {
     }
 
     /// An object is not as declared. Gives whether that says anything new.
-    pub(crate) fn drifts(&mut self, release: &ReleaseId, object: &ObjectId, drift: Drift) -> bool {
+    pub(crate) fn record_drift(&mut self, release: &ReleaseId, object: &ObjectId, drift: Drift) -> bool {
         if let Some(life) = self.lives.get_mut(object) {
             life.judged = None;
         }
-        self.looked(release, object);
+        self.clear_suspicion(release, object);
         let drifting = self.drifting.entry(release.clone()).or_default();
         match drifting.get_mut(object) {
             Some(known) if known.kind == drift.kind && known.findings == drift.findings => {
@@ -272,14 +271,14 @@ impl Drifts {
 
     /// The guard's own write has put an object right, by which it has this
     /// version. Somebody may have changed it since.
-    pub(crate) fn is_restored(&mut self, release: &ReleaseId, object: &ObjectId, version: Version) {
+    pub(crate) fn record_restored(&mut self, release: &ReleaseId, object: &ObjectId, version: Version) {
         if !self.is_overtaken(object, version) {
-            self.recovered(release, object);
+            self.clear_drift(release, object);
         }
     }
 
     /// An object does not drift any more. Gives whether it did.
-    pub(crate) fn recovered(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
+    pub(crate) fn clear_drift(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
         remove(&mut self.drifting, release, object)
     }
 
@@ -350,13 +349,13 @@ impl Drifts {
         }
     }
 
-    fn looked(&mut self, release: &ReleaseId, object: &ObjectId) {
+    fn clear_suspicion(&mut self, release: &ReleaseId, object: &ObjectId) {
         remove(&mut self.suspects, release, object);
     }
 
     fn clear(&mut self, release: &ReleaseId, object: &ObjectId) {
-        self.looked(release, object);
-        self.recovered(release, object);
+        self.clear_suspicion(release, object);
+        self.clear_drift(release, object);
     }
 
     /// A release declares nothing any more but what `stays` says.

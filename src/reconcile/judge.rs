@@ -116,7 +116,7 @@ pub(crate) fn record(
     let (id, object, revision) = (&release.id, &live.sighting.id, release.state.revision);
     let agrees = match &standing {
         Standing::AsDeclared(Some(agreed)) | Standing::Taken(_, Some(agreed)) => {
-            drifts.agrees(release, object, agreed)
+            drifts.record_agreement(release, object, agreed)
         }
         _ => false,
     };
@@ -127,20 +127,23 @@ pub(crate) fn record(
     // That is told on as well.
     let agrees = drifts.allow(object, allowed) || agrees;
     let stands = match standing {
-        Standing::Undeclared => drifts.is_undeclared(id, object),
-        Standing::AsDeclared(_) => drifts.is_as_declared(id, object, revision),
-        Standing::Underway => drifts.is_unsettled(object),
+        Standing::Undeclared => drifts.record_undeclared(id, object),
+        Standing::AsDeclared(_) => drifts.record_in_sync(id, object, revision),
+        Standing::Underway => {
+            drifts.mark_unsettled(object);
+            false
+        }
         Standing::Taken(taken, _) => {
             let mut drift = Drift::new(DriftKind::Ownership, now);
             drift.findings = taken.paths.into_iter().map(Finding::untouched).take(SHOWN_FIELDS).collect();
             drift.by = Some(taken.by);
-            drifts.drifts(id, object, drift)
+            drifts.record_drift(id, object, drift)
         }
         Standing::Drifts(kind, changes) => {
             let is_doubt = |change: &FieldChange| change.agreement == Agreement::Doubt;
             let doubt = !changes.is_empty() && changes.iter().all(is_doubt);
             let helms = drifts.life(object).map(|life| life.managers.clone()).unwrap_or_default();
-            drifts.drifts(id, object, seen(live, kind, &changes, &helms, doubt, now))
+            drifts.record_drift(id, object, seen(live, kind, &changes, &helms, doubt, now))
         }
     };
     News { stands, agrees }

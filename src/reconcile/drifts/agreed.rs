@@ -126,7 +126,7 @@ impl Drifts {
 
     /// An object of `release` was seen as declared. Gives whether that says
     /// anything new.
-    pub(crate) fn agrees(&mut self, release: &Release, object: &ObjectId, seen: &Agreed) -> bool {
+    pub(crate) fn record_agreement(&mut self, release: &Release, object: &ObjectId, seen: &Agreed) -> bool {
         let Some(digest) = &seen.declared.digest else { return false };
         let life = self.life(object).filter(|life| life.vouched && life.release == release.id);
         let Some((before, seal)) = life.map(|life| (life.agreed.clone(), life.seal.clone())) else {

@@ -64,8 +64,8 @@ fn in_sync() -> Drifts {
     let mut drifts = Drifts::new(key());
     drifts.notice(&web(), Some(&deployed(1, &[("a", "1"), ("b", "1")])), |_| false, now());
     for name in ["a", "b"] {
-        drifts.lives(id(name), life("web"));
-        drifts.is_as_declared(&web(), &id(name), 1);
+        drifts.record_life(id(name), life("web"));
+        drifts.record_in_sync(&web(), &id(name), 1);
     }
     drifts
 }
@@ -100,36 +100,36 @@ fn drifting(drifts: &Drifts) -> Vec<(String, DriftKind)> {
 #[test]
 fn what_went_is_looked_at_first_and_then_missed_by_its_release() {
     let mut drifts = in_sync();
-    assert_eq!(drifts.went(&id("a"), Version::default(), now()), Some(web()));
+    assert_eq!(drifts.mark_gone(&id("a"), Version::default(), now()), Some(web()));
     assert_eq!((suspects(&drifts), drifting(&drifts)), (vec!["a".to_owned()], vec![]));
-    assert!(drifts.is_gone(&web(), &id("a"), now()));
+    assert!(drifts.record_missing(&web(), &id("a"), now()));
     assert_eq!(drifting(&drifts), [("a".to_owned(), DriftKind::Missing)]);
     assert!(suspects(&drifts).is_empty());
     let life = drifts.life(&id("a")).unwrap();
     assert!(!life.alive && life.vouched, "that it was seen alive is remembered");
-    assert_eq!(drifts.went(&id("nobodys"), Version::default(), now()), None);
+    assert_eq!(drifts.mark_gone(&id("nobodys"), Version::default(), now()), None);
 }
 
 #[test]
 fn what_comes_back_as_declared_drifts_no_more() {
     let mut drifts = in_sync();
-    drifts.went(&id("a"), Version::default(), now());
-    drifts.is_gone(&web(), &id("a"), now());
-    drifts.lives(id("a"), life("web"));
-    assert!(drifts.is_as_declared(&web(), &id("a"), 1));
+    drifts.mark_gone(&id("a"), Version::default(), now());
+    drifts.record_missing(&web(), &id("a"), now());
+    drifts.record_life(id("a"), life("web"));
+    assert!(drifts.record_in_sync(&web(), &id("a"), 1));
     assert!(drifting(&drifts).is_empty() && drifts.oldest().is_none());
-    assert!(!drifts.is_as_declared(&web(), &id("a"), 1), "that is no news");
+    assert!(!drifts.record_in_sync(&web(), &id("a"), 1), "that is no news");
 }
 
 #[test]
 fn the_same_drift_is_news_once_and_keeps_its_age() {
     let mut drifts = in_sync();
     let later = now() + jiff::SignedDuration::from_secs(9);
-    assert!(drifts.drifts(&web(), &id("a"), Drift::new(DriftKind::Changed, now())));
+    assert!(drifts.record_drift(&web(), &id("a"), Drift::new(DriftKind::Changed, now())));
     drifts.get_mut(&web(), &id("a")).unwrap().reported = true;
-    assert!(!drifts.drifts(&web(), &id("a"), Drift::new(DriftKind::Changed, later)));
+    assert!(!drifts.record_drift(&web(), &id("a"), Drift::new(DriftKind::Changed, later)));
     assert!(drifts.get_mut(&web(), &id("a")).unwrap().reported);
-    assert!(drifts.drifts(&web(), &id("a"), Drift::new(DriftKind::Missing, later)));
+    assert!(drifts.record_drift(&web(), &id("a"), Drift::new(DriftKind::Missing, later)));
     assert!(!drifts.get_mut(&web(), &id("a")).unwrap().reported);
     assert_eq!(drifts.oldest(), Some(now()));
 }
@@ -148,7 +148,7 @@ fn what_was_found_as_declared_during_the_operation_is_not_looked_at_again() {
     let pending = declaring(2, "u2", Status::PendingUpgrade, &[("a", "1"), ("b", "2")]);
     drifts.notice(&web(), Some(&pending), |_| true, now());
     assert!(suspects(&drifts).is_empty(), "its end is awaited");
-    drifts.is_as_declared(&web(), &id("b"), 2);
+    drifts.record_in_sync(&web(), &id("b"), 2);
     drifts.notice(&web(), Some(&deployed(2, &[("a", "1"), ("b", "2")])), |_| true, now());
     assert!(suspects(&drifts).is_empty(), "{:?}", suspects(&drifts));
     // Types may become known later, and with them other fields.
@@ -159,7 +159,7 @@ fn what_was_found_as_declared_during_the_operation_is_not_looked_at_again() {
 #[test]
 fn what_was_unsettled_during_the_operation_is_looked_at_after_it() {
     let mut drifts = in_sync();
-    assert!(!drifts.is_unsettled(&id("a")));
+    drifts.mark_unsettled(&id("a"));
     drifts.notice(&web(), Some(&deployed(2, &[("a", "1"), ("b", "1")])), |_| true, now());
     assert_eq!(suspects(&drifts), ["a"]);
 }
@@ -175,8 +175,8 @@ fn nothing_is_suspected_of_which_a_listing_is_to_come() {
 fn what_a_release_no_longer_declares_is_forgotten() {
     let mut drifts = in_sync();
     for name in ["a", "b"] {
-        drifts.went(&id(name), Version::default(), now());
-        drifts.is_gone(&web(), &id(name), now());
+        drifts.mark_gone(&id(name), Version::default(), now());
+        drifts.record_missing(&web(), &id(name), now());
     }
     drifts.notice(&web(), Some(&deployed(2, &[("b", "1")])), |_| false, now());
     assert_eq!(drifting(&drifts), [("b".to_owned(), DriftKind::Missing)]);
@@ -189,8 +189,8 @@ fn what_a_release_no_longer_declares_is_forgotten() {
 #[test]
 fn an_object_that_another_release_takes_over_drifts_for_the_old_one_no_more() {
     let mut drifts = in_sync();
-    drifts.drifts(&web(), &id("a"), Drift::new(DriftKind::Changed, now()));
-    drifts.lives(id("a"), life("other"));
+    drifts.record_drift(&web(), &id("a"), Drift::new(DriftKind::Changed, now()));
+    drifts.record_life(id("a"), life("other"));
     assert!(drifting(&drifts).is_empty());
 }
 
@@ -200,15 +200,15 @@ fn only_what_drifts_for_certain_or_went_counts_for_the_brake() {
     let count = |drifts: &Drifts| drifts.count(|_, _, _| true).values().sum::<usize>();
     drifts.suspect(&web(), id("b"), now());
     assert_eq!(count(&drifts), 0, "that somebody has to look means nothing");
-    drifts.went(&id("a"), Version::default(), now());
+    drifts.mark_gone(&id("a"), Version::default(), now());
     assert_eq!(drifts.count(|_, _, _| true), BTreeMap::from([("shop".to_owned(), 1)]));
-    drifts.is_gone(&web(), &id("a"), now());
+    drifts.record_missing(&web(), &id("a"), now());
     assert_eq!(count(&drifts), 1);
     let doubt = Drift { doubt: true, ..Drift::new(DriftKind::Changed, now()) };
-    drifts.drifts(&web(), &id("b"), doubt);
+    drifts.record_drift(&web(), &id("b"), doubt);
     assert_eq!(count(&drifts), 1);
     assert!(drifts.count(|_, object, _| *object == id("b")).is_empty());
-    drifts.is_gone(&web(), &id("c"), now());
+    drifts.record_missing(&web(), &id("c"), now());
     assert_eq!(count(&drifts), 1, "what was never seen alive does not count");
 }
 
@@ -227,7 +227,7 @@ fn what_an_earlier_process_saw_counts_as_seen() {
 fn what_was_seen_alive_is_told_on_while_it_is_missing() {
     let mut drifts = in_sync();
     let release = deployed(1, &[("a", "1"), ("b", "1"), ("c", "1")]);
-    drifts.is_gone(&web(), &id("a"), now());
+    drifts.record_missing(&web(), &id("a"), now());
     assert_eq!(drifts.seen_alive(&release), [seen("a"), seen("b")]);
     let mut next = Drifts::new(key());
     next.remember(&web(), earlier(1, release.state.digest), drifts.seen_alive(&release), None);
@@ -235,7 +235,7 @@ fn what_was_seen_alive_is_told_on_while_it_is_missing() {
     let dropping = deployed(2, &[("b", "1"), ("c", "1")]);
     drifts.notice(&web(), Some(&dropping), |_| false, now());
     assert_eq!(drifts.seen_alive(&dropping), [seen("b")]);
-    drifts.lives(id("b"), Life { vouched: false, ..life("web") });
+    drifts.record_life(id("b"), Life { vouched: false, ..life("web") });
     assert_eq!(drifts.seen_alive(&dropping), []);
 }
 
@@ -297,22 +297,22 @@ fn a_record_made_anew_is_no_record_of_an_earlier_process() {
 #[test]
 fn an_answer_that_the_watch_has_overtaken_counts_for_nothing() {
     let mut drifts = Drifts::new(key());
-    drifts.lives(id("a"), life("web"));
+    drifts.record_life(id("a"), life("web"));
     assert!(
         !drifts.is_overtaken(&id("a"), Version::of("7")) && drifts.is_overtaken(&id("a"), Version::of("6"))
     );
     assert!(!drifts.is_overtaken(&id("b"), Version::of("6")), "it is not known");
     assert!(!drifts.is_overtaken(&id("a"), Version::of("odd")), "it tells nothing");
     let drift = || Drift::new(DriftKind::Changed, now());
-    drifts.drifts(&web(), &id("a"), drift());
+    drifts.record_drift(&web(), &id("a"), drift());
     // Somebody has changed it since the guard wrote it.
-    drifts.is_restored(&web(), &id("a"), Version::of("6"));
+    drifts.record_restored(&web(), &id("a"), Version::of("6"));
     assert_eq!(drifts.of(&web()).len(), 1);
-    drifts.is_restored(&web(), &id("a"), Version::of("8"));
+    drifts.record_restored(&web(), &id("a"), Version::of("8"));
     assert_eq!(drifts.of(&web()).len(), 0);
     // An etcd that was restored counts from an earlier version: the watch is right.
-    drifts.lives(id("a"), Life { version: Version::of("3"), ..life("web") });
+    drifts.record_life(id("a"), Life { version: Version::of("3"), ..life("web") });
     assert!(!drifts.is_overtaken(&id("a"), Version::of("3")));
-    drifts.went(&id("a"), Version::of("9"), now());
+    drifts.mark_gone(&id("a"), Version::of("9"), now());
     assert!(drifts.is_overtaken(&id("a"), Version::of("8")), "it was there before it went");
 }

@@ -182,7 +182,7 @@ impl Reconciler {
             let Some(mut agreed) = agreed else { continue };
             // Without its managers nobody can tell of all that was added.
             agreed.has_additions |= !policy.rules(&object, &agreed.declared).sealed.is_empty();
-            self.drifts.agrees(release, &object, &agreed);
+            self.drifts.record_agreement(release, &object, &agreed);
         }
     }
 }

@@ -28,7 +28,7 @@ impl Reconciler {
                 )
             }
             None => {
-                self.drifts.is_undeclared(&release.id, &object);
+                self.drifts.record_undeclared(&release.id, &object);
                 Step::Nothing
             }
         }
@@ -49,7 +49,7 @@ impl Reconciler {
                 }
                 // Nobody's, by now.
                 if self.drifts.is_suspect(&release.id, object) {
-                    self.drifts.is_undeclared(&release.id, object);
+                    self.drifts.record_undeclared(&release.id, object);
                 }
                 Done::Settled
             }

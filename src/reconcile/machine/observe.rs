@@ -67,7 +67,7 @@ impl Reconciler {
             // Its record may be on its way.
             self.recent.keep((&life.release, object), version, value, self.now);
         }
-        self.drifts.lives(object.clone(), life);
+        self.drifts.record_life(object.clone(), life);
         // What an earlier guard has seen, this one has not.
         if let (true, Some(release)) = (before.is_none_or(|before| !before.alive), &release) {
             self.inherit_replicas(release, live);
@@ -122,7 +122,7 @@ impl Reconciler {
         self.drifts.seal(object, policy.rules(object, declared).seal());
         let mut news = record(&mut self.drifts, release, live, standing, now);
         if let Some(seen) = seen {
-            news.agrees |= self.drifts.agrees(release, object, &seen);
+            news.agrees |= self.drifts.record_agreement(release, object, &seen);
         }
         if let (true, Some(touched)) = (news.stands, live.sighting.touched) {
             self.tell(Told::DetectedAfter(now.duration_since(touched)));
@@ -160,15 +160,15 @@ impl Reconciler {
         }
         match stands {
             None | Some(drift::Live::OptedOut) => {
-                drifts.is_undeclared(&release.id, object);
+                drifts.record_undeclared(&release.id, object);
             }
             // What the failed operation alone declares was never there.
             Some(drift::Live::Awaited) if release.state.status == Status::Failed => {
-                drifts.is_gone(&release.id, object, since);
-                drifts.recovered(&release.id, object);
+                drifts.record_missing(&release.id, object, since);
+                drifts.clear_drift(&release.id, object);
             }
             Some(stands) => {
-                drifts.is_gone(&release.id, object, since);
+                drifts.record_missing(&release.id, object, since);
                 if let Some(drift) = drifts.get_mut(&release.id, object) {
                     drift.allowed = matches!(stands, drift::Live::Allowed);
                 }

@@ -42,7 +42,7 @@ impl Reconciler {
             Tidings::Gone { object, version } => self.note_went(&object, Version::of(&version)),
             Tidings::Listed => {
                 let Some(listed) = self.scopes.end_listing(scope) else { return };
-                let mut went = self.drifts.alive(|object| scope.holds(object) && !listed.contains(object));
+                let mut went = self.drifts.living(|object| scope.holds(object) && !listed.contains(object));
                 went.sort();
                 went.iter().for_each(|object| self.note_went(object, Version::default()));
                 self.suspect_never_seen(scope);
@@ -73,7 +73,7 @@ impl Reconciler {
         let Some(release) = self.drifts.life(object).map(|life| life.release.clone()) else { return };
         if !self.known.declares(&release, object) {
             self.drifts.forget(object);
-        } else if let Some(release) = self.drifts.went(object, version, self.now) {
+        } else if let Some(release) = self.drifts.mark_gone(object, version, self.now) {
             self.attend(&release);
         }
     }
@@ -81,7 +81,7 @@ impl Reconciler {
     /// Nobody serves the kind any more: what was alive has to be looked at. It need
     /// not be gone.
     fn suspect_alive(&mut self, scope: &Scope) {
-        let mut alive = self.drifts.alive(|object| scope.holds(object));
+        let mut alive = self.drifts.living(|object| scope.holds(object));
         alive.sort();
         for object in alive {
             let Some(release) = self.drifts.life(&object).map(|life| life.release.clone()) else { continue };

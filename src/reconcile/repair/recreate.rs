@@ -121,7 +121,7 @@ impl Reconciler {
             Ok(created) => {
                 let uid = created.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
                 self.note_repaired(task, situation, situation.drift.clone(), Fate::Repaired { attempts });
-                self.drifts.is_restored(&task.id, &task.object, version_written(&created));
+                self.drifts.record_restored(&task.id, &task.object, version_written(&created));
                 self.begin_taking_back(task, situation, uid.to_owned(), Done::Repaired)
             }
             Err(Failure { fault: Fault::AlreadyExists, .. }) => self.leave_present(task),
@@ -149,7 +149,7 @@ impl Reconciler {
         if drift.is_some_and(|kind| kind != DriftKind::Missing) {
             return Next::later(AGAIN);
         }
-        self.drifts.recovered(&task.id, &task.object);
+        self.drifts.clear_drift(&task.id, &task.object);
         self.tell(Told::Present(DriftKind::Missing));
         Next::settled()
     }

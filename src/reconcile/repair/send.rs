@@ -344,12 +344,12 @@ impl Reconciler {
         let told = Drift { contested, ..drift(changes) };
         if known.is_empty() {
             self.note_repaired(task, situation, told, Fate::Repaired { attempts });
-            self.drifts.is_restored(&task.id, &task.object, version_written(now));
+            self.drifts.record_restored(&task.id, &task.object, version_written(now));
             return Next::Done(Done::Repaired);
         }
         let rest = drift(&known);
         self.note_repaired(task, situation, told, Fate::Partly { attempts });
-        self.drifts.drifts(&task.id, &task.object, rest);
+        self.drifts.record_drift(&task.id, &task.object, rest);
         if let Some(reason) = &outdated {
             return self.fail(task, reason);
         }

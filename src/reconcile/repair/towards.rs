@@ -159,7 +159,7 @@ impl Reconciler {
                 returned.insert(key);
                 let drift = situation.drift.clone();
                 self.note_repaired(task, situation, drift, Fate::Repaired { attempts: 1 });
-                self.drifts.is_restored(&task.id, &task.object, version_written(&now));
+                self.drifts.record_restored(&task.id, &task.object, version_written(&now));
                 Next::Done(Done::Repaired)
             }
             Err(Failure { fault: Fault::Conflict, .. }) => Next::later(super::AGAIN),

@@ -3,10 +3,10 @@
 use super::*;
 
 /// That an object was seen as this release declares it, but at some paths.
-fn agrees(drifts: &mut Drifts, release: &Arc<Release>, name: &str, spared: &[&str]) -> bool {
+fn record_agreement(drifts: &mut Drifts, release: &Arc<Release>, name: &str, spared: &[&str]) -> bool {
     let spared = spared.iter().map(|path| path.parse().unwrap()).collect();
     let declared = Arc::clone(release.declared(&id(name)).unwrap());
-    drifts.agrees(release, &id(name), &Agreed { declared, spared, allowed: false, has_additions: false })
+    drifts.record_agreement(release, &id(name), &Agreed { declared, spared, allowed: false, has_additions: false })
 }
 
 /// Whether all that a release declares of an object was seen; none if it was never seen to agree with any of that.
@@ -35,8 +35,8 @@ fn objects_are_confirmed_one_by_one() {
 #[test]
 fn nothing_is_confirmed_that_was_not_seen_with_annotations() {
     let (release, mut drifts) = (deployed(1, &[("a", "1"), ("b", "1"), ("c", "1")]), in_sync());
-    drifts.lives(id("a"), Life { vouched: false, ..life("web") });
-    drifts.lives(id("b"), life("api"));
+    drifts.record_life(id("a"), Life { vouched: false, ..life("web") });
+    drifts.record_life(id("b"), life("api"));
     for name in ["a", "b", "c"] {
         assert!(!agrees(&mut drifts, &release, name, &[]), "{name}");
         assert_eq!(is_seen(&drifts, &release, name), None, "{name}");
@@ -56,7 +56,7 @@ fn spared_field_stays_confirmed_where_the_revision_before_said_the_same() {
     let (first, second) = (declaring(1, "1"), declaring(2, "2"));
     let mut drifts = Drifts::new(key());
     drifts.notice(&web(), Some(&first), |_| false, now());
-    drifts.lives(id("a"), life("web"));
+    drifts.record_life(id("a"), life("web"));
     agrees(&mut drifts, &first, "a", &[]);
     agrees(&mut drifts, &second, "a", &["/data/same"]);
     assert_eq!(is_seen(&drifts, &second, "a"), Some(true));
@@ -77,7 +77,7 @@ fn agreement_is_told_on_and_remembered() {
     // What was seen meanwhile counts, unless the earlier guard knew more of what is declared now.
     let second = deployed(2, &[("a", "2"), ("b", "1")]);
     agrees(&mut next, &release, "b", &[]);
-    next.lives(id("a"), Life { agreed: next.life(&id("a")).unwrap().agreed.clone(), ..life("web") });
+    next.record_life(id("a"), Life { agreed: next.life(&id("a")).unwrap().agreed.clone(), ..life("web") });
     agrees(&mut next, &second, "a", &[]);
     next.remember(&web(), earlier(2, second.state.digest), told.clone(), Some(&second));
     assert_eq!((is_seen(&next, &second, "a"), is_seen(&next, &second, "b")), (Some(true), Some(true)));
@@ -97,7 +97,7 @@ fn additions_are_confirmed_only_once_the_object_was_seen_without_them() {
     };
     let added = |drifts: &mut Drifts, release: &Arc<Release>| {
         let declared = release.declared(&id("a")).unwrap();
-        drifts.agrees(release, &id("a"), &Agreed::but_for_additions(declared))
+        drifts.record_agreement(release, &id("a"), &Agreed::but_for_additions(declared))
     };
     agrees(&mut drifts, &first, "a", &[]);
     assert!(!clean(&drifts, &first), "without a seal nobody has looked for additions");
