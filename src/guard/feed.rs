@@ -7,6 +7,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::Shell;
 use super::orders::Command;
@@ -18,6 +21,9 @@ use crate::reconcile::drifts::First;
 use crate::reconcile::event::{Event, Order, Ruled, Surroundings};
 use crate::reconcile::scopes::Scope;
 use crate::verdict::exceptions::Circumstances;
+
+/// How long changes of the declared kinds are gathered before watches follow.
+const SETTLING: Duration = Duration::from_millis(200);
 
 /// What the loop was told last.
 #[derive(Default)]
@@ -46,8 +52,8 @@ impl Fed {
 }
 
 impl Shell {
-    /// A release has changed, came or went. Gives whether it declares other objects than before.
-    pub(super) fn notice(&mut self, id: ReleaseId) -> bool {
+    /// A release has changed, came or went.
+    pub(super) fn notice(&mut self, id: ReleaseId) {
         let declares = self.guard.releases.index().read().release(&id).map(|it| Arc::clone(&it.objects));
         let before = match &declares {
             Some(now) => self.fed.declared.insert(id.clone(), Arc::clone(now)),
@@ -72,7 +78,9 @@ impl Shell {
             self.guard.settled.forget(&id);
         }
         self.handle(Event::Release(id, ruled));
-        is_new
+        if is_new {
+            self.follow_at.get_or_insert_with(|| Instant::now() + SETTLING);
+        }
     }
 
     /// A release as its records say, with its policy.
@@ -119,8 +127,11 @@ impl Shell {
         self.handle(Event::Scopes { wanted, unserved });
     }
 
-    /// Does what somebody wants.
+    /// Does what somebody wants, of a release as it is by now: news of it may still be on their way.
     pub(super) fn obey(&mut self, command: Command) {
+        if let Command::Remember { release, .. } | Command::Reconcile { release, .. } = &command {
+            self.notice(release.clone());
+        }
         let order = match command {
             Command::Suspend(release, suspend) => Order::Suspend(release, suspend),
             Command::Reconcile { release, at, ticket } => Order::Reconcile { release, at, ticket },

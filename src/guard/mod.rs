@@ -49,9 +49,6 @@ use crate::reconcile::event::{Action, Errand, Event, Failure, Outcome, Tidings};
 use crate::reconcile::machine::{Reconciler, Settings};
 use crate::reconcile::scopes::Scope;
 
-/// How long changes of the declared kinds are gathered before watches follow.
-const SETTLING: Duration = Duration::from_millis(200);
-
 /// News that wait at most; whoever has more waits.
 const NEWS: usize = 16;
 
@@ -104,6 +101,8 @@ struct Shell {
     /// Counts how often everything was to be listed anew.
     relists: channel::Sender<u64>,
     timer: Option<Instant>,
+    /// When watches follow what is declared by now.
+    follow_at: Option<Instant>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -133,13 +132,13 @@ impl Guard {
             watches: HashMap::new(),
             relists: channel::Sender::default(),
             timer: None,
+            follow_at: Some(Instant::now()),
             tasks: TaskTracker::new(),
             stop: stop.clone(),
             guard: Arc::new(self),
         };
         shell.rule();
         shell.handle(Event::Leads(*leading.borrow_and_update()));
-        let mut follow_at = Some(Instant::now());
         loop {
             tokio::select! {
                 biased;
@@ -147,17 +146,13 @@ impl Guard {
                 // Before anything else: what is remembered decides what is repaired.
                 Some(command) = commands.recv() => shell.obey(command),
                 // What is known beside an object, before the object is judged.
-                release = changes.next() => {
-                    if shell.notice(release) {
-                        follow_at.get_or_insert_with(|| Instant::now() + SETTLING);
-                    }
-                }
+                release = changes.next() => shell.notice(release),
                 object = allowed.next() => shell.surround(&object),
                 object = scaled.next() => shell.surround(&object),
                 Ok(()) = policies.changed() => shell.rule(),
                 Ok(()) = leading.changed() => shell.handle(Event::Leads(*leading.borrow_and_update())),
-                () = at(follow_at) => {
-                    follow_at = None;
+                () = at(shell.follow_at) => {
+                    shell.follow_at = None;
                     shell.follow();
                 }
                 () = at(shell.timer) => {

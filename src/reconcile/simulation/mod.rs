@@ -62,6 +62,9 @@ struct Plan {
     trouble: u32,
 }
 
+/// Seeds that are tried side by side.
+const LANES: u64 = 4;
+
 /// Plans that failed once.
 const FOUND: [Plan; 0] = [];
 
@@ -333,21 +336,26 @@ fn check(plan: Plan) {
     }
 }
 
-/// The number of seeds that the build asks for, or some.
+/// The number of seeds that the build asks for, or those that every run of the tests tries.
 fn seeds() -> u64 {
-    option_env!("KUBEMOOR_SEEDS").and_then(|seeds| seeds.parse().ok()).unwrap_or(200)
+    option_env!("KUBEMOOR_SEEDS").and_then(|seeds| seeds.parse().ok()).unwrap_or(2000)
 }
 
 #[test]
 fn every_run_keeps_the_invariants_and_ends_in_sync() {
-    for seed in 0..seeds() {
+    let check = |seed| {
         let mut random = Random::new(seed);
         let trouble = match random.below(4) {
             0 => ALL,
             _ => u32::try_from(random.next() % u64::from(ALL + 1)).unwrap_or_default(),
         };
-        check(Plan { seed, steps: 200 + random.below(600), trouble });
-    }
+        check(Plan { seed, steps: 100 + random.below(300), trouble });
+    };
+    std::thread::scope(|scope| {
+        for lane in 0..LANES {
+            scope.spawn(move || (lane..seeds()).step_by(LANES as usize).for_each(check));
+        }
+    });
 }
 
 #[test]
