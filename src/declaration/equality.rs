@@ -100,12 +100,19 @@ pub struct Spot<'a> {
     /// The name of what holds it, as far as that is a part of the same declared
     /// value; of list elements the list's.
     within: &'a str,
+    /// The name of the field that holds it, where it is a declared value of its own.
+    above: &'a str,
 }
 
 impl<'a> Spot<'a> {
     /// The place of a declared value.
     pub fn new(name: &'a str, place: Place, family: Family) -> Self {
-        Self { name, place, family, within: "" }
+        Self { name, place, family, within: "", above: "" }
+    }
+
+    /// The same in a field of this name.
+    pub fn of(self, above: &'a str) -> Self {
+        Self { above, ..self }
     }
 
     /// The name by which its fields know it.
@@ -115,7 +122,7 @@ impl<'a> Spot<'a> {
 
     /// A part of it; list elements have no name.
     fn part(self, name: &'a str, place: Place) -> Self {
-        Self { name, place, family: self.family, within: self.holder() }
+        Self { name, place, family: self.family, within: self.holder(), above: "" }
     }
 }
 

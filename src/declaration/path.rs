@@ -308,6 +308,14 @@ impl<'a> Trail<'a> {
         Trail { above: Some(self), step }
     }
 
+    /// The name of the field that holds this one; empty where an element does, or nothing.
+    pub(super) fn holder(&self) -> &'a str {
+        match self.above.map(|above| above.step) {
+            Some(Step::Field(name)) => name,
+            _ => "",
+        }
+    }
+
     pub(super) fn path(&self) -> Path {
         let mut segments = Vec::with_capacity(USUAL);
         let mut at = Some(self);

@@ -303,7 +303,10 @@ pub(super) fn is_always_filled(name: &str) -> bool {
 
 /// Whether the server may show a zero where `name` is empty or null: of what it shows at all only what it
 /// fills in.
-pub(super) fn is_own_zero(name: &str) -> bool {
+pub(super) fn is_own_zero(above: &str, name: &str) -> bool {
+    if (above, name) == ("scaleDown", "stabilizationWindowSeconds") {
+        return false;
+    }
     name == "suspend" || !(is_always_filled(name) || keeps_zero(name))
 }
 

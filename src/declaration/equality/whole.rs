@@ -211,7 +211,7 @@ pub(super) fn with_null(types: &Types, ty: TypeId, spot: Spot<'_>, live: Option<
     let is_own = is_filled(spot, live)
         || known::is_others(spot.name)
         || is_empty(live)
-        || (is_zero(live) && known::is_own_zero(spot.name));
+        || (is_zero(live) && known::is_own_zero(spot.above, spot.name));
     if says_something && !is_own { Agreement::Altered } else { Agreement::Agrees }
 }
 
