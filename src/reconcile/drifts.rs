@@ -87,7 +87,12 @@ impl Drifts {
 
     /// A watch says that an object went, or lost Helm's label, by which it has
     /// this version; gives the release that has to look.
-    pub(crate) fn mark_gone(&mut self, object: &ObjectId, version: Version, now: Timestamp) -> Option<ReleaseId> {
+    pub(crate) fn mark_gone(
+        &mut self,
+        object: &ObjectId,
+        version: Version,
+        now: Timestamp,
+    ) -> Option<ReleaseId> {
         let life = self.lives.get_mut(object)?;
         life.judged = None;
         life.version = version;
@@ -140,7 +145,12 @@ impl Drifts {
     }
 
     /// An object was looked at: it does not exist. Gives whether that is new.
-    pub(crate) fn record_missing(&mut self, release: &ReleaseId, object: &ObjectId, since: Timestamp) -> bool {
+    pub(crate) fn record_missing(
+        &mut self,
+        release: &ReleaseId,
+        object: &ObjectId,
+        since: Timestamp,
+    ) -> bool {
         if let Some(life) = self.lives.get_mut(object) {
             life.alive = false;
             life.judged = None;

@@ -11,7 +11,7 @@ use super::super::machine::{Reconciler, Settings};
 use super::super::report::ReleaseReport;
 use super::super::scopes::Scope;
 use super::random::Random;
-use super::world::{Change, Kept, World, failed};
+use super::world::{Change, Kept, Records, World, failed};
 use crate::helm::release::{Appearance, Release};
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::Policy;
@@ -45,7 +45,7 @@ pub(super) struct Guard {
     watching: bool,
     cursor: usize,
     records: usize,
-    releases: BTreeMap<ReleaseId, (Vec<(u64, u64)>, Arc<Release>)>,
+    releases: BTreeMap<ReleaseId, (Records, Arc<Release>)>,
     appearances: BTreeMap<(String, u64), Appearance>,
     /// Handed out and not begun.
     work: VecDeque<(Errand, ReleaseId, Work)>,
@@ -344,7 +344,7 @@ impl Guard {
             Work::Ask { object, uid, revision, .. } => world.canonical(release, *revision, object, uid),
             Work::Probe { .. } => failed(Fault::AlreadyExists, "already exists"),
             Work::Write { object, write, .. } => {
-                if !self.leads_until.is_some_and(|until| self.now(world) < until) {
+                if self.leads_until.is_none_or(|until| self.now(world) >= until) {
                     return failed(Fault::NotLeading, "this replica does not lead");
                 }
                 world.write(self.number, object, write)

@@ -34,7 +34,9 @@ impl World {
     fn was_as_declared(&self, object: &ObjectId, declared: &Fields, from: usize) -> bool {
         let states = |changes: &[Change]| -> Vec<Option<Stored>> {
             let of_it = changes.iter().filter_map(|change| match change {
-                Change::Object { object: other, stored, .. } if other == object => Some(stored.clone()),
+                Change::Object { object: other, stored, .. } if other == object => {
+                    Some(stored.as_deref().cloned())
+                }
                 _ => None,
             });
             of_it.collect()

@@ -28,7 +28,7 @@ static CATALOG: LazyLock<Catalog> = LazyLock::new(Catalog::with_core);
 /// Something that watches tell of.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
-    Object { object: ObjectId, version: u64, stored: Option<Stored> },
+    Object { object: ObjectId, version: u64, stored: Option<Box<Stored>> },
     Record(ReleaseId),
 }
 
@@ -79,7 +79,7 @@ pub(super) struct World {
     pub(super) sealed: bool,
     pub(super) rewrites: bool,
     /// Documents of manifests that were read.
-    parsed: RefCell<BTreeMap<(ReleaseId, Arc<str>), Rc<Documents>>>,
+    parsed: RefCell<BTreeMap<Manifest, Rc<Documents>>>,
     /// The uids of what guards have created.
     pub(super) made: BTreeSet<String>,
     pub(super) terminating: bool,
@@ -98,6 +98,12 @@ pub(super) fn object(name: &str) -> ObjectId {
         name: name.to_owned(),
     }
 }
+
+/// A release's manifest.
+type Manifest = (ReleaseId, Arc<str>);
+
+/// What tells one state of a release's records from another.
+pub(super) type Records = Vec<(u64, u64)>;
 
 /// The fields of a manifest's objects as Helm sends them.
 pub(super) type Documents = Vec<(ObjectId, Fields)>;
@@ -174,7 +180,7 @@ impl World {
         stored.version = self.next_version();
         let (object, version, value) = (stored.id.clone(), stored.version, stored.value());
         self.objects.insert(object.clone(), stored.clone());
-        self.log.push(Change::Object { object, version, stored: Some(stored) });
+        self.log.push(Change::Object { object, version, stored: Some(Box::new(stored)) });
         value
     }
 
@@ -282,7 +288,7 @@ impl World {
     // ---- what guards read
 
     /// What tells a state of a release's records from others.
-    pub(super) fn state_of(&self, id: &ReleaseId) -> Vec<(u64, u64)> {
+    pub(super) fn state_of(&self, id: &ReleaseId) -> Records {
         self.records.get(id).into_iter().flatten().map(|it| (it.revision, it.version)).collect()
     }
 

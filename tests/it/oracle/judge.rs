@@ -243,9 +243,8 @@ fn is_derived_from(manifest: &Value, patch: &Value) -> bool {
         value.is_null() || value.as_str() == Some("") || value.as_array().is_some_and(Vec::is_empty)
     };
     let pods = ["/spec", "/spec/template/spec", "/spec/jobTemplate/spec/template/spec"];
-    let names_nobody =
-        |pod: &&str| manifest.pointer(&format!("{pod}/serviceAccountName")).is_some_and(is_void);
-    if pods.iter().filter(names_nobody).any(|pod| edits(&format!("{pod}/serviceAccountName"))) {
+    let accounts = pods.map(|pod| format!("{pod}/serviceAccountName"));
+    if accounts.iter().any(|account| manifest.pointer(account).is_some_and(is_void) && edits(account)) {
         return true;
     }
     match manifest["kind"].as_str() {

@@ -3,10 +3,14 @@
 use super::*;
 
 /// That an object was seen as this release declares it, but at some paths.
-fn record_agreement(drifts: &mut Drifts, release: &Arc<Release>, name: &str, spared: &[&str]) -> bool {
+fn agrees(drifts: &mut Drifts, release: &Arc<Release>, name: &str, spared: &[&str]) -> bool {
     let spared = spared.iter().map(|path| path.parse().unwrap()).collect();
     let declared = Arc::clone(release.declared(&id(name)).unwrap());
-    drifts.record_agreement(release, &id(name), &Agreed { declared, spared, allowed: false, has_additions: false })
+    drifts.record_agreement(
+        release,
+        &id(name),
+        &Agreed { declared, spared, allowed: false, has_additions: false },
+    )
 }
 
 /// Whether all that a release declares of an object was seen; none if it was never seen to agree with any of that.
