@@ -7,6 +7,7 @@
 //! its release drops it. Must not decide what is repaired.
 
 mod agreed;
+mod suspect;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::helm::release::{Declared, Release};
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::signing::SigningKey;
 pub(crate) use agreed::Agreed;
+pub(crate) use suspect::Suspect;
 
 /// What is known of declared objects.
 pub(crate) struct Drifts {
@@ -33,22 +35,6 @@ pub(crate) struct Drifts {
     first: FirstSeen,
     /// The release as its objects were last held to it.
     held: HashMap<ReleaseId, Arc<Release>>,
-}
-
-/// An object that has to be looked at.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Suspect {
-    pub(crate) since: Timestamp,
-    /// A watch says that it went.
-    pub(crate) went: bool,
-    /// It was tried, and could not be read.
-    pub(crate) unread: bool,
-}
-
-impl Suspect {
-    fn new(since: Timestamp, went: bool) -> Self {
-        Self { since, went, unread: false }
-    }
 }
 
 impl Drifts {

@@ -5,6 +5,7 @@
 //! pieces of work; each piece of work that was handed out is known until its outcome
 //! comes or nobody waits for it. Must not read a clock or wait.
 
+mod agenda;
 mod inform;
 mod look;
 pub(super) mod observe;
@@ -169,14 +170,14 @@ impl Reconciler {
             self.drifts.suspect(&release, object, self.now);
             self.attend(&release);
         }
-        for release in self.passes.take_due(self.now) {
+        for release in self.passes.agenda.take_due(self.now) {
             self.attend(&release);
         }
     }
 
     fn set_timer(&mut self) {
         let at_once = self.passes.may_begin().then_some(self.now);
-        let next = [self.alarms.next(), self.passes.next_due(), at_once].into_iter().flatten().min();
+        let next = [self.alarms.next(), self.passes.agenda.next(), at_once].into_iter().flatten().min();
         if next != self.timer {
             self.timer = next;
             self.act(Action::SetTimer(next));

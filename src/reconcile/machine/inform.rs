@@ -24,8 +24,9 @@ impl Reconciler {
         let release = self.known.release(id).cloned();
         let scopes = &self.scopes;
         self.drifts.notice(id, release.as_ref(), |object| scopes.shows(object), self.now);
-        if let Some(release) = &release {
-            self.recall(release);
+        match &release {
+            Some(release) => self.recall(release),
+            None => self.asked.forget(id),
         }
     }
 

@@ -18,6 +18,7 @@ use super::super::event::{Errand, Failure, Fault, Outcome, Work};
 use super::super::install_order;
 use super::super::repair::{AGAIN, Astray, Done, Next, RETRY, Repair, Task, Towards};
 use super::Reconciler;
+use super::agenda::Agenda;
 use crate::helm::record::Status;
 use crate::helm::release::Release;
 use crate::model::{ObjectId, ReleaseId};
@@ -41,9 +42,7 @@ pub(super) struct Passes {
     /// Those of `waiting`.
     queued: HashSet<ReleaseId>,
     /// When releases are looked at again by themselves.
-    due: BTreeMap<ReleaseId, Timestamp>,
-    /// The same, the soonest first.
-    agenda: BTreeSet<(Timestamp, ReleaseId)>,
+    pub(super) agenda: Agenda,
 }
 
 /// One pass under way.
@@ -93,39 +92,10 @@ pub(super) enum Step {
 }
 
 impl Passes {
-    /// The releases that are due by now.
-    pub(super) fn take_due(&mut self, now: Timestamp) -> Vec<ReleaseId> {
-        let mut due = Vec::new();
-        while self.agenda.first().is_some_and(|(at, _)| *at <= now) {
-            let Some((_, release)) = self.agenda.pop_first() else { break };
-            self.due.remove(&release);
-            due.push(release);
-        }
-        due
-    }
-
-    /// When the next one is due.
-    pub(super) fn next_due(&self) -> Option<Timestamp> {
-        self.agenda.first().map(|(at, _)| *at)
-    }
-
     /// Whether a release waits, and nothing but its turn keeps it.
     pub(super) fn may_begin(&self) -> bool {
         self.working.len() < RELEASES_AT_ONCE
             && self.waiting.iter().any(|release| !self.working.contains_key(release))
-    }
-
-    /// Looks at a release again at that time, unless that is done sooner.
-    fn put_off(&mut self, release: &ReleaseId, at: Timestamp) {
-        let before = self.due.get(release).copied();
-        if before.is_some_and(|before| before <= at) {
-            return;
-        }
-        if let Some(before) = before {
-            self.agenda.remove(&(before, release.clone()));
-        }
-        self.due.insert(release.clone(), at);
-        self.agenda.insert((at, release.clone()));
     }
 }
 
@@ -370,7 +340,7 @@ impl Reconciler {
 
     fn put_off(&mut self, id: &ReleaseId, delay: Duration) {
         let at = self.now.saturating_add(SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX));
-        self.passes.put_off(id, at.unwrap_or(Timestamp::MAX));
+        self.passes.agenda.put_off(id, at.unwrap_or(Timestamp::MAX));
     }
 
     /// The time until an operation counts as dead, plus a moment.

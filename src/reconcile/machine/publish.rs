@@ -38,10 +38,7 @@ impl Reconciler {
                 }
                 self.act(Action::Report(Box::new(report)));
             }
-            _ => {
-                self.asked.forget(id);
-                self.act(Action::Withdraw(id.clone()));
-            }
+            _ => self.act(Action::Withdraw(id.clone())),
         }
     }
 

@@ -66,7 +66,12 @@ struct Plan {
 const LANES: u64 = 4;
 
 /// Plans that failed once.
-const FOUND: [Plan; 0] = [];
+const FOUND: [Plan; 3] = [
+    // An order came before news of its release, and was forgotten.
+    Plan { seed: 154, steps: 87, trouble: 512 },
+    Plan { seed: 255, steps: 189, trouble: 12800 },
+    Plan { seed: 377, steps: 177, trouble: 1536 },
+];
 
 fn release(name: &str) -> ReleaseId {
     ReleaseId { namespace: NAMESPACE.to_owned(), name: name.to_owned() }
