@@ -1,5 +1,5 @@
 //! The loop at work: what happens in the cluster becomes events of the
-//! [`Reconciler`], and what that wants done is done.
+//! `Reconciler`, and what that wants done is done.
 //!
 //! Entry point: [`Guard::run`]. `watch` shows the objects of each declared kind,
 //! `feed` tells of releases, policies and what else is known of objects, [`orders`]

@@ -1,9 +1,9 @@
 //! What the loop knows and decides: how each declared object stands, what may be
 //! done about it, and when.
 //!
-//! Entry points: [`machine::Reconciler`] takes [`event::Event`]s and gives
-//! [`event::Action`]s; [`drifts::Drifts`] remembers, [`plan::plan`] decides,
-//! [`report::ReleaseReport`] is told on. Invariant: values in, values out; no
+//! Entry points: `machine::Reconciler` takes `event::Event`s and gives
+//! `event::Action`s; `drifts::Drifts` remembers, `plan::plan` decides,
+//! `report::ReleaseReport` is told on. Invariant: values in, values out; no
 //! I/O, no clock (`now` is an argument), no task, no log line. No object is
 //! kept. Must not know how an API server is asked.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
