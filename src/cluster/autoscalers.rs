@@ -317,6 +317,11 @@ fn named_by(release: &Release, scaled: &ObjectId) -> String {
     }
 }
 
+/// Whether an object, if a release declares it, may decide how something is scaled.
+pub fn is_autoscaler(object: &ObjectId) -> bool {
+    [GROUP, KEDA].contains(&object.group.as_str())
+}
+
 fn claims<'i>(index: &'i Index, object: &ObjectId) -> Vec<&'i Release> {
     index.claims(object).iter().map(Arc::as_ref).collect()
 }

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::Shell;
 use super::orders::Command;
 use crate::cluster::Resource;
+use crate::cluster::autoscalers::is_autoscaler;
 use crate::helm::index::DeclaredResource;
 use crate::helm::release::Declarations;
 use crate::model::{Gvk, ObjectId, ReleaseId};
@@ -178,10 +179,6 @@ impl Shell {
         }
         scopes
     }
-}
-
-fn is_autoscaler(object: &ObjectId) -> bool {
-    matches!(object.group.as_str(), "autoscaling" | "keda.sh")
 }
 
 fn gvk(resource: &DeclaredResource) -> Gvk {

@@ -1,7 +1,7 @@
 //! Watches one declared kind, and tells the loop what it sees.
 //!
 //! Entry point: [`run`]. Invariant: only objects with Helm's label, each told as it
-//! comes and dropped. A broken watch is said once and goes on. Must not judge.
+//! comes and dropped. A broken watch is reported once and tried again. Must not judge.
 
 use tokio::sync::{mpsc, watch as channel};
 use tokio_util::sync::CancellationToken;

@@ -32,8 +32,8 @@ pub(crate) struct Wish {
 }
 
 impl Asked {
-    /// A person asks for all of a release. An order that was answered for good is none any more: a replica that
-    /// leads anew is told once more of those whose answer nobody has stored.
+    /// A person asks for all of a release. An order that has its final answer is ignored: a replica that
+    /// leads again receives once more the orders whose answers nobody has stored.
     pub(crate) fn all_of(&mut self, release: ReleaseId, at: String, ticket: Option<Arc<Ticket>>) {
         let is_done = |answer: &OrderAnswer| answer.at == at && answer.result != OrderResult::Waiting;
         if self.answers.get(&release).is_some_and(is_done) {

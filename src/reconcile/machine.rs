@@ -67,7 +67,7 @@ pub(crate) struct Reconciler {
     timer: Option<Timestamp>,
     oldest: Option<Timestamp>,
     pub(super) now: Timestamp,
-    /// What drifts, as far as the event in hand has asked.
+    /// What drifts, once a repair of the current event needed the count.
     pub(super) drifting: Option<Drifting>,
     out: Vec<Action>,
 }

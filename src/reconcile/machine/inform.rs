@@ -112,7 +112,7 @@ impl Reconciler {
         self.listed || self.drifts.life(object).is_some() || self.known.claims(object).iter().any(is_known)
     }
 
-    /// Something other than these objects has changed what is said of them.
+    /// Judges these objects again: an allowance, an autoscaler or a settled value has changed.
     pub(super) fn judge_again(&mut self, objects: impl IntoIterator<Item = ObjectId>) {
         for object in objects {
             let claims: Vec<ReleaseId> = self.known.claims(&object).iter().map(|it| it.id.clone()).collect();

@@ -1,4 +1,4 @@
-//! Holds what drifts against the brake.
+//! Counts what drifts, by which the brake stops repairs.
 //!
 //! Entry points: `Reconciler::pull_brake` before a repair, `ease` when a person asks
 //! for one. Invariant: what an operation of Helm's takes away, or never comes back,
@@ -22,10 +22,7 @@ impl Reconciler {
         if self.repairs.brake.is_on(&release.namespace) {
             return Pull::On;
         }
-        let drifting = match self.drifting.take() {
-            Some(drifting) => drifting,
-            None => self.count_drifting(None),
-        };
+        let drifting = self.drifting.take().unwrap_or_else(|| self.count_drifting(None));
         let pull = self.repairs.brake.pull(&release.namespace, &drifting, self.now);
         if let Pull::Sets(reach) = pull {
             let drifting = drifting.clone();

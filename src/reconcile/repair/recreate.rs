@@ -87,8 +87,7 @@ impl Reconciler {
         // What is written is what was weighed.
         let is_weighed = object.as_ref().map(Digest::of) == Some(situation.declared.digest);
         // The record was read meanwhile, and may have told of another.
-        let is_in_force = self.release_of(task).is_some_and(|now| Arc::ptr_eq(&now, &situation.release));
-        if !task.is_to_write(status) || !is_weighed || !is_in_force {
+        if !task.is_to_write(status) || !is_weighed || !self.is_in_force(task, &situation) {
             return Next::later(AGAIN);
         }
         let Some(mut document) = body::of(object, api_version(&task.object, version)) else {

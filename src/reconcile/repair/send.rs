@@ -131,7 +131,7 @@ impl Reconciler {
             return Next::work(work, Repair::Send(Box::new(Sending { stage: Stage::Document, ..*sending })));
         }
         // What is written is what was weighed.
-        if !self.release_of(task).is_some_and(|now| Arc::ptr_eq(&now, &situation.release)) {
+        if !self.is_in_force(task, situation) {
             let start = sending.judged.start.clone();
             return self.start_over(task, &start);
         }
@@ -228,7 +228,7 @@ impl Reconciler {
             task.towards.is_some() && object.as_ref().map(Digest::of) != Some(situation.declared.digest);
         // What is written is what was weighed.
         let moved_on = !task.is_to_write(status) || digest != situation.release.state.digest || is_other;
-        let is_in_force = self.release_of(task).is_some_and(|now| Arc::ptr_eq(&now, &situation.release));
+        let is_in_force = self.is_in_force(task, situation);
         let document = body::of(object, seen.api_version()).filter(|_| !moved_on && is_in_force);
         let Some(document) = document else {
             let start = start.clone();

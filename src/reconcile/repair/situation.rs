@@ -147,6 +147,11 @@ impl Reconciler {
         }
     }
 
+    /// Whether a situation is of the release as it is by now.
+    pub(super) fn is_in_force(&self, task: &Task, situation: &Situation) -> bool {
+        self.release_of(task).is_some_and(|now| Arc::ptr_eq(&now, &situation.release))
+    }
+
     /// The digest of the manifest that was first seen of the revision to repair
     /// towards. Of one that was deployed before only the last is known: each value that
     /// is written was seen in the live object all the same.
