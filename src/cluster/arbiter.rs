@@ -20,9 +20,9 @@ use super::kinds::Kinds;
 use super::objects::{Objects, WriteError};
 use super::releases::{DocumentError, Releases};
 use crate::declaration::digest::Digest;
+use crate::declaration::document::prepare;
 use crate::helm::release::gvk;
 use crate::model::{ObjectId, PROBE_MANAGER, ReleaseId};
-use crate::reconcile::body::SERVERS_OWN;
 
 /// The part of a question's time that may be spent in the queue.
 const QUEUEING: f64 = 0.5;
@@ -144,13 +144,12 @@ impl Arbiter {
         let until = Instant::now() + within.mul_f64(ANSWERING);
         timeout(within.mul_f64(QUEUEING), self.rate.until_ready()).await.map_err(|_| late())?;
         let declared = self.releases.document(release, *revision, object, left(until)).await?;
-        let Some(mut document) = declared.object else {
-            return Err(ArbiterError::NotDeclared {
-                object: object.clone(),
-                release: release.clone(),
-                revision: *revision,
-            });
+        let not_declared = || ArbiterError::NotDeclared {
+            object: object.clone(),
+            release: release.clone(),
+            revision: *revision,
         };
+        let document = declared.object.ok_or_else(not_declared)?;
         if Digest::of(&document) != *digest {
             return Err(ArbiterError::Changed { release: release.clone(), revision: *revision });
         }
@@ -158,12 +157,7 @@ impl Arbiter {
         let Some(target) = self.kinds.target(object, &version) else {
             return Err(ArbiterError::NotServed { object: object.clone() });
         };
-        if let Some(fields) = document.as_object_mut() {
-            fields.insert("apiVersion".to_owned(), target.resource.api_version().into());
-            if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
-                SERVERS_OWN.iter().for_each(|field| drop(metadata.remove(*field)));
-            }
-        }
+        let document = prepare(document, target.resource.api_version()).ok_or_else(not_declared)?;
         if left(until) < within.mul_f64(1.0 - ANSWERING) {
             return Err(late());
         }

@@ -11,6 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
+use super::document::SERVER_METADATA;
 use super::embedded;
 use super::equality::{self, Family, Place};
 use super::fields::{Element, Elements, Entry, Fields, Leaf, Node, Set};
@@ -18,18 +19,6 @@ use super::outputs;
 use super::schema::{KindSchema, ListKey, ListKind, MAX_DEPTH, Shape, Struct, TypeId, Types};
 use super::stored::Stored;
 use crate::model::Gvk;
-
-/// What of `metadata` no manifest decides.
-const SERVER_METADATA: &[&str] = &[
-    "creationTimestamp",
-    "generation",
-    "managedFields",
-    "name",
-    "namespace",
-    "resourceVersion",
-    "selfLink",
-    "uid",
-];
 
 /// The lists in which the order of elements has a meaning though they are told
 /// apart by keys: variables refer to earlier ones, init containers run one
@@ -44,6 +33,11 @@ pub fn declare(document: &Value, schema: Option<&KindSchema>) -> Fields {
     let walk = Walk { types: &schema.types, document };
     let root = walk.root(schema.root).unwrap_or_else(|| Node::Object(Box::new([])));
     Fields { types: Arc::clone(&schema.types), family: family(document), ty: schema.root, root }
+}
+
+/// Whether no manifest decides this field of `metadata`.
+fn is_no_manifests(name: &str) -> bool {
+    matches!(name, "name" | "namespace") || SERVER_METADATA.contains(&name)
 }
 
 /// Whose the document's kind is.
@@ -115,7 +109,7 @@ impl Walk<'_> {
     /// The entry `name` of a value of type `ty`, if it declares anything.
     fn member(&self, ty: TypeId, name: &str, value: &Value, above: &Above<'_>) -> Option<Entry> {
         let at = Above { above: Some(above), name, depth: above.depth + 1 };
-        let server_owned = above.is(&["metadata"]) && SERVER_METADATA.contains(&name);
+        let server_owned = above.is(&["metadata"]) && is_no_manifests(name);
         if server_owned || outputs::is_output(self.document, &at, value) {
             return None;
         }

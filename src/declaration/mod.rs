@@ -19,6 +19,7 @@ pub mod additions;
 pub mod catalog;
 pub mod declare;
 pub mod digest;
+pub mod document;
 pub mod embedded;
 pub mod equality;
 pub mod fields;

@@ -19,6 +19,7 @@ use super::edit::Finding;
 use super::ownership::{self, Back};
 use super::sealed;
 use super::shown::Shown;
+use crate::declaration::document::SERVER_METADATA;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::{FieldChange, Fields, Move};
 use crate::declaration::lookup::Lookup;
@@ -36,9 +37,6 @@ const MAX_FINDINGS: usize = 256;
 
 /// Where kubectl notes what it applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-
-/// What of `metadata` the API server keeps, and what an edit is no edit by.
-const BOOKKEEPING: [&str; 5] = ["creationTimestamp", "generation", "managedFields", "resourceVersion", "uid"];
 
 /// An edit of a declared object, whole.
 #[derive(Clone, Copy)]
@@ -316,7 +314,7 @@ fn is_same(old: &Value, new: &Value) -> bool {
     let (Value::Object(old), Value::Object(new)) = (old, new) else { return old == new };
     let metadata = |map: &Map<String, Value>| {
         let mut metadata = map.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
-        metadata.retain(|name, value| !BOOKKEEPING.contains(&name.as_str()) && !value.is_null());
+        metadata.retain(|name, value| !SERVER_METADATA.contains(&name.as_str()) && !value.is_null());
         if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
             annotations.remove(LAST_APPLIED);
             if annotations.is_empty() {

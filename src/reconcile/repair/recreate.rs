@@ -17,6 +17,7 @@ use super::super::report::DriftKind;
 use super::super::told::{Fate, Told};
 use super::{AGAIN, Done, Next, RETRY, Repair, Seen, Situation, TakeBack, Task, api_version};
 use crate::declaration::digest::Digest;
+use crate::declaration::document::prepare;
 use crate::helm::record::ApplyMethod;
 use crate::helm::release::Release;
 
@@ -90,7 +91,8 @@ impl Reconciler {
         if !task.is_to_write(status) || !is_weighed || !self.is_in_force(task, &situation) {
             return Next::later(AGAIN);
         }
-        let Some(mut document) = body::of(object, api_version(&task.object, version)) else {
+        let prepared = object.and_then(|object| prepare(object, api_version(&task.object, version)));
+        let Some(mut document) = prepared else {
             return Next::later(AGAIN);
         };
         if let Some(path) = situation.left_out() {

@@ -22,6 +22,7 @@ use super::recreate::version_written;
 use super::restore::{FIXED, Judged, ROUNDS, is_left};
 use super::{Done, Next, Repair, Task};
 use crate::declaration::digest::Digest;
+use crate::declaration::document::prepare;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::{FieldChange, Move};
 use crate::declaration::path::Path;
@@ -158,7 +159,8 @@ impl Reconciler {
             (Stage::Document, Outcome::Failed(failure)) => self.fail(task, &failure.message),
             (Stage::Manifest(result), Outcome::Document(document)) => {
                 let document = document.object.map(|Secret(value)| value);
-                let document = body::of(document, sending.judged.seen.api_version());
+                let document =
+                    document.and_then(|document| prepare(document, sending.judged.seen.api_version()));
                 let Some(document) = document else { return self.conclude(task, *sending, result, None) };
                 let version = Arc::clone(&sending.judged.situation.declared.version);
                 let document = Secret(document);
@@ -229,7 +231,9 @@ impl Reconciler {
         // What is written is what was weighed.
         let moved_on = !task.is_to_write(status) || digest != situation.release.state.digest || is_other;
         let is_in_force = self.is_in_force(task, situation);
-        let document = body::of(object, seen.api_version()).filter(|_| !moved_on && is_in_force);
+        let document = object
+            .and_then(|object| prepare(object, seen.api_version()))
+            .filter(|_| !moved_on && is_in_force);
         let Some(document) = document else {
             let start = start.clone();
             return self.start_over(task, &start);
