@@ -10,8 +10,6 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use jiff::Timestamp;
 use serde_json::Value;
 use thiserror::Error;
@@ -19,7 +17,9 @@ use thiserror::Error;
 use crate::config::is_dns_label;
 use crate::declaration::catalog::Catalog;
 use crate::helm::manifest::{self, SkipReason};
-use crate::helm::record::{self, ApplyMethod, DEFAULT_CAP, Record, RecordError, Status};
+use crate::helm::record::{
+    self, ApplyMethod, DEFAULT_CAP, MANIFEST_CAP, Packed, Record, RecordError, Status, is_base64,
+};
 use crate::helm::release::{self, Appearance, Assembled, Head, Payload};
 use crate::helm::storage::Storage;
 use crate::model::ReleaseId;
@@ -225,15 +225,14 @@ fn name_of(path: &Path) -> Option<String> {
 
 fn interpret(text: String) -> Result<Content, ReadError> {
     let payload = text.trim();
-    if !payload.is_empty() && payload.bytes().all(is_base64) {
-        return Ok(Content::Record(decode(payload)?));
+    if !payload.is_empty() && is_base64(payload.as_bytes()) {
+        return Ok(Content::Record(unpack(&Packed::unlabelled(payload))?));
     }
     let parsed = manifest::parse(&text);
     if let [object] = parsed.objects.as_slice()
         && is_record(object)
     {
-        let payload = object.pointer("/data/release").and_then(Value::as_str).ok_or(ReadError::NoPayload)?;
-        return Ok(Content::Record(decode(payload)?));
+        return Ok(Content::Record(unpack(&Packed::of(object).ok_or(ReadError::NoPayload)?)?));
     }
     match parsed.skipped.into_iter().next() {
         Some(skipped) if parsed.objects.is_empty() => {
@@ -255,19 +254,8 @@ fn is_record(object: &Value) -> bool {
     }
 }
 
-/// Decodes a payload with or without the layer of base64 that Kubernetes puts
-/// around the values of a Secret.
-fn decode(payload: &str) -> Result<Record, RecordError> {
-    match BASE64_STANDARD.decode(payload) {
-        Ok(inner) if !inner.is_empty() && inner.iter().copied().all(is_base64) => {
-            record::decode(&inner, DEFAULT_CAP)
-        }
-        _ => record::decode(payload.as_bytes(), DEFAULT_CAP),
-    }
-}
-
-fn is_base64(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
+fn unpack(packed: &Packed) -> Result<Record, RecordError> {
+    packed.decode(MANIFEST_CAP).map(|(record, _)| record)
 }
 
 #[cfg(test)]

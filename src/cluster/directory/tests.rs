@@ -1,5 +1,7 @@
 use std::io::Write;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
@@ -24,6 +26,14 @@ fn secret(payload: &str) -> String {
         "apiVersion: v1\nkind: Secret\nmetadata:\n  name: sh.helm.release.v1.web.v7\n  labels: {{owner: helm}}\n\
          type: helm.sh/release.v1\ndata:\n  release: {data}\n"
     )
+}
+
+/// Base64 text that ends in the middle of a byte, with a bit set behind the last whole one.
+fn with_bits_behind(text: &str) -> String {
+    let (kept, padding) = text.split_at(text.trim_end_matches('=').len());
+    assert!(!padding.is_empty(), "it ends with a whole byte");
+    let (start, last) = kept.split_at(kept.len() - 1);
+    format!("{start}{}{padding}", char::from(last.as_bytes()[0] + 1))
 }
 
 /// What a file of this text holds: `manifest`, `record NAMESPACE/NAME vN`, or
@@ -61,6 +71,11 @@ fn a_file_is_a_manifest_or_a_record_in_any_form_in_which_it_is_exported() {
     check("kubectl get configmap -o yaml", &configmap, "record shop/web v7");
     check("kubectl get secret -o jsonpath={.data.release}", &wrapped, "record shop/web v7");
     check("the same with an end of line", &format!("{wrapped}\n"), "record shop/web v7");
+    check(
+        "the same with bits behind its end, which Go ignores",
+        &with_bits_behind(&wrapped),
+        "record shop/web v7",
+    );
     check("the payload", &payload, "record shop/web v7");
     let other = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web, labels: {owner: helm}}\n";
     check("a manifest of one ConfigMap", other, "manifest");
