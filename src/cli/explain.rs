@@ -23,7 +23,7 @@ use super::object::ObjectArg;
 use super::output::{self, OutputArgs};
 use super::reading::{Found, Reader, RecordArgs};
 use crate::helm::release::Release;
-use crate::model::{ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
+use crate::model::{ObjectId, ReleaseId};
 use crate::policy::pattern::Pattern;
 
 /// The most of a pasted denial that is read.
@@ -111,11 +111,7 @@ async fn explain(args: Args, question: Question) -> anyhow::Result<Report> {
         Found::NotServed => bail!("the API server serves no {} in the group {:?}", object.kind, object.group),
         Found::Unread(reason) => return Err(anyhow!("cannot read {object}: {reason}")),
     };
-    let named = live.as_ref().and_then(|live| {
-        let annotation =
-            |name: &str| live.pointer("/metadata/annotations")?.get(name)?.as_str().map(str::to_owned);
-        Some(ReleaseId { namespace: annotation(RELEASE_NAMESPACE)?, name: annotation(RELEASE_NAME)? })
-    });
+    let named = live.as_ref().and_then(ReleaseId::named_by);
     // The release that the object or the denial names, else any in its namespace.
     let named: Vec<ReleaseId> = named.into_iter().chain(question.release).collect();
     let mut release = declaring(&reader, named, &object).await;

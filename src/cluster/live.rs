@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use super::resource::{Meta, Resource};
 use super::watch::Form;
-use crate::model::{ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
+use crate::model::{ObjectId, ReleaseId};
 use crate::reconcile::live::{Live, Manager, Sighting};
 
 /// Objects per page of a list: whole ones are large.
@@ -64,12 +64,7 @@ impl Form for Whole {
 impl Sighting {
     pub(super) fn of(resource: &Resource, meta: Meta) -> Self {
         let annotations = meta.annotations.unwrap_or_default();
-        let release = match (annotations.get(RELEASE_NAMESPACE), annotations.get(RELEASE_NAME)) {
-            (Some(namespace), Some(name)) => {
-                Some(ReleaseId { namespace: namespace.clone(), name: name.clone() })
-            }
-            _ => None,
-        };
+        let release = ReleaseId::from_annotations(|key| annotations.get(key).cloned());
         let entries = meta.managed_fields.unwrap_or_default();
         let mut writers: Vec<_> =
             entries.iter().filter(|entry| entry.subresource.as_deref() != Some("status")).collect();

@@ -204,7 +204,7 @@ impl Objects {
     ///
     /// # Errors
     /// See [`WriteError`]; [`WriteError::AlreadyExists`] is as good as taken.
-    pub async fn would_create(&self, target: &Target, object: &Value) -> Result<(), WriteError> {
+    pub async fn dry_run_create(&self, target: &Target, object: &Value) -> Result<(), WriteError> {
         let body = serde_json::to_vec(object).map_err(unformed)?;
         let parameters = PostParams { dry_run: true, field_manager: None };
         let request = target.requests()?.create(&parameters, body).map_err(CallError::from)?;

@@ -124,7 +124,7 @@ async fn probe(
     Secret(document): Secret,
 ) -> Result<Outcome, Failure> {
     let target = target(guard, object, version)?;
-    guard.objects.would_create(&target, &document).await.map_err(of_write)?;
+    guard.objects.dry_run_create(&target, &document).await.map_err(of_write)?;
     Ok(Outcome::Written(Secret(Value::Null)))
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use super::case::{Aspect, Case};
+use crate::declaration::outline::Excerpt;
 use crate::helm::index::Index;
 use crate::helm::release::Release;
 use crate::model::{ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
@@ -45,18 +46,14 @@ impl Case<'_> {
         }
         let (old, new) = self.texts();
         let Some(object) = old.or(new) else { return Owner::Nobody };
-        match object.texts(&["metadata", "annotations"], [RELEASE_NAMESPACE, RELEASE_NAME]) {
-            [Some(namespace), Some(name)] => Owner::Release(ReleaseId { namespace, name }),
-            _ => Owner::Nobody,
-        }
+        named_by(object).map_or(Owner::Nobody, Owner::Release)
     }
 
     /// The release that the new object names beside those that count, if its word
     /// would count: it may have taken the object over a moment ago.
     pub(super) fn newly_named(&self, claims: &[Arc<Release>]) -> Option<ReleaseId> {
         let (_, new) = self.texts();
-        let [namespace, name] = new?.texts(&["metadata", "annotations"], [RELEASE_NAMESPACE, RELEASE_NAME]);
-        let named = ReleaseId { namespace: namespace?, name: name? };
+        let named = named_by(new?)?;
         let would_count = self.subject.object.namespace.as_ref() == Some(&named.namespace)
             || self.owner() == Owner::Release(named.clone());
         (would_count && claims.iter().all(|claim| claim.id != named)).then_some(named)
@@ -109,6 +106,11 @@ pub(super) fn governing(book: &Book, object: &ObjectId, claims: &[Arc<Release>])
             book.of(&ReleaseId { namespace, name: String::new() })
         }
     }
+}
+
+fn named_by(object: &Excerpt<'_>) -> Option<ReleaseId> {
+    let [namespace, name] = object.texts(&["metadata", "annotations"], [RELEASE_NAMESPACE, RELEASE_NAME]);
+    Some(ReleaseId { namespace: namespace?, name: name? })
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::super::call::{self, CallError, PATIENCE};
 use super::super::custom::{GROUP, VERSION};
 use super::super::kinds::Kinds;
 use super::super::resource::Resource;
-use crate::model::{Gvk, ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
+use crate::model::{Gvk, ObjectId, ReleaseId};
 use crate::policy::allowance::Allowance;
 use crate::policy::book::Labels;
 use crate::policy::compile::{Compiled, compile};
@@ -97,16 +97,9 @@ pub async fn autoscaled(
     let listed: Vec<Value> = list(client, &resource, Some(namespace)).await?;
     let autoscaled = |object: &Value| {
         let (id, scales) = autoscalers::read(object)?;
-        Some(Autoscaled { id, scales, named: named(object) })
+        Some(Autoscaled { id, scales, named: ReleaseId::named_by(object) })
     };
     Ok(listed.iter().filter_map(autoscaled).collect())
-}
-
-/// The release that Helm's annotations name.
-fn named(object: &Value) -> Option<ReleaseId> {
-    let annotations = object.pointer("/metadata/annotations")?;
-    let said = |name: &str| annotations.get(name)?.as_str().map(str::to_owned);
-    Some(ReleaseId { namespace: said(RELEASE_NAMESPACE)?, name: said(RELEASE_NAME)? })
 }
 
 async fn list<T: DeserializeOwned>(
