@@ -1,10 +1,10 @@
 //! The composition root: builds everything, owns the tasks and the order of
 //! shutdown.
 //!
-//! Entry point: [`serve`]. Invariant: the only module that knows everybody; it
-//! holds no rule. The webhook answers from the start, with an error until the
+//! Entry point: [`serve`]. Invariant: the only module that knows everybody.
+//! The webhook answers from the start, with an error until the
 //! index is whole, so that the webhook's `failurePolicy` decides and not a
-//! connection that hangs.
+//! connection that hangs. Must not hold a rule.
 
 mod calling;
 mod cluster;

@@ -1,7 +1,8 @@
 //! The nouns that every other module speaks in: which object, which release,
 //! who, and what was done.
 //!
-//! Invariant: plain values. No wire format, no I/O, no clock, no rule.
+//! Entry points: [`ObjectId`], [`ReleaseId`], [`Actor`]. Invariant: plain values.
+//! Must not know a wire format, I/O, a clock or a rule.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Log lines, on standard error.
 //!
-//! Entry point: [`init`], once per process. A terminal gets text, everything
-//! else one JSON object per line. Must not be called from the library's core,
+//! Entry point: [`init`], once per process. Invariant: a terminal gets text,
+//! everything else one JSON object per line. Must not be called from the library's core,
 //! which logs nothing.
 
 use std::io::IsTerminal;

@@ -25,8 +25,8 @@ use crate::model::{Autoscaler, DriftMode, EditsMode, ObjectId, Operation, Releas
 use crate::policy::Policy;
 use crate::policy::allowance::Allowance;
 use crate::policy::book::{Book, Labels, Policies};
+use crate::verdict::circumstances::Circumstances;
 use crate::verdict::edit::{self, Evidence, Owner, Rules, Verdict};
-use crate::verdict::exceptions::Circumstances;
 use crate::webhook::case::{Case, Subject};
 use crate::webhook::review::{self, Request};
 

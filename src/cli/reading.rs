@@ -28,7 +28,7 @@ use crate::policy::Policy;
 use crate::policy::allowance::Allowance;
 use crate::policy::book::{Book, Labels, Policies};
 use crate::policy::resource::Autoscalers;
-use crate::verdict::exceptions::Circumstances;
+use crate::verdict::circumstances::Circumstances;
 
 /// How long a pending record may stay untouched: the default of `serve`.
 pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);

@@ -15,7 +15,7 @@ use super::document::SERVER_METADATA;
 use super::embedded;
 use super::equality::{self, Family, Place};
 use super::fields::{Element, Elements, Entry, Fields, Leaf, Node, Set};
-use super::outputs;
+use super::outputs::{self, Above};
 use super::schema::{KindSchema, ListKey, ListKind, MAX_DEPTH, Shape, Struct, TypeId, Types};
 use super::stored::Stored;
 use crate::model::Gvk;
@@ -55,25 +55,6 @@ fn family(document: &Value) -> Family {
 struct Walk<'a> {
     types: &'a Types,
     document: &'a Value,
-}
-
-/// The names from the root to a value, to find what is not declared.
-#[derive(Clone, Copy)]
-pub(super) struct Above<'a> {
-    pub(super) above: Option<&'a Above<'a>>,
-    pub(super) name: &'a str,
-    depth: usize,
-}
-
-impl Above<'_> {
-    /// Whether the names up to here are these, from the root. List elements
-    /// are named `*`.
-    pub(super) fn is(&self, names: &[&str]) -> bool {
-        match names.split_last() {
-            None => self.above.is_none(),
-            Some((last, rest)) => self.above.is_some_and(|above| self.name == *last && above.is(rest)),
-        }
-    }
 }
 
 impl Walk<'_> {

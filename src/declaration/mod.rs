@@ -8,15 +8,15 @@
 //!
 //! Invariant: pure and total. Any JSON gives an answer, nothing below
 //! [`schema::MAX_DEPTH`] levels is looked at, and a doubt is said as a doubt.
-//! Knows no release, no policy, no cluster.
+//! Must not know a release, a policy or a cluster.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
-mod compare;
 mod restore;
 mod stored;
 
 pub mod additions;
 pub mod catalog;
+pub mod compare;
 pub mod declare;
 pub mod digest;
 pub mod document;

@@ -21,7 +21,7 @@ use crate::model::{Gvk, ObjectId, ReleaseId};
 use crate::reconcile::drifts::First;
 use crate::reconcile::event::{Event, Order, Ruled, Surroundings};
 use crate::reconcile::scopes::Scope;
-use crate::verdict::exceptions::Circumstances;
+use crate::verdict::circumstances::Circumstances;
 
 /// How long changes of the declared kinds are gathered before watches follow.
 const SETTLING: Duration = Duration::from_millis(200);

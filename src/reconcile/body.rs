@@ -7,8 +7,9 @@
 
 use serde_json::{Map, Value};
 
+use crate::declaration::compare::Move;
 use crate::declaration::equality::Agreement;
-use crate::declaration::fields::{FieldChange, Fields, Move};
+use crate::declaration::fields::{FieldChange, Fields};
 use crate::declaration::path::{Path, Segment};
 use crate::model::{Cause, ObjectId};
 use crate::policy::mask::Mask;

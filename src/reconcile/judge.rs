@@ -20,9 +20,9 @@ use crate::helm::release::{Declared, Release};
 use crate::helm::state;
 use crate::model::DriftMode;
 use crate::policy::Policy;
+use crate::verdict::circumstances::Circumstances;
 use crate::verdict::drift::{self, Subject, findings};
 use crate::verdict::edit::{Evidence, Finding};
-use crate::verdict::exceptions::Circumstances;
 use crate::verdict::sealed;
 
 /// How an object stands.

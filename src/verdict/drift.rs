@@ -13,8 +13,9 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::additions;
+use super::circumstances::Circumstances;
 use super::edit::{Evidence, Finding, Reason};
-use super::exceptions::{Circumstances, Exceptions};
+use super::exceptions::Exceptions;
 use super::ownership::Owners;
 use super::sealed;
 use super::shown::Shown;

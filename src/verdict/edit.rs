@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::exceptions::Circumstances;
+use super::circumstances::Circumstances;
 use super::shown::Shown;
 use crate::declaration::path::Path;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};

@@ -6,6 +6,7 @@
 //! changes, so a case keeps the review's text and never an index's answer. Does
 //! no I/O.
 
+mod claims;
 mod record;
 
 use std::borrow::Cow;
@@ -30,10 +31,10 @@ use crate::metrics::Webhook;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
 use crate::policy::allowance::Allowance;
 use crate::policy::settled::Settled;
+use crate::verdict::circumstances::Circumstances;
 use crate::verdict::claims::has_say;
 use crate::verdict::dependants::{self, Taken};
 use crate::verdict::edit::{Edit, Evidence, Outcome, Owner, Reason, Rules, Verdict};
-use crate::verdict::exceptions::Circumstances;
 use crate::verdict::judge::judge;
 use crate::verdict::message;
 

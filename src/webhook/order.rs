@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use futures::StreamExt;
+use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
 use serde_json::{Value, json};
@@ -16,7 +17,6 @@ use tokio::time::{Instant, timeout_at};
 
 use super::look::Live;
 use super::review::{self, Answer, Head, Request};
-use super::validate::now;
 use crate::callers::Callers;
 use crate::cluster::access::{self, Right};
 use crate::cluster::objects::Target;
@@ -89,7 +89,7 @@ pub(super) async fn answer(request: &Request<'_>, orders: &Orders, live: &Live, 
     }
     let ticket = Ticket {
         user: request.actor.user.clone(),
-        issued: now(),
+        issued: Timestamp::now(),
         revision: known.state.revision,
         manifest: hex(&known.state.digest),
         objects,

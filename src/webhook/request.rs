@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::timeout;
 
 use super::case::{Aspect, Case, Judgement};
 use super::claims::governing;
 use super::look::{LOOKS, Looker, Unreached};
-use super::validate::now;
 use crate::cluster::access;
 use crate::cluster::allowances::requests::{Wish, resource};
 use crate::cluster::call::CallError;
@@ -99,7 +99,7 @@ async fn looked_into(
         Ok(request) => request,
         Err(flaws) => return Ok(Asked::Refused(told(&flaws))),
     };
-    let until = match request.until_from(now()) {
+    let until = match request.until_from(Timestamp::now()) {
         Ok(until) => until,
         Err(flaw) => return Ok(Asked::Refused(told(&[flaw]))),
     };

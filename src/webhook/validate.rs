@@ -13,11 +13,9 @@ use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread::available_parallelism;
-use std::time::Duration;
 
 use http::{HeaderValue, Request, Response, header};
 use hyper::body::{Body, Bytes};
-use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 
 use super::aside::aside;
@@ -389,11 +387,4 @@ fn decision(outcome: Outcome) -> Decision {
         Outcome::Revert => Decision::Revert,
         Outcome::Deny => Decision::Deny,
     }
-}
-
-/// How long a look may take when the deadline leaves more.
-pub(super) const LOOK: Duration = Duration::from_secs(5);
-
-pub(super) fn now() -> Timestamp {
-    Timestamp::now()
 }

@@ -253,6 +253,24 @@ fn every_module_says_what_it_is_for() {
 }
 
 #[test]
+fn every_room_says_where_to_enter_what_holds_and_what_it_must_not_do() {
+    let mut silent = Vec::new();
+    for source in sources("src").iter().filter(|source| source.module().len() == 1 && !source.is_test()) {
+        if TOP.contains(&source.module()[0].as_str()) && source.module()[0] != "cli" {
+            continue;
+        }
+        let lines = source.text.lines().take_while(|line| line.starts_with("//!"));
+        let head = lines.map(|line| line.trim_start_matches("//!").trim()).collect::<Vec<_>>().join(" ");
+        for part in ["Entry point", "Invariant", "Must not "] {
+            if !head.contains(part) {
+                silent.push(format!("{} says no {part:?}", source.path.display()));
+            }
+        }
+    }
+    assert!(silent.is_empty(), "{silent:#?}");
+}
+
+#[test]
 fn no_module_is_a_drawer_for_everything() {
     for source in sources("src").iter().chain(&sources("tests")) {
         for name in source.module() {

@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tokio::time::timeout;
 
-use super::{Live, Looker, Unreached, now};
+use super::{Live, Looker, Unreached};
 use crate::cluster::call::CallError;
 use crate::helm::release::Release;
 use crate::verdict::edit::{Evidence, Outcome, Owner};
@@ -62,7 +63,9 @@ impl Looker<'_> {
         let circumstances = self.truth.circumstances(&case.subject.object);
         let outcome = |claim: &Arc<Release>| {
             let (index, claims) = (self.truth.index(), vec![Arc::clone(claim)]);
-            case.judge_by(claims, index, &circumstances, self.rules, Evidence::None, now()).verdict.outcome
+            case.judge_by(claims, index, &circumstances, self.rules, Evidence::None, Timestamp::now())
+                .verdict
+                .outcome
         };
         let foreign = case.foreign_claims(self.truth.index());
         let strictest =

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use super::{Validator, now};
+use jiff::Timestamp;
+
+use super::Validator;
 use crate::helm::release::Release;
 use crate::ledger::row::Row;
 use crate::model::{ObjectId, ReleaseId};
@@ -54,7 +56,7 @@ impl Validator {
             return;
         }
         let (object, operation) = (case.subject.object, Some(case.operation));
-        let mut row = Row::verdict(now(), verdict, object, operation, case.actor, uid);
+        let mut row = Row::verdict(Timestamp::now(), verdict, object, operation, case.actor, uid);
         if row.release.is_none() && case.subject.aspect == Aspect::Record {
             row.release = self.recorded(&row.object);
         }
@@ -68,7 +70,7 @@ impl Validator {
             return;
         }
         let (object, uid) = (subject.object.clone(), head.uid.clone().into_owned());
-        let row = Row::verdict(now(), verdict, object, head.operation, review::author(front), uid);
+        let row = Row::verdict(Timestamp::now(), verdict, object, head.operation, review::author(front), uid);
         let release = match subject.aspect {
             Aspect::Record => self.recorded(&subject.object),
             _ => {
@@ -93,7 +95,8 @@ impl Validator {
             _ => first(&case.claims(self.setup.truth.index())),
         };
         let Case { subject, operation, actor, .. } = case;
-        let row = Row::unreached(now(), release, &subject.object, operation, &actor, UNREACHED, &uid);
+        let row =
+            Row::unreached(Timestamp::now(), release, &subject.object, operation, &actor, UNREACHED, &uid);
         self.setup.ledger.record(Row { detail: error.to_string(), ..row });
     }
 

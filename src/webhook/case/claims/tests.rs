@@ -2,12 +2,14 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::super::case::Subject;
-use super::super::review;
+use super::super::Subject;
 use super::*;
 use crate::config::RecordDriver;
 use crate::helm::release::tests::{Given, assembled};
+use crate::model::ObjectId;
 use crate::verdict::judge::tests::book;
+use crate::webhook::claims::{certain, governing};
+use crate::webhook::review;
 
 const MANIFEST: &str = "\
 apiVersion: v1

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use super::super::event::{Fault, Outcome, Work, Write};
-use super::super::machine::Reconciler;
-use super::super::told::{Fate, Told};
+use super::super::Reconciler;
 use super::{Done, Next, Repair, Situation, Task};
 use crate::helm::release::Release;
 use crate::helm::state::{self, Deletion};
+use crate::reconcile::event::{Fault, Outcome, Work, Write};
+use crate::reconcile::told::{Fate, Told};
 
 /// How often the records are read after a write if that fails.
 const LOOKS: usize = 4;
@@ -87,7 +87,7 @@ impl Reconciler {
     }
 
     fn tell_of_made(&mut self, task: &Task, release: Arc<Release>, fate: Fate) {
-        let drift = super::super::drifts::Drift::new(super::DriftKind::Missing, self.now);
+        let drift = crate::reconcile::drifts::Drift::new(super::DriftKind::Missing, self.now);
         self.tell(Told::Object { release, object: task.object.clone(), drift: Box::new(drift), fate });
     }
 }

@@ -8,20 +8,20 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::super::elapsed::elapsed;
-use super::super::event::{Failure, Fault, Outcome, Work};
-use super::super::judge::Standing;
-use super::super::machine::Reconciler;
-use super::super::plan::Plan;
-use super::super::report::DriftKind;
-use super::super::rollout::touches_template;
-use super::super::told::Told;
+use super::super::Reconciler;
 use super::doubt::{Answer, NO_DRY_RUNS, doubts, question};
 use super::{AGAIN, Done, Next, RETRY, Repair, Seen, Sending, Situation, Task};
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::helm::release::Release;
 use crate::model::{ObjectId, ReleaseId};
+use crate::reconcile::elapsed::elapsed;
+use crate::reconcile::event::{Failure, Fault, Outcome, Work};
+use crate::reconcile::judge::Standing;
+use crate::reconcile::plan::Plan;
+use crate::reconcile::report::DriftKind;
+use crate::reconcile::rollout::touches_template;
+use crate::reconcile::told::Told;
 use crate::verdict::edit::Evidence;
 use crate::verdict::sealed;
 

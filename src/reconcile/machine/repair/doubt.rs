@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::super::event::{Failure, Fault, Outcome, Secret, Work};
-use super::super::judge::{Standing, record, weigh};
-use super::super::machine::Reconciler;
-use super::super::machine::observe::version_of;
+use super::super::Reconciler;
+use super::super::observe::version_of;
 use super::{AGAIN, Next, RETRY, Repair, Seen, Situation, Task};
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
-use crate::policy::agreement::Declaration;
+use crate::policy::declaration::Declaration;
 use crate::policy::settled::Settled;
+use crate::reconcile::event::{Failure, Fault, Outcome, Secret, Work};
+use crate::reconcile::judge::{Standing, record, weigh};
 use crate::verdict::edit::Evidence;
 
 /// What the API server says of a doubt.

@@ -6,16 +6,16 @@
 
 use std::sync::Arc;
 
-use super::super::drifts::Drift;
-use super::super::event::{Failure, Fault};
-use super::super::machine::Reconciler;
-use super::super::report::DriftKind;
-use super::super::told::{Fate, Told};
+use super::super::Reconciler;
 use super::{Done, Next, RETRY, Situation, Task, UNSERVED};
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
 use crate::helm::release::Release;
+use crate::reconcile::drifts::Drift;
+use crate::reconcile::event::{Failure, Fault};
+use crate::reconcile::report::DriftKind;
+use crate::reconcile::told::{Fate, Told};
 
 /// Why an addition stays.
 const ADDED: &str = "the guard has never seen the object without what was added below a sealed path; `kubemoor reconcile` removes it";

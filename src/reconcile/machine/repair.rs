@@ -27,16 +27,16 @@ pub(crate) use self::send::Sending;
 pub(crate) use self::situation::Situation;
 pub(crate) use self::takeback::TakeBack;
 pub(crate) use self::towards::{Astray, Towards};
-use super::backoff::Backoff;
-use super::brake::{Brake, Pull};
-use super::event::{Outcome, Work};
-use super::live::Live;
-use super::machine::Reconciler;
-use super::plan::Plan;
-use super::report::DriftKind;
-use super::rollout::Rollouts;
+use super::Reconciler;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::order::Ticket;
+use crate::reconcile::backoff::Backoff;
+use crate::reconcile::brake::{Brake, Pull};
+use crate::reconcile::event::{Outcome, Work};
+use crate::reconcile::live::Live;
+use crate::reconcile::plan::Plan;
+use crate::reconcile::report::DriftKind;
+use crate::reconcile::rollout::Rollouts;
 
 /// When an object is looked at again whose release moved on meanwhile.
 pub(crate) const AGAIN: Duration = Duration::from_millis(100);

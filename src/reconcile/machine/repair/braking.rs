@@ -4,16 +4,16 @@
 //! for one. Invariant: what an operation of Helm's takes away, or never comes back,
 //! does not count; what a record alone says stops nobody's repairs.
 
-use super::super::brake::{Drifting, Pull};
-use super::super::drifts::Life;
-use super::super::machine::Reconciler;
-use super::super::plan::never;
-use super::super::report::DriftKind;
-use super::super::told::Told;
+use super::super::Reconciler;
 use crate::helm::record::Status;
 use crate::helm::release::Release;
 use crate::model::{DriftMode, ObjectId, ReleaseId};
-use crate::policy::agreement::Declaration;
+use crate::policy::declaration::Declaration;
+use crate::reconcile::brake::{Drifting, Pull};
+use crate::reconcile::drifts::Life;
+use crate::reconcile::plan::never;
+use crate::reconcile::report::DriftKind;
+use crate::reconcile::told::Told;
 
 impl Reconciler {
     /// Whether so much drifts at once that repairs of a release stop.
@@ -34,7 +34,7 @@ impl Reconciler {
 
     /// A person asks for repairs of `release`: the brake goes off if that is most of
     /// what drifts. Gives whether it does.
-    pub(in super::super) fn ease(&mut self, release: &ReleaseId) -> bool {
+    pub(in crate::reconcile) fn ease(&mut self, release: &ReleaseId) -> bool {
         let drifting = self.count_drifting(Some(release));
         let eased = self.repairs.brake.ease(&release.namespace, &drifting);
         if eased {

@@ -8,18 +8,18 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::super::body;
-use super::super::drifts::Version;
-use super::super::event::{Document, Failure, Fault, Outcome, Secret, Work, Write};
-use super::super::machine::Reconciler;
-use super::super::plan::Plan;
-use super::super::report::DriftKind;
-use super::super::told::{Fate, Told};
+use super::super::Reconciler;
 use super::{AGAIN, Done, Next, RETRY, Repair, Seen, Situation, TakeBack, Task, api_version};
 use crate::declaration::digest::Digest;
 use crate::declaration::document::prepare;
 use crate::helm::record::ApplyMethod;
 use crate::helm::release::Release;
+use crate::reconcile::body;
+use crate::reconcile::drifts::Version;
+use crate::reconcile::event::{Document, Failure, Fault, Outcome, Secret, Work, Write};
+use crate::reconcile::plan::Plan;
+use crate::reconcile::report::DriftKind;
+use crate::reconcile::told::{Fate, Told};
 
 /// How far a re-creation has come.
 pub(crate) enum Recreate {
@@ -162,8 +162,8 @@ pub(super) fn version_written(written: &Value) -> Version {
 }
 
 /// Unused fields of what was read are dropped with it.
-impl From<(Box<super::super::live::Live>, String)> for Seen {
-    fn from((live, version): (Box<super::super::live::Live>, String)) -> Self {
+impl From<(Box<crate::reconcile::live::Live>, String)> for Seen {
+    fn from((live, version): (Box<crate::reconcile::live::Live>, String)) -> Self {
         Self { live: *live, version }
     }
 }

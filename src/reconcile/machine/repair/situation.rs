@@ -9,10 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::super::drifts::{Drift, Life};
-use super::super::machine::Reconciler;
-use super::super::plan::{Case, Plan, plan};
-use super::super::report::DriftKind;
+use super::super::Reconciler;
 use super::Task;
 use crate::declaration::equality::Agreement as FieldAgreement;
 use crate::declaration::fields::FieldChange;
@@ -23,7 +20,11 @@ use crate::model::ObjectId;
 use crate::policy::Policy;
 use crate::policy::agreement::Agreement;
 use crate::policy::order::Verb;
-use crate::verdict::exceptions::{Circumstances, Exceptions};
+use crate::reconcile::drifts::{Drift, Life};
+use crate::reconcile::plan::{Case, Plan, plan};
+use crate::reconcile::report::DriftKind;
+use crate::verdict::circumstances::Circumstances;
+use crate::verdict::exceptions::Exceptions;
 
 /// Helm's field manager where no object's history tells: its program's name.
 const HELM: &str = "helm";

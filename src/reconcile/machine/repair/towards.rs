@@ -7,18 +7,18 @@
 
 use std::sync::Arc;
 
-use super::super::blame::{Taken, returned};
-use super::super::drifts::Drift;
-use super::super::event::{Document, Failure, Fault, Outcome, Secret, Work, Write};
-use super::super::judge::{Standing, weigh};
-use super::super::machine::Reconciler;
-use super::super::plan::Plan;
-use super::super::report::DriftKind;
-use super::super::told::Fate;
+use super::super::Reconciler;
 use super::recreate::version_written;
 use super::{Done, Next, Repair, Seen, Situation, Task};
 use crate::helm::release::Release;
 use crate::model::{DriftMode, ObjectId};
+use crate::reconcile::blame::{Taken, returned};
+use crate::reconcile::drifts::Drift;
+use crate::reconcile::event::{Document, Failure, Fault, Outcome, Secret, Work, Write};
+use crate::reconcile::judge::{Standing, weigh};
+use crate::reconcile::plan::Plan;
+use crate::reconcile::report::DriftKind;
+use crate::reconcile::told::Fate;
 use crate::verdict::edit::Evidence;
 
 /// The revision to repair towards.
@@ -98,7 +98,7 @@ fn nowhere() -> Astray {
 impl Reconciler {
     /// Returns the fields to Helm that somebody else owns, with the values that they
     /// have in the revision that was deployed last.
-    pub(in super::super) fn return_ownership(&mut self, task: &Task) -> Next {
+    pub(in crate::reconcile) fn return_ownership(&mut self, task: &Task) -> Next {
         let drift = Drift::new(DriftKind::Ownership, self.now);
         let Some(situation) = self.situation_of(task, drift) else { return Next::settled() };
         if situation.plan != Plan::Repair {
