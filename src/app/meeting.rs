@@ -28,7 +28,7 @@ pub(super) async fn meet(connection: Connection, records: &Condition) -> Met {
     loop {
         let met = async {
             let kinds = Kinds::read(connection.client.clone()).await?;
-            let own_account = identity::own_name(&connection).await?;
+            let own_account = identity::own_name(&connection.client, connection.claimed.clone()).await?;
             let uid = identity::cluster_uid(&connection.client).await?;
             Ok::<_, crate::cluster::call::CallError>((kinds, own_account, uid))
         };

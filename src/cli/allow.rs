@@ -133,7 +133,7 @@ async fn allow(args: Args) -> anyhow::Result<Allowed> {
     let namespace = namespace.or_default(&connection);
     let kinds = connect::kinds(&connection).await?;
     let object = object.resolve(&connection, &kinds, &namespace).await?;
-    let user = identity::own_name(&connection).await;
+    let user = identity::own_name(&connection.client, connection.claimed.clone()).await;
     let user = user.map_err(|error| connect::failed(&connection, "ask who you are", error))?;
     let by = user.map(|user| Actor { user, ..Actor::default() });
     let patterns = request.grant.mask.0.iter().map(ToString::to_string);

@@ -26,7 +26,7 @@ pub struct Connection {
     /// The namespace that the credentials default to: the pod's own in a cluster.
     pub namespace: String,
     /// The user name that the bearer token claims; see [`identity::own_name`].
-    pub(super) claimed: Option<String>,
+    pub claimed: Option<String>,
 }
 
 /// Which credentials to use, as kubectl's flags choose them.

@@ -14,7 +14,6 @@ use serde::Deserialize;
 use x509_parser::pem::parse_x509_pem;
 
 use super::call::{self, CallError, PATIENCE};
-use super::client::Connection;
 use super::resource::Partial;
 
 /// The versions of the API that answer the question, newest first.
@@ -43,11 +42,11 @@ struct Claims {
 
 /// The user name of this process, such as
 /// `system:serviceaccount:kubemoor-system:kubemoor`. `None` when the API server
-/// cannot be asked and the credentials do not say.
+/// cannot be asked and the credentials claim no name: `claimed`.
 ///
 /// # Errors
 /// When the API server cannot be reached.
-pub async fn own_name(connection: &Connection) -> Result<Option<String>, CallError> {
+pub async fn own_name(client: &kube::Client, claimed: Option<String>) -> Result<Option<String>, CallError> {
     let mut refused = None;
     for version in VERSIONS {
         let api = format!("authentication.k8s.io/{version}");
@@ -56,7 +55,7 @@ pub async fn own_name(connection: &Connection) -> Result<Option<String>, CallErr
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(body.to_string().into_bytes())
             .map_err(|error| CallError::Unformed { reason: error.to_string() })?;
-        match call::fetch::<Review>(&connection.client, request, PATIENCE).await {
+        match call::fetch::<Review>(client, request, PATIENCE).await {
             Ok(review) => return Ok(Some(review.status.user_info.username)),
             // Rights are looked at before it is known whether there is such a resource.
             Err(CallError::Refused { code: 403, message, .. }) => {
@@ -66,7 +65,7 @@ pub async fn own_name(connection: &Connection) -> Result<Option<String>, CallErr
             Err(error) => return Err(error),
         }
     }
-    Ok(refused.or_else(|| connection.claimed.clone()))
+    Ok(refused.or(claimed))
 }
 
 /// What tells this cluster from all others: the uid of its namespace

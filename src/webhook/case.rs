@@ -1,10 +1,9 @@
 //! One review, made ready to be judged: what it is about, and the objects, as
 //! far as the declarations in force look at them.
 //!
-//! Entry points: [`Subject::of`] from a review's head, [`Case::of`] from a
-//! whole review, [`Case::judge`]. Invariant: judging is repeated when the index
-//! changes, so a case keeps the review's text and never an index's answer. Does
-//! no I/O.
+//! Entry points: [`Subject::of`] from a review's head, [`Case::of`] from a whole review, [`Case::judge`]. Invariant:
+//! judging is repeated when the index changes, so a case keeps the review's text and never an index's answer. Must not
+//! do I/O.
 
 mod claims;
 mod record;

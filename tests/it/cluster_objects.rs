@@ -225,7 +225,7 @@ async fn writes_keep_to_their_rate() {
 async fn the_guard_knows_its_own_name() {
     let control_plane = ControlPlane::get();
     let connection = connect(Some(&control_plane.kubeconfig(Identity::Guard))).await.unwrap();
-    let name = own_name(&connection).await.unwrap();
+    let name = own_name(&connection.client, connection.claimed.clone()).await.unwrap();
     // An older API server tells it in refusing to.
     assert_eq!(name.as_deref(), Some(Identity::Guard.user()));
 }
