@@ -37,6 +37,10 @@ const GRACE: Duration = Duration::from_secs(10);
 /// A watch that ended before this share of its life was cut off.
 const EARLY: Duration = Duration::from_secs(240);
 
+/// How long after nobody answered at all it is tried again: asking costs a server that is away nothing, and one that
+/// is back is to be followed at once.
+const AWAY: Duration = Duration::from_secs(2);
+
 /// What happened to the objects under watch.
 #[derive(Debug)]
 pub enum Event<T> {
@@ -170,7 +174,7 @@ impl<F: Form> Watch<F> {
                 Ok(Some(event)) => return event,
                 Ok(None) => {}
                 Err(error) => {
-                    self.pause();
+                    self.pause_after(&error);
                     return Event::Broken(error);
                 }
             }
@@ -278,6 +282,14 @@ impl<F: Form> Watch<F> {
                     }
                 }
             }
+        }
+    }
+
+    /// A server that answers with an error is asked less and less often.
+    fn pause_after(&mut self, error: &CallError) {
+        match error {
+            CallError::Unreachable { .. } => self.not_before = Some(Instant::now() + AWAY),
+            _ => self.pause(),
         }
     }
 

@@ -226,3 +226,29 @@ async fn a_missing_right_is_told_and_tried_again() {
     )
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_back_is_followed_at_once_however_long_it_was_away() {
+    let back = Instant::now() + Duration::from_secs(60);
+    let service = tower::service_fn(move |request: Request<Body>| async move {
+        drop(request.into_body().collect());
+        if Instant::now() < back {
+            return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+        }
+        let body = list("", &["a"], "10", None).body;
+        Ok(Response::builder().status(200).body(Body::from(body.into_bytes())).unwrap())
+    });
+    let client = kube::Client::new(service, "default");
+    let resource = Resource::new("", "v1", "Secret", "secrets");
+    let mut watch = MetadataWatch::new(client, &resource, None, None);
+    let mut attempts = 0;
+    loop {
+        match watch.next().await {
+            Event::Listed(_) => break,
+            Event::Broken(_) => attempts += 1,
+            _ => {}
+        }
+    }
+    assert!(back.elapsed() <= AWAY, "{:?} after it was back", back.elapsed());
+    assert!(attempts <= 31, "{attempts} attempts in a minute");
+}
