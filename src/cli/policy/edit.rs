@@ -49,23 +49,7 @@ impl Change {
         if let Some(live) = &self.live {
             json_patch::merge(&mut old, live);
         }
-        let mut new = old.clone();
-        let kinds = [
-            self.merge.is_some(),
-            self.json.is_some(),
-            self.scale.is_some(),
-            self.delete,
-            self.create.is_some(),
-        ];
-        if kinds.into_iter().filter(|given| *given).count() != 1 {
-            return Err(anyhow::anyhow!("a case has one of merge, json, scale, delete and create"));
-        }
-        if let Some(patch) = self.merge.as_ref().or(self.create.as_ref()) {
-            json_patch::merge(&mut new, patch);
-        }
-        if let Some(patch) = &self.json {
-            json_patch::patch(&mut new, patch).context("the JSON Patch does not apply")?;
-        }
+        let new = self.edited(&old)?;
         let gvk = gvk(document);
         let catalog = Catalog::with_core();
         let facts = catalog.facts(&gvk.group, &gvk.kind);
@@ -92,20 +76,35 @@ impl Change {
         if let Some(replicas) = self.scale {
             let path = facts.and_then(|facts| facts.scale_replicas_path.as_ref());
             let path = path.with_context(|| format!("{} has no scale", gvk.kind))?;
-            let now = path.get(&old).first().map_or(json!(1), |now| (*now).clone());
-            let scale = |replicas: Value| {
-                json!({
-                    "apiVersion": "autoscaling/v1", "kind": "Scale",
-                    "metadata": {"name": object.name, "namespace": object.namespace},
-                    "spec": {"replicas": replicas},
-                })
-            };
+            let before = path.get(&old).first().map_or(json!(1), |before| (*before).clone());
             set(&mut request, "kind", json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}));
             set(&mut request, "subResource", json!("scale"));
-            set(&mut request, "object", scale(json!(replicas)));
-            set(&mut request, "oldObject", scale(now));
+            set(&mut request, "object", scale(object, json!(replicas)));
+            set(&mut request, "oldObject", scale(object, before));
         }
         Ok(json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}))
+    }
+
+    /// The object after the edit, which is one of merge, json, scale, delete and create.
+    fn edited(&self, old: &Value) -> anyhow::Result<Value> {
+        let kinds = [
+            self.merge.is_some(),
+            self.json.is_some(),
+            self.scale.is_some(),
+            self.delete,
+            self.create.is_some(),
+        ];
+        if kinds.into_iter().filter(|given| *given).count() != 1 {
+            return Err(anyhow::anyhow!("a case has one of merge, json, scale, delete and create"));
+        }
+        let mut new = old.clone();
+        if let Some(patch) = self.merge.as_ref().or(self.create.as_ref()) {
+            json_patch::merge(&mut new, patch);
+        }
+        if let Some(patch) = &self.json {
+            json_patch::patch(&mut new, patch).context("the JSON Patch does not apply")?;
+        }
+        Ok(new)
     }
 
     fn operation(&self) -> &'static str {
@@ -135,6 +134,15 @@ pub(super) fn find<'d>(
         [] => Err(anyhow::anyhow!("the release declares no {name}")),
         _ => Err(anyhow::anyhow!("the release declares {name} in several namespaces: name one")),
     }
+}
+
+/// The Scale of an object.
+fn scale(object: &ObjectId, replicas: Value) -> Value {
+    json!({
+        "apiVersion": "autoscaling/v1", "kind": "Scale",
+        "metadata": {"name": object.name, "namespace": object.namespace},
+        "spec": {"replicas": replicas},
+    })
 }
 
 fn set(request: &mut Value, field: &str, value: Value) {
