@@ -5,6 +5,7 @@
 //! policies and comparison that the guard judges by; nothing is written.
 
 mod advice;
+mod compare;
 mod fields;
 mod pasted;
 mod report;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::compare::{Comparison, MISSING};
 use super::fields::{Field, FieldState};
-use super::report::{Comparison, MISSING};
 use crate::declaration::path::Path;
 use crate::helm::record::{Status, parse_record_name};
 use crate::helm::release::Release;

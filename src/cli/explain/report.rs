@@ -10,27 +10,16 @@ use serde_json::Value;
 
 use super::super::reading::{Found, Reader};
 use super::advice::{self, Answered};
-use super::fields::{self, Field};
-use crate::helm::record::Status;
+use super::compare::{Comparison, compare};
+use super::fields::Field;
 use crate::helm::release::{Declared, Release};
 use crate::helm::state;
 use crate::model::{DriftMode, ObjectId, ReleaseId};
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
 use crate::policy::{Policy, Source};
-use crate::verdict::drift::{self, Live};
-use crate::verdict::edit::Evidence;
+use crate::verdict::drift;
 use crate::verdict::health::told::Told;
-use crate::verdict::ownership::{self, Taken};
-
-/// The state of an object that matches.
-const AS_DECLARED: &str = "as declared";
-
-/// The state of an object that matches and that the next upgrade may fail on.
-const TAKEN: &str = "as declared, but another field manager owns some of its fields";
-
-/// The state of an object that should be there.
-pub(super) const MISSING: &str = "missing";
 
 /// What may not be read where a right is missing.
 pub(super) const GUARD: &str = "what the guard says of the release";
@@ -98,15 +87,6 @@ pub(super) struct Inquiry {
     pub(super) patterns: Vec<Pattern>,
 }
 
-/// An object held against its manifest.
-pub(super) struct Comparison {
-    pub(super) state: &'static str,
-    pub(super) exceptions: Vec<String>,
-    pub(super) fields: Vec<Field>,
-    /// What another field manager than Helm's owns.
-    pub(super) taken: Option<Taken>,
-}
-
 /// What is known of an object.
 pub(super) async fn of(reader: &Reader, inquiry: Inquiry, now: Timestamp) -> Report {
     match inquiry.release.clone() {
@@ -156,12 +136,7 @@ async fn of_declared(reader: &Reader, inquiry: Inquiry, release: &Release, now: 
             let subject = drift::Subject { object, standing, policy, circumstances, now };
             compare(&subject, declared, live.as_ref(), &patterns, is_repaired(guard.as_ref(), policy))
         }
-        _ => Comparison {
-            state: "not declared by the state of the record",
-            exceptions: Vec::new(),
-            fields: Vec::new(),
-            taken: None,
-        },
+        _ => Comparison::of_nothing(),
     };
     let answered = Answered { object: &object, release: &release.id, patterns: &patterns };
     Report {
@@ -203,31 +178,6 @@ fn is_repaired(guard: Option<&Told>, policy: &Policy) -> bool {
     guard.map_or(policy.drift == DriftMode::Repair, |guard| guard.drift == repair)
 }
 
-fn compare(
-    subject: &drift::Subject<'_, '_>,
-    declared: &Arc<Declared>,
-    live: Option<&Value>,
-    patterns: &[Pattern],
-    is_repaired: bool,
-) -> Comparison {
-    let release = subject.standing.release;
-    let is_deployed = release.state.status == Status::Deployed;
-    let exceptions = subject.exceptions(declared);
-    let state = state_of(&drift::compare(subject, live, Evidence::None), release);
-    let is_held = is_repaired && is_deployed && state == AS_DECLARED;
-    let taken = live.filter(|_| is_held).and_then(|live| {
-        ownership::taken(&declared.fields, live, release.state.apply_method, &exceptions.mask(live))
-    });
-    let asked =
-        fields::Subject { object: subject.object, declared, live, exceptions: &exceptions, is_deployed };
-    Comparison {
-        state: if taken.is_some() { TAKEN } else { state },
-        fields: asked.fields(patterns),
-        exceptions: exceptions.sources().into_iter().map(fields::named).collect(),
-        taken,
-    }
-}
-
 impl ReleaseFacts {
     fn of(release: &Release, policy: &Policy, now: Timestamp) -> Self {
         Self {
@@ -251,21 +201,5 @@ impl PolicyFacts {
             edits: by_policy(&policy.sources.edits, format!("{:?}", policy.edits)),
             drift: by_policy(&policy.sources.drift, format!("{:?}", policy.drift)),
         }
-    }
-}
-
-/// The state of a live object of `release`, in a word.
-fn state_of(live: &Live<'_>, release: &Release) -> &'static str {
-    match live {
-        Live::OptedOut => "opted out by its manifest",
-        Live::BeingDeleted => "being deleted",
-        Live::Awaited if release.state.status == Status::Failed => "not created: the Helm operation failed",
-        Live::Awaited => "not there yet",
-        Live::Allowed => "missing, as an exception allows",
-        Live::Missing => MISSING,
-        Live::AsDeclared(_) => AS_DECLARED,
-        Live::AsBefore => "as declared before the operation under way",
-        Live::Drifted(drift) if drift.is_doubt() => "in doubt",
-        Live::Drifted(_) => "drifted",
     }
 }
