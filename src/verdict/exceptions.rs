@@ -34,6 +34,17 @@ use crate::policy::{ObjectRules, Policy};
 /// Patterns of grants above which they are not asked one by one.
 const MANY: usize = 64;
 
+/// One object, as a manifest of its release declares it.
+#[derive(Clone, Copy, Debug)]
+pub struct DeclaredObject<'a> {
+    /// The object.
+    pub object: &'a ObjectId,
+    /// The release.
+    pub release: &'a ReleaseId,
+    /// What the manifest says of it.
+    pub declared: &'a Arc<Declared>,
+}
+
 /// What is known of one object at the moment, beside its releases.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Circumstances {
@@ -77,14 +88,10 @@ pub struct Exceptions<'a> {
 }
 
 impl Circumstances {
-    /// Whether a dry run has settled that what became of a field of `object` is what
-    /// `release` declares.
-    pub fn have_settled(
-        &self,
-        (object, release): (&ObjectId, &ReleaseId),
-        declared: &Declared,
-        change: &FieldChange,
-    ) -> bool {
+    /// Whether a dry run has settled that what became of a field of the object is what its
+    /// release declares.
+    pub fn have_settled(&self, of: DeclaredObject<'_>, change: &FieldChange) -> bool {
+        let DeclaredObject { object, release, declared } = of;
         self.settled.as_ref().zip(declared.digest.as_ref()).is_some_and(|(settled, digest)| {
             let declaration = Declaration { release, object, digest, seal: None };
             settled.holds(&declaration, &change.path, change.new.as_ref())
@@ -93,16 +100,15 @@ impl Circumstances {
 }
 
 impl<'a> Exceptions<'a> {
-    /// The exceptions of `object`, which `release` declares; with an actor
-    /// those for him alone.
+    /// The exceptions of an object; with an actor those for this one alone.
     pub fn new(
-        (object, release): (&ObjectId, &ReleaseId),
-        declared: &'a Arc<Declared>,
+        of: DeclaredObject<'a>,
         policy: &Policy,
         circumstances: &'a Circumstances,
         actor: Option<&'a Actor>,
         now: Timestamp,
     ) -> Self {
+        let DeclaredObject { object, release, declared } = of;
         let counts = |allowance: &&Allowance| allowance.open(now) && allowance.is_for(object, release);
         // Records of other namespaces have no say here, but that of the object's own release.
         let has_say = |by: &ReleaseId| by == release || object.namespace.as_ref() == Some(&by.namespace);

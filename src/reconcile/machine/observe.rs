@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use super::super::blame::is_autoscaled;
 use super::super::drifts::{Life, Version};
 use super::super::event::Action;
-use super::super::judge::{Standing, are_additions, as_declared_beside, record, weigh};
+use super::super::judge::{Standing, Weighing, are_additions, as_declared_beside, record};
 use super::super::known::Known;
 use super::super::live::{Live, Sighting};
 use super::super::report::DriftKind;
@@ -25,7 +25,7 @@ use crate::model::{DriftMode, ObjectId, ReleaseId};
 use crate::verdict::claims::is_local;
 use crate::verdict::drift::{self, Subject};
 use crate::verdict::edit::Evidence;
-use crate::verdict::exceptions::Exceptions;
+use crate::verdict::exceptions::{DeclaredObject, Exceptions};
 
 /// Who tells of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,9 +105,11 @@ impl Reconciler {
         let goes_on = live.object.as_ref().is_some_and(|value| rollouts.see(&release.id, object, value, now));
         let policy = Arc::clone(self.known.policy(&release.id)?);
         let circumstances = self.known.circumstances(release, object);
-        let exceptions = Exceptions::new((object, &release.id), declared, &policy, &circumstances, None, now);
+        let of = DeclaredObject { object, release: &release.id, declared };
+        let exceptions = Exceptions::new(of, &policy, &circumstances, None, now);
         self.alarms.set(&release.id, object, exceptions.next_change());
-        let standing = weigh(release, live, &policy, &circumstances, Evidence::None, now);
+        let (policy, circumstances) = (&*policy, &circumstances);
+        let standing = Weighing { release, live, policy, circumstances, now }.weigh(Evidence::None);
         let is_unknown = matches!(&standing, Standing::Drifts(DriftKind::Changed, _) | Standing::Underway);
         if let Some(value) = live.object.as_ref().filter(|_| is_unknown) {
             self.recent.keep((&release.id, object), version, value, now);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::super::blame::{Taken, returned};
 use super::super::drifts::Drift;
 use super::super::event::{Document, Failure, Fault, Outcome, Secret, Work, Write};
-use super::super::judge::{Standing, weigh};
+use super::super::judge::{Standing, Weighing};
 use super::super::machine::Reconciler;
 use super::super::plan::Plan;
 use super::super::report::DriftKind;
@@ -116,7 +116,8 @@ impl Reconciler {
         policy.drift = DriftMode::Repair;
         let seen = Seen { live: *live, version };
         let Situation { release, circumstances, .. } = &situation;
-        match weigh(release, &seen.live, &policy, circumstances, Evidence::None, self.now) {
+        let (live, policy) = (&*seen.live, &policy);
+        match (Weighing { release, live, policy, circumstances, now: self.now }).weigh(Evidence::None) {
             Standing::Taken(taken, _) => self.give_back(task, situation, &seen, &taken),
             _ => Next::settled(),
         }
