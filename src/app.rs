@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use axum::Router;
 use parking_lot::RwLock;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -51,7 +52,7 @@ use crate::notify;
 use crate::notify::file::Notifier;
 use crate::policy::Policy;
 use crate::policy::book::Book;
-use crate::server::{self, Limits, descriptors};
+use crate::server::{self, Limits, TlsPort, descriptors};
 use crate::tls::{self, Certificates};
 use crate::webhook::look::Truth;
 use crate::webhook::validate::Setup;
@@ -98,7 +99,15 @@ struct Metrics {
     index: Arc<RwLock<Index>>,
 }
 
+/// What both ports are served with.
+struct Serving<'a> {
+    certificates: &'a Certificates,
+    connections: ConnectionMetrics,
+    stop: CancellationToken,
+}
+
 /// What is told to stop after the guard's own work.
+#[derive(Default)]
 struct Stops {
     /// Answering, and health.
     serving: CancellationToken,
@@ -153,47 +162,31 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let certificates = Certificates::load(tls_source(&tls), jiff::Timestamp::now())?;
     let mut registry = metrics::registry();
     let connections = ConnectionMetrics::register(&mut registry);
-    let index = Arc::new(RwLock::new(Index::within(memory::for_declarations())));
-    let metrics = Metrics::register(&mut registry, index);
+    let state = Arc::new(State::default());
+    let metrics = Metrics::register(&mut registry, &state, release_metrics);
     let cluster_name = ledger.cluster_name.clone();
     let (ledger, writer) = Ledger::new(ledger, LedgerMetrics::register(&mut registry))?;
-    let state = Arc::new(State::default());
-    let reports = Arc::clone(&state);
-    ReleaseFigures::register(&mut registry, release_metrics, move || reports.standings());
     let readiness = Readiness::new();
     // Before anybody can ask: no condition at all would count as ready.
     let records = readiness.condition("records");
     let calling = Calling::open(&callers, &metrics.admission, &readiness)?;
     let judging = Judging::new(calling.door.clone());
-    let (stop, serving) = (CancellationToken::new(), CancellationToken::new());
-    let closing = CancellationToken::new();
-    let mut parts = Parts::default();
-
+    let stops = Stops::default();
     let books = Books::new(ledger.clone());
     let router = admin::router(readiness.clone(), Arc::new(registry), books.clone());
-    let (admin_tls, of_admin) = (certificates.server_config()?, connections.of(Port::Admin));
-    let admin = admin::serve(admin_listener, admin_tls, router, of_admin, serving.clone());
-    parts.spawn("serving health and metrics", admin);
-    let answering = judging.clone();
-    let answer = move |peer, request| answering.clone().answer(peer, request);
-    let settings = calling.server_config(&certificates)?;
-    let webhook =
-        server::serve(webhook_listener, settings, answer, Limits::default(), connections, serving.clone());
-    parts.spawn("the webhook", webhook);
-    calling.keep(&mut parts, &stop);
-    let (keeper, kept) = (certificates.clone(), stop.clone());
-    parts.spawn("the certificate's renewal", async move { keeper.keep(kept).await });
 
-    if let Some(folder) = folder {
-        let (in_force, stop) = (Arc::clone(&in_force), stop.clone());
-        parts.spawn("following the policy files", async move { folder.keep(in_force, stop).await });
-    }
+    let mut parts = Parts::default();
+    let serving = Serving { certificates: &certificates, connections, stop: stops.serving.clone() };
+    serving.admin(admin_listener, router, &mut parts)?;
+    serving.webhook(webhook_listener, (&calling, &judging), &mut parts)?;
     let (naming, named) = oneshot::channel();
-    let written = writer.start(named, closing.clone()).context("cannot start the ledger's writer")?;
+    let written = writer.start(named, stops.closing.clone()).context("cannot start the ledger's writer")?;
     parts.spawn("the ledger's writer", written);
     let naming = Naming { given: cluster_name, told: Some(naming) };
 
+    let stop = CancellationToken::new();
     let services = Services { book, in_force, state, metrics, certificates, judging, ledger, stop };
+    services.follow_files(calling, folder, &mut parts);
     let mut run = Run { services, notifiers, readiness, books, naming, parts };
     let linger = match source {
         Source::Directory(path) => {
@@ -208,7 +201,45 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
             linger
         }
     };
-    run.until_told(Stops { serving, closing }, linger).await
+    run.until_told(stops, linger).await
+}
+
+impl Serving<'_> {
+    /// Answers for health, metrics and the ledger.
+    fn admin(&self, listener: TcpListener, router: Router, parts: &mut Parts) -> anyhow::Result<()> {
+        let (tls, metrics) = (self.certificates.server_config()?, self.connections.of(Port::Admin));
+        let admin = admin::serve(TlsPort { listener, tls, metrics }, router, self.stop.clone());
+        parts.spawn("serving health and metrics", admin);
+        Ok(())
+    }
+
+    /// Answers the API server.
+    fn webhook(
+        &self,
+        listener: TcpListener,
+        (calling, judging): (&Calling, &Judging),
+        parts: &mut Parts,
+    ) -> anyhow::Result<()> {
+        let (tls, metrics) = (calling.server_config(self.certificates)?, self.connections.clone());
+        let judging = judging.clone();
+        let answer = move |peer, request| judging.clone().answer(peer, request);
+        let port = TlsPort { listener, tls, metrics };
+        parts.spawn("the webhook", server::serve(port, answer, Limits::default(), self.stop.clone()));
+        Ok(())
+    }
+}
+
+impl Services {
+    /// Begins to follow what comes from files: callers, certificates and policies.
+    fn follow_files(&self, calling: Calling, folder: Option<Folder>, parts: &mut Parts) {
+        calling.keep(parts, &self.stop);
+        let (certificates, stop) = (self.certificates.clone(), self.stop.clone());
+        parts.spawn("the certificate's renewal", async move { certificates.keep(stop).await });
+        if let Some(folder) = folder {
+            let (in_force, stop) = (Arc::clone(&self.in_force), self.stop.clone());
+            parts.spawn("following the policy files", async move { folder.keep(in_force, stop).await });
+        }
+    }
 }
 
 impl Run {
@@ -290,16 +321,20 @@ impl Naming {
 }
 
 impl Metrics {
-    fn register(registry: &mut Registry, index: Arc<RwLock<Index>>) -> Self {
-        let counted = Arc::clone(&index);
-        Self {
+    /// Registers all of them; those of each release (`of_releases`) where they are wanted.
+    fn register(registry: &mut Registry, state: &Arc<State>, of_releases: bool) -> Self {
+        let index = Arc::new(RwLock::new(Index::within(memory::for_declarations())));
+        let (counted, reports) = (Arc::clone(&index), Arc::clone(state));
+        let metrics = Self {
             admission: AdmissionMetrics::register(registry),
             records: RecordMetrics::register(registry, move || states(&counted.read())),
             guard: GuardMetrics::register(registry),
             emergency: EmergencyMetrics::register(registry),
             notices: NoticeMetrics::register(registry),
             index,
-        }
+        };
+        ReleaseFigures::register(registry, of_releases, move || reports.standings());
+        metrics
     }
 }
 

@@ -25,7 +25,7 @@ use kubemoor::metrics::{self, AdmissionMetrics, ConnectionMetrics, LedgerMetrics
 use kubemoor::model::{Actor, DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
 use kubemoor::policy::book::{Book, Labels, Policies};
 use kubemoor::policy::{self, Policy};
-use kubemoor::server::{Limits, serve};
+use kubemoor::server::{Limits, TlsPort, serve};
 use kubemoor::tls::{Certificates, Source};
 use kubemoor::verdict::shown::Shown;
 use kubemoor::webhook::door::{Door, Proof};
@@ -230,7 +230,8 @@ where
     let connections = ConnectionMetrics::register(&mut metrics::registry());
     println!("{}", listener.local_addr().unwrap());
     let (tls, stop) = (certificates.server_config().unwrap(), CancellationToken::new());
-    serve(listener, tls, answer, Limits::default(), connections, stop).await;
+    let port = TlsPort { listener, tls, metrics: connections };
+    serve(port, answer, Limits::default(), stop).await;
 }
 
 fn validator(folder: &Path, others: &Others) -> Validator {

@@ -19,7 +19,7 @@ use super::emergency::obey;
 use super::leading::Office;
 use super::meeting::{Met, meet};
 use super::parts::{Halt, Parts};
-use super::policing::Policing;
+use super::policing::{Policing, PolicySources};
 use super::registrar::Registrar;
 use super::telling::{self, Telling};
 use super::{Naming, Run, Services, permitting, transitions, trusting};
@@ -206,9 +206,15 @@ impl Work {
         let keeping = self.keeping.clone();
         let kept = keeping.run(client.clone(), leadership.clone(), open.clone(), stop.clone());
         parts.spawn("keeping the callers' secret", kept);
-        let clears = (!cluster.read_only).then_some(&leadership);
-        let watched = (&*cluster.namespaces, clears);
-        let policing = Policing::start(&client, &kinds, &releases, in_force, watched, parts, stop);
+        let sources = PolicySources {
+            client: &client,
+            kinds: &kinds,
+            releases: &releases,
+            in_force,
+            namespaces: &cluster.namespaces,
+            leadership: (!cluster.read_only).then_some(&leadership),
+        };
+        let policing = sources.follow(parts, stop);
         let objects = Objects::new(client.clone(), WRITES).led(leadership.clone());
         let arbiter = (!cluster.read_only)
             .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS))

@@ -100,25 +100,16 @@ impl Registrar {
                 send(validating, Wish::Unknown);
                 send(changing, Wish::Unknown);
             }
-            tokio::select! {
-                _ = changes.next() => {}
-                Ok(()) = policies.changed() => {}
-                Ok(()) = callers.changed() => {}
-                changed = open.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                }
-                changed = leading.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                }
-                changed = authority.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                }
+            let changed = tokio::select! {
+                _ = changes.next() => Ok(()),
+                Ok(()) = policies.changed() => Ok(()),
+                Ok(()) = callers.changed() => Ok(()),
+                changed = open.changed() => changed,
+                changed = leading.changed() => changed,
+                changed = authority.changed() => changed,
+            };
+            if changed.is_err() {
+                return;
             }
         }
     }

@@ -146,7 +146,7 @@ async fn allow(args: Args) -> anyhow::Result<Allowed> {
         by: by.as_ref(),
     };
     let resource = requests::resource(&wish);
-    has_room(&connection, &resource, now).await?;
+    check_room(&connection, &resource, now).await?;
     let kept = requests::make(&connection.client, &resource, PATIENCE).await;
     let kept = kept.map_err(|error| match error {
         MakeError::Call(error) => connect::failed(&connection, "make the allowance", error),
@@ -165,7 +165,7 @@ async fn allow(args: Args) -> anyhow::Result<Allowed> {
 
 /// Fails where the guard would not count one more in its namespace. Whoever may
 /// not list them learns that from the guard alone.
-async fn has_room(connection: &Connection, wanted: &DriftAllowance, now: Timestamp) -> anyhow::Result<()> {
+async fn check_room(connection: &Connection, wanted: &DriftAllowance, now: Timestamp) -> anyhow::Result<()> {
     let namespace = wanted.metadata.namespace.clone().unwrap_or_default();
     let Ok(listed) = requests::list(&connection.client, Some(&namespace)).await else { return Ok(()) };
     let others = listed.iter().filter(|it| it.metadata.name != wanted.metadata.name);

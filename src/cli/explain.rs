@@ -4,9 +4,12 @@
 //! Entry point: [`run`]. Invariant: what is said comes from the same records,
 //! policies and comparison that the guard judges by; nothing is written.
 
+mod advice;
+mod compare;
 mod fields;
 mod pasted;
 mod report;
+mod show;
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -15,7 +18,7 @@ use anyhow::{Context, anyhow, bail};
 use jiff::Timestamp;
 
 use self::pasted::Denial;
-use self::report::Report;
+use self::report::{Inquiry, Report};
 use super::Outcome;
 use super::connect::{self, ClusterArgs, NamespaceArgs};
 use super::labels::LabelArgs;
@@ -119,7 +122,8 @@ async fn explain(args: Args, question: Question) -> anyhow::Result<Report> {
         release = declaring(&reader, reader.list(Some(&namespace)).await?, &object).await;
     }
     let patterns = question.paths.iter().filter_map(|path| Pattern::parse(path).ok()).collect();
-    report::of(&reader, object, live, release, patterns, Timestamp::now()).await
+    let inquiry = Inquiry { object, live, release, patterns };
+    Ok(report::of(&reader, inquiry, Timestamp::now()).await)
 }
 
 /// The first of these releases that declares the object. One that cannot be

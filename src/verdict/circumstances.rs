@@ -12,6 +12,17 @@ use crate::policy::allowance::Allowance;
 use crate::policy::declaration::Declaration;
 use crate::policy::settled::Settled;
 
+/// One object, as a manifest of its release declares it.
+#[derive(Clone, Copy, Debug)]
+pub struct DeclaredObject<'a> {
+    /// The object.
+    pub object: &'a ObjectId,
+    /// The release.
+    pub release: &'a ReleaseId,
+    /// What the manifest says of it.
+    pub declared: &'a Arc<Declared>,
+}
+
 /// What is known of one object at the moment, beside its releases.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Circumstances {
@@ -28,14 +39,10 @@ pub struct Circumstances {
 }
 
 impl Circumstances {
-    /// Whether a dry run has settled that what became of a field of `object` is what
-    /// `release` declares.
-    pub fn have_settled(
-        &self,
-        (object, release): (&ObjectId, &ReleaseId),
-        declared: &Declared,
-        change: &FieldChange,
-    ) -> bool {
+    /// Whether a dry run has settled that what became of a field of the object is what its
+    /// release declares.
+    pub fn have_settled(&self, of: DeclaredObject<'_>, change: &FieldChange) -> bool {
+        let DeclaredObject { object, release, declared } = of;
         self.settled.as_ref().zip(declared.digest.as_ref()).is_some_and(|(settled, digest)| {
             let declaration = Declaration { release, object, digest, seal: None };
             settled.holds(&declaration, &change.path, change.new.as_ref())

@@ -14,13 +14,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::circumstances::Circumstances;
+use super::circumstances::{Circumstances, DeclaredObject};
 use super::edit::Reason;
 use super::identities;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
-use crate::helm::release::Declared;
-use crate::model::{Actor, Autoscaler, ObjectId, ReleaseId};
+use crate::model::{Actor, Autoscaler, ReleaseId};
 use crate::policy::allowance::Allowance;
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
@@ -61,16 +60,15 @@ pub struct Exceptions<'a> {
 }
 
 impl<'a> Exceptions<'a> {
-    /// The exceptions of `object`, which `release` declares; with an actor
-    /// those for him alone.
+    /// The exceptions of an object; with an actor those for this one alone.
     pub fn new(
-        (object, release): (&ObjectId, &ReleaseId),
-        declared: &'a Arc<Declared>,
+        of: DeclaredObject<'a>,
         policy: &Policy,
         circumstances: &'a Circumstances,
         actor: Option<&'a Actor>,
         now: Timestamp,
     ) -> Self {
+        let DeclaredObject { object, release, declared } = of;
         let counts = |allowance: &&Allowance| allowance.open(now) && allowance.is_for(object, release);
         // Records of other namespaces have no say here, but that of the object's own release.
         let has_say = |by: &ReleaseId| by == release || object.namespace.as_ref() == Some(&by.namespace);

@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 pub(super) use self::outage::Unreached;
-use super::case::{Case, Judgement};
+use super::case::{Basis, Case, Judgement};
 use crate::cluster::allowances::Allowances;
 use crate::cluster::arbiter::{Arbiter, ArbiterError, Question};
 use crate::cluster::autoscalers::Autoscalers;
@@ -198,7 +198,8 @@ impl Looker<'_> {
     pub(super) fn judged(&self, case: &Case<'_>, evidence: Evidence<'_>) -> Judgement {
         let mut circumstances = self.truth.circumstances(&case.subject.object);
         circumstances.allowances.extend(case.granted.clone());
-        case.judge(self.truth.index(), &circumstances, self.rules, evidence, Timestamp::now())
+        let (index, circumstances) = (self.truth.index(), &circumstances);
+        case.judge(Basis { index, circumstances, rules: self.rules, evidence, now: Timestamp::now() })
     }
 
     /// Looks at whatever the judgement rests on and was not looked at yet. Says

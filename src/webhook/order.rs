@@ -135,8 +135,9 @@ async fn asked(
             None => kinds.push((verb, target, vec![object])),
         }
     }
+    let orderer = &Orderer { live, user, deadline };
     let whole = kinds.into_iter().map(|(verb, target, objects)| async move {
-        let may = ask(live, user, &target, verb, None, deadline).await;
+        let may = orderer.may(verb, &target, None).await;
         (verb, target, objects, may)
     });
     let answers: Vec<_> = futures::stream::iter(whole).buffered(AT_ONCE).collect().await;
@@ -148,7 +149,7 @@ async fn asked(
     }
     let unasked = single.split_off(single.len().min(QUESTIONS));
     let single = single.into_iter().map(|(verb, target, object)| async move {
-        let may = ask(live, user, &target, verb, Some(&object.name), deadline).await;
+        let may = orderer.may(verb, &target, Some(&object.name)).await;
         (verb, object, may)
     });
     let answers: Vec<_> = futures::stream::iter(single).buffered(AT_ONCE).collect().await;
@@ -169,24 +170,26 @@ async fn asked(
     Asked { objects: granted, refused }
 }
 
-/// Whether the user may do that; no where the API server does not say so in time.
-async fn ask(
-    live: &Live,
-    user: &Actor,
-    target: &Target,
-    verb: Verb,
-    name: Option<&str>,
+/// Whoever gives an order, and until when it is asked what they may do.
+struct Orderer<'a> {
+    live: &'a Live,
+    user: &'a Actor,
     deadline: Instant,
-) -> bool {
-    let right = Right {
-        verb: if verb == Verb::Create { "create" } else { "update" },
-        group: &target.resource.group,
-        resource: &target.resource.plural,
-        namespace: target.namespace.as_deref(),
-        name,
-    };
-    let asking = access::may_do(&live.client, user, &right);
-    matches!(timeout_at(deadline, asking).await, Ok(Ok(true)))
+}
+
+impl Orderer<'_> {
+    /// Whether they may do that; no where the API server does not say so in time.
+    async fn may(&self, verb: Verb, target: &Target, name: Option<&str>) -> bool {
+        let right = Right {
+            verb: if verb == Verb::Create { "create" } else { "update" },
+            group: &target.resource.group,
+            resource: &target.resource.plural,
+            namespace: target.namespace.as_deref(),
+            name,
+        };
+        let asking = access::may_do(&self.live.client, self.user, &right);
+        matches!(timeout_at(self.deadline, asking).await, Ok(Ok(true)))
+    }
 }
 
 /// The patch that puts the ticket of this order in the place of any other.

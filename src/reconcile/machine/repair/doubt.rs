@@ -15,7 +15,7 @@ use crate::declaration::fields::FieldChange;
 use crate::policy::declaration::Declaration;
 use crate::policy::settled::Settled;
 use crate::reconcile::event::{Failure, Fault, Outcome, Secret, Work};
-use crate::reconcile::judge::{Standing, record, weigh};
+use crate::reconcile::judge::{Standing, Weighing, record};
 use crate::verdict::edit::Evidence;
 
 /// What the API server says of a doubt.
@@ -37,6 +37,14 @@ pub(crate) enum Doubt {
     Reading(Box<Situation>, &'static str),
     /// The API server is asked.
     Asking(Box<Situation>, Box<Seen>, &'static str),
+}
+
+/// An object that is in doubt, as it was seen.
+struct Doubted<'a> {
+    situation: &'a Situation,
+    seen: &'a Seen,
+    /// What is said if it stays in doubt.
+    reason: &'static str,
 }
 
 impl Answer {
@@ -90,10 +98,12 @@ impl Reconciler {
                 let seen = Seen { live: *live, version };
                 let standing = self.weigh(&situation, &seen, Evidence::None);
                 if doubts(&standing).is_empty() {
-                    return self.settled(task, &situation, &seen, Answer::Unasked, reason);
+                    let doubted = Doubted { situation: &situation, seen: &seen, reason };
+                    return self.settled(task, doubted, Answer::Unasked);
                 }
                 if !self.settings.dry_runs {
-                    return self.settled(task, &situation, &seen, Answer::none(NO_DRY_RUNS), reason);
+                    let doubted = Doubted { situation: &situation, seen: &seen, reason };
+                    return self.settled(task, doubted, Answer::none(NO_DRY_RUNS));
                 }
                 let work = question(task, &situation, &seen);
                 Next::work(work, Repair::Doubt(Doubt::Asking(situation, Box::new(seen), reason)))
@@ -103,20 +113,15 @@ impl Reconciler {
                 Next::settled()
             }
             (Doubt::Asking(situation, seen, reason), outcome) => {
-                self.settled(task, &situation, &seen, Answer::of(outcome), reason)
+                let doubted = Doubted { situation: &situation, seen: &seen, reason };
+                self.settled(task, doubted, Answer::of(outcome))
             }
             (Doubt::Reading(..), _) => Next::later(RETRY),
         }
     }
 
-    fn settled(
-        &mut self,
-        task: &Task,
-        situation: &Situation,
-        seen: &Seen,
-        answer: Answer,
-        reason: &str,
-    ) -> Next {
+    fn settled(&mut self, task: &Task, doubted: Doubted<'_>, answer: Answer) -> Next {
+        let Doubted { situation, seen, reason } = doubted;
         let standing = self.weigh_answered(task, situation, seen, &answer);
         let is_certain = matches!(
             &standing,
@@ -143,7 +148,7 @@ impl Reconciler {
     /// How the object stands.
     pub(super) fn weigh(&self, situation: &Situation, seen: &Seen, evidence: Evidence<'_>) -> Standing {
         let Situation { release, policy, circumstances, .. } = situation;
-        weigh(release, &seen.live, policy, circumstances, evidence, self.now)
+        Weighing { release, live: &seen.live, policy, circumstances, now: self.now }.weigh(evidence)
     }
 
     /// How the object stands as the answer tells. Remembers the values that it has settled:

@@ -29,8 +29,16 @@ pub(crate) enum Recreate {
     Records(String),
     /// The manifest is read.
     Document(Box<Situation>, String),
-    /// It is written as this manager.
-    Writing { situation: Box<Situation>, manager: String, attempts: u32 },
+    /// It is written.
+    Writing(Creation),
+}
+
+/// An object as it is written anew.
+pub(crate) struct Creation {
+    situation: Box<Situation>,
+    /// The field manager that it is written as.
+    manager: String,
+    attempts: u32,
 }
 
 impl Reconciler {
@@ -68,9 +76,7 @@ impl Reconciler {
             (Recreate::Document(situation, version), Outcome::Document(document)) => {
                 self.write_anew(task, situation, &version, document)
             }
-            (Recreate::Writing { situation, manager, attempts }, outcome) => {
-                self.written_anew(task, &situation, manager, attempts, outcome)
-            }
+            (Recreate::Writing(creation), outcome) => self.written_anew(task, creation, outcome),
             (_, Outcome::Failed(failure)) => self.fail(task, &failure.message),
             _ => Next::later(AGAIN),
         }
@@ -107,17 +113,12 @@ impl Reconciler {
         };
         let version = Arc::clone(&situation.declared.version);
         let work = Work::Write { object: task.object.clone(), version, write };
-        Next::work(work, Repair::Recreate(Recreate::Writing { situation, manager, attempts }))
+        Next::work(work, Repair::Recreate(Recreate::Writing(Creation { situation, manager, attempts })))
     }
 
-    fn written_anew(
-        &mut self,
-        task: &Task,
-        situation: &Situation,
-        manager: String,
-        attempts: u32,
-        outcome: Outcome,
-    ) -> Next {
+    fn written_anew(&mut self, task: &Task, creation: Creation, outcome: Outcome) -> Next {
+        let Creation { situation, manager, attempts } = creation;
+        let situation = &*situation;
         match outcome.written() {
             Ok(created) => {
                 let uid = created.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();

@@ -343,7 +343,8 @@ impl Reconciler {
         let contested = self.repairs.backoff.is_contested(&task.object, self.now);
         let helms = situation.life.as_ref().map(|life| Arc::clone(&life.managers)).unwrap_or_default();
         let drift = |changes: &[FieldChange]| {
-            judge::seen(&seen.live, DriftKind::Changed, changes, &helms, false, situation.drift.since)
+            let drift = Drift::new(DriftKind::Changed, situation.drift.since);
+            judge::seen(&seen.live, changes, &helms, drift)
         };
         let attempts = sending.attempts;
         let told = Drift { contested, ..drift(changes) };

@@ -23,7 +23,7 @@ use crate::policy::order::Verb;
 use crate::reconcile::drifts::{Drift, Life};
 use crate::reconcile::plan::{Case, Plan, plan};
 use crate::reconcile::report::DriftKind;
-use crate::verdict::circumstances::Circumstances;
+use crate::verdict::circumstances::{Circumstances, DeclaredObject};
 use crate::verdict::exceptions::Exceptions;
 
 /// Helm's field manager where no object's history tells: its program's name.
@@ -49,9 +49,10 @@ pub(crate) struct Situation {
 
 impl Situation {
     /// What of the object may differ now.
-    pub(crate) fn exceptions(&self, object: &ObjectId, now: Timestamp) -> Exceptions<'_> {
+    pub(crate) fn exceptions<'s>(&'s self, object: &'s ObjectId, now: Timestamp) -> Exceptions<'s> {
         let Self { release, declared, policy, circumstances, .. } = self;
-        Exceptions::new((object, &release.id), declared, policy, circumstances, None, now)
+        let of = DeclaredObject { object, release: &release.id, declared };
+        Exceptions::new(of, policy, circumstances, None, now)
     }
 
     /// Whether what is declared at these places was seen in the live object, or is
@@ -101,8 +102,8 @@ impl Reconciler {
         let declared = Arc::clone(release.declared(object)?);
         let policy = Arc::clone(self.known.policy(id)?);
         let circumstances = self.known.circumstances(&release, object);
-        let exceptions =
-            Exceptions::new((object, &release.id), &declared, &policy, &circumstances, None, self.now);
+        let of = DeclaredObject { object, release: &release.id, declared: &declared };
+        let exceptions = Exceptions::new(of, &policy, &circumstances, None, self.now);
         let may_be_gone = exceptions.of_deletion().is_some();
         let scaled = exceptions.is_autoscaled().then_some(declared.scale.as_ref()).flatten();
         let agreement = self.drifts.agreement(id, object, &declared).cloned();

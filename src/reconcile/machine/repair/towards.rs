@@ -15,7 +15,7 @@ use crate::model::{DriftMode, ObjectId};
 use crate::reconcile::blame::{Taken, returned};
 use crate::reconcile::drifts::Drift;
 use crate::reconcile::event::{Document, Failure, Fault, Outcome, Secret, Work, Write};
-use crate::reconcile::judge::{Standing, weigh};
+use crate::reconcile::judge::{Standing, Weighing};
 use crate::reconcile::plan::Plan;
 use crate::reconcile::report::DriftKind;
 use crate::reconcile::told::Fate;
@@ -116,7 +116,8 @@ impl Reconciler {
         policy.drift = DriftMode::Repair;
         let seen = Seen { live: *live, version };
         let Situation { release, circumstances, .. } = &situation;
-        match weigh(release, &seen.live, &policy, circumstances, Evidence::None, self.now) {
+        let (live, policy) = (&seen.live, &policy);
+        match (Weighing { release, live, policy, circumstances, now: self.now }).weigh(Evidence::None) {
             Standing::Taken(taken, _) => self.give_back(task, situation, &seen, &taken),
             _ => Next::settled(),
         }
