@@ -6,7 +6,9 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::support::{Caller, Chart, ControlPlane, Guard, Helm, Identity, SOON, eventually, guarded, moor};
+use crate::support::{
+    Caller, Chart, ControlPlane, Guard, Helm, Identity, SOON, eventually, moor, wait_until_guarded,
+};
 
 const RELEASE: &str = "shop";
 
@@ -100,8 +102,8 @@ async fn an_annotation_is_a_request_that_only_a_right_grants() {
     let scene = Scene::start(&["--edits", "Deny"]).await;
     let Scene { alice, .. } = &scene;
     let (settings, web) = (scene.settings(), scene.web());
-    guarded(alice, RELEASE, &settings).await;
-    guarded(alice, RELEASE, &web).await;
+    wait_until_guarded(alice, RELEASE, &settings).await;
+    wait_until_guarded(alice, RELEASE, &web).await;
     let as_alice = ["--as=alice", "--as-group=people"];
     let hour = from_now(3600);
 
@@ -182,7 +184,7 @@ async fn an_annotation_is_a_request_that_only_a_right_grants() {
 async fn what_comes_past_the_guard_counts_for_nothing_and_what_the_chart_says_is_no_request() {
     let mut scene = Scene::start(&["--edits", "Deny"]).await;
     let (settings, hour) = (scene.settings(), from_now(3600));
-    guarded(&scene.alice, RELEASE, &settings).await;
+    wait_until_guarded(&scene.alice, RELEASE, &settings).await;
 
     // While the guard is down, and before Helm adopts an object.
     scene.guard.kill();
@@ -237,7 +239,7 @@ async fn an_allowance_is_made_listed_and_ended_by_command_and_ends_by_itself() {
     let scene = Scene::start(&["--edits", "Deny"]).await;
     let (settings, ns) = (scene.settings(), scene.namespace.as_str());
     let Scene { alice, control_plane, .. } = &scene;
-    guarded(alice, RELEASE, &settings).await;
+    wait_until_guarded(alice, RELEASE, &settings).await;
     let command =
         |arguments: &[&str]| moor(control_plane, Identity::Alice, &[arguments, &["-n", ns]].concat());
     let color = |color: &str| json!({"data": {"color": color}});
@@ -260,8 +262,8 @@ async fn an_allowance_is_made_listed_and_ended_by_command_and_ends_by_itself() {
         alice.merge(&settings, &color(&Timestamp::now().to_string())).await.refused(RELEASE)
     })
     .await;
-    command(&["revoke", "configmap/settings"]).fails(&["there is no allowance", "get allowances"]);
-    command(&["revoke", "nobody"]).fails(&["nobody"]);
+    command(&["revoke", "configmap/settings"]).assert_failed(&["there is no allowance", "get allowances"]);
+    command(&["revoke", "nobody"]).assert_failed(&["nobody"]);
 
     // However kubectl would take the kind.
     for kind in ["cm", "configmaps", "ConfigMap"] {
@@ -303,9 +305,9 @@ async fn an_allowance_is_made_listed_and_ended_by_command_and_ends_by_itself() {
         (["--path", "/data/color", "--for", "800h"], "days off"),
         (["--path", "/data/color", "--until", "2020-01-01T00:00:00Z"], "past"),
     ] {
-        command(&[&["allow", "configmap/settings"], &arguments[..]].concat()).fails(&[said]);
+        command(&[&["allow", "configmap/settings"], &arguments[..]].concat()).assert_failed(&[said]);
     }
-    command(&["allow", "gadget/x", "--path", "*", "--for", "1h"]).fails(&["gadget"]);
+    command(&["allow", "gadget/x", "--path", "*", "--for", "1h"]).assert_failed(&["gadget"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -33,7 +33,7 @@ async fn whoever_fills_his_namespace_takes_room_from_nobody_else() {
         crowded.alice.post(&allowances, &other).await.done().unwrap();
     }
     let settings = crowded.at("api/v1", "configmaps/settings");
-    crowded.is_guarded(&settings).await;
+    crowded.wait_until_guarded(&settings).await;
     let edit = json!({"data": {"level": "debug"}});
 
     // One more counts for nothing, and that is said.
@@ -47,7 +47,7 @@ async fn whoever_fills_his_namespace_takes_room_from_nobody_else() {
     // So none is made.
     let full = format!("namespace {} has {MOST} open allowances", crowded.namespace);
     let asked = crowded.moor(&["allow", "configmap/settings", "--path", "/data/level", "--for", "1h"]);
-    asked.fails(&[&full]);
+    asked.assert_failed(&[&full]);
     let request = json!({
         "metadata": {"annotations": {"kubemoor.dev/allow": "/data/level", "kubemoor.dev/allow-until": until}},
     });
@@ -58,7 +58,7 @@ async fn whoever_fills_his_namespace_takes_room_from_nobody_else() {
 
     // Elsewhere there is room.
     let elsewhere = quiet.at("api/v1", "configmaps/settings");
-    quiet.is_guarded(&elsewhere).await;
+    quiet.wait_until_guarded(&elsewhere).await;
     let asked = quiet.moor(&["allow", "configmap/settings", "--path", "/data/level", "--for", "1h"]);
     assert_eq!(asked.code, 0, "{asked:?}");
     eventually("the other may edit", SOON, || async { quiet.alice.merge(&elsewhere, &edit).await.done() })

@@ -82,7 +82,7 @@ async fn a_release_of_another_namespace_has_no_say_over_an_object() {
     let _guard = Guard::shared().await;
     let control_plane = ControlPlane::get();
     let shop = Victim::install(control_plane, "attack-victim").await;
-    shop.is_guarded().await;
+    shop.wait_until_guarded().await;
     shop.create("free", json!({"a": "0"})).await.unwrap();
     let thief = control_plane.namespace("attack-thief").await;
     let there = &shop.namespace;
@@ -123,7 +123,7 @@ async fn a_release_of_another_namespace_has_no_say_over_an_object() {
 async fn a_forged_pending_record_lets_through_only_what_agrees_with_it() {
     let _guard = Guard::shared().await;
     let shop = Victim::install(ControlPlane::get(), "attack-pending").await;
-    shop.is_guarded().await;
+    shop.wait_until_guarded().await;
     let manifest = config_map("settings", &shop.namespace, "{image: forged}");
     write(&shop.secrets, &forged(&shop.namespace, "shop", 2, "pending-upgrade", &manifest)).await;
 
@@ -142,7 +142,7 @@ async fn a_forged_pending_record_lets_through_only_what_agrees_with_it() {
 async fn a_pending_record_that_nobody_touches_authorises_no_deletion() {
     let (control_plane, _guard) = impatient().await;
     let shop = Victim::install(control_plane, "attack-locked").await;
-    shop.is_guarded().await;
+    shop.wait_until_guarded().await;
     let manifest = config_map("settings", &shop.namespace, "{image: forged}");
     write(&shop.secrets, &forged(&shop.namespace, "shop", 2, "pending-upgrade", &manifest)).await;
     shop.data("settings", json!({"image": "forged"})).await.unwrap();
@@ -163,7 +163,7 @@ async fn a_pending_record_that_nobody_touches_authorises_no_deletion() {
 async fn an_owner_that_does_not_exist_is_refused_as_a_deletion_by_detour() {
     let _guard = Guard::shared().await;
     let shop = Victim::install(ControlPlane::get(), "attack-owner").await;
-    shop.is_guarded().await;
+    shop.wait_until_guarded().await;
     let owner = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "name": "nowhere", "uid": "11111111-2222-3333-4444-555555555555",
     });
@@ -176,7 +176,7 @@ async fn an_owner_that_does_not_exist_is_refused_as_a_deletion_by_detour() {
 async fn a_review_beyond_all_bounds_is_refused_for_a_declared_object_and_passes_for_any_other() {
     let guard = Guard::shared().await;
     let shop = Victim::install(ControlPlane::get(), "attack-size").await;
-    shop.is_guarded().await;
+    shop.wait_until_guarded().await;
     let padding = "x".repeat(40 << 20);
     let levels = 100_000;
     let nested = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
@@ -217,8 +217,8 @@ async fn a_record_that_grows_to_gigabytes_costs_one_warning_and_nothing_else() {
     let guard = Guard::start(control_plane, &["--register", "--edits", "Deny", "--drift", "Repair"]).await;
     let (shop, other) =
         (Victim::install(control_plane, "bombed").await, Victim::install(control_plane, "beside").await);
-    shop.is_guarded().await;
-    other.is_guarded().await;
+    shop.wait_until_guarded().await;
+    other.wait_until_guarded().await;
     // The cap is what bounds the cost: a Secret holds no gzip that grows to more than about 780 MB.
     let record = holding(&shop.namespace, "shop", 2, "deployed", bomb(700_000_000));
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
@@ -238,7 +238,7 @@ async fn a_record_that_grows_to_gigabytes_costs_one_warning_and_nothing_else() {
         log.lines().filter(|line| line.contains(&record_name("shop", 2)) && line.contains("WARN")).count()
     };
     eventually("the guard warns of the record", WITHIN, || async { warnings() > 0 }).await;
-    shop.is_guarded().await;
+    shop.wait_until_guarded().await;
     let message = refusal(shop.data("settings", json!({"image": "b"})).await).unwrap();
     assert!(message.contains("(revision 1)"), "{message}");
     shop.data("settings", json!({"undeclared": "b"})).await.unwrap();

@@ -72,18 +72,18 @@ async fn forged_foreign_claims_let_no_scale_through() {
         thief.forge(&format!("early-{number}"), &deployment(&scene.namespace, 7)).await;
     }
     scene.install("web", &shop(), with(json!({"replicas": 2}))).await;
-    scene.refuses("deployment/web", r#"{"spec": {"replicas": 9}}"#).await;
+    scene.assert_refused("deployment/web", r#"{"spec": {"replicas": 9}}"#).await;
     for number in 0..FORGED {
         thief.forge(&format!("late-{number}"), &deployment(&scene.namespace, 7)).await;
     }
-    scene.is_refused(&["scale", "deployment/web", "--replicas=7"]);
-    scene.is_refused(&["scale", "deployment/web", "--replicas=8"]);
+    scene.assert_refused_now(&["scale", "deployment/web", "--replicas=7"]);
+    scene.assert_refused_now(&["scale", "deployment/web", "--replicas=8"]);
     // Whoever forges claims does not stand in the way of the owner either.
-    scene.does(&["scale", "deployment/web", "--replicas=2"]);
+    scene.run(&["scale", "deployment/web", "--replicas=2"]);
     scene.upgrade("web", &shop(), with(json!({"replicas": 3}))).await;
-    scene.is_refused(&["scale", "deployment/web", "--replicas=2"]);
+    scene.assert_refused_now(&["scale", "deployment/web", "--replicas=2"]);
     scene.rollback("web", json!({"version": 1})).await;
-    scene.is_as_declared("web").await;
+    scene.assert_as_declared("web").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,8 +98,8 @@ async fn scale_of_an_object_in_another_namespace_follows_its_owner() {
          spec: {{containers: [{{name: app, image: registry.example/web}}]}}\n"
     );
     scene.install("lodger", &Chart::new("lodger").template("all.yaml", &lodger), json!({})).await;
-    scene.is_refused(&["--namespace", &there, "scale", "deployment/web", "--replicas=7"]);
-    scene.does(&["--namespace", &there, "scale", "deployment/web", "--replicas=2"]);
+    scene.assert_refused_now(&["--namespace", &there, "scale", "deployment/web", "--replicas=7"]);
+    scene.run(&["--namespace", &there, "scale", "deployment/web", "--replicas=2"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,7 +107,7 @@ async fn a_named_release_that_keeps_moving_does_not_let_an_edit_pass() {
     let _guard = Guard::shared().await;
     let control_plane = ControlPlane::get();
     let shop = Victim::install(control_plane, "attack-named").await;
-    shop.is_guarded().await;
+    shop.wait_until_guarded().await;
     let thief = Thief::new(control_plane, "attack-mover").await;
     thief.forge("moving", "").await;
     let stop = Arc::new(AtomicBool::new(false));
@@ -166,8 +166,8 @@ async fn an_edit_in_doubt_is_refused_where_the_arbiter_is_forbidden() {
     );
     scene.install("web", &Chart::new("widgets").template("all.yaml", &text), json!({})).await;
     let target = format!("widgets.{group}/web");
-    scene.refuses(&target, r#"{"spec": {"port": 81}}"#).await;
-    scene.refuses_now(&target, r#"{"spec": {"free": {"cpu": "1"}}}"#);
+    scene.assert_refused(&target, r#"{"spec": {"port": 81}}"#).await;
+    scene.assert_patch_refused_now(&target, r#"{"spec": {"free": {"cpu": "1"}}}"#);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -175,7 +175,7 @@ async fn a_guard_that_lost_its_rights_still_refuses() {
     let control_plane = ControlPlane::start();
     let guard = Guard::start(&control_plane, &["--register", "--edits", "Deny"]).await;
     let victim = Victim::install(&control_plane, "attack-rightless").await;
-    victim.is_guarded().await;
+    victim.wait_until_guarded().await;
     let bindings: Api<ClusterRoleBinding> = Api::all(control_plane.client(Identity::Admin).await);
     for binding in bindings.list(&ListParams::default()).await.unwrap() {
         let is_guards = |subject: &Subject| subject.namespace.as_deref() == Some("kubemoor-system");
@@ -205,7 +205,7 @@ async fn a_guard_that_lost_its_rights_still_refuses() {
 async fn dropping_helms_label_through_the_status_is_refused() {
     let guard = Guard::shared().await;
     let shop = Victim::install(ControlPlane::get(), "attack-status").await;
-    shop.is_guarded().await;
+    shop.wait_until_guarded().await;
     let namespace = &shop.namespace;
     let object = |label: &str, release: &str, image: &str| {
         json!({"apiVersion": "v1", "kind": "ConfigMap",

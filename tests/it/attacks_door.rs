@@ -58,7 +58,7 @@ fn forged(namespace: &str, live: &Value) -> String {
 async fn a_pod_that_posts_a_forged_review_gains_nothing() {
     let shop = Policed::install("door-forged", SETTINGS).await;
     let settings = shop.at("api/v1", "configmaps/settings");
-    shop.is_guarded(&settings).await;
+    shop.wait_until_guarded(&settings).await;
     let guard = Policed::guard().await;
     let mut live = shop.alice.get(&settings).await.done().unwrap();
     live["apiVersion"] = json!("v1");
@@ -185,7 +185,7 @@ async fn no_edit_slips_through_while_tokens_follow_each_other() {
     let flags = ["--register", "--edits=Deny", "--caller-token-age=10s", "--log=trace"];
     let mut guard = Guard::start(&control_plane, &flags).await;
     let shop = Victim::install(&control_plane, "rotation").await;
-    shop.is_guarded().await;
+    shop.wait_until_guarded().await;
     let admin = Caller::new(&control_plane, Identity::Admin).await;
     let mut paths = vec![only(registered(&admin).await.unwrap()).unwrap()];
     let until = tokio::time::Instant::now() + SOON * 2;
@@ -298,7 +298,7 @@ async fn a_guard_that_knows_the_api_servers_certificate_hears_nobody_else() {
     ];
     let guard = Guard::start(&control_plane, &flags.each_ref().map(String::as_str)).await;
     let shop = Victim::install(&control_plane, "certificate").await;
-    shop.is_guarded().await;
+    shop.wait_until_guarded().await;
     refusal(shop.data("settings", json!({"image": "b"})).await).unwrap();
 
     // Who knows the token, and has no certificate or somebody else's, is not heard.
@@ -332,7 +332,7 @@ async fn a_token_told_during_an_outage_is_replaced_after_it() {
     let flags = ["--register", "--edits=Deny", "--caller-token-age=120s"];
     let mut guard = Guard::start(&control_plane, &flags).await;
     let shop = Victim::install(&control_plane, "outage").await;
-    shop.is_guarded().await;
+    shop.wait_until_guarded().await;
     let admin = Caller::new(&control_plane, Identity::Admin).await;
     let mut configuration = admin.get(CONFIGURATION).await.done().unwrap();
     let webhooks = configuration["webhooks"].as_array_mut().unwrap();

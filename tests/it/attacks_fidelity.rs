@@ -107,7 +107,7 @@ async fn install(prefix: &str) -> Policed {
     define_monitors().await;
     let shop = Policed::install(prefix, TEMPLATES).await;
     for (api, object, _, _) in additions() {
-        shop.is_guarded(&shop.at(api, object)).await;
+        shop.wait_until_guarded(&shop.at(api, object)).await;
     }
     shop
 }

@@ -42,7 +42,7 @@ async fn records_that_grow_cost_little_memory_whenever_they_come() {
     control_plane.apply_deploy(&["crds.yaml"]).await;
     let mut guard = Guard::start(control_plane, &FLAGS).await;
     let shop = Victim::install(control_plane, "beside").await;
-    shop.is_guarded().await;
+    shop.wait_until_guarded().await;
     let idle = guard.peak_memory();
 
     // Some came before the guard did.
@@ -61,7 +61,7 @@ async fn records_that_grow_cost_little_memory_whenever_they_come() {
         })
         .await;
     }
-    are_told(control_plane, &namespace).await;
+    wait_for_statuses(control_plane, &namespace).await;
     check(&guard, idle, "while records come");
     refusal(shop.data("settings", json!({"image": "b"})).await).unwrap();
 
@@ -76,7 +76,7 @@ async fn edits_of_others_are_judged_while_a_huge_set_is() {
     let control_plane = &ControlPlane::start();
     let _guard = Guard::start(control_plane, &FLAGS).await;
     let shop = Victim::install(control_plane, "beside").await;
-    shop.is_guarded().await;
+    shop.wait_until_guarded().await;
     let namespace = control_plane.namespace("huge").await;
     let client = control_plane.client(Identity::Alice).await;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
@@ -172,7 +172,7 @@ fn finalizers(prefix: &str) -> Vec<String> {
 }
 
 /// Waits until the guard says something of each of these releases.
-async fn are_told(control_plane: &ControlPlane, namespace: &str) {
+async fn wait_for_statuses(control_plane: &ControlPlane, namespace: &str) {
     let gvk = GroupVersionKind::gvk("kubemoor.dev", "v1alpha1", "GuardedRelease");
     let client = control_plane.client(Identity::Admin).await;
     let guarded: Api<DynamicObject> = Api::namespaced_with(client, namespace, &ApiResource::from_gvk(&gvk));

@@ -88,7 +88,7 @@ async fn a_record_that_cannot_be_believed_costs_one_warning_and_its_release_keep
     }
     let good = Victim::install(control_plane, "believable").await;
     let guard = Guard::start(control_plane, &["--register", "--edits", "Deny"]).await;
-    good.is_guarded().await;
+    good.wait_until_guarded().await;
     refusal(good.data("settings", json!({"image": "b"})).await).unwrap();
     for (shop, reason) in &shops {
         let message = refusal(shop.data("settings", json!({"image": "b"})).await)

@@ -24,12 +24,12 @@ async fn broken(prefix: &str) -> (Policed, String) {
     let shop = Policed::install(prefix, DEPLOYMENT).await;
     let web = shop.at("apis/apps/v1", "deployments/web");
     let revision = "/metadata/annotations/deployment.kubernetes.io~1revision";
-    shop.becomes(&web, revision, &json!("1")).await;
+    shop.wait_for_value(&web, revision, &json!("1")).await;
     shop.helm.upgrade(&shop.namespace, RELEASE, &shop.chart, json!({"values": {"tag": "2"}})).await.unwrap();
     // Else there is nothing to go back to.
-    shop.becomes(&web, revision, &json!("2")).await;
-    shop.becomes(&web, IMAGE, &json!("registry.example/shop:2")).await;
-    shop.is_guarded(&web).await;
+    shop.wait_for_value(&web, revision, &json!("2")).await;
+    shop.wait_for_value(&web, IMAGE, &json!("registry.example/shop:2")).await;
+    shop.wait_until_guarded(&web).await;
     (shop, web)
 }
 
@@ -50,7 +50,7 @@ async fn a_rollout_is_undone_by_whom_a_policy_exempts_and_by_nobody_else() {
     let refused = undo(&shop, "dave", "developers").unwrap_err();
     assert!(refused.contains("denied the request"), "{refused}");
     eventually("the rollout is undone", SOON, || async { undo(&shop, "carol", "break-glass") }).await;
-    shop.is_still(&web, IMAGE, &json!("registry.example/shop:1")).await;
+    shop.assert_value(&web, IMAGE, &json!("registry.example/shop:1")).await;
 
     let row = eventually("the ledger has it", SOON, || async {
         shop.rows(&["--user", "carol", "--verdict", "Record"]).pop()
@@ -68,7 +68,7 @@ async fn a_rollout_is_undone_by_whom_a_policy_exempts_and_by_nobody_else() {
     // The chart brings what holds from now on, and meets no conflict.
     let fixed = json!({"values": {"tag": "3"}, "force_conflicts": true});
     shop.helm.upgrade(&shop.namespace, RELEASE, &shop.chart, fixed).await.unwrap();
-    shop.is_still(&web, IMAGE, &json!("registry.example/shop:3")).await;
+    shop.assert_value(&web, IMAGE, &json!("registry.example/shop:3")).await;
 }
 
 const IMAGE_KEYED: &str = "containers/[name=app]/image";
@@ -83,12 +83,12 @@ async fn a_rollout_is_undone_under_an_allowance_for_everything_and_stays_so_unti
         shop.moor(&["allow", "deployment/web", "--path", "*", "--for", "1h", "--reason", "INC-123"]);
     assert_eq!(allowed.code, 0, "{allowed:?}");
     eventually("the rollout is undone", SOON, || async { undo(&shop, "dave", "developers") }).await;
-    shop.loop_has_passed().await;
-    shop.is_still(&web, IMAGE, &json!("registry.example/shop:1")).await;
+    shop.wait_for_pass().await;
+    shop.assert_value(&web, IMAGE, &json!("registry.example/shop:1")).await;
 
     let revoked = shop.moor(&["revoke", "deployment/web"]);
     assert_eq!(revoked.code, 0, "{revoked:?}");
-    shop.becomes(&web, IMAGE, &json!("registry.example/shop:2")).await;
+    shop.wait_for_value(&web, IMAGE, &json!("registry.example/shop:2")).await;
 
     // Who may do what, and when that was over, is in the ledger.
     for verdict in ["Opened", "Closed"] {

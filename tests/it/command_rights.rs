@@ -183,7 +183,7 @@ async fn each_command_works_with_the_rights_that_the_reference_names_and_with_no
     for row in rows() {
         let command = &row.command;
         let none = scene.run(&row, &[], &[], false).await;
-        none.fails(&[]);
+        none.assert_failed(&[]);
         let said = ["no permission", "you may not"].iter().any(|words| none.error.contains(words));
         assert!(said && none.out.is_empty(), "{command} without rights: {none:?}");
 

@@ -250,7 +250,7 @@ async fn no_declared_field_of_a_custom_resource_can_be_changed() {
 async fn a_second_variable_of_a_declared_name_is_refused() {
     let shop = Shop::install("doubles", DEPLOYMENT).await;
     let path = shop.at("apis/apps/v1", "deployments/web");
-    shop.is_guarded(&path).await;
+    shop.wait_until_guarded(&path).await;
     let env = "/spec/template/spec/containers/0/env/-";
     let double = json!({"name": "LEVEL", "value": "debug"});
     shop.alice.patch(&format!("{path}?dryRun=All"), "add", env, &double).await.refused(RELEASE).unwrap();
@@ -262,7 +262,7 @@ async fn check(templates: &str, catalog: &Catalog, immutable: &[&str]) {
     let shop = Shop::install("fields", templates).await;
     let (mut let_through, mut refused_first) = (Vec::new(), BTreeSet::new());
     for object in declared(&shop, catalog).await {
-        shop.is_guarded(&object.path).await;
+        shop.wait_until_guarded(&object.path).await;
         let live = shop.alice.get(&object.path).await.done().unwrap();
         let attempts = futures::stream::iter(&object.leaves)
             .map(|(leaf, value)| attempt(&shop, &object, leaf, value, &live));

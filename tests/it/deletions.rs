@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, ControlPlane, Identity, RELEASE, SOON, Shop, define_widgets, eventually, guarded,
+    Caller, ControlPlane, Identity, RELEASE, SOON, Shop, define_widgets, eventually, wait_until_guarded,
 };
 
 const DEPLOYMENT: &str = r#"
@@ -40,7 +40,7 @@ const HELMS: &str = "labelSelector=app.kubernetes.io%2Fmanaged-by%3DHelm";
 async fn install(prefix: &str) -> Shop {
     let shop = Shop::install(prefix, &format!("{DEPLOYMENT}---{CONFIG_MAP}")).await;
     for path in paths(&shop) {
-        shop.is_guarded(&path).await;
+        shop.wait_until_guarded(&path).await;
     }
     shop
 }
@@ -59,7 +59,7 @@ async fn items(caller: &Caller, path: &str) -> Vec<Value> {
     list["items"].as_array().unwrap().clone()
 }
 
-async fn is_gone(caller: &Caller, path: &str) {
+async fn wait_until_gone(caller: &Caller, path: &str) {
     eventually(&format!("{path} is gone"), SOON, || async {
         let answer = caller.get(path).await;
         if answer.code == 404 { Ok(()) } else { Err(answer.body.to_string()) }
@@ -111,7 +111,7 @@ async fn a_deletion_of_a_namespace_with_declared_objects_is_refused() {
 async fn a_deletion_of_a_definition_with_declared_objects_is_refused_until_they_are_uninstalled() {
     define_widgets(ControlPlane::get(), "deletions.example").await;
     let shop = Shop::install("definition", WIDGET).await;
-    shop.is_guarded(&shop.at("apis/deletions.example/v1", "widgets/wheel")).await;
+    shop.wait_until_guarded(&shop.at("apis/deletions.example/v1", "widgets/wheel")).await;
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.deletions.example";
     shop.alice.delete(path).await.refused(RELEASE).unwrap();
     let object = shop.alice.get(path).await.done().unwrap();
@@ -120,7 +120,7 @@ async fn a_deletion_of_a_definition_with_declared_objects_is_refused_until_they_
     shop.helm.uninstall(&shop.namespace, RELEASE, json!({})).await.unwrap();
     eventually("the definition may be deleted", SOON, || async { shop.alice.delete(path).await.done() })
         .await;
-    is_gone(&shop.alice, path).await;
+    wait_until_gone(&shop.alice, path).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,7 +131,7 @@ async fn a_namespace_ends_after_its_release_was_uninstalled() {
     shop.helm.uninstall(&shop.namespace, RELEASE, json!({})).await.unwrap();
     eventually("the namespace may be deleted", SOON, || async { shop.alice.delete(&path).await.done() })
         .await;
-    is_gone(&shop.alice, &path).await;
+    wait_until_gone(&shop.alice, &path).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -141,8 +141,8 @@ async fn a_namespace_without_a_release_ends() {
     let mine = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}});
     shop.alice.post(&format!("{}/configmaps", namespace(&empty)), &mine).await.done().unwrap();
     shop.alice.delete(&namespace(&empty)).await.done().unwrap();
-    is_gone(&shop.alice, &namespace(&empty)).await;
-    shop.is_guarded(&paths(&shop)[1]).await;
+    wait_until_gone(&shop.alice, &namespace(&empty)).await;
+    shop.wait_until_guarded(&paths(&shop)[1]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,7 +152,7 @@ async fn a_namespace_that_is_being_deleted_takes_its_declared_objects_along() {
     // The way that is left open for controllers; from here on the namespace controller runs for real.
     let controller = Caller::new(ControlPlane::get(), Identity::NamespaceController).await;
     controller.delete(&path).await.done().unwrap();
-    is_gone(&shop.alice, &path).await;
+    wait_until_gone(&shop.alice, &path).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,7 +171,7 @@ async fn dependants_of_uninstalled_objects_are_collected() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_garbage_collector_deletes_a_declared_object_whose_owner_is_gone() {
     let shop = Shop::install("owned", CONFIG_MAP).await;
-    shop.is_guarded(&shop.core("configmaps/settings")).await;
+    shop.wait_until_guarded(&shop.core("configmaps/settings")).await;
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}});
     let owner = shop.alice.post(&shop.core("configmaps"), &owner).await.done().unwrap();
     let template = format!(
@@ -183,7 +183,7 @@ async fn the_garbage_collector_deletes_a_declared_object_whose_owner_is_gone() {
     let chart = chart.template("owned.yaml", &template);
     helm.upgrade(&namespace, RELEASE, &chart, json!({})).await.unwrap();
     let owned = format!("/api/v1/namespaces/{namespace}/configmaps/owned");
-    guarded(&alice, RELEASE, &owned).await;
+    wait_until_guarded(&alice, RELEASE, &owned).await;
     let uid = alice.get(&owned).await.done().unwrap()["metadata"]["uid"].clone();
     alice.delete(&format!("/api/v1/namespaces/{namespace}/configmaps/owner")).await.done().unwrap();
     // What comes back is another object, and the collector takes that too: nobody stands in its way.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::support::{
-    Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, SOON, confirmed, eventually,
+    Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, SOON, eventually, wait_until_confirmed,
 };
 
 const CONFIG_MAP: &str = "
@@ -74,13 +74,13 @@ impl Scene {
         helm.install(&namespace, RELEASE, &chart, options).await.unwrap();
         let alice = Caller::new(control_plane(), Identity::Alice).await;
         let scene = Self { namespace, helm, chart, alice, guard };
-        scene.is_seen(1).await;
+        scene.wait_until_seen(1).await;
         scene
     }
 
     /// Waits until the guard has seen what Helm wrote for this revision.
-    async fn is_seen(&self, revision: u64) {
-        confirmed(&self.alice, &self.namespace, RELEASE, revision).await;
+    async fn wait_until_seen(&self, revision: u64) {
+        wait_until_confirmed(&self.alice, &self.namespace, RELEASE, revision).await;
     }
 
     fn settings(&self) -> String {
@@ -96,7 +96,7 @@ impl Scene {
         self.alice.merge(&format!("{path}?fieldManager=kubectl-edit"), &patch).await.done().unwrap();
     }
 
-    async fn becomes(&self, path: &str, pointer: &str, wanted: Value) -> Value {
+    async fn wait_for_value(&self, path: &str, pointer: &str, wanted: Value) -> Value {
         // Whoever is contested is waited for up to five minutes.
         eventually(&format!("{pointer} of {path} is {wanted}"), SOON * 9, || async {
             let object = self.alice.get(path).await.done()?;
@@ -114,7 +114,7 @@ impl Scene {
         log.lines().filter(|line| line.contains(&self.namespace)).collect::<Vec<_>>().join("\n")
     }
 
-    async fn said(&self, words: &str) {
+    async fn wait_for_log(&self, words: &str) {
         eventually(&format!("the guard says {words:?}"), SOON, || async {
             let log = self.log();
             if log.contains(words) { Ok(()) } else { Err(log) }
@@ -136,36 +136,36 @@ async fn scene(prefix: &str, templates: &str, server_side: bool) -> Scene {
 }
 
 /// Every sort of change, then every operation of Helm's.
-async fn is_put_right(server_side: bool) {
+async fn check_repairs(server_side: bool) {
     let scene = scene("right", &[CONFIG_MAP, DEPLOYMENT, SECRET].join("---"), server_side).await;
     let (settings, web) = (scene.settings(), scene.web());
     let secret = settings.replace("configmaps/settings", "secrets/password");
     let container = "/spec/template/spec/containers/0";
 
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
-    scene.becomes(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     scene.edit(&settings, json!({"data": {"level": null}})).await;
-    scene.becomes(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     scene.edit(&settings, json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}})).await;
-    scene.becomes(&settings, "/metadata/labels/app.kubernetes.io~1managed-by", json!("Helm")).await;
+    scene.wait_for_value(&settings, "/metadata/labels/app.kubernetes.io~1managed-by", json!("Helm")).await;
     scene.edit(&settings, json!({"metadata": {"annotations": {"meta.helm.sh/release-name": "other"}}})).await;
-    scene.becomes(&settings, "/metadata/annotations/meta.helm.sh~1release-name", json!(RELEASE)).await;
+    scene.wait_for_value(&settings, "/metadata/annotations/meta.helm.sh~1release-name", json!(RELEASE)).await;
 
     scene.edit(&secret, json!({"data": {"password": "bWluZQ=="}})).await;
-    scene.becomes(&secret, "/data/password", json!("aHVudGVyMg==")).await;
-    scene.said("/data/password (declared (redacted), is (redacted))").await;
+    scene.wait_for_value(&secret, "/data/password", json!("aHVudGVyMg==")).await;
+    scene.wait_for_log("/data/password (declared (redacted), is (redacted))").await;
 
     scene.edit(&web, json!({"spec": {"replicas": 5, "progressDeadlineSeconds": 77}})).await;
-    let object = scene.becomes(&web, "/spec/replicas", json!(2)).await;
+    let object = scene.wait_for_value(&web, "/spec/replicas", json!(2)).await;
     assert_eq!(object["spec"]["progressDeadlineSeconds"], 77, "what nobody declares is nobody's business");
     let other = json!([{"name": "app", "image": "evil"}, {"name": "sidecar", "image": "s"}]);
     scene.edit(&web, json!({"spec": {"template": {"spec": {"containers": other}}}})).await;
-    scene.becomes(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
-    let object = scene.becomes(&web, &format!("{container}/env/0/value"), json!("info")).await;
+    scene.wait_for_value(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
+    let object = scene.wait_for_value(&web, &format!("{container}/env/0/value"), json!("info")).await;
     assert_eq!(object.pointer(&format!("{container}/resources/limits/cpu")), Some(&json!("1")));
     let scaled = format!("{web}/scale?fieldManager=kubectl");
     scene.alice.merge(&scaled, &json!({"spec": {"replicas": 9}})).await.done().unwrap();
-    scene.becomes(&web, "/spec/replicas", json!(2)).await;
+    scene.wait_for_value(&web, "/spec/replicas", json!(2)).await;
 
     assert_eq!(scene.revisions().await, 1);
     // No conflict, though the upgrade changes what was changed by hand.
@@ -174,18 +174,18 @@ async fn is_put_right(server_side: bool) {
         .upgrade(json!({"server_side_apply": apply, "values": {"level": "debug", "tag": "2"}}))
         .await
         .unwrap();
-    scene.becomes(&settings, "/data/level", json!("debug")).await;
-    scene.becomes(&web, &format!("{container}/image"), json!("registry.example/shop:2")).await;
-    scene.is_seen(2).await;
+    scene.wait_for_value(&settings, "/data/level", json!("debug")).await;
+    scene.wait_for_value(&web, &format!("{container}/image"), json!("registry.example/shop:2")).await;
+    scene.wait_until_seen(2).await;
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
-    scene.becomes(&settings, "/data/level", json!("debug")).await;
+    scene.wait_for_value(&settings, "/data/level", json!("debug")).await;
     scene
         .helm
         .rollback(&scene.namespace, RELEASE, json!({"version": 1, "server_side_apply": apply}))
         .await
         .unwrap();
-    scene.becomes(&settings, "/data/level", json!("info")).await;
-    scene.becomes(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_value(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
     assert_eq!(scene.revisions().await, 3);
     scene.helm.uninstall(&scene.namespace, RELEASE, json!({})).await.unwrap();
     for path in [&settings, &web, &secret] {
@@ -197,12 +197,12 @@ async fn is_put_right(server_side: bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_changed_of_a_server_side_release_is_put_right_and_helm_goes_on() {
-    is_put_right(true).await;
+    check_repairs(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_changed_of_a_client_side_release_is_put_right_and_helm_goes_on() {
-    is_put_right(false).await;
+    check_repairs(false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -219,9 +219,9 @@ async fn a_field_that_another_manager_holds_is_helms_again_before_helm_meets_it(
     helms["fieldsV1"]["f:data"].as_object_mut().unwrap().remove("f:level").unwrap();
     entries.extend(taken.as_array().unwrap().clone());
     scene.edit(&settings, json!({"metadata": {"managedFields": entries}})).await;
-    scene.said("was held by another manager and is Helm's again").await;
+    scene.wait_for_log("was held by another manager and is Helm's again").await;
     scene.upgrade(json!({"values": {"level": "debug"}})).await.unwrap();
-    scene.becomes(&settings, "/data/level", json!("debug")).await;
+    scene.wait_for_value(&settings, "/data/level", json!("debug")).await;
     assert_eq!(scene.revisions().await, 2);
 }
 
@@ -248,8 +248,8 @@ async fn what_cannot_be_changed_in_place_is_reported_and_the_rest_put_right() {
         made.done()
     })
     .await;
-    scene.becomes(&web, "/spec/replicas", json!(2)).await;
-    scene.said("cannot be changed in place").await;
+    scene.wait_for_value(&web, "/spec/replicas", json!(2)).await;
+    scene.wait_for_log("cannot be changed in place").await;
     let object = scene.alice.get(&web).await.done().unwrap();
     assert_eq!(object["spec"]["selector"], json!({"matchLabels": {"app": "mine"}}));
 }
@@ -271,19 +271,21 @@ async fn replicas_are_an_autoscaler_s_and_helm_s_where_it_rests() {
     let with = |image: &str| json!([{"name": "app", "image": image}]);
     // One repair, by which time the autoscaler has reached the guard.
     scene.edit(&web, json!({"spec": {"template": {"spec": {"containers": with("evil")}}}})).await;
-    scene.becomes(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
+    scene.wait_for_value(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
     let both = json!({"spec": {"replicas": 4, "template": {"spec": {"containers": with("worse")}}}});
     scene.edit(&web, both).await;
-    let object = scene.becomes(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
+    let object =
+        scene.wait_for_value(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
     assert_eq!(object["spec"]["replicas"], 4, "a repair took the replicas along:\n{}", scene.log());
     // Outside of its range the autoscaler brings them in.
     let both = json!({"spec": {"replicas": 9, "template": {"spec": {"containers": with("worst")}}}});
     scene.edit(&web, both).await;
-    let object = scene.becomes(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
+    let object =
+        scene.wait_for_value(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
     assert_eq!(object["spec"]["replicas"], 9, "{}", scene.log());
     // From none it does not.
     scene.edit(&web, json!({"spec": {"replicas": 0}})).await;
-    scene.becomes(&web, "/spec/replicas", json!(2)).await;
+    scene.wait_for_value(&web, "/spec/replicas", json!(2)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -307,9 +309,9 @@ async fn somebody_who_changes_it_back_each_time_is_named_and_never_fought_hot() 
     rival(6).await;
     // Three times at once, then after about one, two and four seconds.
     assert!(start.elapsed().as_secs() >= 2, "{:?}", start.elapsed());
-    scene.said("is changed back each time it is repaired, by rival").await;
+    scene.wait_for_log("is changed back each time it is repaired, by rival").await;
     // Never given up.
-    scene.becomes(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -319,11 +321,11 @@ async fn an_object_whose_deletion_does_not_end_is_left_alone_and_comes_back_afte
     scene.edit(&settings, json!({"metadata": {"finalizers": ["example.com/wait"]}})).await;
     let before = scene.alice.delete(&settings).await.done().unwrap();
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
-    scene.said("it is being deleted").await;
+    scene.wait_for_log("it is being deleted").await;
     let stuck = scene.alice.get(&settings).await.done().unwrap();
     assert_eq!(stuck["data"]["level"], "mine");
     scene.edit(&settings, json!({"metadata": {"finalizers": null}})).await;
-    let back = scene.becomes(&settings, "/data/level", json!("info")).await;
+    let back = scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     assert_ne!(back["metadata"]["uid"], before["metadata"]["uid"]);
 }
 
@@ -363,9 +365,9 @@ data: {a: b}
     tokio::select! { () = upgrades => {}, () = editing => {} }
     assert!(edits > UPGRADES);
     let last = UPGRADES - 1;
-    scene.becomes(&settings, "/data/level", json!(format!("level-{last}"))).await;
-    scene.becomes(&settings, "/data/color", json!("blue")).await;
-    scene.becomes(&web, "/spec/replicas", json!(2)).await;
+    scene.wait_for_value(&settings, "/data/level", json!(format!("level-{last}"))).await;
+    scene.wait_for_value(&settings, "/data/color", json!("blue")).await;
+    scene.wait_for_value(&web, "/spec/replicas", json!(2)).await;
     assert_eq!(scene.alice.get(&extra).await.code, 404, "what the last revision drops does not come back");
     assert_eq!(scene.revisions().await, UPGRADES + 1);
 }

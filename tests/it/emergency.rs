@@ -7,7 +7,9 @@ use serde_json::json;
 use kubemoor::webhook::registration::NAME;
 use kubemoor::webhook::registration::emergency::MARKER;
 
-use crate::support::{Caller, Chart, ControlPlane, Guard, Helm, Identity, SOON, eventually, guarded, moor};
+use crate::support::{
+    Caller, Chart, ControlPlane, Guard, Helm, Identity, SOON, eventually, moor, wait_until_guarded,
+};
 
 const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
 
@@ -29,7 +31,7 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     let alice = Caller::new(&control_plane, Identity::Alice).await;
     let settings = format!("/api/v1/namespaces/{namespace}/configmaps/settings");
     let edit = |mode: &str| json!({"data": {"mode": mode}});
-    guarded(&alice, "shop", &settings).await;
+    wait_until_guarded(&alice, "shop", &settings).await;
 
     // The admin's own settings are to come back as well.
     let configurations: Api<ValidatingWebhookConfiguration> =
@@ -110,7 +112,7 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     })
     .await;
     helm.upgrade(&namespace, "shop", &chart, json!({})).await.unwrap();
-    guarded(&alice, "shop", &settings).await;
+    wait_until_guarded(&alice, "shop", &settings).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,10 +120,10 @@ async fn who_may_not_switch_is_told_so() {
     let control_plane = ControlPlane::get();
     for switch in ["off", "on"] {
         let carol = moor(control_plane, Identity::Admin, &["emergency", switch, "--as", "carol"]);
-        carol.fails(&["webhook configurations", "no permission", "forbidden"]);
+        carol.assert_failed(&["webhook configurations", "no permission", "forbidden"]);
     }
     let nothing = tempfile::tempdir().unwrap();
     let missing = nothing.path().join("config");
     crate::support::run(&["emergency", "off", "--kubeconfig", missing.to_str().unwrap()], "")
-        .fails(&["config"]);
+        .assert_failed(&["config"]);
 }

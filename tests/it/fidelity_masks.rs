@@ -12,7 +12,7 @@ metadata: {name: settings, labels: {tier: front}, annotations: {example.org/note
 data: {level: info}
 ";
 
-async fn is_kept(shop: &Policed) {
+async fn assert_marks_refused(shop: &Policed) {
     let path = shop.at("api/v1", "configmaps/settings");
     let labels = json!({"metadata": {"labels": {"tier": "back"}, "annotations": {"example.org/note": "b"}}});
     eventually("other labels may be changed", SOON, || async {
@@ -33,24 +33,24 @@ async fn is_kept(shop: &Policed) {
                 .unwrap_or_else(|said| panic!("{edit}: {said}"));
         }
     }
-    shop.is_still(&path, "/metadata/labels/tier", &json!("back")).await;
+    shop.assert_value(&path, "/metadata/labels/tier", &json!("back")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mask_never_covers_helms_label_and_annotations() {
     let shop = Policed::install("masked", SETTINGS).await;
-    shop.is_guarded(&shop.at("api/v1", "configmaps/settings")).await;
+    shop.wait_until_guarded(&shop.at("api/v1", "configmaps/settings")).await;
     shop.policy("mask", json!({"ignore": [{"paths": ["/metadata/labels/*", "/metadata/annotations/*"]}]}))
         .await;
-    is_kept(&shop).await;
+    assert_marks_refused(&shop).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_allowance_never_covers_helms_label_and_annotations() {
     let shop = Policed::install("masked", SETTINGS).await;
-    shop.is_guarded(&shop.at("api/v1", "configmaps/settings")).await;
+    shop.wait_until_guarded(&shop.at("api/v1", "configmaps/settings")).await;
     shop.policy("all", json!({"allow": [{"name": "all", "paths": ["*"]}]})).await;
-    is_kept(&shop).await;
+    assert_marks_refused(&shop).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,5 +74,5 @@ async fn a_policy_that_names_helms_label_says_that_it_has_no_effect() {
         shop.alice.merge(&settings, &json!({"data": {"level": "mine"}})).await.done()
     })
     .await;
-    shop.is_guarded(&settings).await;
+    shop.wait_until_guarded(&settings).await;
 }

@@ -32,7 +32,7 @@ async fn install(server_side: bool) -> Policed {
         let options = json!({"server_side_apply": false});
         shop.helm.install(&shop.namespace, RELEASE, &shop.chart, options).await.unwrap();
     }
-    shop.is_guarded(&shop.at("apis/apps/v1", "deployments/web")).await;
+    shop.wait_until_guarded(&shop.at("apis/apps/v1", "deployments/web")).await;
     shop
 }
 
@@ -65,7 +65,7 @@ fn edits() -> [(&'static str, Value, Value); 5] {
     ]
 }
 
-async fn is_held(server_side: bool) {
+async fn check_nulls(server_side: bool) {
     let shop = install(server_side).await;
     let path = shop.at("apis/apps/v1", "deployments/web");
     let by_hand = format!("{path}?fieldManager=kubectl-edit");
@@ -120,10 +120,10 @@ async fn is_held(server_side: bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_explicit_null_of_a_server_side_release_is_held_to() {
-    is_held(true).await;
+    check_nulls(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_explicit_null_of_a_client_side_release_is_held_to() {
-    is_held(false).await;
+    check_nulls(false).await;
 }

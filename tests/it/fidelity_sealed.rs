@@ -60,7 +60,7 @@ async fn status(shop: &Policed) -> Result<Value, String> {
 }
 
 /// Waits until these fields drift, and no other.
-async fn drifts(shop: &Policed, wanted: &[&str]) -> Value {
+async fn wait_for_drifts(shop: &Policed, wanted: &[&str]) -> Value {
     eventually(&format!("{wanted:?} drift"), SOON, || async {
         let status = status(shop).await?;
         let drifted = status["drifts"].as_array().into_iter().flatten();
@@ -82,7 +82,7 @@ async fn sealed_fields_that_were_set_are_drift() {
         "/metadata/ownerReferences",
         "/spec/paused",
     ];
-    let status = drifts(&shop, &paths).await;
+    let status = wait_for_drifts(&shop, &paths).await;
     assert_eq!(status["conditions"][0]["reason"], "Drifted", "{status}");
     let diff = shop.moor(&["diff", RELEASE]);
     assert_eq!(diff.code, 1, "{diff:?}");
@@ -99,7 +99,7 @@ async fn sealed_fields_that_were_set_are_drift() {
 async fn sealed_fields_that_may_be_undone_are_repaired() {
     let shop = Policed::install("seals", TEMPLATES).await;
     seal(&shop, "Repair").await;
-    let status = drifts(&shop, &["/immutable"]).await;
+    let status = wait_for_drifts(&shop, &["/immutable"]).await;
     let message = status["drifts"][0]["message"].as_str().unwrap();
     assert!(message.contains("delete the object"), "{status}");
     let web = shop.alice.get(&shop.at("apis/apps/v1", "deployments/web")).await.done().unwrap();

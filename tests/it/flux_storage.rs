@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     Answer, Caller, Chart, ControlPlane, Guard, Helm, Identity, Policed, RELEASE, Ran, SOON,
-    StorageNamespace, eventually, forged, guarded, moor, opened, record_name, sealed,
+    StorageNamespace, eventually, forged, moor, opened, record_name, sealed, wait_until_guarded,
 };
 
 const TEMPLATES: &str = r#"
@@ -73,7 +73,7 @@ impl Flux {
         let flux = Self::new(prefix).await;
         flux.trust().await;
         flux.install().await;
-        flux.is_guarded().await;
+        flux.wait_until_guarded().await;
         flux
     }
 
@@ -106,9 +106,9 @@ impl Flux {
         self.helm.upgrade(&self.namespace, RELEASE, &self.chart, options).await.unwrap();
     }
 
-    async fn is_guarded(&self) {
-        guarded(&self.alice, RELEASE, &self.core(SETTINGS)).await;
-        guarded(&self.alice, RELEASE, &self.web()).await;
+    async fn wait_until_guarded(&self) {
+        wait_until_guarded(&self.alice, RELEASE, &self.core(SETTINGS)).await;
+        wait_until_guarded(&self.alice, RELEASE, &self.web()).await;
     }
 
     fn core(&self, object: &str) -> String {
@@ -137,7 +137,7 @@ impl Flux {
     }
 
     /// Waits for what the guard says of a release in a namespace.
-    async fn stands(&self, namespace: &str, release: &str, reason: &str) -> Value {
+    async fn wait_for_reason(&self, namespace: &str, release: &str, reason: &str) -> Value {
         let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{namespace}/guardedreleases/{release}");
         eventually(&format!("release {release} in {namespace} is {reason}"), SOON, || async {
             let guarded = self.admin.get(&path).await.done()?;
@@ -168,7 +168,7 @@ async fn delete_unhindered(control_plane: &ControlPlane, path: &str) {
 }
 
 /// Waits until the guard has listed a resource: what it never saw alive it does not re-create.
-async fn is_watched(resource: &str) {
+async fn wait_until_listed(resource: &str) {
     let is_listing = |event: &Value| {
         event["verb"] == "list"
             && event["user"]["username"] == Identity::Guard.user()
@@ -197,7 +197,7 @@ async fn helm_passes_and_edits_by_hand_are_refused_where_records_are_kept_elsewh
     assert!(answer.to_string().contains(&format!("in namespace {}", flux.namespace)), "{answer}");
     flux.upgrade(json!({"level": "debug", "extra": true})).await;
     assert_eq!(flux.level().await, "debug");
-    flux.is_guarded().await;
+    flux.wait_until_guarded().await;
     flux.edit().await.refused(RELEASE).unwrap();
     flux.alice.delete(&flux.core("configmaps/extra")).await.refused(RELEASE).unwrap();
     flux.helm.rollback(&flux.namespace, RELEASE, json!({"version": 1})).await.unwrap();
@@ -214,10 +214,10 @@ async fn helm_passes_and_edits_by_hand_are_refused_where_records_are_kept_elsewh
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_object_comes_back_and_the_next_upgrade_passes() {
     let flux = Flux::guarded("flux-repair").await;
-    let guarded = flux.stands(&flux.namespace, RELEASE, "InSync").await;
+    let guarded = flux.wait_for_reason(&flux.namespace, RELEASE, "InSync").await;
     assert_eq!(guarded["status"]["revision"], 1);
     for (path, resource) in [(flux.core(SETTINGS), "configmaps"), (flux.web(), "deployments")] {
-        is_watched(resource).await;
+        wait_until_listed(resource).await;
         let uid = flux.alice.get(&path).await.done().unwrap()["metadata"]["uid"].take();
         delete_unhindered(Policed::control_plane(), &path).await;
         let back = eventually(&format!("{path} is back"), SOON, || async {
@@ -238,15 +238,15 @@ async fn a_deleted_object_comes_back_and_the_next_upgrade_passes() {
 async fn records_count_from_when_a_policy_trusts_their_namespace_until_none_does() {
     let flux = Flux::new("flux-pair").await;
     flux.install().await;
-    let unbelieved = flux.stands(&flux.storage, RELEASE, "RecordInvalid").await;
+    let unbelieved = flux.wait_for_reason(&flux.storage, RELEASE, "RecordInvalid").await;
     assert_eq!(unbelieved["status"]["declared"], 0);
     flux.edit().await.done().unwrap();
     flux.alice.merge(&flux.core(SETTINGS), &json!({"data": {"level": "info"}})).await.done().unwrap();
 
     flux.trust().await;
-    flux.is_guarded().await;
+    flux.wait_until_guarded().await;
     flux.edit().await.refused(RELEASE).unwrap();
-    flux.stands(&flux.namespace, RELEASE, "InSync").await;
+    flux.wait_for_reason(&flux.namespace, RELEASE, "InSync").await;
     let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{}/guardedreleases/{RELEASE}", flux.storage);
     eventually("nothing is said of a release where only records lie", SOON, || async {
         flux.admin.get(&path).await.code == 404
@@ -255,7 +255,7 @@ async fn records_count_from_when_a_policy_trusts_their_namespace_until_none_does
 
     flux.admin.delete(&format!("{POLICIES}/{}-pair", flux.namespace)).await.done().unwrap();
     eventually("the records count no more", SOON, || async { flux.edit().await.done() }).await;
-    flux.stands(&flux.storage, RELEASE, "RecordInvalid").await;
+    flux.wait_for_reason(&flux.storage, RELEASE, "RecordInvalid").await;
     // As Flux does: the field is Alice's by now.
     let options = json!({"values": {"level": "debug"}, "force_conflicts": true});
     flux.helm.upgrade(&flux.namespace, RELEASE, &flux.chart, options).await.unwrap();
@@ -264,7 +264,7 @@ async fn records_count_from_when_a_policy_trusts_their_namespace_until_none_does
 #[tokio::test(flavor = "multi_thread")]
 async fn the_commands_find_a_release_by_its_own_name() {
     let flux = Flux::guarded("flux-commands").await;
-    flux.stands(&flux.namespace, RELEASE, "InSync").await;
+    flux.wait_for_reason(&flux.namespace, RELEASE, "InSync").await;
     let listed = flux.moor(&["get", "releases", "-o", "json"]).json();
     let rows: Vec<_> = listed["releases"].as_array().unwrap().iter().collect();
     assert_eq!(rows.len(), 1, "{listed}");
@@ -294,13 +294,13 @@ async fn a_trusted_namespace_speaks_for_no_third_one_and_no_other_for_its_releas
     for (name, status) in [("other", "pending-upgrade"), ("leaving", "uninstalling")] {
         let record = forged(victim, name, 1, status, &settings(victim, "mine"));
         flux.forge(&bob, &flux.storage, &record).await;
-        flux.stands(&flux.storage, name, "RecordInvalid").await;
+        flux.wait_for_reason(&flux.storage, name, "RecordInvalid").await;
     }
     // By a namespace that nobody trusts for objects of a release whose records are trusted elsewhere, under its own name.
     let nobody = Policed::control_plane().namespace("flux-nobody").await;
     let record = forged(&flux.namespace, RELEASE, 9, "uninstalling", &settings(&flux.namespace, "mine"));
     flux.forge(&bob, &nobody, &record).await;
-    flux.stands(&nobody, RELEASE, "RecordInvalid").await;
+    flux.wait_for_reason(&nobody, RELEASE, "RecordInvalid").await;
     for attacked in [&flux, &third] {
         attacked.edit().await.refused(RELEASE).unwrap();
         attacked.alice.delete(&attacked.core(SETTINGS)).await.refused(RELEASE).unwrap();
@@ -311,7 +311,7 @@ async fn a_trusted_namespace_speaks_for_no_third_one_and_no_other_for_its_releas
     flux.policy("elsewhere", json!({"storage": [{"records": elsewhere, "releases": [flux.namespace]}]}))
         .await;
     flux.forge(&bob, &elsewhere, &record).await;
-    flux.stands(&elsewhere, RELEASE, "RecordInvalid").await;
+    flux.wait_for_reason(&elsewhere, RELEASE, "RecordInvalid").await;
     third.edit().await.refused(RELEASE).unwrap();
     third.alice.delete(&third.core(SETTINGS)).await.refused(RELEASE).unwrap();
 }
@@ -358,17 +358,17 @@ async fn records_elsewhere_stay_true_and_are_written_by_whom_the_releases_policy
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_history_of_a_release_hinders_repairs_and_never_helm() {
     let flux = Flux::guarded("flux-twice").await;
-    flux.stands(&flux.namespace, RELEASE, "InSync").await;
+    flux.wait_for_reason(&flux.namespace, RELEASE, "InSync").await;
     let bob = Caller::new(Policed::control_plane(), Identity::Bob).await;
     let rival = forged(&flux.namespace, RELEASE, 1, "deployed", &settings(&flux.namespace, "rival"));
     flux.forge(&bob, &flux.namespace, &rival).await;
-    flux.stands(&flux.namespace, RELEASE, "RecordInvalid").await;
+    flux.wait_for_reason(&flux.namespace, RELEASE, "RecordInvalid").await;
     flux.edit().await.refused(RELEASE).unwrap();
     flux.upgrade(json!({"level": "debug"})).await;
     assert_eq!(flux.level().await, "debug");
     // Whoever cleans up may.
     bob.delete(&flux.core(&format!("secrets/{}", record_name(RELEASE, 1)))).await.done().unwrap();
-    flux.stands(&flux.namespace, RELEASE, "InSync").await;
+    flux.wait_for_reason(&flux.namespace, RELEASE, "InSync").await;
     flux.edit().await.refused(RELEASE).unwrap();
 }
 
@@ -381,14 +381,14 @@ async fn a_guard_that_starts_again_forgets_nothing_of_a_release_whose_records_li
     let flux = Flux::on(&control_plane, "flux-again").await;
     flux.trust().await;
     flux.install().await;
-    flux.is_guarded().await;
-    flux.stands(&flux.namespace, RELEASE, "InSync").await;
+    flux.wait_until_guarded().await;
+    flux.wait_for_reason(&flux.namespace, RELEASE, "InSync").await;
     let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{}/guardedreleases/{RELEASE}", flux.namespace);
     flux.admin.merge(&path, &json!({"spec": {"suspend": true}})).await.done().unwrap();
-    let before = flux.stands(&flux.namespace, RELEASE, "Suspended").await;
+    let before = flux.wait_for_reason(&flux.namespace, RELEASE, "Suspended").await;
     guard.terminate();
     guard.start_again().await;
-    flux.is_guarded().await;
+    flux.wait_until_guarded().await;
     flux.upgrade(json!({"level": "debug"})).await;
     let after = eventually("the guard that started again speaks of revision 2", SOON, || async {
         let guarded = flux.admin.get(&path).await.done()?;

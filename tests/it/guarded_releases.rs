@@ -23,7 +23,7 @@ pub(crate) async fn installed(control_plane: &ControlPlane, prefix: &str) -> (St
     (namespace, helm)
 }
 
-pub(crate) async fn is_there(admin: &Caller, path: &str, there: bool) {
+pub(crate) async fn wait_until_present(admin: &Caller, path: &str, there: bool) {
     eventually(&format!("{path}: {there}"), SOON, || async {
         let answer = admin.get(path).await;
         if (answer.code == 200) == there { Ok(()) } else { Err(answer.to_string()) }
@@ -46,9 +46,9 @@ async fn they_come_and_go_with_their_releases_also_while_no_guard_runs() {
     assert_eq!(listed.json()["releases"][0]["guarded"], false, "{listed:?}");
 
     control_plane.define_policies();
-    is_there(&admin, &path(&early, RELEASE), true).await;
+    wait_until_present(&admin, &path(&early, RELEASE), true).await;
     let (kept, _kept_helm) = installed(&control_plane, "kept").await;
-    is_there(&admin, &path(&kept, RELEASE), true).await;
+    wait_until_present(&admin, &path(&kept, RELEASE), true).await;
     // Deleted by hand it comes back.
     let uid = admin.get(&path(&kept, RELEASE)).await.done().unwrap()["metadata"]["uid"].clone();
     admin.delete(&path(&kept, RELEASE)).await.done().unwrap();
@@ -62,11 +62,11 @@ async fn they_come_and_go_with_their_releases_also_while_no_guard_runs() {
     helm.uninstall(&early, RELEASE, json!({})).await.unwrap();
     let (late, late_helm) = installed(&control_plane, "late").await;
     guard.start_again().await;
-    is_there(&admin, &path(&early, RELEASE), false).await;
-    is_there(&admin, &path(&late, RELEASE), true).await;
+    wait_until_present(&admin, &path(&early, RELEASE), false).await;
+    wait_until_present(&admin, &path(&late, RELEASE), true).await;
     late_helm.uninstall(&late, RELEASE, json!({})).await.unwrap();
-    is_there(&admin, &path(&late, RELEASE), false).await;
-    is_there(&admin, &path(&kept, RELEASE), true).await;
+    wait_until_present(&admin, &path(&late, RELEASE), false).await;
+    wait_until_present(&admin, &path(&kept, RELEASE), true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,7 +77,7 @@ async fn a_person_steers_a_release_and_is_told_where_there_is_none() {
     let (namespace, _helm) = installed(&control_plane, "steered").await;
     let _guard = Guard::start(&control_plane, &[]).await;
     let object = path(&namespace, RELEASE);
-    is_there(&admin, &object, true).await;
+    wait_until_present(&admin, &object, true).await;
     let run = |command: &str| moor(&control_plane, Identity::Admin, &[command, RELEASE, "-n", &namespace]);
     let suspend = ["suspend", RELEASE, "-n", &namespace, "-o", "json"];
     let suspended = moor(&control_plane, Identity::Admin, &suspend).json();
@@ -88,7 +88,7 @@ async fn a_person_steers_a_release_and_is_told_where_there_is_none() {
     assert_eq!(run("reconcile").code, 0);
     assert!(admin.get(&object).await.done().unwrap()["spec"]["reconcileAt"].is_string());
     moor(&control_plane, Identity::Admin, &["suspend", "nothing", "-n", &namespace])
-        .fails(&["there is no GuardedRelease nothing", "kubemoor get releases"]);
+        .assert_failed(&["there is no GuardedRelease nothing", "kubemoor get releases"]);
     moor(&control_plane, Identity::Alice, &["get", "releases", "-n", &namespace, "-o", "yaml"]);
     let table = moor(&control_plane, Identity::Admin, &["get", "releases", "-n", &namespace]);
     assert!(table.out.lines().nth(1).unwrap().contains(RELEASE), "{table:?}");

@@ -32,7 +32,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::guarded_releases::{installed, is_there, path};
+use crate::guarded_releases::{installed, path, wait_until_present};
 use crate::support::{Caller, ControlPlane, Helm, Identity, RELEASE, SOON, eventually, folder};
 
 /// The parts that tell, with a loop played by the test.
@@ -109,7 +109,7 @@ impl Told {
         };
         tokio::spawn(announcer.run(stop.clone()));
         let release = ReleaseId { namespace, name: RELEASE.to_owned() };
-        is_there(&admin, &path(&release.namespace, RELEASE), true).await;
+        wait_until_present(&admin, &path(&release.namespace, RELEASE), true).await;
         let guarded = GuardedReleases::new(client, leadership, writes);
         Self { control_plane, admin, release, state, commands, guarded, stop, _helm: helm }
     }
@@ -167,7 +167,7 @@ impl Told {
         object["status"].clone()
     }
 
-    async fn says(&self, ready: &str, reason: &str) -> Value {
+    async fn wait_for_condition(&self, ready: &str, reason: &str) -> Value {
         eventually(&format!("Ready={ready} {reason}"), SOON, || async {
             let status = self.status().await;
             let condition = status["conditions"][0].clone();
@@ -181,7 +181,7 @@ impl Told {
     }
 
     /// Waits until the audit log, which comes after the answers, has so many writes of the status and no more.
-    async fn is_written(&self, times: usize) {
+    async fn wait_for_writes(&self, times: usize) {
         let is_write = |event: &Value| {
             event["user"]["username"] == Identity::Guard.user()
                 && event["objectRef"]["subresource"] == "status"
@@ -199,7 +199,7 @@ impl Told {
 async fn a_status_says_what_the_loop_knows_and_is_written_only_when_that_changes() {
     let mut told = Told::new().await;
     told.state.publish(told.report(Reason::InSync));
-    let status = told.says("True", "InSync").await;
+    let status = told.wait_for_condition("True", "InSync").await;
     assert_eq!(
         (&status["edits"], &status["drift"], &status["declared"]),
         (&json!("Deny"), &json!("Repair"), &json!(1))
@@ -216,9 +216,9 @@ async fn a_status_says_what_the_loop_knows_and_is_written_only_when_that_changes
     );
 
     told.state.publish(told.report(Reason::Drifted));
-    let status = told.says("False", "Drifted").await;
+    let status = told.wait_for_condition("False", "Drifted").await;
     assert_eq!(status["drifts"][0]["by"], "kubectl-edit");
-    told.is_written(2).await;
+    told.wait_for_writes(2).await;
     // The same again, and another release's noise: nothing is written.
     for _ in 0..3 {
         told.state.publish(told.report(Reason::Drifted));
@@ -236,13 +236,13 @@ async fn a_status_says_what_the_loop_knows_and_is_written_only_when_that_changes
     assert_eq!(told.commands.recv().await.unwrap(), Command::Suspend(told.release.clone(), true));
     let order = Command::Reconcile { release: told.release.clone(), at: "now".to_owned(), ticket: None };
     assert_eq!(told.commands.recv().await.unwrap(), order);
-    let status = told.says("Unknown", "Suspended").await;
+    let status = told.wait_for_condition("Unknown", "Suspended").await;
     assert_eq!(status["lastReconcileAt"], Value::Null, "the order is not carried out yet");
     assert_eq!(status["observedGeneration"], 2);
-    told.is_written(3).await;
+    told.wait_for_writes(3).await;
     told.admin.merge(&object, &json!({"spec": {"suspend": null}})).await.done().unwrap();
     assert_eq!(told.commands.recv().await.unwrap(), Command::Suspend(told.release.clone(), false));
-    told.says("False", "Drifted").await;
+    told.wait_for_condition("False", "Drifted").await;
     let answer = OrderAnswer {
         at: "now".to_owned(),
         result: OrderResult::Refused,

@@ -39,7 +39,7 @@ async fn leads(guard: &Guard) -> bool {
     guard.metrics().await.lines().any(|line| line == "kubemoor_leading 1")
 }
 
-async fn comes_to_lead(guard: &Guard, within: Duration) {
+async fn wait_until_leading(guard: &Guard, within: Duration) {
     eventually("the guard leads", within, || async { leads(guard).await }).await;
 }
 
@@ -56,7 +56,7 @@ impl Scene {
         let admin = Caller::new(&control_plane, Identity::Admin).await;
         let proxy = LaggingWatch::start(&control_plane, Identity::Guard).await;
         let leader = Guard::start_through(&control_plane, proxy.kubeconfig(), &FLAGS).await;
-        comes_to_lead(&leader, SLACK).await;
+        wait_until_leading(&leader, SLACK).await;
         let follower = Guard::start(&control_plane, &FLAGS).await;
         assert!(!leads(&follower).await, "two guards lead");
         let path = format!("/api/v1/namespaces/{namespace}/configmaps/settings");
@@ -64,7 +64,7 @@ impl Scene {
     }
 
     /// Deletes the object and waits until it is back; gives how often guards created it.
-    async fn is_repaired(&self) -> usize {
+    async fn break_and_wait(&self) -> usize {
         let uid = self.admin.get(&self.path).await.done().unwrap()["metadata"]["uid"].clone();
         let before = self.creations();
         self.admin.delete(&self.path).await.done().unwrap();
@@ -110,7 +110,7 @@ impl Scene {
     }
 
     /// Waits until the object is as declared.
-    async fn becomes_as_declared(&self) -> Value {
+    async fn wait_until_declared(&self) -> Value {
         eventually("the object is as declared", SOON, || async {
             let object = self.admin.get(&self.path).await.done()?;
             if object["data"]["level"] == "info" { Ok(object) } else { Err(object.to_string()) }
@@ -119,16 +119,16 @@ impl Scene {
     }
 
     /// Waits until a request of the leader's is held up, and another guard has taken over.
-    async fn is_overtaken(&self, request: &str) {
+    async fn wait_until_overtaken(&self, request: &str) {
         eventually("the leader is at it", SOON, || async { self.proxy.stalled(request) == 1 }).await;
         let since = Instant::now();
-        comes_to_lead(&self.follower, HAND_OVER + SLACK).await;
+        wait_until_leading(&self.follower, HAND_OVER + SLACK).await;
         assert!(since.elapsed() < HAND_OVER, "it took {:?}", since.elapsed());
         eventually("the old leader knows", SLACK, || async { !leads(&self.leader).await }).await;
     }
 
     /// Waits until the API server has answered to so many writes.
-    async fn are_answered(&self, writes: usize) -> Vec<u64> {
+    async fn wait_for_answers(&self, writes: usize) -> Vec<u64> {
         eventually(&format!("{writes} writes are answered"), SOON, || async {
             let answers = self.answers();
             if answers.len() >= writes { Ok(answers) } else { Err(format!("{answers:?}")) }
@@ -137,7 +137,7 @@ impl Scene {
     }
 
     /// Waits until the status of a policy speaks of this generation.
-    async fn is_accepted(&self, generation: usize) {
+    async fn wait_until_accepted(&self, generation: usize) {
         eventually("the policy is accepted", HAND_OVER + SLACK, || async {
             let policy = self.admin.get(POLICY).await.done()?;
             let condition = &policy["status"]["conditions"][0];
@@ -169,19 +169,19 @@ impl Scene {
 #[tokio::test(flavor = "multi_thread")]
 async fn another_guard_takes_over_when_the_leader_is_killed() {
     let mut scene = Scene::new().await;
-    assert_eq!(scene.is_repaired().await, 1, "both repaired");
+    assert_eq!(scene.break_and_wait().await, 1, "both repaired");
     scene.leader.kill();
     let since = Instant::now();
-    comes_to_lead(&scene.follower, HAND_OVER + SLACK).await;
+    wait_until_leading(&scene.follower, HAND_OVER + SLACK).await;
     assert!(since.elapsed() < HAND_OVER, "it took {:?}", since.elapsed());
-    assert_eq!(scene.is_repaired().await, 2);
+    assert_eq!(scene.break_and_wait().await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_goes_while_nobody_leads_is_repaired_by_the_next_leader() {
     let mut scene = Scene::new().await;
     scene.leader.kill();
-    assert_eq!(scene.is_repaired().await, 1);
+    assert_eq!(scene.break_and_wait().await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -194,19 +194,19 @@ async fn another_guard_takes_over_at_once_when_the_leader_is_told_to_stop() {
     let since = Instant::now();
     let (scene, status) = ending.join().unwrap();
     assert!(status.success());
-    comes_to_lead(&scene.follower, Duration::from_secs(3)).await;
+    wait_until_leading(&scene.follower, Duration::from_secs(3)).await;
     assert!(since.elapsed() < Duration::from_secs(9), "it took {:?}", since.elapsed());
     let lease = "/apis/coordination.k8s.io/v1/namespaces/kubemoor-system/leases/kubemoor";
     let transitions = scene.admin.get(lease).await.done().unwrap()["spec"]["leaseTransitions"].clone();
     assert_eq!(transitions, 1);
-    assert_eq!(scene.is_repaired().await, 1);
+    assert_eq!(scene.break_and_wait().await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_was_stopped_and_goes_on_does_not_act() {
     let scene = Scene::new().await;
     scene.leader.pause();
-    comes_to_lead(&scene.follower, HAND_OVER + SLACK).await;
+    wait_until_leading(&scene.follower, HAND_OVER + SLACK).await;
     // The one that stands still has not seen this; both may want to repair it when it goes on.
     scene.admin.delete(&scene.path).await.done().unwrap();
     scene.leader.resume();
@@ -217,7 +217,7 @@ async fn a_leader_that_was_stopped_and_goes_on_does_not_act() {
     eventually("the old leader knows", SLACK, || async { !leads(&scene.leader).await }).await;
     assert!(leads(&scene.follower).await);
     assert_eq!(scene.creations(), 1, "both repaired");
-    assert_eq!(scene.is_repaired().await, 2);
+    assert_eq!(scene.break_and_wait().await, 2);
 }
 
 const WRITE: &str = "PATCH /configmaps/settings";
@@ -229,14 +229,14 @@ async fn a_change_that_was_on_its_way_when_the_lease_was_lost_comes_too_late() {
     let scene = Scene::new().await;
     scene.proxy.stall(&[WRITE, RENEWAL]);
     scene.edit("mine").await;
-    scene.is_overtaken(WRITE).await;
-    let repaired = scene.becomes_as_declared().await;
+    scene.wait_until_overtaken(WRITE).await;
+    let repaired = scene.wait_until_declared().await;
     scene.proxy.stall(&[RENEWAL]);
-    assert_eq!(scene.are_answered(2).await, [200, 409], "the old leader wrote over the new one's repair");
+    assert_eq!(scene.wait_for_answers(2).await, [200, 409], "the old leader wrote over the new one's repair");
     let now = scene.admin.get(&scene.path).await.done().unwrap();
     assert_eq!(now["metadata"]["resourceVersion"], repaired["metadata"]["resourceVersion"]);
     scene.proxy.stall(&[]);
-    assert_eq!(scene.is_repaired().await, 3);
+    assert_eq!(scene.break_and_wait().await, 3);
     assert!(!scene.leader.log().contains("is as declared again"), "{}", scene.leader.log());
 }
 
@@ -245,11 +245,11 @@ async fn a_re_creation_that_was_on_its_way_when_the_lease_was_lost_changes_nothi
     let scene = Scene::new().await;
     scene.proxy.stall(&[WRITE, RENEWAL]);
     scene.admin.delete(&scene.path).await.done().unwrap();
-    scene.is_overtaken(WRITE).await;
-    let repaired = scene.becomes_as_declared().await;
+    scene.wait_until_overtaken(WRITE).await;
+    let repaired = scene.wait_until_declared().await;
     scene.proxy.stall(&[RENEWAL]);
     // It says the same as the one that was faster, which is no change.
-    assert_eq!(scene.are_answered(2).await, [201, 200]);
+    assert_eq!(scene.wait_for_answers(2).await, [201, 200]);
     let now = scene.admin.get(&scene.path).await.done().unwrap();
     assert_eq!(now["metadata"]["resourceVersion"], repaired["metadata"]["resourceVersion"]);
     assert_eq!(now["metadata"]["uid"], repaired["metadata"]["uid"]);
@@ -261,16 +261,16 @@ async fn a_leader_that_lost_the_lease_while_it_looked_does_not_write() {
     let scene = Scene::new().await;
     scene.proxy.stall(&[LOOK, RENEWAL]);
     scene.edit("mine").await;
-    scene.is_overtaken(LOOK).await;
-    scene.becomes_as_declared().await;
+    scene.wait_until_overtaken(LOOK).await;
+    scene.wait_until_declared().await;
     // The old leader finds it changed, and nobody else does.
     scene.follower.pause();
     scene.edit("yours").await;
     scene.proxy.stall(&[RENEWAL]);
     eventually("it has looked", SOON, || async { scene.proxy.passed(LOOK) >= 1 }).await;
     scene.follower.resume();
-    scene.becomes_as_declared().await;
-    assert_eq!(scene.are_answered(2).await, [200, 200]);
+    scene.wait_until_declared().await;
+    assert_eq!(scene.wait_for_answers(2).await, [200, 200]);
     assert_eq!(scene.proxy.passed(WRITE) + scene.proxy.stalled(WRITE), 0, "{}", scene.leader.log());
     assert!(!scene.leader.log().contains("could not be repaired"), "{}", scene.leader.log());
 }
@@ -287,7 +287,7 @@ async fn the_leader_alone_writes_the_statuses_of_policies_and_every_guard_judges
     });
     eventually("the policy is taken", SLACK, || async { scene.admin.post(policies, &policy).await.done() })
         .await;
-    scene.is_accepted(1).await;
+    scene.wait_until_accepted(1).await;
     for generation in 2..=4 {
         let edits = if generation % 2 == 0 { "Deny" } else { "Warn" };
         let spec = json!({"spec": {"edits": edits, "priority": generation}});
@@ -298,7 +298,7 @@ async fn the_leader_alone_writes_the_statuses_of_policies_and_every_guard_judges
             })
             .await;
         }
-        scene.is_accepted(generation).await;
+        scene.wait_until_accepted(generation).await;
     }
     let statuses = |scene: &Scene| {
         scene
@@ -311,7 +311,7 @@ async fn the_leader_alone_writes_the_statuses_of_policies_and_every_guard_judges
 
     scene.leader.kill();
     scene.admin.merge(POLICY, &json!({"spec": {"priority": 5}})).await.done().unwrap();
-    scene.is_accepted(5).await;
+    scene.wait_until_accepted(5).await;
     assert_eq!(statuses(&scene), 5);
 }
 

@@ -38,7 +38,7 @@ async fn ask(guard: &Guard, token: Option<&str>, query: &str) -> (u16, Value) {
 async fn who_tried_what_is_told_by_the_database_and_by_the_guard() {
     let shop = Shop::install("audit", SETTINGS).await;
     let settings = shop.core("configmaps/settings");
-    shop.is_guarded(&settings).await;
+    shop.wait_until_guarded(&settings).await;
     let patch = json!({"data": {"level": "debug"}});
     shop.alice.merge(&settings, &patch).await.refused("shop").unwrap();
 
@@ -88,7 +88,7 @@ async fn who_tried_what_is_told_by_the_database_and_by_the_guard() {
 async fn the_guard_tells_nobody_who_may_not_list_guarded_releases_there() {
     let shop = Shop::install("audit-rights", SETTINGS).await;
     let settings = shop.core("configmaps/settings");
-    shop.is_guarded(&settings).await;
+    shop.wait_until_guarded(&settings).await;
     shop.alice.merge(&settings, &json!({"data": {"level": "debug"}})).await.refused("shop").unwrap();
     let here = format!("?namespace={}", shop.namespace);
     let nowhere = "?namespace=there-is-no-such-namespace";
@@ -214,7 +214,7 @@ async fn a_reader_that_goes_away_is_no_error() {
     );
     let shop = Shop::install("audit-pipe", SETTINGS).await;
     let settings = shop.core("configmaps/settings");
-    shop.is_guarded(&settings).await;
+    shop.wait_until_guarded(&settings).await;
     let mut pipe =
         Command::new("bash").args(["-o", "pipefail", "-c", &script]).stderr(Stdio::piped()).spawn().unwrap();
     // Something to write to the reader that is gone.

@@ -59,7 +59,7 @@ async fn no_output_of_the_guard_holds_a_value_of_a_secret() {
     assert_eq!(planted(STANDARD.encode(EDITED).as_bytes()).len(), 1, "the search finds nothing");
     let shop = Shop::install("secrets", SECRET).await;
     let secret = shop.core("secrets/db");
-    shop.is_guarded(&secret).await;
+    shop.wait_until_guarded(&secret).await;
 
     let mut messages = Vec::new();
     for edit in [
@@ -144,11 +144,11 @@ async fn no_word_about_a_drift_holds_a_value_of_a_secret() {
     let receiver = Receiver::start();
     let notifiers = format!("--notifiers={}", receiver.file.display());
     let guard = Guard::start(here, &["--edits", "Deny", "--drift", "Report", &notifiers]).await;
-    scene.remembers(1).await;
+    scene.wait_for_confirmed(1).await;
     let secret = format!("/api/v1/namespaces/{namespace}/secrets/db");
     let edit = json!({"data": {"password": STANDARD.encode(EDITED)}, "metadata": {"annotations": {"note": PATCHED}}});
     scene.edit(&secret, edit).await;
-    check("the status", scene.stands("Drifted").await.to_string().as_bytes());
+    check("the status", scene.wait_for_reason("Drifted").await.to_string().as_bytes());
     for command in [
         &["diff", "shop"][..],
         &["explain", "Secret/db"],
@@ -163,7 +163,7 @@ async fn no_word_about_a_drift_holds_a_value_of_a_secret() {
         }
     }
     scene.moor("reconcile");
-    scene.becomes(&secret, "/data/password", json!(STANDARD.encode(DECLARED))).await;
+    scene.wait_for_value(&secret, "/data/password", json!(STANDARD.encode(DECLARED))).await;
     let told = || {
         let received = String::from_utf8(receiver.received()).unwrap();
         let of = |kind: &str| received.contains(&format!("dev.kubemoor.drift.{kind}"));

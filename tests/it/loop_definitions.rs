@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::{Scene, said};
+use crate::loop_scene::{Scene, wait_for_log};
 use crate::support::{Caller, Chart, ControlPlane, Identity, RELEASE, SOON, add_widgets, eventually, forged};
 
 fn widget(group: &str) -> String {
@@ -10,7 +10,7 @@ fn widget(group: &str) -> String {
 }
 
 /// Waits until a Widget of a release, which was seen and then changed by hand, is as declared.
-async fn is_repaired(scene: &Scene, group: &str, release: &str) {
+async fn break_and_wait(scene: &Scene, group: &str, release: &str) {
     let guarded =
         format!("/apis/kubemoor.dev/v1alpha1/namespaces/{}/guardedreleases/{release}", scene.namespace);
     eventually("it is seen", SOON, || async {
@@ -20,7 +20,7 @@ async fn is_repaired(scene: &Scene, group: &str, release: &str) {
     .await;
     let path = format!("/apis/{group}/v1/namespaces/{}/widgets/main", scene.namespace);
     scene.edit(&path, json!({"spec": {"replicas": 7}})).await;
-    scene.becomes(&path, "/spec/replicas", json!(2)).await;
+    scene.wait_for_value(&path, "/spec/replicas", json!(2)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,7 +35,7 @@ async fn a_release_is_followed_whose_kind_is_defined_after_it_was_seen() {
     let record = forged(&scene.namespace, "late", 1, "deployed", &widget(group));
     admin.post(&records, &serde_json::to_value(record).unwrap()).await.done().unwrap();
     let guard = scene.guard().await;
-    said(&guard, "the guard never saw it alive").await;
+    wait_for_log(&guard, "the guard never saw it alive").await;
     add_widgets(&scene.control_plane, group).await;
     let mut object: Value = json!({
         "apiVersion": format!("{group}/v1"), "kind": "Widget", "spec": {"replicas": 2},
@@ -45,7 +45,7 @@ async fn a_release_is_followed_whose_kind_is_defined_after_it_was_seen() {
         json!({"meta.helm.sh/release-name": "late", "meta.helm.sh/release-namespace": scene.namespace});
     let widgets = format!("/apis/{group}/v1/namespaces/{}/widgets", scene.namespace);
     admin.post(&widgets, &object).await.done().unwrap();
-    is_repaired(&scene, group, "late").await;
+    break_and_wait(&scene, group, "late").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -66,6 +66,6 @@ async fn a_release_is_followed_whose_kind_is_defined_just_after_the_guard_starte
         scene.helm.upgrade(&scene.namespace, RELEASE, &chart, json!({})).await
     })
     .await;
-    scene.remembers(1).await;
-    is_repaired(&scene, group, RELEASE).await;
+    scene.wait_for_confirmed(1).await;
+    break_and_wait(&scene, group, RELEASE).await;
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::loop_scene::{Scene, TWO, said};
+use crate::loop_scene::{Scene, TWO, wait_for_log};
 use crate::support::{
     Caller, ControlPlane, Guard, Identity, LaggingWatch, RELEASE, SOON, add_widgets, eventually, record_name,
 };
@@ -15,7 +15,7 @@ const REPAIRED: &str = "was changed and is as declared again";
 
 /// The guard tells of a repair when the answer to its write has come, which may be after others see what it wrote.
 async fn assert_told_once(guard: &Guard) {
-    said(guard, REPAIRED).await;
+    wait_for_log(guard, REPAIRED).await;
     assert_eq!(guard.log().matches(REPAIRED).count(), 1, "{}", guard.log());
 }
 
@@ -23,13 +23,13 @@ async fn assert_told_once(guard: &Guard) {
 async fn what_drifted_before_the_api_server_was_gone_for_a_minute_is_repaired_once_when_it_is_back() {
     let mut scene = Scene::install("away", TWO).await;
     let guard = scene.guard().await;
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     let settings = scene.config_map("settings");
     guard.pause();
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     scene.control_plane.kill_apiserver();
     guard.resume();
-    said(&guard, "cannot be watched").await;
+    wait_for_log(&guard, "cannot be watched").await;
     assert!(guard.is_ready().await, "the last state serves");
     let since = Instant::now();
     eventually("it is said that the outage lasts", MINUTE * 2, || async { !guard.is_ready().await }).await;
@@ -41,7 +41,7 @@ async fn what_drifted_before_the_api_server_was_gone_for_a_minute_is_repaired_on
         if level == "info" { Ok(()) } else { Err(level.to_string()) }
     })
     .await;
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     eventually("the guard is ready again", MINUTE * 2, || async { guard.is_ready().await }).await;
     assert_told_once(&guard).await;
 }
@@ -51,15 +51,15 @@ async fn an_api_server_that_asks_for_patience_gets_it_and_nothing_is_lost() {
     let scene = Scene::install("throttled", TWO).await;
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
     let guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &["--drift", "Repair"]).await;
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     let settings = scene.config_map("settings");
     proxy.throttle(true);
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     eventually("some requests are turned away", SOON, || async { proxy.turned_away() >= 2 }).await;
     assert_eq!(scene.writes("configmaps"), 0);
     proxy.throttle(false);
-    scene.becomes(&settings, "/data/level", json!("info")).await;
-    scene.stands("InSync").await;
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_reason("InSync").await;
     assert_told_once(&guard).await;
     assert!(proxy.turned_away() < 50, "{} requests at a server that asks for patience", proxy.turned_away());
 }
@@ -69,15 +69,15 @@ async fn what_happened_behind_an_expired_watch_is_found_by_listing_anew() {
     let scene = Scene::install("expired", TWO).await;
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
     let guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &["--drift", "Repair"]).await;
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
     proxy.hold();
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     scene.alice.delete(&extra).await.done().unwrap();
     proxy.expire();
     proxy.release();
-    scene.becomes(&settings, "/data/level", json!("info")).await;
-    scene.becomes(&extra, "/data/color", json!("blue")).await;
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_value(&extra, "/data/color", json!("blue")).await;
     assert_told_once(&guard).await;
 }
 
@@ -91,17 +91,17 @@ async fn a_definition_that_goes_takes_its_objects_along_and_the_status_says_so()
         format!("apiVersion: {group}/v1\nkind: Widget\nmetadata: {{name: main}}\nspec: {{replicas: 2}}\n");
     let scene = Scene::install_on(control_plane, "undefined", &widget).await;
     let mut guard = scene.guard().await;
-    scene.remembers(1).await;
+    scene.wait_for_confirmed(1).await;
     let admin = Caller::new(&scene.control_plane, Identity::Admin).await;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     admin.delete(&format!("{definitions}/widgets.{group}")).await.done().unwrap();
-    let status = scene.stands("Drifted").await;
+    let status = scene.wait_for_reason("Drifted").await;
     assert_eq!(status["drifts"][0]["type"], "missing", "{status}");
     // The next guard, to which nobody serves the kind, says it as well.
     guard.kill();
     guard.start_again().await;
-    said(&guard, "the cluster does not serve its kind").await;
-    scene.stands("Drifted").await;
+    wait_for_log(&guard, "the cluster does not serve its kind").await;
+    scene.wait_for_reason("Drifted").await;
     assert!(scene.writes("widgets") < 10, "{} attempts", scene.writes("widgets"));
 
     eventually("the definition is gone", SOON, || async {
@@ -109,15 +109,15 @@ async fn a_definition_that_goes_takes_its_objects_along_and_the_status_says_so()
     })
     .await;
     let path = format!("/apis/{group}/v1/namespaces/{}/widgets/main", scene.namespace);
-    scene.becomes(&path, "/spec/replicas", json!(2)).await;
-    scene.stands("InSync").await;
+    scene.wait_for_value(&path, "/spec/replicas", json!(2)).await;
+    scene.wait_for_reason("InSync").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_comes_back_into_a_namespace_that_goes() {
     let scene = Scene::install("ending", TWO).await;
     let guard = scene.guard().await;
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
     // It holds the namespace up.
     scene.edit(&settings, json!({"metadata": {"finalizers": ["example.com/wait"]}})).await;
@@ -143,7 +143,7 @@ async fn nothing_comes_back_into_a_namespace_that_goes() {
 async fn a_manifest_that_the_api_server_takes_no_more_is_said_with_its_reason() {
     let scene = Scene::install("refused", TWO).await;
     let guard = scene.guard().await;
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     let settings = scene.config_map("settings");
     guard.pause();
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
@@ -173,20 +173,20 @@ async fn a_manifest_that_the_api_server_takes_no_more_is_said_with_its_reason() 
     })
     .await;
     guard.resume();
-    said(&guard, "could not be repaired: ").await;
+    wait_for_log(&guard, "could not be repaired: ").await;
     let status =
         scene.status("why", |status| status["drifts"].to_string().contains("rule.example.com")).await;
     assert_eq!(status["conditions"][0]["reason"], "Drifted", "{status}");
     scene.alice.delete(&format!("{rules}/rule")).await.done().unwrap();
-    scene.becomes(&settings, "/data/level", json!("info")).await;
-    scene.stands("InSync").await;
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_reason("InSync").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_is_restored_holds_its_release_until_a_person_says_otherwise() {
     let scene = Scene::install("restored", TWO).await;
     let _guard = scene.guard().await;
-    scene.remembers(2).await;
+    scene.wait_for_confirmed(2).await;
     let record = format!("/api/v1/namespaces/{}/secrets/{}", scene.namespace, record_name(RELEASE, 1));
     let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
     let mut backup = Vec::new();
@@ -211,5 +211,5 @@ async fn a_record_that_is_restored_holds_its_release_until_a_person_says_otherwi
         .await;
     assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "older");
     scene.moor("reconcile");
-    scene.becomes(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
 }

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::loop_scene::{Scene, TWO, said};
+use crate::loop_scene::{Scene, TWO, wait_for_log};
 use crate::support::{ControlPlane, Guard, Identity, LaggingWatch, RELEASE, SOON, eventually};
 
 const SETTINGS: &str = "
@@ -29,7 +29,7 @@ spec:
 async fn slowed(scene: &Scene) -> (LaggingWatch, Guard) {
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
     let guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &["--drift", "Repair"]).await;
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     (proxy, guard)
 }
 
@@ -53,10 +53,10 @@ async fn an_upgrade_in_between_wins(server_side: bool) {
     scene.upgrade(SETTINGS, options("debug", server_side)).await.unwrap();
     proxy.stall(&[]);
     eventually("the late write is answered", SOON, || async { proxy.passed(WRITE) >= 1 }).await;
-    let answers = scene.are_answered("configmaps", 1).await;
+    let answers = scene.wait_for_answers("configmaps", 1).await;
     assert_eq!(answers.first(), Some(&409), "{answers:?}");
-    scene.becomes(&settings, "/data/color", json!("blue")).await;
-    scene.stands("InSync").await;
+    scene.wait_for_value(&settings, "/data/color", json!("blue")).await;
+    scene.wait_for_reason("InSync").await;
     let now = scene.alice.get(&settings).await.done().unwrap();
     assert_eq!(now["data"]["level"], "debug", "{}", guard.log());
     assert!(!guard.log().contains("could not be repaired"), "{}", guard.log());
@@ -88,10 +88,10 @@ async fn what_an_upgrade_drops_between_the_look_and_the_write_is_taken_back() {
     on_its_way(&proxy, WRITE).await;
     scene.upgrade(TWO.split("---").next().unwrap(), json!({})).await.unwrap();
     proxy.stall(&[]);
-    said(&guard, "is taken back: its release dropped it").await;
-    assert_eq!(scene.are_answered("configmaps", 2).await, [201, 200], "made, and deleted again");
+    wait_for_log(&guard, "is taken back: its release dropped it").await;
+    assert_eq!(scene.wait_for_answers("configmaps", 2).await, [201, 200], "made, and deleted again");
     assert_eq!(scene.alice.get(&extra).await.code, 404);
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,7 +105,7 @@ async fn what_helm_uninstalls_between_the_look_and_the_write_is_taken_back() {
     on_its_way(&proxy, WRITE).await;
     scene.helm.uninstall(&scene.namespace, RELEASE, json!({})).await.unwrap();
     proxy.stall(&[]);
-    assert_eq!(scene.are_answered("configmaps", 2).await, [201, 200], "made, and deleted again");
+    assert_eq!(scene.wait_for_answers("configmaps", 2).await, [201, 200], "made, and deleted again");
     assert_eq!(scene.alice.get(&extra).await.code, 404);
     assert_eq!(scene.alice.get(&scene.config_map("settings")).await.code, 404);
 }
@@ -133,11 +133,11 @@ async fn what_an_autoscaler_writes_between_the_look_and_the_write_stays() {
     scene.alice.merge(&path, &json!({"spec": {"replicas": 5}})).await.done().unwrap();
     proxy.stall(&[]);
     let image = "/spec/template/spec/containers/0/image";
-    let object = scene.becomes(&web, image, json!("registry.example/shop:1")).await;
+    let object = scene.wait_for_value(&web, image, json!("registry.example/shop:1")).await;
     assert_eq!(object["spec"]["replicas"], 5, "{}", guard.log());
-    let answers = scene.are_answered("deployments", 1).await;
+    let answers = scene.wait_for_answers("deployments", 1).await;
     assert_eq!(answers.first(), Some(&409), "the race was not met");
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     let object = scene.alice.get(&web).await.done().unwrap();
     assert_eq!(object["spec"]["replicas"], 5, "{}", guard.log());
 }

@@ -79,7 +79,7 @@ impl Scene {
     }
 
     /// Waits until a value of an object is this one.
-    pub(crate) async fn becomes(&self, path: &str, pointer: &str, wanted: Value) -> Value {
+    pub(crate) async fn wait_for_value(&self, path: &str, pointer: &str, wanted: Value) -> Value {
         eventually(&format!("{pointer} of {path} is {wanted}"), SOON, || async {
             let object = self.alice.get(path).await.done()?;
             match object.pointer(pointer) {
@@ -102,12 +102,12 @@ impl Scene {
     }
 
     /// The same for the reason of `Ready`.
-    pub(crate) async fn stands(&self, reason: &str) -> Value {
+    pub(crate) async fn wait_for_reason(&self, reason: &str) -> Value {
         self.status(reason, |status| status["conditions"][0]["reason"] == reason).await
     }
 
     /// Waits until the status says that so many objects were seen as they are declared.
-    pub(crate) async fn remembers(&self, objects: usize) {
+    pub(crate) async fn wait_for_confirmed(&self, objects: usize) {
         self.status("what was seen", |status| {
             status["confirmed"] == objects && status["seen"].as_array().is_some_and(|it| it.len() == objects)
         })
@@ -138,7 +138,7 @@ impl Scene {
 
     /// Waits until the audit log, which comes after the answers, has so many to the guard's writes of objects of a
     /// resource.
-    pub(crate) async fn are_answered(&self, resource: &str, writes: usize) -> Vec<u64> {
+    pub(crate) async fn wait_for_answers(&self, resource: &str, writes: usize) -> Vec<u64> {
         eventually(&format!("{writes} writes are answered"), SOON, || async {
             let answers = self.answers(resource);
             if answers.len() >= writes { Ok(answers) } else { Err(format!("{answers:?}")) }
@@ -165,7 +165,7 @@ impl Scene {
 }
 
 /// Waits until a guard's log says this.
-pub(crate) async fn said(guard: &Guard, words: &str) {
+pub(crate) async fn wait_for_log(guard: &Guard, words: &str) {
     eventually(&format!("the guard says {words:?}"), SOON, || async {
         let log = guard.log();
         if log.contains(words) { Ok(()) } else { Err(log) }

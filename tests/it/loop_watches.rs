@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::{Scene, said};
+use crate::loop_scene::{Scene, wait_for_log};
 use crate::support::{Caller, ControlPlane, Identity, SOON, add_widgets, eventually};
 
 const SETTINGS: &str = "
@@ -38,14 +38,14 @@ async fn a_kind_that_the_guard_may_not_read_is_named_once_and_hinders_nothing() 
     let templates = format!("{SETTINGS}{}{free}", widget("{name: main}"));
     let scene = Scene::install_on(control_plane, "closed", &templates).await;
     let guard = scene.guard().await;
-    said(&guard, "objects of the kind Widget cannot be watched, so the loop does not see them").await;
+    wait_for_log(&guard, "objects of the kind Widget cannot be watched, so the loop does not see them").await;
     let settings = scene.config_map("settings");
     for level in ["mine", "yours"] {
         scene.edit(&settings, json!({"data": {"level": level}})).await;
-        scene.becomes(&settings, "/data/level", json!("info")).await;
+        scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     }
     assert_eq!(guard.log().matches("of the kind Widget cannot be watched").count(), 1, "{}", guard.log());
-    let status = scene.stands("Unwatched").await;
+    let status = scene.wait_for_reason("Unwatched").await;
     let [ready, stalled, unwatched] = [0, 1, 2].map(|place| &status["conditions"][place]);
     assert_eq!((&ready["status"], &stalled["status"]), (&json!("Unknown"), &json!("False")), "{status}");
     assert_eq!((&unwatched["type"], &unwatched["status"]), (&json!("Unwatched"), &json!("True")), "{status}");
@@ -55,11 +55,11 @@ async fn a_kind_that_the_guard_may_not_read_is_named_once_and_hinders_nothing() 
     // As soon as it may, it does.
     role["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     admin.post(roles, &role).await.done().unwrap();
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     let widget = format!("/apis/{GROUP}/v1/namespaces/{}/widgets/main", scene.namespace);
     scene.edit(&widget, json!({"spec": {"replicas": 5}})).await;
-    scene.becomes(&widget, "/spec/replicas", json!(2)).await;
-    let status = scene.stands("InSync").await;
+    scene.wait_for_value(&widget, "/spec/replicas", json!(2)).await;
+    let status = scene.wait_for_reason("InSync").await;
     assert_eq!(status["conditions"].as_array().unwrap().len(), 2, "{status}");
 }
 
@@ -67,7 +67,7 @@ async fn a_kind_that_the_guard_may_not_read_is_named_once_and_hinders_nothing() 
 async fn a_kind_is_watched_from_when_a_release_declares_it_until_none_does() {
     let scene = Scene::install("followed", SETTINGS).await;
     let guard = scene.guard().await;
-    scene.remembers(1).await;
+    scene.wait_for_confirmed(1).await;
     let watches = |event: &&Value, stage: &str| {
         event["user"]["username"] == Identity::Guard.user()
             && event["objectRef"]["resource"] == "serviceaccounts"
@@ -77,14 +77,14 @@ async fn a_kind_is_watched_from_when_a_release_declares_it_until_none_does() {
     let count =
         |stage: &str| scene.control_plane.audit_events().iter().filter(|event| watches(event, stage)).count();
     scene.upgrade(&format!("{SETTINGS}---{ACCOUNT}"), json!({})).await.unwrap();
-    scene.remembers(2).await;
+    scene.wait_for_confirmed(2).await;
     let account = format!("/api/v1/namespaces/{}/serviceaccounts/shop", scene.namespace);
     scene.edit(&account, json!({"automountServiceAccountToken": true})).await;
-    scene.becomes(&account, "/automountServiceAccountToken", json!(false)).await;
+    scene.wait_for_value(&account, "/automountServiceAccountToken", json!(false)).await;
     assert_eq!(count("ResponseComplete"), 0, "the watch goes on: {}", guard.log());
     scene.upgrade(SETTINGS, json!({})).await.unwrap();
     eventually("the watch ends", SOON, || async { count("ResponseComplete") == 1 }).await;
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,14 +104,15 @@ webhooks:
     let scene = Scene::install("intercepted", rule).await;
     scene.control_plane.apply_deploy(&["namespace.yaml", "enforce/privileged.yaml"]).await;
     let guard = scene.guard().await;
-    scene.remembers(1).await;
+    scene.wait_for_confirmed(1).await;
     let rules = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     let path = format!("{rules}/{}-rule", scene.namespace);
     let open = json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}]);
     scene.alice.patch_all(&format!("{path}?fieldManager=kubectl-edit"), &open).await.done().unwrap();
-    said(&guard, "objects that grant rights, intercept requests or define kinds are not repaired").await;
-    scene.stands("Drifted").await;
+    wait_for_log(&guard, "objects that grant rights, intercept requests or define kinds are not repaired")
+        .await;
+    scene.wait_for_reason("Drifted").await;
     scene.policy(json!({"drift": "Repair", "repair": {"rbac": true, "clusterScoped": true}})).await;
-    scene.becomes(&path, "/webhooks/0/failurePolicy", json!("Fail")).await;
-    scene.stands("InSync").await;
+    scene.wait_for_value(&path, "/webhooks/0/failurePolicy", json!("Fail")).await;
+    scene.wait_for_reason("InSync").await;
 }

@@ -67,7 +67,7 @@ async fn come_back(server_side: bool) {
     let options = json!({"server_side_apply": server_side});
     let scene = Scene::install_with(control_plane, "moved", TEMPLATES, options).await;
     let mut guard = scene.guard().await;
-    scene.remembers(2).await;
+    scene.wait_for_confirmed(2).await;
     guard.terminate();
     move_elements(&scene).await;
     let told = |command: &str| {
@@ -89,15 +89,19 @@ async fn come_back(server_side: bool) {
     }
 
     guard.start_again().await;
-    scene.becomes(&service(&scene), "/spec/ports/0/port", json!(8080)).await;
+    scene.wait_for_value(&service(&scene), "/spec/ports/0/port", json!(8080)).await;
     let web = scene
-        .becomes(&scene.deployment("web"), "/spec/template/spec/containers/0/env/0/name", json!("LEVEL"))
+        .wait_for_value(
+            &scene.deployment("web"),
+            "/spec/template/spec/containers/0/env/0/name",
+            json!("LEVEL"),
+        )
         .await;
     let only = json!([{"name": "LEVEL", "value": "info"}]);
     assert_eq!(container(&web)["env"], only, "{}", web["metadata"]["managedFields"]);
     assert_eq!(container(&web)["volumeMounts"], json!([{"name": "cache", "mountPath": "/cache"}]));
     assert_eq!(ports(&scene.alice.get(&service(&scene)).await.done().unwrap()), [8080, 9090]);
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
 
     // What is as if nobody had edited it can be upgraded.
     let values = json!({"port": 8090, "level": "debug"});

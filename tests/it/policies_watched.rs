@@ -33,7 +33,7 @@ async fn accepted(admin: &Caller, name: &str, reason: &str) -> Value {
 }
 
 /// Waits until a dry run of an edit is refused, or passes.
-async fn refuses(shop: &Victim, refuses: bool) {
+async fn wait_until_judged(shop: &Victim, refuses: bool) {
     eventually(&format!("an edit is refused: {refuses}"), SOON, || async {
         shop.try_data("settings", json!({"image": "nobody's"})).await.is_err() == refuses
     })
@@ -69,7 +69,7 @@ async fn a_policy_is_in_force_from_when_it_is_accepted_until_it_is_deleted() {
     control_plane.apply_deploy(&["enforce/arbiter.yaml"]).await;
     let shop = Victim::install(&control_plane, "policed").await;
     let admin = Caller::new(&control_plane, Identity::Admin).await;
-    refuses(&shop, false).await;
+    wait_until_judged(&shop, false).await;
     assert!(asked_in_vain(&control_plane) <= 2, "what is not defined is asked for again and again");
 
     // The definitions come while the guard runs.
@@ -77,7 +77,7 @@ async fn a_policy_is_in_force_from_when_it_is_accepted_until_it_is_deleted() {
     let strict = json!({"priority": 5, "releases": {"names": ["sh*"]}, "edits": "Deny"});
     let strict = policy("strict", strict);
     eventually("the policy is created", SOON, || async { admin.post(POLICIES, &strict).await.done() }).await;
-    refuses(&shop, true).await;
+    wait_until_judged(&shop, true).await;
     let condition = accepted(&admin, "strict", "DriftStays").await;
     assert_eq!(condition["status"], "True");
     assert!(condition["message"].as_str().unwrap().contains("drift: Repair"), "{condition}");
@@ -91,7 +91,7 @@ async fn a_policy_is_in_force_from_when_it_is_accepted_until_it_is_deleted() {
     assert_eq!(condition["status"], "False");
     let message = condition["message"].as_str().unwrap();
     assert!(message.contains("spec.ignore[0].target.kind") && message.contains("Generation 1"), "{message}");
-    refuses(&shop, true).await;
+    wait_until_judged(&shop, true).await;
 
     // Also over a restart of the watch.
     control_plane.kill_apiserver();
@@ -103,7 +103,7 @@ async fn a_policy_is_in_force_from_when_it_is_accepted_until_it_is_deleted() {
     .await;
     let condition = accepted(&admin, "others", "MatchesNothing").await;
     assert_eq!(condition["status"], "True");
-    refuses(&shop, true).await;
+    wait_until_judged(&shop, true).await;
 
     // Two of equal priority that disagree, by the labels of the namespace.
     let rival = json!({
@@ -116,10 +116,10 @@ async fn a_policy_is_in_force_from_when_it_is_accepted_until_it_is_deleted() {
     admin.merge(&namespace, &json!({"metadata": {"labels": {"tier": "prod"}}})).await.done().unwrap();
     let condition = accepted(&admin, "a-rival", "Conflict").await;
     assert!(condition["message"].as_str().unwrap().contains("spec.edits of policy a-rival"), "{condition}");
-    refuses(&shop, false).await;
+    wait_until_judged(&shop, false).await;
     admin.merge(&namespace, &json!({"metadata": {"labels": {"tier": null}}})).await.done().unwrap();
     accepted(&admin, "a-rival", "MatchesNothing").await;
-    refuses(&shop, true).await;
+    wait_until_judged(&shop, true).await;
 
     // Whatever happens elsewhere, what is said already is not written again.
     let before = writes(&control_plane);
@@ -131,7 +131,7 @@ async fn a_policy_is_in_force_from_when_it_is_accepted_until_it_is_deleted() {
 
     // Deleted, it ends.
     admin.delete(&strict_path).await.done().unwrap();
-    refuses(&shop, false).await;
+    wait_until_judged(&shop, false).await;
     assert!(guard.is_ready().await);
 }
 
@@ -195,5 +195,5 @@ async fn policy_files_are_followed_without_a_cluster() {
     let token = format!("--caller-token-file={}", token_file(&store).display());
     let own = ["--policies=/nowhere", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"];
     let nowhere = run(&[&["serve", &flags[0], &token], &own[..]].concat(), "");
-    nowhere.fails(&["/nowhere"]);
+    nowhere.assert_failed(&["/nowhere"]);
 }

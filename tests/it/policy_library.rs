@@ -57,7 +57,7 @@ async fn cured(
     let edit = edit.to_string();
     let patch = || shop.kubectl(user, group, &["patch", object, "--type=json", "-p", &edit]);
     let before = shop.alice.get(path).await.done().unwrap().pointer(pointer).cloned();
-    shop.is_guarded(path).await;
+    shop.wait_until_guarded(path).await;
     let refused = patch().unwrap_err();
     assert!(refused.contains("denied the request"), "{file}: {refused}");
 
@@ -68,12 +68,12 @@ async fn cured(
     shop.policy("library", spec).await;
     eventually(&format!("{file} lets the edit pass"), SOON, || async { patch() }).await;
     // Not everything passes.
-    shop.is_guarded(path).await;
-    shop.loop_has_passed().await;
+    shop.wait_until_guarded(path).await;
+    shop.wait_for_pass().await;
     if stays {
-        shop.is_still(path, pointer, &value).await;
+        shop.assert_value(path, pointer, &value).await;
     } else {
-        shop.becomes(path, pointer, &before.unwrap_or_default()).await;
+        shop.wait_for_value(path, pointer, &before.unwrap_or_default()).await;
     }
 }
 

@@ -20,7 +20,7 @@ type Change = fn(&mut Secret);
 
 async fn shop(prefix: &str) -> Victim {
     let shop = Victim::install(ControlPlane::get(), prefix).await;
-    shop.is_guarded().await;
+    shop.wait_until_guarded().await;
     shop
 }
 

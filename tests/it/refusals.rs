@@ -21,7 +21,7 @@ async fn a_refused_edit_is_a_row_for_each_time_that_the_api_server_asks() {
     let shop = Policed::install("refusals", MANY).await;
     let at = |name: &str| shop.at("api/v1", &format!("configmaps/{name}"));
     for name in ["patched", "put", "deleted", "kubectl"] {
-        shop.is_guarded(&at(name)).await;
+        shop.wait_until_guarded(&at(name)).await;
     }
     let edit = json!({"data": {"level": "debug"}});
     shop.alice.merge(&at("patched"), &edit).await.refused(RELEASE).unwrap();

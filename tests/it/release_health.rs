@@ -27,7 +27,7 @@ fn row(scene: &Scene) -> Value {
 async fn statuses_follow_the_emergency_switch_within_seconds() {
     let scene = Scene::install("switched", TWO).await;
     let _guard = Guard::start(&scene.control_plane, &["--edits", "Deny", "--drift", "Repair"]).await;
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     for (switch, edits, drift) in [("off", "Allow", "Report"), ("on", "Deny", "Repair")] {
         let ran = moor(&scene.control_plane, Identity::Admin, &["emergency", switch]);
         assert_eq!(ran.code, 0, "{ran:?}");
@@ -48,7 +48,7 @@ async fn what_a_stopped_guard_said_is_stale() {
     let scene = Scene::install("stopped", TWO).await;
     let flags = ["--service=kubemoor-system/kubemoor", "--drift=Repair"];
     let mut guard = Guard::start(&scene.control_plane, &flags).await;
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     assert_eq!((&row(&scene)["ready"], &row(&scene)["reason"]), (&json!("True"), &json!("InSync")));
     guard.kill();
     // As if it had been killed two minutes ago.
@@ -84,7 +84,7 @@ async fn what_a_stopped_guard_said_is_stale() {
 async fn allowed_deletions_and_changes_are_counted_in_a_release_that_is_in_sync() {
     let scene = Scene::install("allowed", TWO).await;
     let guard = scene.guard().await;
-    scene.remembers(2).await;
+    scene.wait_for_confirmed(2).await;
     for allow in [
         ["allow", "configmap/settings", "--path", "/data/level"],
         ["allow", "configmap/extra", "--path", "delete"],
@@ -123,11 +123,11 @@ async fn allowed_deletions_and_changes_are_counted_in_a_release_that_is_in_sync(
 async fn lost_ownership_is_the_same_drift_to_status_diff_and_explain() {
     let scene = Scene::install("owners", TWO).await;
     let _guard = scene.guard().await;
-    scene.remembers(2).await;
+    scene.wait_for_confirmed(2).await;
     let settings = scene.config_map("settings");
     // Suspended, so that it stays.
     scene.moor("suspend");
-    scene.stands("Suspended").await;
+    scene.wait_for_reason("Suspended").await;
     for level in ["mine", "info"] {
         scene.edit(&settings, json!({"data": {"level": level}})).await;
     }
@@ -143,7 +143,7 @@ async fn lost_ownership_is_the_same_drift_to_status_diff_and_explain() {
     let explained = run(&scene, &["explain", "configmap/settings"]);
     assert!(explained.out.contains("another field manager owns some of its fields"), "{explained:?}");
     scene.moor("resume");
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     assert_eq!(run(&scene, &["diff", RELEASE]).code, 0);
 }
 

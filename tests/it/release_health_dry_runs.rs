@@ -285,7 +285,7 @@ async fn drift_is_reported_for_exactly_what_server_side_apply_would_change() {
         let scene = Scene::install("dry-runs", chart).await;
         scene.control_plane.apply_deploy(&["enforce/arbiter.yaml"]).await;
         let _guard = Guard::start(&scene.control_plane, &["--drift", "Report"]).await;
-        scene.stands("InSync").await;
+        scene.wait_for_reason("InSync").await;
         let documents = documents(&scene).await;
         assert_eq!(changed(&scene, &documents).await, BTreeMap::new());
         let edits: Vec<_> = edits().into_iter().filter(|(of, _, _)| *of == chart).collect();

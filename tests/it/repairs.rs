@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, SOON, Shop, eventually, guarded,
+    Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, SOON, Shop, eventually, wait_until_guarded,
 };
 
 const CONFIG_MAP: &str = "
@@ -73,7 +73,7 @@ fn listings(control_plane: &ControlPlane, resource: &str) -> usize {
 }
 
 /// Waits until a guard has listed a resource more than `before` times: what it never saw alive it does not re-create.
-async fn is_seen(control_plane: &ControlPlane, resource: &str, before: usize) {
+async fn wait_until_seen(control_plane: &ControlPlane, resource: &str, before: usize) {
     eventually(&format!("the guard watches {resource}"), SOON, || async {
         listings(control_plane, resource) > before
     })
@@ -81,7 +81,7 @@ async fn is_seen(control_plane: &ControlPlane, resource: &str, before: usize) {
 }
 
 /// Waits until another object is where the one with this uid was.
-async fn comes_back(caller: &Caller, path: &str, uid: &Value) -> Value {
+async fn wait_until_recreated(caller: &Caller, path: &str, uid: &Value) -> Value {
     eventually(&format!("{path} is back"), SOON, || async {
         let object = caller.get(path).await.done()?;
         if object["metadata"]["uid"] == *uid { Err("it is still the old one".to_owned()) } else { Ok(object) }
@@ -98,18 +98,18 @@ fn writers(object: &Value) -> Vec<(String, String)> {
 }
 
 /// An object that goes is back with the same owner of its fields, and the next upgrade changes it.
-async fn comes_back_as_helms(server_side: bool) {
+async fn check_recreated(server_side: bool) {
     let options = json!({"server_side_apply": server_side});
     let shop = Shop::install_with("repair", &format!("{DEPLOYMENT}---{CONFIG_MAP}"), options).await;
     let paths = [shop.at("apis/apps/v1", "deployments/web"), shop.core("configmaps/settings")];
     for (path, resource) in paths.iter().zip(["deployments", "configmaps"]) {
-        shop.is_guarded(path).await;
-        is_seen(ControlPlane::get(), resource, 0).await;
+        shop.wait_until_guarded(path).await;
+        wait_until_seen(ControlPlane::get(), resource, 0).await;
         let before = shop.alice.get(path).await.done().unwrap();
         let operation = if server_side { "Apply" } else { "Update" };
         assert!(writers(&before).iter().any(|(_, how)| how == operation), "{:?}", writers(&before));
         delete_unhindered(path).await;
-        let after = comes_back(&shop.alice, path, &before["metadata"]["uid"]).await;
+        let after = wait_until_recreated(&shop.alice, path, &before["metadata"]["uid"]).await;
         assert_eq!(writers(&after), writers(&before));
         for declared in ["labels", "annotations"] {
             let metadata = |object: &Value| {
@@ -126,17 +126,17 @@ async fn comes_back_as_helms(server_side: bool) {
     let deployment = shop.alice.get(&paths[0]).await.done().unwrap();
     assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"], "debug");
     assert_eq!(shop.alice.get(&paths[1]).await.done().unwrap()["data"]["level"], "debug");
-    shop.is_guarded(&paths[0]).await;
+    shop.wait_until_guarded(&paths[0]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_object_of_a_server_side_release_comes_back_and_is_helms() {
-    comes_back_as_helms(true).await;
+    check_recreated(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_object_of_a_client_side_release_comes_back_and_is_helms() {
-    comes_back_as_helms(false).await;
+    check_recreated(false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,7 +152,7 @@ async fn jobs_claims_and_cluster_roles_are_reported_and_stay_away() {
         (format!("ClusterRole/{role}"), format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{role}")),
     ];
     for (_, path) in &objects {
-        shop.is_guarded(path).await;
+        shop.wait_until_guarded(path).await;
     }
     for (name, path) in &objects {
         delete_unhindered(path).await;
@@ -167,20 +167,20 @@ async fn jobs_claims_and_cluster_roles_are_reported_and_stay_away() {
         .await;
     }
     // Something that does come back afterwards shows that the loop has not simply been slow.
-    others_come_back(&shop).await;
+    check_others_recreated(&shop).await;
     for (_, path) in &objects {
         assert_eq!(shop.alice.get(path).await.code, 404, "{path} is back");
     }
 }
 
 /// Deletes the release's ConfigMap and waits until it is back.
-async fn others_come_back(shop: &Shop) {
+async fn check_others_recreated(shop: &Shop) {
     let path = shop.core("configmaps/settings");
-    shop.is_guarded(&path).await;
-    is_seen(ControlPlane::get(), "configmaps", 0).await;
+    shop.wait_until_guarded(&path).await;
+    wait_until_seen(ControlPlane::get(), "configmaps", 0).await;
     let uid = shop.alice.get(&path).await.done().unwrap()["metadata"]["uid"].clone();
     delete_unhindered(&path).await;
-    comes_back(&shop.alice, &path, &uid).await;
+    wait_until_recreated(&shop.alice, &path, &uid).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -189,10 +189,10 @@ async fn what_helm_uninstalls_does_not_come_back() {
     let shop = Shop::install("uninstall", &format!("{DEPLOYMENT}---{CONFIG_MAP}")).await;
     let paths = [shop.at("apis/apps/v1", "deployments/web"), shop.core("configmaps/settings")];
     for path in &paths {
-        shop.is_guarded(path).await;
+        shop.wait_until_guarded(path).await;
     }
     shop.helm.uninstall(&shop.namespace, RELEASE, json!({})).await.unwrap();
-    others_come_back(&stays).await;
+    check_others_recreated(&stays).await;
     for path in &paths {
         assert_eq!(shop.alice.get(path).await.code, 404, "{path} is back");
     }
@@ -203,11 +203,11 @@ async fn what_helm_uninstalls_does_not_come_back() {
 async fn what_an_upgrade_drops_does_not_come_back() {
     let shop = Shop::install("drop", &format!("{CONFIG_MAP}---{EXTRA}")).await;
     let path = shop.core("configmaps/extra");
-    shop.is_guarded(&path).await;
+    shop.wait_until_guarded(&path).await;
     shop.upgrade(json!({"values": {"drop": true}})).await.unwrap();
     assert_eq!(shop.alice.get(&path).await.code, 404);
     assert!(!recreated(&shop), "something was re-created and taken back");
-    others_come_back(&shop).await;
+    check_others_recreated(&shop).await;
     assert_eq!(shop.alice.get(&path).await.code, 404, "{path} is back");
 }
 
@@ -254,9 +254,9 @@ async fn a_guard_that_was_killed_hinders_nobody_and_catches_up() {
     let mut guard = Guard::start(&control_plane, &flags).await;
     let [settings, extra] =
         ["settings", "extra"].map(|name| format!("/api/v1/namespaces/{namespace}/configmaps/{name}"));
-    guarded(&alice, RELEASE, &settings).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
 
-    is_seen(&control_plane, "configmaps", 0).await;
+    wait_until_seen(&control_plane, "configmaps", 0).await;
 
     guard.kill();
     let listings = listings(&control_plane, "configmaps");
@@ -270,7 +270,7 @@ async fn a_guard_that_was_killed_hinders_nobody_and_catches_up() {
 
     guard.start_again().await;
     // It knows what was declared meanwhile, by the new revision and by the new release.
-    guarded(&alice, RELEASE, &settings).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
     alice.merge(&settings, &json!({"data": {"level": "mine"}})).await.refused(RELEASE).unwrap();
     alice.merge(&settings, &json!({"data": {"level": "warn"}})).await.done().unwrap();
     let of_late = format!("/api/v1/namespaces/{late}/configmaps/settings");
@@ -280,11 +280,11 @@ async fn a_guard_that_was_killed_hinders_nobody_and_catches_up() {
     eventually("the guard reports it", SOON, || async { guard.log().contains(&said) }).await;
     assert_eq!(alice.get(&extra).await.code, 404);
     // And repairs as before.
-    is_seen(&control_plane, "configmaps", listings).await;
+    wait_until_seen(&control_plane, "configmaps", listings).await;
     let uid = alice.get(&of_late).await.done().unwrap()["metadata"]["uid"].clone();
     let controller = Caller::new(&control_plane, Identity::NamespaceController).await;
     controller.delete(&of_late).await.done().unwrap();
-    comes_back(&alice, &of_late, &uid).await;
+    wait_until_recreated(&alice, &of_late, &uid).await;
     // Helm itself passes, and puts back what it declares.
     helm.upgrade(&namespace, RELEASE, &chart, options).await.unwrap();
     alice.get(&extra).await.done().unwrap();

@@ -80,7 +80,7 @@ impl Shop {
         let alice = Caller::new(&scene.control_plane, Identity::Alice).await;
         let shop = Self { scene, namespace, helm, chart, alice };
         for path in [shop.deployment(), shop.core("secrets/access"), shop.core("configmaps/settings")] {
-            shop.is_guarded(&path).await;
+            shop.wait_until_guarded(&path).await;
         }
         shop
     }
@@ -94,7 +94,7 @@ impl Shop {
     }
 
     /// Waits until the API server asks the guard about edits of this object.
-    async fn is_guarded(&self, path: &str) {
+    async fn wait_until_guarded(&self, path: &str) {
         let mine = json!({"metadata": {
             "labels": {"app.kubernetes.io/managed-by": "alice"}, "annotations": {"mine": "yes"},
         }});
@@ -137,7 +137,7 @@ fn container(deployment: &Value) -> &Value {
 }
 
 /// An edit of the image and of a field that nobody declares, made by `edit`.
-async fn is_set_back(edit: impl AsyncFnOnce(&Shop) -> String, options: Value) {
+async fn check_reverted(edit: impl AsyncFnOnce(&Shop) -> String, options: Value) {
     let shop = Shop::install(options).await;
     let warnings = edit(&shop).await;
     let deployment = shop.get(&shop.deployment()).await;
@@ -163,13 +163,13 @@ const EDIT: &str = r#"{"spec": {"minReadySeconds": 3, "template": {"spec": {"con
 #[tokio::test(flavor = "multi_thread")]
 async fn a_patch_is_set_back_and_the_next_upgrade_meets_no_conflict() {
     let patch = async |shop: &Shop| said(&shop.kubectl(&["patch", "deployment/web", "--patch", EDIT]));
-    is_set_back(patch, json!({})).await;
+    check_reverted(patch, json!({})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_of_a_client_side_release() {
     let patch = async |shop: &Shop| said(&shop.kubectl(&["patch", "deployment/web", "--patch", EDIT]));
-    is_set_back(patch, json!({"server_side_apply": false})).await;
+    check_reverted(patch, json!({"server_side_apply": false})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -191,7 +191,7 @@ async fn a_forced_apply_is_set_back_and_the_next_upgrade_meets_no_conflict() {
             &file,
         ]))
     };
-    is_set_back(apply, json!({})).await;
+    check_reverted(apply, json!({})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -205,7 +205,7 @@ async fn a_replaced_object_is_set_back_and_the_next_upgrade_meets_no_conflict() 
         std::fs::write(&file, object.to_string()).unwrap();
         said(&shop.kubectl(&["replace", "--filename", &file.display().to_string()]))
     };
-    is_set_back(replace, json!({})).await;
+    check_reverted(replace, json!({})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -347,14 +347,14 @@ async fn the_webhook_that_sets_back_is_there_only_while_a_policy_says_so() {
     let admin = Caller::new(&control_plane, Identity::Admin).await;
     let at =
         |kind: &str| format!("/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/kubemoor");
-    let is_there = async |kind: &str, there: bool| {
+    let wait_for_webhooks = async |kind: &str, there: bool| {
         eventually(&format!("{kind} is registered: {there}"), SOON, || async {
             (admin.get(&at(kind)).await.code == 200) == there
         })
         .await;
     };
     let flags = |mode| ["--register", "--edits", mode, "--drift", "Report"];
-    let sets_back = async |wanted: bool| {
+    let wait_for_reverts = async |wanted: bool| {
         eventually(&format!("edits are set back: {wanted}"), SOON, || async {
             let webhooks = admin.get(&at("mutating")).await.done()?["webhooks"].clone();
             let names: Vec<_> =
@@ -367,16 +367,16 @@ async fn the_webhook_that_sets_back_is_there_only_while_a_policy_says_so() {
         .await;
     };
     let guard = Guard::start(&control_plane, &flags("Revert")).await;
-    sets_back(true).await;
+    wait_for_reverts(true).await;
     drop(guard);
 
     let guard = Guard::start(&control_plane, &flags("Deny")).await;
-    sets_back(false).await;
-    is_there("validating", true).await;
+    wait_for_reverts(false).await;
+    wait_for_webhooks("validating", true).await;
     drop(guard);
 
     let guard = Guard::start(&control_plane, &flags("Revert")).await;
-    sets_back(true).await;
+    wait_for_reverts(true).await;
     let kubeconfig = control_plane.kubeconfig(Identity::Admin);
     let withdrawn = std::process::Command::new(env!("CARGO_BIN_EXE_kubemoor"))
         .args(["uninstall", "--kubeconfig"])
@@ -387,6 +387,6 @@ async fn the_webhook_that_sets_back_is_there_only_while_a_policy_says_so() {
     // The guard says so of the one, and does not bring back the other.
     eventually("the guard stands down", SOON, || async { guard.log().contains("was withdrawn") }).await;
     helm.upgrade(&namespace, RELEASE, &chart, json!({"values": {"tag": "two"}})).await.unwrap();
-    is_there("mutating", false).await;
-    is_there("validating", false).await;
+    wait_for_webhooks("mutating", false).await;
+    wait_for_webhooks("validating", false).await;
 }

@@ -73,7 +73,7 @@ async fn a_scale_of_a_declared_workload_is_refused() {
     let shop = Shop::install("scale", WORKLOADS).await;
     for (plural, name) in [("deployments", "web"), ("statefulsets", "store")] {
         let path = shop.at("apis/apps/v1", &format!("{plural}/{name}"));
-        shop.is_guarded(&path).await;
+        shop.wait_until_guarded(&path).await;
         let scale = format!("{path}/scale");
         shop.alice.merge(&scale, &json!({"spec": {"replicas": 5}})).await.refused(RELEASE).unwrap();
         let put = scale_of("autoscaling/v1", "Scale", &shop, name, 0);
@@ -90,7 +90,7 @@ async fn a_scale_of_a_declared_workload_is_refused() {
 async fn a_scale_to_the_declared_number_passes() {
     let shop = Shop::install("scale", WORKLOADS).await;
     let path = shop.at("apis/apps/v1", "deployments/web");
-    shop.is_guarded(&path).await;
+    shop.wait_until_guarded(&path).await;
     let scale = format!("{path}/scale");
     shop.alice.merge(&scale, &json!({"spec": {"replicas": 2}})).await.done().unwrap();
     shop.alice.merge(&scale, &json!({"spec": {"replicas": 3}})).await.refused(RELEASE).unwrap();
@@ -101,7 +101,7 @@ async fn a_scale_of_a_declared_custom_resource_is_refused() {
     define_widgets(ControlPlane::get(), "sealed.example").await;
     let shop = Shop::install("scale", WIDGET).await;
     let path = shop.at("apis/sealed.example/v1", "widgets/wheel");
-    shop.is_guarded(&path).await;
+    shop.wait_until_guarded(&path).await;
     let scale = format!("{path}/scale");
     shop.alice.merge(&scale, &json!({"spec": {"replicas": 5}})).await.refused(RELEASE).unwrap();
     shop.alice.merge(&scale, &json!({"spec": {"replicas": 3}})).await.done().unwrap();
@@ -113,7 +113,7 @@ async fn a_scale_of_a_declared_custom_resource_is_refused() {
 async fn a_pause_of_a_declared_deployment_is_refused() {
     let shop = Shop::install("sealed", WORKLOADS).await;
     let path = shop.at("apis/apps/v1", "deployments/web");
-    shop.is_guarded(&path).await;
+    shop.wait_until_guarded(&path).await;
     shop.alice.merge(&path, &json!({"spec": {"paused": true}})).await.refused(RELEASE).unwrap();
     shop.alice.merge(&path, &json!({"spec": {"paused": false}})).await.done().unwrap();
 }
@@ -123,7 +123,7 @@ async fn a_suspension_of_a_declared_cron_job_is_refused() {
     let version = if ControlPlane::get().minor() > 20 { "v1" } else { "v1beta1" };
     let shop = Shop::install("sealed", &CRON_JOB.replace("VERSION", version)).await;
     let path = shop.at(&format!("apis/batch/{version}"), "cronjobs/nightly");
-    shop.is_guarded(&path).await;
+    shop.wait_until_guarded(&path).await;
     shop.alice.merge(&path, &json!({"spec": {"suspend": true}})).await.refused(RELEASE).unwrap();
 }
 
@@ -131,7 +131,7 @@ async fn a_suspension_of_a_declared_cron_job_is_refused() {
 async fn a_declared_config_map_or_secret_cannot_be_made_immutable() {
     let shop = Shop::install("sealed", SETTINGS).await;
     for path in [shop.core("configmaps/settings"), shop.core("secrets/settings")] {
-        shop.is_guarded(&path).await;
+        shop.wait_until_guarded(&path).await;
         shop.alice.merge(&path, &json!({"immutable": true})).await.refused(RELEASE).unwrap();
     }
 }
@@ -140,7 +140,7 @@ async fn a_declared_config_map_or_secret_cannot_be_made_immutable() {
 async fn a_new_owner_of_a_declared_object_is_refused() {
     let shop = Shop::install("sealed", SETTINGS).await;
     let path = shop.core("configmaps/settings");
-    shop.is_guarded(&path).await;
+    shop.wait_until_guarded(&path).await;
     let owner = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -155,7 +155,7 @@ async fn a_new_owner_of_a_declared_object_is_refused() {
 async fn a_resource_policy_on_a_declared_object_is_refused() {
     let shop = Shop::install("sealed", SETTINGS).await;
     let path = shop.core("configmaps/settings");
-    shop.is_guarded(&path).await;
+    shop.wait_until_guarded(&path).await;
     let keep = json!({"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}});
     shop.alice.merge(&path, &keep).await.refused(RELEASE).unwrap();
 }

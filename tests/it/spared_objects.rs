@@ -57,11 +57,11 @@ async fn scaled_until(
     end: Timestamp,
 ) {
     eventually("it may be scaled", SOON, || async { scale(shop, "carol", group, object, 0) }).await;
-    shop.loop_has_passed().await;
+    shop.wait_for_pass().await;
     let live = shop.alice.get(path).await.done().unwrap();
     assert!(Timestamp::now() < end, "all this took longer than the allowance lasts");
     assert_eq!(live.pointer(REPLICAS), Some(&json!(0)), "{}", shop.log());
-    shop.becomes(path, REPLICAS, &json!(declared)).await;
+    shop.wait_for_value(path, REPLICAS, &json!(declared)).await;
     let late = Timestamp::now().duration_since(end);
     assert!(SignedDuration::ZERO < late && late < SignedDuration::from_secs(5), "{late}");
     let refused = scale(shop, "carol", group, object, 0).unwrap_err();
@@ -72,7 +72,7 @@ async fn scaled_until(
 async fn what_an_allowance_lets_change_is_repaired_the_moment_it_ends() {
     let shop = Policed::install("window", WORKLOADS).await;
     let web = shop.at("apis/apps/v1", "deployments/web");
-    shop.is_guarded(&web).await;
+    shop.wait_until_guarded(&web).await;
     let end = in_a_while();
     let until = end.to_string();
     let allowed = shop.moor(&["allow", "deployment/web", "--path", REPLICAS, "--until", &until]);
@@ -88,7 +88,7 @@ async fn what_an_allowance_lets_change_is_repaired_the_moment_it_ends() {
 async fn jenkins_comes_back_when_its_weekend_is_over() {
     let shop = Policed::install("weekend", WORKLOADS).await;
     let jenkins = shop.at("apis/apps/v1", "statefulsets/jenkins");
-    shop.is_guarded(&jenkins).await;
+    shop.wait_until_guarded(&jenkins).await;
     let refused = scale(&shop, "carol", "jenkins-admins", "statefulset/jenkins", 0).unwrap_err();
     assert!(refused.contains("denied the request"), "{refused}");
     // The weekend began this minute, and is short.
@@ -111,18 +111,18 @@ async fn jenkins_comes_back_when_its_weekend_is_over() {
 async fn what_may_be_deleted_stays_away_until_that_ends() {
     let shop = Policed::install("delete", WORKLOADS).await;
     let settings = shop.at("api/v1", "configmaps/settings");
-    shop.is_guarded(&settings).await;
+    shop.wait_until_guarded(&settings).await;
     shop.alice.delete(&settings).await.refused(RELEASE).unwrap();
     let end = in_a_while();
     let until = end.to_string();
     let allowed = shop.moor(&["allow", "configmap/settings", "--path", "delete", "--until", &until]);
     assert_eq!(allowed.code, 0, "{allowed:?}");
     eventually("it may be deleted", SOON, || async { shop.alice.delete(&settings).await.done() }).await;
-    shop.loop_has_passed().await;
+    shop.wait_for_pass().await;
     let gone = shop.alice.get(&settings).await.code;
     assert!(Timestamp::now() < end, "all this took longer than the allowance lasts");
     assert_eq!(gone, 404, "{}", shop.log());
-    shop.becomes(&settings, "/data/level", &json!("info")).await;
+    shop.wait_for_value(&settings, "/data/level", &json!("info")).await;
     assert!(Timestamp::now() >= end);
 }
 
@@ -152,15 +152,15 @@ async fn replicas_are_the_autoscalers_and_stay_when_it_goes_until_a_person_says_
     let shop = Policed::install("scaled", WORKLOADS).await;
     let web = shop.at("apis/apps/v1", "deployments/web");
     let scale = format!("{web}/scale");
-    shop.is_guarded(&web).await;
+    shop.wait_until_guarded(&web).await;
     let autoscaler = Caller::new(Policed::control_plane(), Identity::Autoscaler).await;
     let path = autoscaled(&shop).await;
     eventually("the autoscaler may scale", SOON, || async {
         autoscaler.put(&scale, &to(&shop, 4)).await.done()
     })
     .await;
-    shop.loop_has_passed().await;
-    shop.is_still(&web, REPLICAS, &json!(4)).await;
+    shop.wait_for_pass().await;
+    shop.assert_value(&web, REPLICAS, &json!(4)).await;
     shop.alice.put(&scale, &to(&shop, 3)).await.refused(RELEASE).unwrap();
 
     shop.alice.delete(&path).await.done().unwrap();
@@ -168,12 +168,12 @@ async fn replicas_are_the_autoscalers_and_stay_when_it_goes_until_a_person_says_
         autoscaler.put(&format!("{scale}?dryRun=All"), &to(&shop, 5)).await.refused(RELEASE)
     })
     .await;
-    shop.loop_has_passed().await;
-    shop.is_still(&web, REPLICAS, &json!(4)).await;
+    shop.wait_for_pass().await;
+    shop.assert_value(&web, REPLICAS, &json!(4)).await;
 
     let asked = shop.moor(&["reconcile", RELEASE]);
     assert_eq!(asked.code, 0, "{asked:?}");
-    shop.becomes(&web, REPLICAS, &json!(2)).await;
+    shop.wait_for_value(&web, REPLICAS, &json!(2)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,7 +181,7 @@ async fn replicas_outside_of_a_range_that_was_changed_are_the_autoscalers_to_bri
     let shop = Policed::install("narrowed", WORKLOADS).await;
     let web = shop.at("apis/apps/v1", "deployments/web");
     let scale = format!("{web}/scale");
-    shop.is_guarded(&web).await;
+    shop.wait_until_guarded(&web).await;
     let autoscaler = Caller::new(Policed::control_plane(), Identity::Autoscaler).await;
     let path = autoscaled(&shop).await;
     eventually("the autoscaler may scale", SOON, || async {
@@ -197,8 +197,8 @@ async fn replicas_outside_of_a_range_that_was_changed_are_the_autoscalers_to_bri
         autoscaler.put(&format!("{scale}?dryRun=All"), &to(&shop, 4)).await.refused(RELEASE)
     })
     .await;
-    shop.loop_has_passed().await;
-    shop.is_still(&web, REPLICAS, &json!(5)).await;
+    shop.wait_for_pass().await;
+    shop.assert_value(&web, REPLICAS, &json!(5)).await;
     autoscaler.put(&scale, &to(&shop, 3)).await.done().unwrap();
 
     // It is to have at least four.
@@ -207,13 +207,13 @@ async fn replicas_outside_of_a_range_that_was_changed_are_the_autoscalers_to_bri
         autoscaler.put(&format!("{scale}?dryRun=All"), &to(&shop, 9)).await.done()
     })
     .await;
-    shop.loop_has_passed().await;
-    shop.is_still(&web, REPLICAS, &json!(3)).await;
+    shop.wait_for_pass().await;
+    shop.assert_value(&web, REPLICAS, &json!(3)).await;
     // People are judged, whatever the range.
     shop.alice.put(&scale, &to(&shop, 5)).await.refused(RELEASE).unwrap();
     autoscaler.put(&scale, &to(&shop, 4)).await.done().unwrap();
-    shop.loop_has_passed().await;
-    shop.is_still(&web, REPLICAS, &json!(4)).await;
+    shop.wait_for_pass().await;
+    shop.assert_value(&web, REPLICAS, &json!(4)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -231,7 +231,7 @@ spec:
     let shop = Policed::install("beside", &format!("{WORKLOADS}{DECLARED}")).await;
     let web = shop.at("apis/apps/v1", "deployments/web");
     let scale = format!("{web}/scale");
-    shop.is_guarded(&web).await;
+    shop.wait_until_guarded(&web).await;
     let autoscaler = Caller::new(Policed::control_plane(), Identity::Autoscaler).await;
     // From one to five.
     autoscaled(&shop).await;
@@ -241,8 +241,8 @@ spec:
     .await;
     shop.policy("declared", json!({"autoscalers": "Declared"})).await;
     // What is there is for the declared one to bring in.
-    shop.loop_has_passed().await;
-    shop.is_still(&web, REPLICAS, &json!(5)).await;
+    shop.wait_for_pass().await;
+    shop.assert_value(&web, REPLICAS, &json!(5)).await;
     autoscaler.put(&scale, &to(&shop, 4)).await.refused(RELEASE).unwrap();
     autoscaler.put(&scale, &to(&shop, 1)).await.refused(RELEASE).unwrap();
     autoscaler.put(&scale, &to(&shop, 3)).await.done().unwrap();
@@ -254,17 +254,17 @@ async fn an_autoscaler_that_no_chart_declares_scales_nothing_where_a_policy_says
     let shop = Policed::install("unscaled", WORKLOADS).await;
     let web = shop.at("apis/apps/v1", "deployments/web");
     let scale = format!("{web}/scale");
-    shop.is_guarded(&web).await;
+    shop.wait_until_guarded(&web).await;
     let autoscaler = Caller::new(Policed::control_plane(), Identity::Autoscaler).await;
     autoscaled(&shop).await;
     eventually("the autoscaler may scale", SOON, || async {
         autoscaler.put(&scale, &to(&shop, 4)).await.done()
     })
     .await;
-    shop.loop_has_passed().await;
-    shop.is_still(&web, REPLICAS, &json!(4)).await;
+    shop.wait_for_pass().await;
+    shop.assert_value(&web, REPLICAS, &json!(4)).await;
     shop.policy("declared", json!({"autoscalers": "Declared"})).await;
-    shop.becomes(&web, REPLICAS, &json!(2)).await;
+    shop.wait_for_value(&web, REPLICAS, &json!(2)).await;
     autoscaler.put(&scale, &to(&shop, 4)).await.refused(RELEASE).unwrap();
 }
 
@@ -278,7 +278,7 @@ data: {level: info}
 ";
     let shop = Policed::install("broken", BROKEN).await;
     let settings = shop.at("api/v1", "configmaps/settings");
-    shop.is_guarded(&settings).await;
+    shop.wait_until_guarded(&settings).await;
     let answer = shop.alice.merge(&settings, &json!({"data": {"level": "debug"}})).await;
     let said = answer.to_string();
     answer.refused(RELEASE).unwrap();
@@ -299,7 +299,7 @@ data: {level: info}
     assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("InvalidPath")));
     assert!(condition["message"].as_str().unwrap().contains("ConfigMap/settings"), "{condition}");
     let complaints = || shop.log().matches("a chart's annotations allow nothing").count();
-    shop.loop_has_passed().await;
+    shop.wait_for_pass().await;
     assert_eq!(complaints(), 1, "{}", shop.log());
 
     // Mended, nothing is left of it.

@@ -48,7 +48,7 @@ pub(crate) use records::{bomb, encoded, forged, holding, opened, record_name, se
 pub(crate) use review::{Review, reply};
 pub(crate) use rewriter::Rewriter;
 pub(crate) use settings::ClientCertificate;
-pub(crate) use shop::{RELEASE, SOON, Shop, confirmed, guarded};
+pub(crate) use shop::{RELEASE, SOON, Shop, wait_until_confirmed, wait_until_guarded};
 pub(crate) use storage::StorageNamespace;
 pub(crate) use victim::{Victim, labelled, refusal};
 pub(crate) use wait::eventually;

@@ -14,7 +14,7 @@ use super::guard::Guard;
 use super::helm::{Chart, Helm};
 use super::identity::Identity;
 use super::moor::{Ran, moor};
-use super::shop::{RELEASE, SOON, guarded};
+use super::shop::{RELEASE, SOON, wait_until_guarded};
 use super::wait::eventually;
 
 /// What shows that the loop has been at work: [`Policed::loop_has_passed`].
@@ -73,8 +73,8 @@ impl Policed {
     }
 
     /// Waits until the API server asks the guard about edits of this object.
-    pub(crate) async fn is_guarded(&self, path: &str) {
-        guarded(&self.alice, RELEASE, path).await;
+    pub(crate) async fn wait_until_guarded(&self, path: &str) {
+        wait_until_guarded(&self.alice, RELEASE, path).await;
     }
 
     /// Makes a policy for this release.
@@ -114,7 +114,7 @@ impl Policed {
     }
 
     /// Waits until a value of an object is this.
-    pub(crate) async fn becomes(&self, path: &str, pointer: &str, wanted: &Value) {
+    pub(crate) async fn wait_for_value(&self, path: &str, pointer: &str, wanted: &Value) {
         eventually(&format!("{pointer} of {path} is {wanted}"), SOON, || async {
             let object = self.alice.get(path).await.done()?;
             match object.pointer(pointer) {
@@ -126,7 +126,7 @@ impl Policed {
     }
 
     /// Asserts that a value of an object is this.
-    pub(crate) async fn is_still(&self, path: &str, pointer: &str, wanted: &Value) {
+    pub(crate) async fn assert_value(&self, path: &str, pointer: &str, wanted: &Value) {
         let object = self.alice.get(path).await.done().unwrap();
         assert_eq!(object.pointer(pointer), Some(wanted), "{pointer} of {path}\n{}", self.log());
     }
@@ -139,7 +139,7 @@ impl Policed {
 
     /// Has the loop repair something of this release: whatever it wanted to do to what had drifted before, it has
     /// seen its chance.
-    pub(crate) async fn loop_has_passed(&self) {
+    pub(crate) async fn wait_for_pass(&self) {
         let path = self.at("api/v1", "configmaps/marker");
         // What the guard never saw alive is not re-created.
         eventually("the guard watches what the marker is", SOON, || async {

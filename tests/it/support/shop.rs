@@ -56,8 +56,8 @@ impl Shop {
 
     /// Waits until the API server asks the guard about edits of this object: it takes up a changed webhook
     /// configuration a moment after it was written. Whoever calls this after an edit knows that the edit was judged.
-    pub(crate) async fn is_guarded(&self, path: &str) {
-        guarded(&self.alice, RELEASE, path).await;
+    pub(crate) async fn wait_until_guarded(&self, path: &str) {
+        wait_until_guarded(&self.alice, RELEASE, path).await;
     }
 
     pub(crate) async fn upgrade(&self, options: Value) -> Result<Value, String> {
@@ -66,7 +66,7 @@ impl Shop {
 }
 
 /// Waits until an edit of a declared field of the object at `path` is refused.
-pub(crate) async fn guarded(caller: &Caller, release: &str, path: &str) {
+pub(crate) async fn wait_until_guarded(caller: &Caller, release: &str, path: &str) {
     let patch = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "alice"}}});
     let path = format!("{path}?dryRun=All");
     eventually(&format!("the API server asks the guard about {path}"), SOON, || async {
@@ -77,7 +77,7 @@ pub(crate) async fn guarded(caller: &Caller, release: &str, path: &str) {
 
 /// Waits until the guard has seen every object of a release as this revision declares it: it repairs towards nothing
 /// else. The guard's definitions must be there.
-pub(crate) async fn confirmed(caller: &Caller, namespace: &str, release: &str, revision: u64) {
+pub(crate) async fn wait_until_confirmed(caller: &Caller, namespace: &str, release: &str, revision: u64) {
     let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{namespace}/guardedreleases/{release}");
     eventually(&format!("the guard has seen revision {revision} of {release}"), SOON, || async {
         let status = caller.get(&path).await.done()?["status"].clone();

@@ -64,7 +64,7 @@ impl Victim {
     }
 
     /// Waits until the API server asks the guard about edits of it.
-    pub(crate) async fn is_guarded(&self) {
+    pub(crate) async fn wait_until_guarded(&self) {
         eventually("the API server asks the guard", WITHIN, || async {
             refusal(self.try_data("settings", json!({"image": "nobody's"})).await)
         })
