@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::support::charts::SETTINGS;
 use crate::support::{
-    Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, Shop, define_widgets, eventually,
+    Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, Scene, define_widgets, eventually,
     wait_until_guarded,
 };
 
@@ -27,13 +28,6 @@ spec:
         resources: {requests: {cpu: 500m, memory: 1Gi}, limits: {cpu: "1", memory: 2Gi}}
 "#;
 
-const CONFIG_MAP: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: info}
-";
-
 const WIDGET: &str = r#"
 apiVersion: allowed.example/v1
 kind: Widget
@@ -44,14 +38,14 @@ spec: {replicas: 3, parts: [{name: spoke, count: 12}], tags: [round]}
 const CONTAINER: &str = "/spec/template/spec/containers/0";
 
 struct Edited {
-    shop: Shop,
+    shop: Scene,
     path: String,
 }
 
 impl Edited {
     /// A release whose object at `object` will be edited.
     async fn new(templates: &str, api: &str, object: &str) -> Self {
-        let shop = Shop::install("allowed", templates).await;
+        let shop = Scene::shared().install("allowed", templates).await;
         let path = shop.at(api, object);
         shop.wait_until_guarded(&path).await;
         Self { shop, path }
@@ -99,7 +93,7 @@ async fn undeclared_annotations_and_labels_are_anybodys() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn finalizers_come_and_go() {
-    let edited = Edited::new(CONFIG_MAP, "api/v1", "configmaps/settings").await;
+    let edited = Edited::new(SETTINGS, "api/v1", "configmaps/settings").await;
     let object = edited.merge(json!({"metadata": {"finalizers": ["example.org/wait"]}})).await;
     assert_eq!(object["metadata"]["finalizers"], json!(["example.org/wait"]));
     let object = edited.merge(json!({"metadata": {"finalizers": null}})).await;
@@ -108,7 +102,7 @@ async fn finalizers_come_and_go() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn undeclared_keys_of_a_config_map_are_anybodys() {
-    let edited = Edited::new(CONFIG_MAP, "api/v1", "configmaps/settings").await;
+    let edited = Edited::new(SETTINGS, "api/v1", "configmaps/settings").await;
     let object = edited.merge(json!({"data": {"mine": "yes"}})).await;
     assert_eq!(object["data"]["mine"], "yes");
 }
@@ -131,7 +125,7 @@ async fn a_rollout_restart_passes() {
     let arguments = ["rollout", "restart", "deployment/web", "--namespace", &edited.shop.namespace];
     let output = ControlPlane::get().kubectl(Identity::Alice, &arguments);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let object = edited.shop.alice.get(&edited.path).await.done().unwrap();
+    let object = edited.shop.get(&edited.path).await;
     let annotations = &object["spec"]["template"]["metadata"]["annotations"];
     assert!(annotations["kubectl.kubernetes.io/restartedAt"].is_string(), "{annotations}");
     edited.shop.wait_until_guarded(&edited.path).await;
@@ -177,7 +171,7 @@ async fn extra_elements_of_a_custom_resource_pass() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_update_that_changes_nothing_passes() {
     let edited = Edited::deployment().await;
-    let mut live = edited.shop.alice.get(&edited.path).await.done().unwrap();
+    let mut live = edited.shop.get(&edited.path).await;
     // The controllers write the status meanwhile.
     live["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     edited.shop.alice.put(&edited.path, &live).await.done().unwrap();
@@ -225,7 +219,7 @@ async fn the_autoscaler_may_scale_and_alice_may_scale_back() {
 async fn a_drifted_field_may_be_restored() {
     let control_plane = ControlPlane::start();
     let namespace = control_plane.namespace("restored").await;
-    let chart = Chart::new(RELEASE).template("all.yaml", &format!("{DEPLOYMENT}---{CONFIG_MAP}"));
+    let chart = Chart::new(RELEASE).template("all.yaml", &format!("{DEPLOYMENT}---{SETTINGS}"));
     let helm = Helm::start(&control_plane, Identity::Deployer);
     helm.install(&namespace, RELEASE, &chart, json!({})).await.unwrap();
     let alice = Caller::new(&control_plane, Identity::Alice).await;

@@ -3,9 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::Scene;
 use crate::support::{
-    Caller, Chart, Guard, Identity, Member, RELEASE, Right, SOON, eventually, forged, holding, opened,
+    Caller, Chart, Guard, Identity, Member, RELEASE, Right, SOON, Scene, eventually, forged, holding, opened,
     record_name, run, sealed,
 };
 
@@ -42,7 +41,7 @@ const REPLICA: [&str; 2] = ["--service=kubemoor-system/kubemoor", "--drift=Repai
 const FORGED: &str = "50";
 
 async fn limited(prefix: &str) -> Scene {
-    Scene::install(prefix, LIMITED).await
+    Scene::own().install(prefix, LIMITED).await
 }
 
 /// A user who may do this in the scene's namespace and nothing else.
@@ -123,18 +122,13 @@ impl Scene {
 
 /// Waits until this process has said that it leaves the quota alone.
 async fn wait_for_report(guard: &Guard, outcome: &str) {
-    let wanted = format!("outcome=\"{outcome}\"}} 1");
-    eventually("the guard reports it", SOON, || async {
-        let metrics = guard.metrics().await;
-        if metrics.contains(&wanted) { Ok(()) } else { Err(metrics) }
-    })
-    .await;
+    guard.wait_for_metric(&format!("outcome=\"{outcome}\"}} 1")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_values_are_reported_and_never_written() {
     let scene = limited("forged").await;
-    let mut guard = Guard::start(&scene.control_plane, &REGISTERED).await;
+    let mut guard = scene.start_guard(&REGISTERED).await;
     scene.wait_for_confirmed(2).await;
     scene.forge_quota().await;
     scene.wait_until_unconfirmed().await;
@@ -158,9 +152,9 @@ async fn forged_values_are_reported_and_never_written() {
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_values_stay_unwritten_when_another_replica_leads() {
     let scene = limited("inherited").await;
-    let mut leader = Guard::start(&scene.control_plane, &REPLICA).await;
+    let mut leader = scene.start_guard(&REPLICA).await;
     scene.wait_for_confirmed(2).await;
-    let follower = Guard::start(&scene.control_plane, &REPLICA).await;
+    let follower = scene.start_guard(&REPLICA).await;
     scene.forge_quota().await;
     scene.wait_until_unconfirmed().await;
     leader.kill();
@@ -172,7 +166,7 @@ async fn forged_values_stay_unwritten_when_another_replica_leads() {
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_object_is_not_recreated_with_forged_values() {
     let scene = limited("deleted").await;
-    let mut guard = scene.guard().await;
+    let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(2).await;
     scene.forge_quota().await;
     scene.wait_until_unconfirmed().await;
@@ -194,7 +188,7 @@ async fn deleted_object_is_not_recreated_with_forged_values() {
 #[tokio::test(flavor = "multi_thread")]
 async fn order_writes_forged_values_only_for_who_may_update() {
     let scene = limited("ordered").await;
-    let guard = Guard::start(&scene.control_plane, &REGISTERED).await;
+    let guard = scene.start_guard(&REGISTERED).await;
     scene.wait_for_confirmed(2).await;
     scene.forge_quota().await;
     scene.wait_until_unconfirmed().await;
@@ -236,7 +230,7 @@ async fn forged_or_replayed_ticket_confirms_nothing() {
     let scene = limited("ticket").await;
     let bank = Chart::new("bank").template("all.yaml", BANK);
     scene.helm.install(&scene.namespace, "bank", &bank, json!({})).await.unwrap();
-    let guard = Guard::start(&scene.control_plane, &REGISTERED).await;
+    let guard = scene.start_guard(&REGISTERED).await;
     scene.wait_for_confirmed(2).await;
     scene.forge_quota().await;
     scene.wait_until_unconfirmed().await;
@@ -245,7 +239,7 @@ async fn forged_or_replayed_ticket_confirms_nothing() {
     let shop = guarded(&scene, RELEASE);
     scene.alice.merge(&shop, &json!({"spec": {"reconcileAt": "first"}})).await.done().unwrap();
     scene.wait_for_value(&scene.quota(), "/spec/hard/pods", json!(FORGED)).await;
-    let ticket = scene.alice.get(&shop).await.done().unwrap()["metadata"]["annotations"][TICKET].clone();
+    let ticket = scene.get(&shop).await["metadata"]["annotations"][TICKET].clone();
     assert!(ticket.is_string(), "{ticket}");
     scene.wait_for_reason("InSync").await;
     scene.forge(3, &LIMITED.replace("'3'", "'60'")).await;
@@ -283,20 +277,20 @@ async fn forged_or_replayed_ticket_confirms_nothing() {
     })
     .await;
     let bank = format!("/api/v1/namespaces/{}/resourcequotas/bank", scene.namespace);
-    assert_eq!(scene.alice.get(&bank).await.done().unwrap()["spec"]["hard"]["pods"], "3");
+    assert_eq!(scene.get(&bank).await["spec"]["hard"]["pods"], "3");
     assert_eq!(scene.pods().await, Some(json!(FORGED)), "what was confirmed stays");
-    assert!(guard.log().contains("counts for nothing"), "{}", guard.log());
+    guard.wait_for_log("counts for nothing").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn field_that_a_forged_record_drops_is_not_taken_away() {
     let both = LIMITED.replace("{pods: '3'}", "{pods: '3', services: '2'}");
-    let scene = Scene::install("dropped", &both).await;
-    let guard = scene.guard().await;
+    let scene = Scene::own().install("dropped", &both).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(2).await;
     let mallory = member(&scene, &["create,get,update secrets"]).await.caller().await;
     let secrets = format!("/api/v1/namespaces/{}/secrets", scene.namespace);
-    let first = scene.alice.get(&format!("{secrets}/{}", record_name(RELEASE, 1))).await.done().unwrap();
+    let first = scene.get(&format!("{secrets}/{}", record_name(RELEASE, 1))).await;
     let mut release = opened(&serde_json::from_value(first).unwrap());
     assert_eq!(release["apply_method"], "ssa");
     release["version"] = json!(2);
@@ -317,7 +311,7 @@ async fn field_that_a_forged_record_drops_is_not_taken_away() {
     // Somebody changes what the forged record still declares.
     scene.edit(&scene.quota(), json!({"spec": {"hard": {"pods": "9"}}})).await;
     scene.wait_until_unconfirmed().await;
-    let quota = scene.alice.get(&scene.quota()).await.done().unwrap();
+    let quota = scene.get(&scene.quota()).await;
     assert_eq!(quota["spec"]["hard"], json!({"pods": "9", "services": "2"}));
     assert_eq!(scene.writes("resourcequotas"), 0, "{}", guard.log());
 }
@@ -325,9 +319,9 @@ async fn field_that_a_forged_record_drops_is_not_taken_away() {
 #[tokio::test(flavor = "multi_thread")]
 async fn object_deleted_right_after_an_upgrade_comes_back_new() {
     let scene = limited("honest").await;
-    let _guard = Guard::start(&scene.control_plane, &REGISTERED).await;
+    let _guard = scene.start_guard(&REGISTERED).await;
     scene.wait_for_confirmed(2).await;
-    scene.upgrade(&LIMITED.replace("'3'", "'5'").replace("info", "debug"), json!({})).await.unwrap();
+    scene.upgrade_to(&LIMITED.replace("'3'", "'5'").replace("info", "debug"), json!({})).await.unwrap();
     let controller = Caller::new(&scene.control_plane, Identity::NamespaceController).await;
     controller.delete(&scene.config_map("settings")).await.done().unwrap();
     controller.delete(&scene.quota()).await.done().unwrap();

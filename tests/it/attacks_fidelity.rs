@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::support::{Caller, Identity, Policed, RELEASE, SOON, eventually};
+use crate::support::{Caller, Identity, POLICED, RELEASE, SOON, Scene, eventually};
 
 const GROUP: &str = "monitors.example";
 
@@ -69,8 +69,8 @@ fn additions() -> Vec<(&'static str, &'static str, &'static str, Value)> {
 async fn define_monitors() {
     static DONE: OnceCell<()> = OnceCell::const_new();
     DONE.get_or_init(|| async {
-        let _guard = Policed::guard().await;
-        let admin = Caller::new(Policed::control_plane(), Identity::Admin).await;
+        let _guard = POLICED.guard().await;
+        let admin = Caller::new(POLICED.control_plane(), Identity::Admin).await;
         let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": "kubemoor-monitors", "labels": {"kubemoor.dev/aggregate-to-guard": "true"}},
@@ -103,9 +103,9 @@ async fn define_monitors() {
     .await;
 }
 
-async fn install(prefix: &str) -> Policed {
+async fn install(prefix: &str) -> Scene {
     define_monitors().await;
-    let shop = Policed::install(prefix, TEMPLATES).await;
+    let shop = Scene::policed().install(prefix, TEMPLATES).await;
     for (api, object, _, _) in additions() {
         shop.wait_until_guarded(&shop.at(api, object)).await;
     }
@@ -121,7 +121,7 @@ fn patch(pointer: &str, value: &Value) -> Value {
 }
 
 /// What the GuardedRelease says.
-async fn status(shop: &Policed) -> Result<Value, String> {
+async fn status(shop: &Scene) -> Result<Value, String> {
     let path = shop.at("apis/kubemoor.dev/v1alpha1", &format!("guardedreleases/{RELEASE}"));
     Ok(shop.alice.get(&path).await.done()?["status"].take())
 }
@@ -145,7 +145,7 @@ async fn additions_to_atomic_lists_are_reverted() {
     shop.policy("revert", json!({"edits": "Revert", "drift": "Report"})).await;
     for (api, object, pointer, value) in additions() {
         let path = shop.at(api, object);
-        let before = shop.alice.get(&path).await.done().unwrap();
+        let before = shop.get(&path).await;
         let mut edit = patch(pointer, &value);
         edit["metadata"] = json!({"labels": {"mine": format!("at-{}", value.to_string().len())}});
         eventually(&format!("{object} {value} is reverted"), SOON, || async {
@@ -168,7 +168,7 @@ async fn additions_to_atomic_lists_are_drift() {
     shop.policy("record", json!({"edits": "Record", "drift": "Report"})).await;
     for (api, object, pointer, value) in additions() {
         let path = shop.at(api, object);
-        let before = shop.alice.get(&path).await.done().unwrap()[pointer.split('/').nth(1).unwrap()].clone();
+        let before = shop.get(&path).await[pointer.split('/').nth(1).unwrap()].clone();
         eventually("the edit passes", SOON, || async {
             shop.alice.merge(&path, &patch(pointer, &value)).await.done()
         })

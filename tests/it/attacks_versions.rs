@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::helm_scene::{Scene, WITHIN, with};
+use crate::helm_scene::{HelmScene, WITHIN, with};
 use crate::support::{Caller, Chart, ControlPlane, Guard, Identity, define_widgets, eventually, moor};
 
 /// A kind of which charts declare objects in two versions.
@@ -164,8 +164,8 @@ async fn charts_that_declare_different_versions_do_not_disturb_each_other() {
     let guard = Guard::shared().await;
     let admin = Caller::new(control_plane, Identity::Admin).await;
     let (scaler, routed) = (Kind::autoscaler(&admin).await, Kind::routed(control_plane, &admin).await);
-    let old = Scene::shared("attack-versions-old").await;
-    let new = Scene::shared("attack-versions-new").await;
+    let old = HelmScene::shared("attack-versions-old").await;
+    let new = HelmScene::shared("attack-versions-new").await;
     let mut charts = vec![
         (&old, "one", chart(&[scaler.named(0, "web"), routed.named(0, "one")])),
         (&new, "two", chart(&[scaler.named(1, "web"), routed.named(1, "two")])),
@@ -216,7 +216,7 @@ async fn charts_that_declare_different_versions_do_not_disturb_each_other() {
 /// How often the refusal of an edit is told: as often of a kind that is declared in many versions as of one that has
 /// one, though the API server asks once for each version. An old one asks again after a refusal, in case that it judged
 /// by an old state of its cache.
-async fn told(guard: &Guard, scene: &Scene<'_>, target: &str) -> usize {
+async fn told(guard: &Guard, scene: &HelmScene<'_>, target: &str) -> usize {
     let (_, name) = target.split_once('/').unwrap();
     let words = format!("told-of-{name}-in-{}", scene.namespace);
     let patch = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": words}}});
@@ -256,8 +256,8 @@ spec: {replicas: {{ .Values.replicas }}, port: 80}
         let text = text.replace("GROUP", group).replace("VERSION", version);
         Chart::new("widgets").values("replicas: 2\n").template("all.yaml", &text)
     };
-    let first = Scene::shared("attack-widgets-one").await;
-    let second = Scene::shared("attack-widgets-two").await;
+    let first = HelmScene::shared("attack-widgets-one").await;
+    let second = HelmScene::shared("attack-widgets-two").await;
     let target = format!("widgets.{group}/web");
     for (scene, version) in [(&first, "v1"), (&second, "v2")] {
         scene.install("web", &chart(version), json!({})).await;

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::command_diff::{install, unguarded};
-use crate::support::{Caller, ControlPlane, Identity, Ran, Shop, moor, run};
+use crate::support::{Caller, ControlPlane, Identity, Ran, Scene, moor, run};
 
 const TEMPLATES: &str = r#"
 apiVersion: apps/v1
@@ -94,7 +94,7 @@ async fn what_cannot_be_explained_is_one_sentence_and_exit_2() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pasted_denial_is_explained() {
-    let shop = Shop::install("explain-denial", TEMPLATES).await;
+    let shop = Scene::shared().install("explain-denial", TEMPLATES).await;
     let web = shop.at("apis/apps/v1", "deployments/web");
     shop.wait_until_guarded(&web).await;
     let denied = shop.alice.merge(&web, &json!({"spec": {"replicas": 7}})).await;

@@ -1,14 +1,11 @@
 //! What was changed behind the webhook's back is put right so that Helm never notices. The guard of these tests is not
 //! registered: nothing is refused, and only the loop stands in the way.
 
-use std::sync::OnceLock;
+use std::time::Duration;
 
-use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use serde_json::json;
 
-use crate::support::{
-    Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, SOON, eventually, wait_until_confirmed,
-};
+use crate::support::{Cluster, RELEASE, SOON, Scene, eventually};
 
 const CONFIG_MAP: &str = "
 apiVersion: v1
@@ -42,103 +39,27 @@ metadata: {name: password}
 stringData: {password: hunter2}
 ";
 
-/// A release of which the loop alone takes care.
-struct Scene {
-    namespace: String,
-    helm: Helm,
-    chart: Chart,
-    alice: Caller,
-    guard: &'static Guard,
-}
+/// Of these releases the loop alone takes care.
+static UNREGISTERED: Cluster = Cluster::new(&["--edits", "Deny", "--drift", "Repair"]);
 
-fn control_plane() -> &'static ControlPlane {
-    static OWN: OnceLock<ControlPlane> = OnceLock::new();
-    OWN.get_or_init(|| {
-        let control_plane = ControlPlane::start();
-        control_plane.define_policies();
-        control_plane
-    })
-}
+/// Whoever is contested is waited for up to five minutes.
+const PATIENCE: Duration = Duration::from_secs(360);
 
-async fn guard() -> &'static Guard {
-    static OWN: OnceCell<Guard> = OnceCell::const_new();
-    OWN.get_or_init(|| Guard::start(control_plane(), &["--edits", "Deny", "--drift", "Repair"])).await
-}
-
-impl Scene {
-    async fn install(prefix: &str, templates: &str, options: Value) -> Self {
-        let guard = guard().await;
-        let namespace = control_plane().namespace(prefix).await;
-        let chart = Chart::new(RELEASE).template("all.yaml", templates);
-        let helm = Helm::start(control_plane(), Identity::Deployer);
-        helm.install(&namespace, RELEASE, &chart, options).await.unwrap();
-        let alice = Caller::new(control_plane(), Identity::Alice).await;
-        let scene = Self { namespace, helm, chart, alice, guard };
-        scene.wait_until_seen(1).await;
-        scene
-    }
-
-    /// Waits until the guard has seen what Helm wrote for this revision.
-    async fn wait_until_seen(&self, revision: u64) {
-        wait_until_confirmed(&self.alice, &self.namespace, RELEASE, revision).await;
-    }
-
-    fn settings(&self) -> String {
-        format!("/api/v1/namespaces/{}/configmaps/settings", self.namespace)
-    }
-
-    fn web(&self) -> String {
-        format!("/apis/apps/v1/namespaces/{}/deployments/web", self.namespace)
-    }
-
-    /// Changes an object by hand as kubectl would.
-    async fn edit(&self, path: &str, patch: Value) {
-        self.alice.merge(&format!("{path}?fieldManager=kubectl-edit"), &patch).await.done().unwrap();
-    }
-
-    async fn wait_for_value(&self, path: &str, pointer: &str, wanted: Value) -> Value {
-        // Whoever is contested is waited for up to five minutes.
-        eventually(&format!("{pointer} of {path} is {wanted}"), SOON * 9, || async {
-            let object = self.alice.get(path).await.done()?;
-            match object.pointer(pointer) {
-                Some(value) if *value == wanted => Ok(object),
-                value => Err(format!("{value:?}\n{}", self.log())),
-            }
-        })
-        .await
-    }
-
-    /// What the guard said of this release.
-    fn log(&self) -> String {
-        let log = self.guard.log();
-        log.lines().filter(|line| line.contains(&self.namespace)).collect::<Vec<_>>().join("\n")
-    }
-
-    async fn wait_for_log(&self, words: &str) {
-        eventually(&format!("the guard says {words:?}"), SOON, || async {
-            let log = self.log();
-            if log.contains(words) { Ok(()) } else { Err(log) }
-        })
-        .await;
-    }
-
-    async fn upgrade(&self, options: Value) -> Result<Value, String> {
-        self.helm.upgrade(&self.namespace, RELEASE, &self.chart, options).await
-    }
-
-    async fn revisions(&self) -> usize {
-        self.helm.history(&self.namespace, RELEASE).await.unwrap().as_array().unwrap().len()
-    }
+async fn revisions(scene: &Scene) -> usize {
+    scene.helm.history(&scene.namespace, RELEASE).await.unwrap().as_array().unwrap().len()
 }
 
 async fn scene(prefix: &str, templates: &str, server_side: bool) -> Scene {
-    Scene::install(prefix, templates, json!({"server_side_apply": server_side})).await
+    let options = json!({"server_side_apply": server_side});
+    let scene = Scene::on_cluster(&UNREGISTERED).options(options).install(prefix, templates).await;
+    scene.wait_until_seen(1).await;
+    scene
 }
 
 /// Every sort of change, then every operation of Helm's.
 async fn check_repairs(server_side: bool) {
     let scene = scene("right", &[CONFIG_MAP, DEPLOYMENT, SECRET].join("---"), server_side).await;
-    let (settings, web) = (scene.settings(), scene.web());
+    let (settings, web) = (scene.config_map("settings"), scene.deployment("web"));
     let secret = settings.replace("configmaps/settings", "secrets/password");
     let container = "/spec/template/spec/containers/0";
 
@@ -167,7 +88,7 @@ async fn check_repairs(server_side: bool) {
     scene.alice.merge(&scaled, &json!({"spec": {"replicas": 9}})).await.done().unwrap();
     scene.wait_for_value(&web, "/spec/replicas", json!(2)).await;
 
-    assert_eq!(scene.revisions().await, 1);
+    assert_eq!(revisions(&scene).await, 1);
     // No conflict, though the upgrade changes what was changed by hand.
     let apply = if server_side { "true" } else { "false" };
     scene
@@ -186,7 +107,7 @@ async fn check_repairs(server_side: bool) {
         .unwrap();
     scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     scene.wait_for_value(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
-    assert_eq!(scene.revisions().await, 3);
+    assert_eq!(revisions(&scene).await, 3);
     scene.helm.uninstall(&scene.namespace, RELEASE, json!({})).await.unwrap();
     for path in [&settings, &web, &secret] {
         assert_eq!(scene.alice.get(path).await.code, 404, "{path}");
@@ -208,8 +129,8 @@ async fn what_was_changed_of_a_client_side_release_is_put_right_and_helm_goes_on
 #[tokio::test(flavor = "multi_thread")]
 async fn a_field_that_another_manager_holds_is_helms_again_before_helm_meets_it() {
     let scene = scene("owned", CONFIG_MAP, true).await;
-    let settings = scene.settings();
-    let object = scene.alice.get(&settings).await.done().unwrap();
+    let settings = scene.config_map("settings");
+    let object = scene.get(&settings).await;
     let taken = json!([
         {"manager": "kubectl-set", "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z",
          "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:level": {}}}},
@@ -222,14 +143,14 @@ async fn a_field_that_another_manager_holds_is_helms_again_before_helm_meets_it(
     scene.wait_for_log("was held by another manager and is Helm's again").await;
     scene.upgrade(json!({"values": {"level": "debug"}})).await.unwrap();
     scene.wait_for_value(&settings, "/data/level", json!("debug")).await;
-    assert_eq!(scene.revisions().await, 2);
+    assert_eq!(revisions(&scene).await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_changed_in_place_is_reported_and_the_rest_put_right() {
     let scene = scene("fixed", DEPLOYMENT, true).await;
-    let web = scene.web();
-    let mut object = scene.alice.get(&web).await.done().unwrap();
+    let web = scene.deployment("web");
+    let mut object = scene.get(&web).await;
     for field in ["uid", "resourceVersion", "managedFields", "creationTimestamp", "generation"] {
         object["metadata"].as_object_mut().unwrap().remove(field);
     }
@@ -250,14 +171,14 @@ async fn what_cannot_be_changed_in_place_is_reported_and_the_rest_put_right() {
     .await;
     scene.wait_for_value(&web, "/spec/replicas", json!(2)).await;
     scene.wait_for_log("cannot be changed in place").await;
-    let object = scene.alice.get(&web).await.done().unwrap();
+    let object = scene.get(&web).await;
     assert_eq!(object["spec"]["selector"], json!({"matchLabels": {"app": "mine"}}));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_are_an_autoscaler_s_and_helm_s_where_it_rests() {
     let scene = scene("ranged", DEPLOYMENT, true).await;
-    let web = scene.web();
+    let web = scene.deployment("web");
     let scaler = json!({
         "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"},
         "spec": {
@@ -291,11 +212,11 @@ async fn replicas_are_an_autoscaler_s_and_helm_s_where_it_rests() {
 #[tokio::test(flavor = "multi_thread")]
 async fn somebody_who_changes_it_back_each_time_is_named_and_never_fought_hot() {
     let scene = scene("rival", CONFIG_MAP, true).await;
-    let settings = scene.settings();
+    let settings = scene.config_map("settings");
     let rival = async |until: usize| {
         let mut undone = 0;
         while undone < until {
-            let object = scene.alice.get(&settings).await.done().unwrap();
+            let object = scene.get(&settings).await;
             if object["data"]["level"] == "info" {
                 let patch = json!({"data": {"level": "rivals"}});
                 scene.alice.merge(&format!("{settings}?fieldManager=rival"), &patch).await.done().unwrap();
@@ -311,18 +232,21 @@ async fn somebody_who_changes_it_back_each_time_is_named_and_never_fought_hot() 
     assert!(start.elapsed().as_secs() >= 2, "{:?}", start.elapsed());
     scene.wait_for_log("is changed back each time it is repaired, by rival").await;
     // Never given up.
-    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
+    eventually("the value is the declared one", PATIENCE, || async {
+        scene.get(&settings).await["data"]["level"] == "info"
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_whose_deletion_does_not_end_is_left_alone_and_comes_back_afterwards() {
     let scene = scene("stuck", CONFIG_MAP, true).await;
-    let settings = scene.settings();
+    let settings = scene.config_map("settings");
     scene.edit(&settings, json!({"metadata": {"finalizers": ["example.com/wait"]}})).await;
     let before = scene.alice.delete(&settings).await.done().unwrap();
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     scene.wait_for_log("it is being deleted").await;
-    let stuck = scene.alice.get(&settings).await.done().unwrap();
+    let stuck = scene.get(&settings).await;
     assert_eq!(stuck["data"]["level"], "mine");
     scene.edit(&settings, json!({"metadata": {"finalizers": null}})).await;
     let back = scene.wait_for_value(&settings, "/data/level", json!("info")).await;
@@ -341,7 +265,7 @@ data: {a: b}
 "
     );
     let scene = scene("race", &templates, true).await;
-    let (settings, web) = (scene.settings(), scene.web());
+    let (settings, web) = (scene.config_map("settings"), scene.deployment("web"));
     let extra = settings.replace("/settings", "/extra");
     const UPGRADES: usize = 6;
     let upgrades = async {
@@ -365,9 +289,13 @@ data: {a: b}
     tokio::select! { () = upgrades => {}, () = editing => {} }
     assert!(edits > UPGRADES);
     let last = UPGRADES - 1;
-    scene.wait_for_value(&settings, "/data/level", json!(format!("level-{last}"))).await;
+    let level = format!("level-{last}");
+    eventually("the value is the declared one", PATIENCE, || async {
+        scene.get(&settings).await["data"]["level"] == level
+    })
+    .await;
     scene.wait_for_value(&settings, "/data/color", json!("blue")).await;
     scene.wait_for_value(&web, "/spec/replicas", json!(2)).await;
     assert_eq!(scene.alice.get(&extra).await.code, 404, "what the last revision drops does not come back");
-    assert_eq!(scene.revisions().await, UPGRADES + 1);
+    assert_eq!(revisions(&scene).await, UPGRADES + 1);
 }

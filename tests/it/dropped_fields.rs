@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Chart, Policed, RELEASE, SOON, eventually, wait_until_guarded};
+use crate::support::{Chart, RELEASE, SOON, Scene, eventually, wait_until_guarded};
 
 /// A Job with a field.
 fn job(name: &str, field: &str) -> String {
@@ -26,7 +26,7 @@ spec:
 }
 
 /// Waits until the guard has seen a release's objects, and says how it stands.
-async fn wait_for_reason(shop: &Policed, release: &str, revision: u64, wanted: &str) -> Value {
+async fn wait_for_reason(shop: &Scene, release: &str, revision: u64, wanted: &str) -> Value {
     let path = shop.at("apis/kubemoor.dev/v1alpha1", &format!("guardedreleases/{release}"));
     eventually(&format!("revision {revision} is {wanted}"), SOON, || async {
         let status = shop.alice.get(&path).await.done()?["status"].take();
@@ -39,7 +39,7 @@ async fn wait_for_reason(shop: &Policed, release: &str, revision: u64, wanted: &
 #[tokio::test(flavor = "multi_thread")]
 async fn helm_installs_and_keeps_what_the_server_drops_fields_of() {
     // From now on the API server asks about Jobs.
-    let shop = Policed::install("dropped", &job("plain", "backoffLimit: 1")).await;
+    let shop = Scene::policed().install("dropped", &job("plain", "backoffLimit: 1")).await;
     shop.wait_until_guarded(&shop.at("apis/batch/v1", "jobs/plain")).await;
 
     let (release, text) = ("dropped", job("dropped", "ttlSecondsAfterFinished: {{ .Values.seconds }}"));
@@ -56,7 +56,7 @@ async fn helm_installs_and_keeps_what_the_server_drops_fields_of() {
     wait_for_reason(&shop, release, 3, "InSync").await;
     shop.helm.rollback(&shop.namespace, release, json!({"version": 1})).await.unwrap();
     wait_for_reason(&shop, release, 4, "InSync").await;
-    let job = shop.alice.get(&path).await.done().unwrap();
+    let job = shop.get(&path).await;
     if job["spec"]["ttlSecondsAfterFinished"] == 100 {
         let without = json!({"spec": {"ttlSecondsAfterFinished": null}});
         shop.alice.merge(&path, &without).await.refused(release).unwrap();
@@ -67,7 +67,7 @@ async fn helm_installs_and_keeps_what_the_server_drops_fields_of() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn field_that_the_server_keeps_is_drift_where_somebody_took_it_away() {
-    let shop = Policed::install("kept", &job("kept", "activeDeadlineSeconds: 100")).await;
+    let shop = Scene::policed().install("kept", &job("kept", "activeDeadlineSeconds: 100")).await;
     let path = shop.at("apis/batch/v1", "jobs/kept");
     shop.wait_until_guarded(&path).await;
     wait_for_reason(&shop, RELEASE, 1, "InSync").await;

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Policed, RELEASE, SOON, eventually};
+use crate::support::{RELEASE, SOON, Scene, eventually};
 
 const SETTINGS: &str = "
 apiVersion: v1
@@ -12,7 +12,7 @@ metadata: {name: settings, labels: {tier: front}, annotations: {example.org/note
 data: {level: info}
 ";
 
-async fn assert_marks_refused(shop: &Policed) {
+async fn assert_marks_refused(shop: &Scene) {
     let path = shop.at("api/v1", "configmaps/settings");
     let labels = json!({"metadata": {"labels": {"tier": "back"}, "annotations": {"example.org/note": "b"}}});
     eventually("other labels may be changed", SOON, || async {
@@ -38,7 +38,7 @@ async fn assert_marks_refused(shop: &Policed) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mask_never_covers_helms_label_and_annotations() {
-    let shop = Policed::install("masked", SETTINGS).await;
+    let shop = Scene::policed().install("masked", SETTINGS).await;
     shop.wait_until_guarded(&shop.at("api/v1", "configmaps/settings")).await;
     shop.policy("mask", json!({"ignore": [{"paths": ["/metadata/labels/*", "/metadata/annotations/*"]}]}))
         .await;
@@ -47,7 +47,7 @@ async fn a_mask_never_covers_helms_label_and_annotations() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_allowance_never_covers_helms_label_and_annotations() {
-    let shop = Policed::install("masked", SETTINGS).await;
+    let shop = Scene::policed().install("masked", SETTINGS).await;
     shop.wait_until_guarded(&shop.at("api/v1", "configmaps/settings")).await;
     shop.policy("all", json!({"allow": [{"name": "all", "paths": ["*"]}]})).await;
     assert_marks_refused(&shop).await;
@@ -55,7 +55,7 @@ async fn an_allowance_never_covers_helms_label_and_annotations() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_that_names_helms_label_says_that_it_has_no_effect() {
-    let shop = Policed::install("masked", SETTINGS).await;
+    let shop = Scene::policed().install("masked", SETTINGS).await;
     let path = "/metadata/labels/app.kubernetes.io~1managed-by";
     shop.policy("named", json!({"ignore": [{"paths": [path, "/data/level"]}]})).await;
     let policy = format!("/apis/kubemoor.dev/v1alpha1/driftpolicies/{}-named", shop.namespace);

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Policed, RELEASE, SOON, eventually};
+use crate::support::{RELEASE, SOON, Scene, eventually};
 
 const WEB: &str = r#"
 apiVersion: apps/v1
@@ -25,8 +25,8 @@ spec:
 "#;
 
 /// The release, written by this way of Helm's.
-async fn install(server_side: bool) -> Policed {
-    let shop = Policed::install("nulls", WEB).await;
+async fn install(server_side: bool) -> Scene {
+    let shop = Scene::policed().install("nulls", WEB).await;
     if !server_side {
         shop.helm.uninstall(&shop.namespace, RELEASE, json!({})).await.unwrap();
         let options = json!({"server_side_apply": false});
@@ -89,7 +89,7 @@ async fn check_nulls(server_side: bool) {
             .await;
         let apply = if server_side { "true" } else { "false" };
         let options = |force| json!({"server_side_apply": apply, "force_conflicts": force});
-        let upgrade = |force| shop.helm.upgrade(&shop.namespace, RELEASE, &shop.chart, options(force));
+        let upgrade = |force| shop.upgrade(options(force));
         let upgraded = upgrade(false).await;
         if server_side {
             let conflict = upgraded.unwrap_err();
@@ -98,7 +98,7 @@ async fn check_nulls(server_side: bool) {
         } else {
             upgraded.unwrap();
         }
-        let now = shop.alice.get(&path).await.done().unwrap();
+        let now = shop.get(&path).await;
         assert_eq!(now.pointer(pointer).unwrap_or(&Value::Null), &wanted, "{pointer}");
     }
 
@@ -115,7 +115,7 @@ async fn check_nulls(server_side: bool) {
     }
     let apply = if server_side { "true" } else { "false" };
     let options = json!({"server_side_apply": apply});
-    shop.helm.upgrade(&shop.namespace, RELEASE, &shop.chart, options).await.unwrap();
+    shop.upgrade(options).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

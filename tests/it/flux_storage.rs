@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, Caller, Chart, ControlPlane, Guard, Helm, Identity, Policed, RELEASE, Ran, SOON,
+    Answer, Caller, Chart, ControlPlane, Guard, Helm, Identity, POLICED, RELEASE, Ran, SOON,
     StorageNamespace, eventually, forged, moor, opened, record_name, sealed, wait_until_guarded,
 };
 
@@ -53,8 +53,8 @@ struct Flux {
 impl Flux {
     /// Two namespaces with nothing in them.
     async fn new(prefix: &str) -> Self {
-        Policed::guard().await;
-        Self::on(Policed::control_plane(), prefix).await
+        POLICED.guard().await;
+        Self::on(POLICED.control_plane(), prefix).await
     }
 
     async fn on(control_plane: &ControlPlane, prefix: &str) -> Self {
@@ -158,7 +158,7 @@ impl Flux {
 
     fn moor(&self, arguments: &[&str]) -> Ran {
         let arguments = [arguments, &["-n", self.namespace.as_str()]].concat();
-        moor(Policed::control_plane(), Identity::Alice, &arguments)
+        moor(POLICED.control_plane(), Identity::Alice, &arguments)
     }
 }
 
@@ -176,7 +176,7 @@ async fn wait_until_listed(resource: &str) {
             && event["responseStatus"]["code"] == 200
     };
     eventually(&format!("the guard watches {resource}"), SOON, || async {
-        Policed::control_plane().audit_events().iter().any(is_listing)
+        POLICED.control_plane().audit_events().iter().any(is_listing)
     })
     .await;
 }
@@ -219,7 +219,7 @@ async fn a_deleted_object_comes_back_and_the_next_upgrade_passes() {
     for (path, resource) in [(flux.core(SETTINGS), "configmaps"), (flux.web(), "deployments")] {
         wait_until_listed(resource).await;
         let uid = flux.alice.get(&path).await.done().unwrap()["metadata"]["uid"].take();
-        delete_unhindered(Policed::control_plane(), &path).await;
+        delete_unhindered(POLICED.control_plane(), &path).await;
         let back = eventually(&format!("{path} is back"), SOON, || async {
             let object = flux.alice.get(&path).await.done()?;
             if object["metadata"]["uid"] == uid { Err("it is the old one".to_owned()) } else { Ok(object) }
@@ -270,7 +270,7 @@ async fn the_commands_find_a_release_by_its_own_name() {
     assert_eq!(rows.len(), 1, "{listed}");
     assert_eq!((&rows[0]["namespace"], &rows[0]["guarded"]), (&json!(flux.namespace), &json!(true)));
     let stored = moor(
-        Policed::control_plane(),
+        POLICED.control_plane(),
         Identity::Alice,
         &["get", "releases", "-n", flux.storage.as_str(), "-o", "json"],
     );
@@ -288,7 +288,7 @@ async fn the_commands_find_a_release_by_its_own_name() {
 async fn a_trusted_namespace_speaks_for_no_third_one_and_no_other_for_its_releases() {
     let flux = Flux::guarded("flux-attack").await;
     let third = Flux::guarded("flux-victim").await;
-    let bob = Caller::new(Policed::control_plane(), Identity::Bob).await;
+    let bob = Caller::new(POLICED.control_plane(), Identity::Bob).await;
     // By the trusted namespace for somebody else's objects: declared otherwise, and being uninstalled.
     let victim = &third.namespace;
     for (name, status) in [("other", "pending-upgrade"), ("leaving", "uninstalling")] {
@@ -297,7 +297,7 @@ async fn a_trusted_namespace_speaks_for_no_third_one_and_no_other_for_its_releas
         flux.wait_for_reason(&flux.storage, name, "RecordInvalid").await;
     }
     // By a namespace that nobody trusts for objects of a release whose records are trusted elsewhere, under its own name.
-    let nobody = Policed::control_plane().namespace("flux-nobody").await;
+    let nobody = POLICED.control_plane().namespace("flux-nobody").await;
     let record = forged(&flux.namespace, RELEASE, 9, "uninstalling", &settings(&flux.namespace, "mine"));
     flux.forge(&bob, &nobody, &record).await;
     flux.wait_for_reason(&nobody, RELEASE, "RecordInvalid").await;
@@ -307,7 +307,7 @@ async fn a_trusted_namespace_speaks_for_no_third_one_and_no_other_for_its_releas
     }
     // Nor do the records of one trusted namespace speak for the releases that another one is trusted with.
     let record = forged(victim, RELEASE, 9, "uninstalling", &settings(victim, "mine"));
-    let elsewhere = Policed::control_plane().namespace("flux-elsewhere").await;
+    let elsewhere = POLICED.control_plane().namespace("flux-elsewhere").await;
     flux.policy("elsewhere", json!({"storage": [{"records": elsewhere, "releases": [flux.namespace]}]}))
         .await;
     flux.forge(&bob, &elsewhere, &record).await;
@@ -359,7 +359,7 @@ async fn records_elsewhere_stay_true_and_are_written_by_whom_the_releases_policy
 async fn a_second_history_of_a_release_hinders_repairs_and_never_helm() {
     let flux = Flux::guarded("flux-twice").await;
     flux.wait_for_reason(&flux.namespace, RELEASE, "InSync").await;
-    let bob = Caller::new(Policed::control_plane(), Identity::Bob).await;
+    let bob = Caller::new(POLICED.control_plane(), Identity::Bob).await;
     let rival = forged(&flux.namespace, RELEASE, 1, "deployed", &settings(&flux.namespace, "rival"));
     flux.forge(&bob, &flux.namespace, &rival).await;
     flux.wait_for_reason(&flux.namespace, RELEASE, "RecordInvalid").await;

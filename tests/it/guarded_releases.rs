@@ -2,14 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, SOON, eventually, moor};
-
-const CONFIG_MAP: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: info}
-";
+use crate::support::{
+    Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, SOON, charts, eventually, moor,
+};
 
 pub(crate) fn path(namespace: &str, name: &str) -> String {
     format!("/apis/kubemoor.dev/v1alpha1/namespaces/{namespace}/guardedreleases/{name}")
@@ -17,7 +12,7 @@ pub(crate) fn path(namespace: &str, name: &str) -> String {
 
 pub(crate) async fn installed(control_plane: &ControlPlane, prefix: &str) -> (String, Helm) {
     let namespace = control_plane.namespace(prefix).await;
-    let chart = Chart::new(RELEASE).template("all.yaml", CONFIG_MAP);
+    let chart = Chart::new(RELEASE).template("all.yaml", charts::SETTINGS);
     let helm = Helm::start(control_plane, Identity::Deployer);
     helm.install(&namespace, RELEASE, &chart, json!({})).await.unwrap();
     (namespace, helm)
@@ -37,10 +32,7 @@ async fn they_come_and_go_with_their_releases_also_while_no_guard_runs() {
     let admin = Caller::new(&control_plane, Identity::Admin).await;
     let (early, helm) = installed(&control_plane, "early").await;
     let mut guard = Guard::start(&control_plane, &[]).await;
-    eventually("the guard says that there is no definition", SOON, || async {
-        guard.log().contains("there is no definition of GuardedRelease")
-    })
-    .await;
+    guard.wait_for_log("there is no definition of GuardedRelease").await;
     let listed = moor(&control_plane, Identity::Admin, &["get", "releases", "-A", "-o", "json"]);
     assert_eq!(listed.code, 0, "{listed:?}");
     assert_eq!(listed.json()["releases"][0]["guarded"], false, "{listed:?}");

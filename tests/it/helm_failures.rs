@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::helm_scene::{SHOP_EDITS, Scene, assert_failed, shop, with};
+use crate::helm_scene::{HelmScene, SHOP_EDITS, assert_failed, shop, with};
 
 const OLD: &str = "registry.example/shop:1";
 const NEW: &str = "registry.example/shop:2";
@@ -19,7 +19,7 @@ fn broken(mut options: Value) -> Value {
 
 #[tokio::test]
 async fn helm_fails_an_upgrade_and_tries_again() {
-    let scene = Scene::shared("failed-upgrade").await;
+    let scene = HelmScene::shared("failed-upgrade").await;
     let chart = shop();
     scene.install("shop", &chart, json!({})).await;
     scene.assert_shop_guarded("shop").await;
@@ -45,7 +45,7 @@ async fn helm_fails_an_upgrade_and_tries_again() {
 
 #[tokio::test]
 async fn helm_fails_at_a_field_that_cannot_change_and_tries_again() {
-    let scene = Scene::shared("immutable").await;
+    let scene = HelmScene::shared("immutable").await;
     let chart = shop();
     scene.install("shop", &chart, json!({})).await;
     let options = with(json!({"app": "another", "image": NEW}));
@@ -59,7 +59,7 @@ async fn helm_fails_at_a_field_that_cannot_change_and_tries_again() {
 
 #[tokio::test]
 async fn helm_waits_in_vain_and_tries_again() {
-    let scene = Scene::shared("timeout").await;
+    let scene = HelmScene::shared("timeout").await;
     let chart = shop();
     scene.install("shop", &chart, json!({})).await;
     // No kubelet runs: the Deployment never becomes ready.
@@ -76,7 +76,7 @@ async fn helm_waits_in_vain_and_tries_again() {
 
 #[tokio::test]
 async fn helm_cleans_up_after_a_failed_upgrade() {
-    let scene = Scene::shared("cleanup").await;
+    let scene = HelmScene::shared("cleanup").await;
     let chart = shop();
     scene.install("shop", &chart, json!({})).await;
     scene.assert_shop_guarded("shop").await;
@@ -96,7 +96,7 @@ async fn helm_cleans_up_after_a_failed_upgrade() {
 
 #[tokio::test]
 async fn helm_rolls_back_on_failure() {
-    let scene = Scene::shared("atomic").await;
+    let scene = HelmScene::shared("atomic").await;
     let chart = shop();
     // Helm waits for what it rolls back to, and no pod runs here.
     scene.install("shop", &chart, with(json!({"replicas": 0}))).await;
@@ -117,7 +117,7 @@ async fn helm_rolls_back_on_failure() {
 
 #[tokio::test]
 async fn helm_rolls_back_by_hand_after_a_failed_upgrade() {
-    let scene = Scene::shared("failed-rollback").await;
+    let scene = HelmScene::shared("failed-rollback").await;
     let chart = shop();
     scene.install("shop", &chart, json!({})).await;
     scene.fail_upgrade("shop", &chart, broken(json!({})), BROKEN).await;
@@ -137,7 +137,7 @@ async fn helm_rolls_back_by_hand_after_a_failed_upgrade() {
 
 #[tokio::test]
 async fn helm_fails_an_install_and_upgrades_it() {
-    let scene = Scene::shared("failed-install").await;
+    let scene = HelmScene::shared("failed-install").await;
     let chart = shop();
     let answer = scene.helm.install(&scene.namespace, "shop", &chart, broken(json!({}))).await;
     assert_failed(answer, BROKEN);
@@ -150,7 +150,7 @@ async fn helm_fails_an_install_and_upgrades_it() {
 
 #[tokio::test]
 async fn helm_fails_an_install_and_replaces_or_removes_it() {
-    let scene = Scene::shared("failed-replace").await;
+    let scene = HelmScene::shared("failed-replace").await;
     let chart = shop();
     let answer = scene.helm.install(&scene.namespace, "shop", &chart, broken(json!({}))).await;
     assert_failed(answer, BROKEN);
@@ -169,7 +169,7 @@ async fn helm_fails_an_install_and_replaces_or_removes_it() {
 
 #[tokio::test]
 async fn helm_keeps_two_revisions_one_of_them_failed() {
-    let scene = Scene::shared("history").await;
+    let scene = HelmScene::shared("history").await;
     let chart = shop();
     let good = |image: &str| json!({"max_history": 2, "values": {"image": image}});
     let bad = || broken(json!({"max_history": 2}));

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use crate::helm_scene::{Scene, with};
+use crate::helm_scene::{HelmScene, with};
 use crate::support::{Chart, ControlPlane};
 
 #[tokio::test]
 async fn helm_installs_changes_and_drops_cluster_scoped_objects() {
-    let scene = Scene::shared("cluster-scoped").await;
+    let scene = HelmScene::shared("cluster-scoped").await;
     let text = "\
 {{ range .Values.roles }}
 ---
@@ -43,7 +43,7 @@ rules: [{apiGroups: [''], resources: [configmaps], verbs: {{ toJson $.Values.ver
 
 #[tokio::test]
 async fn helm_works_on_objects_in_another_namespace() {
-    let scene = Scene::shared("here").await;
+    let scene = HelmScene::shared("here").await;
     let there = ControlPlane::get().namespace("there").await;
     let text = "\
 {{ range .Values.names }}
@@ -63,7 +63,7 @@ data: {key: here}
     let values = |names: &[&str], value: &str| with(json!({"there": there, "names": names, "value": value}));
     let edit = r#"{"data": {"key": "mine"}}"#;
     let refuses_there = async |name: &str| {
-        let over_there = Scene::at(ControlPlane::get(), there.clone());
+        let over_there = HelmScene::at(ControlPlane::get(), there.clone());
         over_there.assert_refused(&format!("configmap/{name}"), edit).await;
         over_there.assert_refused_now(&["delete", &format!("configmap/{name}")]);
     };
@@ -74,7 +74,7 @@ data: {key: here}
 
     scene.upgrade("far", &chart, values(&["a", "c"], "2")).await;
     scene.assert_as_declared("far").await;
-    Scene::at(ControlPlane::get(), there.clone()).wait_until_gone("configmap/b").await;
+    HelmScene::at(ControlPlane::get(), there.clone()).wait_until_gone("configmap/b").await;
     refuses_there("a").await;
     refuses_there("c").await;
     scene.rollback("far", json!({"version": 1})).await;
@@ -83,7 +83,7 @@ data: {key: here}
 
     scene.uninstall("far", json!({})).await;
     for name in ["a", "b", "c"] {
-        Scene::at(ControlPlane::get(), there.clone()).wait_until_gone(&format!("configmap/{name}")).await;
+        HelmScene::at(ControlPlane::get(), there.clone()).wait_until_gone(&format!("configmap/{name}")).await;
     }
     scene.wait_until_gone("configmap/a").await;
 }
@@ -144,7 +144,7 @@ spec:
 
 #[tokio::test]
 async fn helm_brings_a_kind_and_objects_of_it() {
-    let scene = Scene::shared("widgets").await;
+    let scene = HelmScene::shared("widgets").await;
     let group = format!("{}.example.org", scene.namespace);
     let target = |name: &str| format!("widgets.{group}/{name}");
     let values = |widgets: &[&str], size: u32| with(json!({"widgets": widgets, "size": size}));
@@ -182,7 +182,7 @@ async fn helm_brings_a_kind_and_objects_of_it() {
 
 #[tokio::test]
 async fn helm_takes_along_the_objects_of_a_kind_that_it_removes() {
-    let scene = Scene::shared("definition").await;
+    let scene = HelmScene::shared("definition").await;
     let group = format!("{}.example.org", scene.namespace);
     let crd = format!("crd/widgets.{group}");
     let definition = Chart::new("definition").template("widgets.yaml", &definition(&group));

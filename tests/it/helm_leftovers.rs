@@ -3,24 +3,19 @@
 
 use serde_json::{Value, json};
 
-use crate::helm_scene::{SHOP_EDITS, Scene, WITHIN, assert_failed, shop, with};
-use crate::support::{Caller, ControlPlane, Helm, Identity, RELEASE, Shop, eventually, wait_until_guarded};
+use crate::helm_scene::{HelmScene, SHOP_EDITS, WITHIN, assert_failed, shop, with};
+use crate::support::{
+    Caller, ControlPlane, Helm, Identity, RELEASE, Scene, charts, eventually, wait_until_guarded,
+};
 
 const OLD: &str = "registry.example/shop:1";
 const NEW: &str = "registry.example/shop:2";
 
 const POLICIES: &str = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
 
-const CONFIG_MAP: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: info}
-";
-
 #[tokio::test]
 async fn helm_rolls_back_again_after_a_killed_rollback_on_failure() {
-    let scene = Scene::shared("killed-atomic").await;
+    let scene = HelmScene::shared("killed-atomic").await;
     scene.install("shop", &shop(), json!({})).await;
     let vain = json!({"wait": "legacy", "timeout_seconds": 1, "values": {"image": NEW, "extra": true}});
     scene.fail_upgrade("shop", &shop(), vain, "deadline").await;
@@ -52,7 +47,7 @@ async fn helm_rolls_back_again_after_a_killed_rollback_on_failure() {
 
 #[tokio::test]
 async fn helm_moves_an_object_to_a_release_of_another_namespace_only_once_its_own_has_dropped_it() {
-    let (giver, taker) = (Scene::shared("gives-away").await, Scene::shared("takes-away").await);
+    let (giver, taker) = (HelmScene::shared("gives-away").await, HelmScene::shared("takes-away").await);
     let target = format!("clusterrole/{}-moved", giver.namespace);
     let moved = |annotations: &str, verb: &str| {
         let role = format!(
@@ -88,7 +83,7 @@ async fn helm_moves_an_object_to_a_release_of_another_namespace_only_once_its_ow
 
 #[tokio::test(flavor = "multi_thread")]
 async fn release_that_argo_cd_took_over_is_guarded_until_its_record_is_deleted() {
-    let shop = Shop::install("argo", CONFIG_MAP).await;
+    let shop = Scene::shared().install("argo", charts::SETTINGS).await;
     let settings = shop.core("configmaps/settings");
     shop.wait_until_guarded(&settings).await;
     let argo = Caller::new(ControlPlane::get(), Identity::Bob).await;

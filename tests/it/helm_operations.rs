@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::helm_scene::{SHOP_EDITS, Scene, shop, with};
+use crate::helm_scene::{HelmScene, SHOP_EDITS, shop, with};
 use crate::support::Chart;
 
 const OLD: &str = "registry.example/shop:1";
@@ -10,7 +10,7 @@ const NEW: &str = "registry.example/shop:2";
 
 #[tokio::test]
 async fn helm_installs_what_cannot_be_edited_afterwards() {
-    let scene = Scene::shared("install").await;
+    let scene = HelmScene::shared("install").await;
     scene.install("shop", &shop(), json!({})).await;
     assert_eq!(scene.history("shop").await, ["1 deployed"]);
     scene.assert_shop_guarded("shop").await;
@@ -20,7 +20,7 @@ async fn helm_installs_what_cannot_be_edited_afterwards() {
 
 #[tokio::test]
 async fn helm_upgrades_with_changes_additions_and_drops() {
-    let scene = Scene::shared("upgrade").await;
+    let scene = HelmScene::shared("upgrade").await;
     let chart = shop();
     scene.install("shop", &chart, with(json!({"extra": true}))).await;
     scene.assert_refused("configmap/extra", r#"{"data": {"image": "mine"}}"#).await;
@@ -51,7 +51,7 @@ async fn helm_upgrades_with_changes_additions_and_drops() {
 
 #[tokio::test]
 async fn helm_rolls_back() {
-    let scene = Scene::shared("rollback").await;
+    let scene = HelmScene::shared("rollback").await;
     let chart = shop();
     scene.install("shop", &chart, with(json!({"extra": true, "motto": "hello"}))).await;
     scene.upgrade("shop", &chart, with(json!({"image": NEW, "replicas": 2}))).await;
@@ -71,7 +71,7 @@ async fn helm_rolls_back() {
 
 #[tokio::test]
 async fn helm_uninstalls_and_installs_again() {
-    let scene = Scene::shared("uninstall").await;
+    let scene = HelmScene::shared("uninstall").await;
     scene.install("shop", &shop(), json!({})).await;
     scene.assert_shop_guarded("shop").await;
 
@@ -89,7 +89,7 @@ async fn helm_uninstalls_and_installs_again() {
 
 #[tokio::test]
 async fn helm_uninstalls_with_its_history_kept_and_replaces_that() {
-    let scene = Scene::shared("keep-history").await;
+    let scene = HelmScene::shared("keep-history").await;
     scene.install("shop", &shop(), json!({})).await;
     scene.upgrade("shop", &shop(), with(json!({"image": NEW}))).await;
     scene.assert_shop_guarded("shop").await;
@@ -114,7 +114,7 @@ async fn helm_uninstalls_with_its_history_kept_and_replaces_that() {
 
 #[tokio::test]
 async fn helm_keeps_what_the_manifest_says_to_keep() {
-    let scene = Scene::shared("keep").await;
+    let scene = HelmScene::shared("keep").await;
     let kept = "\
 apiVersion: v1
 kind: ConfigMap
@@ -140,7 +140,7 @@ data: {key: value}
 
 #[tokio::test]
 async fn helm_adopts_an_object_that_somebody_made_by_hand() {
-    let scene = Scene::shared("adoption").await;
+    let scene = HelmScene::shared("adoption").await;
     scene.run(&["create", "configmap", "settings", "--from-literal=image=mine", "--from-literal=own=1"]);
     let options = json!({"take_ownership": true, "force_conflicts": true});
     scene.install("shop", &shop(), options).await;
@@ -159,7 +159,7 @@ async fn helm_adopts_an_object_that_somebody_made_by_hand() {
 
 #[tokio::test]
 async fn helm_moves_an_object_from_one_release_to_another() {
-    let scene = Scene::shared("handover").await;
+    let scene = HelmScene::shared("handover").await;
     let shared = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shared}\ndata: {by: {{ .Values.by }}}\n";
     let chart = |name: &str| Chart::new(name).template("shared.yaml", shared);
     let empty = |name: &str| {
@@ -180,7 +180,7 @@ async fn helm_moves_an_object_from_one_release_to_another() {
 
 #[tokio::test]
 async fn helm_runs_two_releases_in_one_namespace() {
-    let scene = Scene::shared("two").await;
+    let scene = HelmScene::shared("two").await;
     let other = |image: &str| {
         let text =
             format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: other}}\ndata: {{image: {image}}}\n");
@@ -203,7 +203,7 @@ async fn helm_runs_two_releases_in_one_namespace() {
 
 #[tokio::test]
 async fn helm_runs_hooks() {
-    let scene = Scene::shared("hooks").await;
+    let scene = HelmScene::shared("hooks").await;
     let hook = "\
 apiVersion: v1
 kind: ConfigMap
@@ -226,7 +226,7 @@ data: {revision: '{{ .Release.Revision }}'}
 
 #[tokio::test]
 async fn helm_writes_client_side() {
-    let scene = Scene::shared("client-side").await;
+    let scene = HelmScene::shared("client-side").await;
     let chart = shop();
     let options = json!({"server_side_apply": false, "values": {"extra": true, "motto": "hello"}});
     scene.install("shop", &chart, options).await;
@@ -254,7 +254,7 @@ async fn helm_writes_client_side() {
 
 #[tokio::test]
 async fn helm_replaces_whole_objects() {
-    let scene = Scene::shared("replace").await;
+    let scene = HelmScene::shared("replace").await;
     let settings =
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {image: {{ .Values.image }}}\n";
     let chart = Chart::new("settings").template("settings.yaml", settings);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::helm_scene::{FLAGS, SHOP_EDITS, Scene, WITHIN, assert_failed, shop, with};
+use crate::helm_scene::{FLAGS, HelmScene, SHOP_EDITS, WITHIN, assert_failed, shop, with};
 use crate::support::{ControlPlane, Guard, Helm, Identity, LaggingWatch, eventually};
 
 const OLD: &str = "registry.example/shop:1";
@@ -14,7 +14,7 @@ fn image(image: &str) -> String {
 }
 
 /// Starts an operation that waits for ever and kills Helm in the middle of it, all objects being written.
-async fn kill_during(scene: &Scene<'_>, operation: &str, options: Value, revision: u32) {
+async fn kill_during(scene: &HelmScene<'_>, operation: &str, options: Value, revision: u32) {
     let mut helm = Helm::start(ControlPlane::get(), Identity::Alice);
     let mut options = options;
     // No kubelet runs: the Deployment never becomes ready.
@@ -47,7 +47,7 @@ async fn kill_during(scene: &Scene<'_>, operation: &str, options: Value, revisio
 
 #[tokio::test]
 async fn helm_upgrades_after_the_record_of_a_killed_upgrade_was_deleted_by_hand() {
-    let scene = Scene::shared("killed-upgrade").await;
+    let scene = HelmScene::shared("killed-upgrade").await;
     scene.install("shop", &shop(), json!({})).await;
     scene.assert_shop_guarded("shop").await;
     kill_during(&scene, "upgrade", with(json!({"image": NEW, "extra": true})), 2).await;
@@ -73,7 +73,7 @@ async fn helm_upgrades_after_the_record_of_a_killed_upgrade_was_deleted_by_hand(
 
 #[tokio::test]
 async fn helm_rolls_a_killed_upgrade_back() {
-    let scene = Scene::shared("killed-rollback").await;
+    let scene = HelmScene::shared("killed-rollback").await;
     scene.install("shop", &shop(), json!({})).await;
     kill_during(&scene, "upgrade", with(json!({"image": NEW, "extra": true})), 2).await;
     scene.rollback("shop", json!({"version": 1})).await;
@@ -88,7 +88,7 @@ async fn helm_rolls_a_killed_upgrade_back() {
 
 #[tokio::test]
 async fn helm_installs_after_the_record_of_a_killed_install_was_deleted_by_hand() {
-    let scene = Scene::shared("killed-install").await;
+    let scene = HelmScene::shared("killed-install").await;
     kill_during(&scene, "install", with(json!({"image": OLD})), 1).await;
     assert_eq!(scene.history("shop").await, ["1 pending-install"]);
     for (target, patch) in SHOP_EDITS {
@@ -105,7 +105,7 @@ async fn helm_installs_after_the_record_of_a_killed_install_was_deleted_by_hand(
 
 #[tokio::test]
 async fn helm_uninstalls_what_a_killed_install_left() {
-    let scene = Scene::shared("killed-uninstall").await;
+    let scene = HelmScene::shared("killed-uninstall").await;
     kill_during(&scene, "install", with(json!({"image": OLD})), 1).await;
     scene.assert_refused("configmap/settings", &image("mine")).await;
     scene.uninstall("shop", json!({})).await;
@@ -119,7 +119,7 @@ async fn helm_ahead_of_the_guards_watch_passes_and_an_edit_by_hand_does_not() {
     let control_plane = ControlPlane::start();
     let watch = LaggingWatch::start(&control_plane, Identity::Guard).await;
     let _guard = Guard::start_through(&control_plane, watch.kubeconfig(), &FLAGS).await;
-    let scene = Scene::of(&control_plane, "lag").await;
+    let scene = HelmScene::of(&control_plane, "lag").await;
     let chart = shop();
     scene.install("shop", &chart, with(json!({"extra": true}))).await;
     scene.assert_shop_guarded("shop").await;
@@ -161,20 +161,20 @@ async fn a_restored_cluster_is_judged_by_what_it_holds() {
     let mut control_plane = ControlPlane::start();
     let _guard = Guard::start(&control_plane, &FLAGS).await;
     let namespace = {
-        let scene = Scene::of(&control_plane, "restore").await;
+        let scene = HelmScene::of(&control_plane, "restore").await;
         scene.install("shop", &shop(), json!({})).await;
         scene.assert_shop_guarded("shop").await;
         scene.namespace
     };
     let snapshot = control_plane.snapshot_etcd();
     {
-        let scene = Scene::at(&control_plane, namespace.clone());
+        let scene = HelmScene::at(&control_plane, namespace.clone());
         scene.upgrade("shop", &shop(), with(json!({"image": NEW, "replicas": 2, "extra": true}))).await;
         scene.assert_shop_guarded("shop").await;
     }
     control_plane.restore_etcd(&snapshot);
 
-    let scene = Scene::at(&control_plane, namespace);
+    let scene = HelmScene::at(&control_plane, namespace);
     assert_eq!(scene.history("shop").await, ["1 deployed"]);
     assert_eq!(scene.value("configmap/settings", ".data.image"), OLD);
     scene.assert_shop_guarded("shop").await;
@@ -192,20 +192,20 @@ async fn helm_passes_right_after_a_restore() {
     let watch = LaggingWatch::start(&control_plane, Identity::Guard).await;
     let _guard = Guard::start_through(&control_plane, watch.kubeconfig(), &FLAGS).await;
     let namespace = {
-        let scene = Scene::of(&control_plane, "restore").await;
+        let scene = HelmScene::of(&control_plane, "restore").await;
         scene.install("shop", &shop(), json!({})).await;
         scene.assert_shop_guarded("shop").await;
         scene.namespace
     };
     let snapshot = control_plane.snapshot_etcd();
     {
-        let scene = Scene::at(&control_plane, namespace.clone());
+        let scene = HelmScene::at(&control_plane, namespace.clone());
         scene.upgrade("shop", &shop(), with(json!({"image": NEW, "extra": true}))).await;
         scene.assert_shop_guarded("shop").await;
     }
     watch.hold();
     control_plane.restore_etcd(&snapshot);
-    let scene = Scene::at(&control_plane, namespace);
+    let scene = HelmScene::at(&control_plane, namespace);
     scene.upgrade("shop", &shop(), with(json!({"image": THIRD, "motto": "hello"}))).await;
     scene.assert_shop_guarded("shop").await;
     watch.release();

@@ -1,6 +1,6 @@
 //! What the tests of Helm's operations share: one user who runs Helm and edits by hand, in a namespace of its own.
 //!
-//! Entry points: [`Scene::shared`], [`Scene::of`] and [`shop`]. Invariant: the guard refuses edits in the namespace
+//! Entry points: [`HelmScene::shared`], [`HelmScene::of`] and [`shop`]. Invariant: the guard refuses edits in the namespace
 //! before the first operation, so that what passes was let through and not overlooked.
 
 use std::process::Output;
@@ -146,7 +146,7 @@ broken: false
 ";
 
 /// A namespace, and a user with every right in it.
-pub(crate) struct Scene<'a> {
+pub(crate) struct HelmScene<'a> {
     pub(crate) namespace: String,
     pub(crate) helm: Helm,
     control_plane: &'a ControlPlane,
@@ -165,12 +165,12 @@ pub(crate) fn with(values: Value) -> Value {
     json!({"values": values})
 }
 
-impl<'a> Scene<'a> {
+impl<'a> HelmScene<'a> {
     /// On the control plane and with the guard that tests share.
-    pub(crate) async fn shared(prefix: &str) -> Scene<'static> {
+    pub(crate) async fn shared(prefix: &str) -> HelmScene<'static> {
         let guard = Guard::shared().await;
-        let scene = Scene::of(ControlPlane::get(), prefix).await;
-        Scene { _guard: Some(guard), ..scene }
+        let scene = HelmScene::of(ControlPlane::get(), prefix).await;
+        HelmScene { _guard: Some(guard), ..scene }
     }
 
     /// On a control plane that a guard watches over: waits until that is so.

@@ -3,14 +3,13 @@
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::{Scene, TWO};
-use crate::support::{Guard, Identity, LaggingWatch, SOON, eventually};
+use crate::support::{Guard, Identity, LaggingWatch, SOON, Scene, charts, eventually};
 
 const SETTINGS: &str = "PATCH /configmaps/settings";
 
 /// A release, and a guard that reaches its API server by a connection that can break.
 async fn cut_off(prefix: &str) -> (Scene, LaggingWatch, Guard) {
-    let scene = Scene::install(prefix, TWO).await;
+    let scene = Scene::own().install(prefix, charts::TWO).await;
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
     let guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &["--drift", "Repair"]).await;
     scene.wait_for_confirmed(2).await;
@@ -36,7 +35,7 @@ async fn a_change_whose_answer_never_comes_is_made_once() {
     proxy.cut(None);
     another_repair(&scene).await;
     assert_eq!(scene.wait_for_answers("configmaps", 2).await, [200, 200], "{}", guard.log());
-    let now = scene.alice.get(&settings).await.done().unwrap();
+    let now = scene.get(&settings).await;
     assert_eq!(now["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
 }
 
@@ -52,7 +51,7 @@ async fn a_re_creation_whose_answer_never_comes_is_made_once() {
     proxy.cut(None);
     another_repair(&scene).await;
     assert_eq!(scene.wait_for_answers("configmaps", 2).await, [201, 200], "{}", guard.log());
-    let now = scene.alice.get(&settings).await.done().unwrap();
+    let now = scene.get(&settings).await;
     assert_eq!(now["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
 }
 
@@ -67,11 +66,7 @@ async fn who_hears_neither_the_answer_nor_the_watch_looks_before_another_write()
     proxy.cut(Some(SETTINGS));
     proxy.stall(&[]);
     eventually("the answer is cut", SOON, || async { proxy.answers_cut(SETTINGS) == 1 }).await;
-    eventually("the guard has looked", SOON, || async {
-        let metrics = guard.metrics().await;
-        metrics.contains("kubemoor_repairs_total{kind=\"changed\",outcome=\"present\"} 1")
-    })
-    .await;
+    guard.wait_for_metric("kubemoor_repairs_total{kind=\"changed\",outcome=\"present\"} 1").await;
     proxy.cut(None);
     proxy.release();
     another_repair(&scene).await;
@@ -88,8 +83,8 @@ async fn a_re_creation_without_an_answer_is_taken_back_as_well() {
     scene.alice.delete(&extra).await.done().unwrap();
     eventually("the re-creation is on its way", SOON, || async { proxy.stalled(REQUEST) == 1 }).await;
     // Helm drops the object, and finds that it is gone already.
-    let settings = TWO.split("---").next().unwrap();
-    scene.upgrade(settings, json!({})).await.unwrap();
+    let settings = charts::TWO.split("---").next().unwrap();
+    scene.upgrade_to(settings, json!({})).await.unwrap();
     proxy.cut(Some(REQUEST));
     proxy.stall(&[]);
     eventually("the answer is cut", SOON, || async { proxy.answers_cut(REQUEST) == 1 }).await;

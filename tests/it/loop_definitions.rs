@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::{Scene, wait_for_log};
-use crate::support::{Caller, Chart, ControlPlane, Identity, RELEASE, SOON, add_widgets, eventually, forged};
+use crate::support::{
+    Caller, Chart, ControlPlane, Identity, RELEASE, SOON, Scene, add_widgets, eventually, forged,
+};
 
 fn widget(group: &str) -> String {
     format!("apiVersion: {group}/v1\nkind: Widget\nmetadata: {{name: main}}\nspec: {{replicas: 2}}\n")
@@ -28,14 +29,14 @@ async fn a_release_is_followed_whose_kind_is_defined_after_it_was_seen() {
     let group = "after.example.com";
     let control_plane = ControlPlane::start();
     control_plane.define_policies();
-    let scene = Scene::install_on(control_plane, "after", "").await;
+    let scene = Scene::on(control_plane).install("after", "").await;
     let admin = Caller::new(&scene.control_plane, Identity::Admin).await;
     // As a restore brings it: the record first.
     let records = format!("/api/v1/namespaces/{}/secrets", scene.namespace);
     let record = forged(&scene.namespace, "late", 1, "deployed", &widget(group));
     admin.post(&records, &serde_json::to_value(record).unwrap()).await.done().unwrap();
-    let guard = scene.guard().await;
-    wait_for_log(&guard, "the guard never saw it alive").await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
+    guard.wait_for_log("the guard never saw it alive").await;
     add_widgets(&scene.control_plane, group).await;
     let mut object: Value = json!({
         "apiVersion": format!("{group}/v1"), "kind": "Widget", "spec": {"replicas": 2},
@@ -53,13 +54,13 @@ async fn a_release_is_followed_whose_kind_is_defined_just_after_the_guard_starte
     let (group, never) = ("soon.example.com", "never.example.com");
     let control_plane = ControlPlane::start();
     control_plane.define_policies();
-    let scene = Scene::install_on(control_plane, "soon", "").await;
+    let scene = Scene::on(control_plane).install("soon", "").await;
     let admin = Caller::new(&scene.control_plane, Identity::Admin).await;
     // Of a kind that nobody ever serves, for which others need not wait.
     let records = format!("/api/v1/namespaces/{}/secrets", scene.namespace);
     let record = forged(&scene.namespace, "never", 1, "deployed", &widget(never));
     admin.post(&records, &serde_json::to_value(record).unwrap()).await.done().unwrap();
-    let _guard = scene.guard().await;
+    let _guard = scene.start_guard(&["--drift", "Repair"]).await;
     add_widgets(&scene.control_plane, group).await;
     let chart = Chart::new(RELEASE).template("widget.yaml", &widget(group));
     eventually("Helm finds the kind", SOON, || async {

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::loop_scene::{Scene, TWO, wait_for_log};
 use crate::support::{
-    Caller, ControlPlane, Guard, Identity, LaggingWatch, RELEASE, SOON, add_widgets, eventually, record_name,
+    Caller, ControlPlane, Guard, Identity, LaggingWatch, RELEASE, SOON, Scene, add_widgets, charts,
+    eventually, record_name,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -15,21 +15,21 @@ const REPAIRED: &str = "was changed and is as declared again";
 
 /// The guard tells of a repair when the answer to its write has come, which may be after others see what it wrote.
 async fn assert_told_once(guard: &Guard) {
-    wait_for_log(guard, REPAIRED).await;
+    guard.wait_for_log(REPAIRED).await;
     assert_eq!(guard.log().matches(REPAIRED).count(), 1, "{}", guard.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_drifted_before_the_api_server_was_gone_for_a_minute_is_repaired_once_when_it_is_back() {
-    let mut scene = Scene::install("away", TWO).await;
-    let guard = scene.guard().await;
+    let mut scene = Scene::own().install("away", charts::TWO).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_reason("InSync").await;
     let settings = scene.config_map("settings");
     guard.pause();
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     scene.control_plane.kill_apiserver();
     guard.resume();
-    wait_for_log(&guard, "cannot be watched").await;
+    guard.wait_for_log("cannot be watched").await;
     assert!(guard.is_ready().await, "the last state serves");
     let since = Instant::now();
     eventually("it is said that the outage lasts", MINUTE * 2, || async { !guard.is_ready().await }).await;
@@ -48,7 +48,7 @@ async fn what_drifted_before_the_api_server_was_gone_for_a_minute_is_repaired_on
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_asks_for_patience_gets_it_and_nothing_is_lost() {
-    let scene = Scene::install("throttled", TWO).await;
+    let scene = Scene::own().install("throttled", charts::TWO).await;
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
     let guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &["--drift", "Repair"]).await;
     scene.wait_for_reason("InSync").await;
@@ -66,7 +66,7 @@ async fn an_api_server_that_asks_for_patience_gets_it_and_nothing_is_lost() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_happened_behind_an_expired_watch_is_found_by_listing_anew() {
-    let scene = Scene::install("expired", TWO).await;
+    let scene = Scene::own().install("expired", charts::TWO).await;
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
     let guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &["--drift", "Repair"]).await;
     scene.wait_for_reason("InSync").await;
@@ -89,8 +89,8 @@ async fn a_definition_that_goes_takes_its_objects_along_and_the_status_says_so()
     let definition = add_widgets(&control_plane, group).await;
     let widget =
         format!("apiVersion: {group}/v1\nkind: Widget\nmetadata: {{name: main}}\nspec: {{replicas: 2}}\n");
-    let scene = Scene::install_on(control_plane, "undefined", &widget).await;
-    let mut guard = scene.guard().await;
+    let scene = Scene::on(control_plane).install("undefined", &widget).await;
+    let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(1).await;
     let admin = Caller::new(&scene.control_plane, Identity::Admin).await;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -100,7 +100,7 @@ async fn a_definition_that_goes_takes_its_objects_along_and_the_status_says_so()
     // The next guard, to which nobody serves the kind, says it as well.
     guard.kill();
     guard.start_again().await;
-    wait_for_log(&guard, "the cluster does not serve its kind").await;
+    guard.wait_for_log("the cluster does not serve its kind").await;
     scene.wait_for_reason("Drifted").await;
     assert!(scene.writes("widgets") < 10, "{} attempts", scene.writes("widgets"));
 
@@ -115,8 +115,8 @@ async fn a_definition_that_goes_takes_its_objects_along_and_the_status_says_so()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_comes_back_into_a_namespace_that_goes() {
-    let scene = Scene::install("ending", TWO).await;
-    let guard = scene.guard().await;
+    let scene = Scene::own().install("ending", charts::TWO).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_reason("InSync").await;
     let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
     // It holds the namespace up.
@@ -132,7 +132,7 @@ async fn nothing_comes_back_into_a_namespace_that_goes() {
     };
     eventually("the other object is gone", SOON, || gone(extra.clone())).await;
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
-    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "mine");
+    assert_eq!(scene.get(&settings).await["data"]["level"], "mine");
     scene.edit(&settings, json!({"metadata": {"finalizers": null}})).await;
     eventually("the namespace is gone", SOON, || gone(namespace.clone())).await;
     let log = guard.log();
@@ -141,8 +141,8 @@ async fn nothing_comes_back_into_a_namespace_that_goes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifest_that_the_api_server_takes_no_more_is_said_with_its_reason() {
-    let scene = Scene::install("refused", TWO).await;
-    let guard = scene.guard().await;
+    let scene = Scene::own().install("refused", charts::TWO).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_reason("InSync").await;
     let settings = scene.config_map("settings");
     guard.pause();
@@ -173,7 +173,7 @@ async fn a_manifest_that_the_api_server_takes_no_more_is_said_with_its_reason() 
     })
     .await;
     guard.resume();
-    wait_for_log(&guard, "could not be repaired: ").await;
+    guard.wait_for_log("could not be repaired: ").await;
     let status =
         scene.status("why", |status| status["drifts"].to_string().contains("rule.example.com")).await;
     assert_eq!(status["conditions"][0]["reason"], "Drifted", "{status}");
@@ -184,14 +184,14 @@ async fn a_manifest_that_the_api_server_takes_no_more_is_said_with_its_reason() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_is_restored_holds_its_release_until_a_person_says_otherwise() {
-    let scene = Scene::install("restored", TWO).await;
-    let _guard = scene.guard().await;
+    let scene = Scene::own().install("restored", charts::TWO).await;
+    let _guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(2).await;
     let record = format!("/api/v1/namespaces/{}/secrets/{}", scene.namespace, record_name(RELEASE, 1));
     let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
     let mut backup = Vec::new();
     for path in [&record, &settings, &extra] {
-        let mut object = scene.alice.get(path).await.done().unwrap();
+        let mut object = scene.get(path).await;
         for field in ["uid", "resourceVersion", "creationTimestamp"] {
             object["metadata"].as_object_mut().unwrap().remove(field);
         }
@@ -209,7 +209,7 @@ async fn a_record_that_is_restored_holds_its_release_until_a_person_says_otherwi
             status["drifts"].to_string().contains("was not made by Helm before the guard's eyes")
         })
         .await;
-    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "older");
-    scene.moor("reconcile");
+    assert_eq!(scene.get(&settings).await["data"]["level"], "older");
+    scene.order("reconcile");
     scene.wait_for_value(&settings, "/data/level", json!("info")).await;
 }

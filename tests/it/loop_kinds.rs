@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::{Scene, wait_for_log};
-use crate::support::{Caller, ControlPlane, Identity, RELEASE, SOON, add_widgets, eventually};
+use crate::support::{Caller, ControlPlane, Identity, RELEASE, SOON, Scene, add_widgets, eventually};
 
 /// A definition that the test changes.
 struct Definition {
@@ -83,12 +82,12 @@ async fn a_version_that_is_served_no_more_is_followed_in_another_one() {
     let control_plane = ControlPlane::start();
     let definition = Definition::new(&control_plane, "ending.example.com").await;
     definition.set_versions(&[definition.version("v1", true), definition.version("v1beta1", true)]).await;
-    let scene = Scene::install_on(control_plane, "versions", &definition.manifest("v1beta1")).await;
-    let mut guard = scene.guard().await;
+    let scene = Scene::on(control_plane).install("versions", &definition.manifest("v1beta1")).await;
+    let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(1).await;
     scene.wait_for_reason("InSync").await;
     let widget = definition.widget(&scene, "v1");
-    let uid = scene.alice.get(&widget).await.done().unwrap()["metadata"]["uid"].clone();
+    let uid = scene.get(&widget).await["metadata"]["uid"].clone();
 
     definition.set_versions(&[definition.version("v1", true), definition.version("v1beta1", false)]).await;
     scene.edit(&widget, json!({"spec": {"replicas": 3}})).await;
@@ -110,21 +109,21 @@ async fn a_version_that_is_served_no_more_is_followed_in_another_one() {
 async fn a_kind_that_is_served_in_no_version_is_said_and_taken_up_again() {
     let control_plane = ControlPlane::start();
     let definition = Definition::new(&control_plane, "paused.example.com").await;
-    let scene = Scene::install_on(control_plane, "unserved", &definition.manifest("v1")).await;
-    let guard = scene.guard().await;
+    let scene = Scene::on(control_plane).install("unserved", &definition.manifest("v1")).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(1).await;
     scene.wait_for_reason("InSync").await;
     let widget = definition.widget(&scene, "v1");
-    let uid = scene.alice.get(&widget).await.done().unwrap()["metadata"]["uid"].clone();
+    let uid = scene.get(&widget).await["metadata"]["uid"].clone();
 
     definition.set_versions(&[definition.version("v1", false)]).await;
-    wait_for_log(&guard, "the cluster does not serve its kind").await;
+    guard.wait_for_log("the cluster does not serve its kind").await;
     let status = scene.wait_for_reason("Drifted").await;
     assert!(status["drifts"].to_string().contains("does not serve its kind"), "{status}");
 
     definition.set_versions(&[definition.version("v1", true)]).await;
     scene.wait_for_reason("InSync").await;
-    let object = scene.alice.get(&widget).await.done().unwrap();
+    let object = scene.get(&widget).await;
     assert_eq!((&object["metadata"]["uid"], &object["spec"]["replicas"]), (&uid, &json!(7)));
     assert_eq!(scene.writes("widgets"), 0, "what was never away was written: {}", guard.log());
     // And it is watched as before.
@@ -136,8 +135,8 @@ async fn a_kind_that_is_served_in_no_version_is_said_and_taken_up_again() {
 async fn a_definition_that_is_made_anew_is_read_anew() {
     let control_plane = ControlPlane::start();
     let definition = Definition::new(&control_plane, "anew.example.com").await;
-    let scene = Scene::install_on(control_plane, "anew", &definition.manifest("v1")).await;
-    let guard = scene.guard().await;
+    let scene = Scene::on(control_plane).install("anew", &definition.manifest("v1")).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(1).await;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let path = format!("{definitions}/widgets.{}", definition.group);
@@ -162,8 +161,8 @@ async fn a_definition_that_is_made_anew_is_read_anew() {
 async fn what_a_stricter_schema_refuses_is_said_tried_ever_less_often_and_done_once_it_may_be() {
     let control_plane = ControlPlane::start();
     let definition = Definition::new(&control_plane, "strict.example.com").await;
-    let scene = Scene::install_on(control_plane, "strict", &definition.manifest("v1")).await;
-    let guard = scene.guard().await;
+    let scene = Scene::on(control_plane).install("strict", &definition.manifest("v1")).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(1).await;
     let widget = definition.widget(&scene, "v1");
     guard.pause();
@@ -178,7 +177,7 @@ async fn what_a_stricter_schema_refuses_is_said_tried_ever_less_often_and_done_o
     let attempts = || guard.log().matches("could not be repaired").count();
     eventually("it tries again", SOON, || async { attempts() >= 4 }).await;
     assert!(scene.writes("widgets") < 20, "{} attempts", scene.writes("widgets"));
-    let object = scene.alice.get(&widget).await.done().unwrap();
+    let object = scene.get(&widget).await;
     assert_eq!(object["spec"]["replicas"], 2);
 
     definition.set_maximum(&scene, 9).await;
@@ -190,8 +189,8 @@ async fn what_a_stricter_schema_refuses_is_said_tried_ever_less_often_and_done_o
 async fn what_went_missing_and_a_stricter_schema_refuses_comes_back_once_it_may() {
     let control_plane = ControlPlane::start();
     let definition = Definition::new(&control_plane, "stricter.example.com").await;
-    let scene = Scene::install_on(control_plane, "stricter", &definition.manifest("v1")).await;
-    let guard = scene.guard().await;
+    let scene = Scene::on(control_plane).install("stricter", &definition.manifest("v1")).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(1).await;
     let widget = definition.widget(&scene, "v1");
     guard.pause();

@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::Scene;
-use crate::support::{Guard, SOON, eventually};
+use crate::support::{SOON, Scene, eventually};
 
 const WORKLOADS: &str = "
 {{- range $name := list \"first\" \"second\" }}
@@ -79,11 +78,11 @@ async fn one_waits(scene: &Scene) -> (&'static str, &'static str) {
 }
 
 async fn image(scene: &Scene, name: &str) -> Value {
-    scene.alice.get(&scene.deployment(name)).await.done().unwrap().pointer(IMAGE).unwrap().clone()
+    scene.get(&scene.deployment(name)).await.pointer(IMAGE).unwrap().clone()
 }
 
 async fn installed(prefix: &str) -> Scene {
-    let scene = Scene::install(prefix, WORKLOADS).await;
+    let scene = Scene::own().install(prefix, WORKLOADS).await;
     wait_until_rolled_out(&scene, "first").await;
     wait_until_rolled_out(&scene, "second").await;
     scene
@@ -92,7 +91,7 @@ async fn installed(prefix: &str) -> Scene {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workload_waits_for_the_roll_out_of_another_and_goes_on_soon_after() {
     let scene = installed("rolling").await;
-    let guard = scene.guard().await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(3).await;
     guard.pause();
     both_change(&scene).await;
@@ -104,7 +103,7 @@ async fn a_workload_waits_for_the_roll_out_of_another_and_goes_on_soon_after() {
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     assert_eq!(image(&scene, waits).await, "mine");
-    let writes = scene.writes("deployments");
+    let writes = scene.wait_for_answers("deployments", 1).await.len();
 
     wait_until_rolled_out(&scene, rolls).await;
     let since = Instant::now();
@@ -112,18 +111,19 @@ async fn a_workload_waits_for_the_roll_out_of_another_and_goes_on_soon_after() {
     // The pause between looks is never longer than this.
     assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
     scene.wait_for_reason("InSync").await;
-    assert_eq!((writes, scene.writes("deployments")), (1, 2), "{}", guard.log());
+    let all = scene.wait_for_answers("deployments", 2).await.len();
+    assert_eq!((writes, all), (1, 2), "{}", guard.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wish_lasts_until_every_workload_has_had_its_turn() {
     let scene = installed("wished").await;
     scene.control_plane.apply_deploy(&["enforce/arbiter.yaml", "enforce/repair.yaml"]).await;
-    let guard = Guard::start(&scene.control_plane, &["--drift", "Report"]).await;
+    let guard = scene.start_guard(&["--drift", "Report"]).await;
     scene.wait_for_confirmed(3).await;
     both_change(&scene).await;
     scene.status("two drifts", |status| status["drifted"] == 2).await;
-    scene.moor("reconcile");
+    scene.order("reconcile");
     let (rolls, waits) = one_waits(&scene).await;
     wait_until_rolled_out(&scene, rolls).await;
     scene.wait_for_value(&scene.deployment(waits), IMAGE, json!(DECLARED)).await;
@@ -132,5 +132,5 @@ async fn a_wish_lasts_until_every_workload_has_had_its_turn() {
     wait_until_rolled_out(&scene, waits).await;
     both_change(&scene).await;
     scene.status("two drifts", |status| status["drifted"] == 2).await;
-    assert_eq!(scene.writes("deployments"), 2, "{}", guard.log());
+    assert_eq!(scene.wait_for_answers("deployments", 2).await.len(), 2, "{}", guard.log());
 }

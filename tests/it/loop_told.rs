@@ -10,8 +10,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::loop_scene::Scene;
-use crate::support::{Guard, SOON, eventually, folder};
+use crate::support::{SOON, Scene, eventually, folder};
 
 const TEMPLATES: &str = "
 apiVersion: v1
@@ -88,9 +87,9 @@ impl Scene {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repair_is_told_with_what_was_changed_and_who_did_it() {
-    let scene = Scene::install("told", TEMPLATES).await;
+    let scene = Scene::own().install("told", TEMPLATES).await;
     let (inbox, notifiers) = Inbox::open(2).await;
-    let guard = Guard::start(&scene.control_plane, &["--drift", "Repair", &notifiers]).await;
+    let guard = scene.start_guard(&["--drift", "Repair", &notifiers]).await;
     scene.wait_for_confirmed(2).await;
     let settings = scene.config_map("settings");
     scene.edit(&settings, json!({"data": {"level": "x".repeat(600)}})).await;
@@ -118,9 +117,9 @@ async fn a_repair_is_told_with_what_was_changed_and_who_did_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_repaired_is_told_with_the_reason() {
-    let scene = Scene::install("kept", TEMPLATES).await;
+    let scene = Scene::own().install("kept", TEMPLATES).await;
     let (inbox, notifiers) = Inbox::open(0).await;
-    let _guard = Guard::start(&scene.control_plane, &["--drift", "Report", &notifiers]).await;
+    let _guard = scene.start_guard(&["--drift", "Report", &notifiers]).await;
     scene.wait_for_confirmed(2).await;
     let settings = scene.config_map("settings");
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;

@@ -2,15 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::{Scene, wait_for_log};
-use crate::support::{Caller, ControlPlane, Identity, SOON, add_widgets, eventually};
-
-const SETTINGS: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: info}
-";
+use crate::support::charts::SETTINGS;
+use crate::support::{Caller, ControlPlane, Identity, SOON, Scene, add_widgets, eventually};
 
 const ACCOUNT: &str = "
 apiVersion: v1
@@ -36,9 +29,9 @@ async fn a_kind_that_the_guard_may_not_read_is_named_once_and_hinders_nothing() 
     };
     let free = widget("{name: free, annotations: {kubemoor.dev/guard: disabled}}");
     let templates = format!("{SETTINGS}{}{free}", widget("{name: main}"));
-    let scene = Scene::install_on(control_plane, "closed", &templates).await;
-    let guard = scene.guard().await;
-    wait_for_log(&guard, "objects of the kind Widget cannot be watched, so the loop does not see them").await;
+    let scene = Scene::on(control_plane).install("closed", &templates).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
+    guard.wait_for_log("objects of the kind Widget cannot be watched, so the loop does not see them").await;
     let settings = scene.config_map("settings");
     for level in ["mine", "yours"] {
         scene.edit(&settings, json!({"data": {"level": level}})).await;
@@ -65,8 +58,8 @@ async fn a_kind_that_the_guard_may_not_read_is_named_once_and_hinders_nothing() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kind_is_watched_from_when_a_release_declares_it_until_none_does() {
-    let scene = Scene::install("followed", SETTINGS).await;
-    let guard = scene.guard().await;
+    let scene = Scene::own().install("followed", SETTINGS).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(1).await;
     let watches = |event: &&Value, stage: &str| {
         event["user"]["username"] == Identity::Guard.user()
@@ -76,13 +69,13 @@ async fn a_kind_is_watched_from_when_a_release_declares_it_until_none_does() {
     };
     let count =
         |stage: &str| scene.control_plane.audit_events().iter().filter(|event| watches(event, stage)).count();
-    scene.upgrade(&format!("{SETTINGS}---{ACCOUNT}"), json!({})).await.unwrap();
+    scene.upgrade_to(&format!("{SETTINGS}---{ACCOUNT}"), json!({})).await.unwrap();
     scene.wait_for_confirmed(2).await;
     let account = format!("/api/v1/namespaces/{}/serviceaccounts/shop", scene.namespace);
     scene.edit(&account, json!({"automountServiceAccountToken": true})).await;
     scene.wait_for_value(&account, "/automountServiceAccountToken", json!(false)).await;
     assert_eq!(count("ResponseComplete"), 0, "the watch goes on: {}", guard.log());
-    scene.upgrade(SETTINGS, json!({})).await.unwrap();
+    scene.upgrade_to(SETTINGS, json!({})).await.unwrap();
     eventually("the watch ends", SOON, || async { count("ResponseComplete") == 1 }).await;
     scene.wait_for_reason("InSync").await;
 }
@@ -101,18 +94,19 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: ["v1"]
 "#;
-    let scene = Scene::install("intercepted", rule).await;
+    let scene = Scene::own().install("intercepted", rule).await;
     scene.control_plane.apply_deploy(&["namespace.yaml", "enforce/privileged.yaml"]).await;
-    let guard = scene.guard().await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(1).await;
     let rules = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     let path = format!("{rules}/{}-rule", scene.namespace);
     let open = json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}]);
     scene.alice.patch_all(&format!("{path}?fieldManager=kubectl-edit"), &open).await.done().unwrap();
-    wait_for_log(&guard, "objects that grant rights, intercept requests or define kinds are not repaired")
+    guard
+        .wait_for_log("objects that grant rights, intercept requests or define kinds are not repaired")
         .await;
     scene.wait_for_reason("Drifted").await;
-    scene.policy(json!({"drift": "Repair", "repair": {"rbac": true, "clusterScoped": true}})).await;
+    scene.policy_for_all(json!({"drift": "Repair", "repair": {"rbac": true, "clusterScoped": true}})).await;
     scene.wait_for_value(&path, "/webhooks/0/failurePolicy", json!("Fail")).await;
     scene.wait_for_reason("InSync").await;
 }

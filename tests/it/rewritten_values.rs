@@ -4,8 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::Scene;
-use crate::support::{ControlPlane, Guard, Rewriter, SOON, eventually, wait_until_guarded};
+use crate::support::{ControlPlane, Rewriter, SOON, Scene, eventually, wait_until_guarded};
 
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
 
@@ -52,7 +51,7 @@ impl Mirrored {
         let control_plane = ControlPlane::start();
         control_plane.define_policies();
         let rewriter = Rewriter::start(&control_plane).await;
-        let scene = Scene::install_with(control_plane, prefix, &templates("1"), options).await;
+        let scene = Scene::on(control_plane).options(options).install(prefix, &templates("1")).await;
         let web = scene.deployment("web");
         let this = Self { scene, web, _rewriter: rewriter };
         this.wait_until_mirrored("1").await;
@@ -89,7 +88,7 @@ async fn check_loop(prefix: &str, options: Value) {
     let is_applied = options == json!({});
     let mirrored = Mirrored::install(prefix, options).await;
     let scene = &mirrored.scene;
-    let mut guard = scene.guard().await;
+    let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_reason("InSync").await;
     scene.wait_for_confirmed(2).await;
     assert_eq!(scene.writes("deployments"), 0, "{}", guard.log());
@@ -117,7 +116,7 @@ async fn check_loop(prefix: &str, options: Value) {
     scene.alice.patch_all(&path, &image("registry.example/web:1")).await.done().unwrap();
     mirrored.wait_for_writes(if is_applied { 5 } else { 4 }).await;
     let writes = scene.writes("deployments");
-    scene.upgrade(&templates("2"), json!({})).await.unwrap();
+    scene.upgrade_to(&templates("2"), json!({})).await.unwrap();
     mirrored.wait_until_mirrored("2").await;
     scene
         .status("the second revision", |status| {
@@ -143,8 +142,7 @@ async fn rewritten_values_of_helm_3_are_canonical_for_the_loop() {
 async fn check_edits(prefix: &str, mode: &str) {
     let mirrored = Mirrored::install(prefix, json!({})).await;
     let scene = &mirrored.scene;
-    let guard =
-        Guard::start(&scene.control_plane, &["--register", "--edits", mode, "--drift", "Report"]).await;
+    let guard = scene.start_guard(&["--register", "--edits", mode, "--drift", "Report"]).await;
     scene.wait_for_reason("InSync").await;
     wait_until_guarded(&scene.alice, "shop", &scene.config_map("settings")).await;
     if mode == "Deny" {
@@ -167,7 +165,7 @@ async fn check_edits(prefix: &str, mode: &str) {
         _ => assert_eq!(edited.done().unwrap()["spec"]["minReadySeconds"], 5),
     }
     mirrored.wait_until_mirrored("1").await;
-    scene.upgrade(&templates("2"), json!({})).await.unwrap();
+    scene.upgrade_to(&templates("2"), json!({})).await.unwrap();
     mirrored.wait_until_mirrored("2").await;
     scene
         .status("the second revision", |status| {
@@ -193,8 +191,7 @@ async fn edits_of_rewritten_values_are_reverted_to_what_they_were() {
 async fn edits_that_bring_a_rewritten_value_back_pass() {
     let mirrored = Mirrored::install("mirror-back", json!({})).await;
     let scene = &mirrored.scene;
-    let mut guard =
-        Guard::start(&scene.control_plane, &["--register", "--edits", "Deny", "--drift", "Report"]).await;
+    let mut guard = scene.start_guard(&["--register", "--edits", "Deny", "--drift", "Report"]).await;
     scene.wait_for_reason("InSync").await;
     wait_until_guarded(&scene.alice, "shop", &mirrored.web).await;
     guard.terminate();
@@ -209,7 +206,7 @@ async fn edits_that_bring_a_rewritten_value_back_pass() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rewritten_values_are_in_doubt_without_the_right_to_patch() {
     let mirrored = Mirrored::install("mirror-doubt", json!({})).await;
-    let _guard = Guard::start(&mirrored.scene.control_plane, &["--drift", "Report"]).await;
+    let _guard = mirrored.scene.start_guard(&["--drift", "Report"]).await;
     let status = mirrored.scene.wait_for_reason("Unsettled").await;
     assert_eq!(status["drifts"][0]["object"]["name"], "web", "{status}");
 }
