@@ -162,7 +162,7 @@ async fn what_comes_past_the_guard_counts_for_nothing_and_what_the_chart_says_is
         "metadata": {"name": "early", "annotations": asking("*", &hour)["metadata"]["annotations"], "labels": {
             "app.kubernetes.io/managed-by": "Helm"}},
     });
-    let core = format!("/api/v1/namespaces/{}/configmaps", scene.namespace);
+    let core = scene.core("configmaps");
     scene.alice.post(&core, &early).await.done().unwrap();
     guard.start_again().await;
     scene.alice.merge(&settings, &json!({"data": {"image": "x"}})).await.refused(RELEASE).unwrap();

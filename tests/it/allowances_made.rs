@@ -25,7 +25,7 @@ async fn whoever_fills_his_namespace_takes_room_from_nobody_else() {
         let other = allowance(&format!("n{number}"), &format!("other-{number}"), &until);
         crowded.alice.post(&allowances, &other).await.done().unwrap();
     }
-    let settings = crowded.at("api/v1", "configmaps/settings");
+    let settings = crowded.config_map("settings");
     crowded.wait_until_guarded(&settings).await;
     let edit = json!({"data": {"level": "debug"}});
 
@@ -50,7 +50,7 @@ async fn whoever_fills_his_namespace_takes_room_from_nobody_else() {
     assert!(said.contains("NotMade") && said.contains(&full), "{said}");
 
     // Elsewhere there is room.
-    let elsewhere = quiet.at("api/v1", "configmaps/settings");
+    let elsewhere = quiet.config_map("settings");
     quiet.wait_until_guarded(&elsewhere).await;
     let asked = quiet.moor(&["allow", "configmap/settings", "--path", "/data/level", "--for", "1h"]);
     assert_eq!(asked.code, 0, "{asked:?}");

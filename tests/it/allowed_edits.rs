@@ -6,10 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::charts::SETTINGS;
-use crate::support::{
-    Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, Scene, define_widgets, eventually,
-    wait_until_guarded,
-};
+use crate::support::{Caller, ControlPlane, Identity, RELEASE, Scene, define_widgets, eventually};
 
 const DEPLOYMENT: &str = r#"
 apiVersion: apps/v1
@@ -217,32 +214,32 @@ async fn the_autoscaler_may_scale_and_alice_may_scale_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drifted_field_may_be_restored() {
-    let control_plane = ControlPlane::start();
-    let namespace = control_plane.namespace("restored").await;
-    let chart = Chart::new(RELEASE).template("all.yaml", &format!("{DEPLOYMENT}---{SETTINGS}"));
-    let helm = Helm::start(&control_plane, Identity::Deployer);
-    helm.install(&namespace, RELEASE, &chart, json!({})).await.unwrap();
-    let alice = Caller::new(&control_plane, Identity::Alice).await;
-    let deployment = format!("/apis/apps/v1/namespaces/{namespace}/deployments/web");
-    let config_map = format!("/api/v1/namespaces/{namespace}/configmaps/settings");
+    let templates = format!("{DEPLOYMENT}---{SETTINGS}");
+    let scene = Scene::on(ControlPlane::start()).install("restored", &templates).await;
+    let (deployment, config_map) = (scene.deployment("web"), scene.config_map("settings"));
     // Nobody guards it yet.
     let image = format!("{CONTAINER}/image");
-    alice.patch(&deployment, "replace", &image, &json!("registry.example/mine:1")).await.done().unwrap();
-    alice.merge(&config_map, &json!({"data": {"level": null}})).await.done().unwrap();
+    scene
+        .alice
+        .patch(&deployment, "replace", &image, &json!("registry.example/mine:1"))
+        .await
+        .done()
+        .unwrap();
+    scene.alice.merge(&config_map, &json!({"data": {"level": null}})).await.done().unwrap();
 
-    let guard = Guard::start(&control_plane, &["--register", "--edits", "Deny", "--drift", "Report"]).await;
+    let guard = scene.start_guard(&["--register", "--edits", "Deny", "--drift", "Report"]).await;
     for path in [&deployment, &config_map] {
-        wait_until_guarded(&alice, RELEASE, path).await;
+        scene.wait_until_guarded(path).await;
     }
     // What has drifted neither binds other edits nor may drift on.
-    alice.merge(&deployment, &json!({"metadata": {"labels": {"mine": "yes"}}})).await.done().unwrap();
+    scene.alice.merge(&deployment, &json!({"metadata": {"labels": {"mine": "yes"}}})).await.done().unwrap();
     let other = json!("registry.example/mine:2");
-    alice.patch(&deployment, "replace", &image, &other).await.refused(RELEASE).unwrap();
-    alice.merge(&config_map, &json!({"data": {"level": "debug"}})).await.refused(RELEASE).unwrap();
+    scene.alice.patch(&deployment, "replace", &image, &other).await.refused(RELEASE).unwrap();
+    scene.alice.merge(&config_map, &json!({"data": {"level": "debug"}})).await.refused(RELEASE).unwrap();
     let declared = json!("registry.example/shop:1");
-    alice.patch(&deployment, "replace", &image, &declared).await.done().unwrap();
-    alice.merge(&config_map, &json!({"data": {"level": "info"}})).await.done().unwrap();
+    scene.alice.patch(&deployment, "replace", &image, &declared).await.done().unwrap();
+    scene.alice.merge(&config_map, &json!({"data": {"level": "info"}})).await.done().unwrap();
     // Restored, they are guarded as before.
-    alice.patch(&deployment, "replace", &image, &other).await.refused(RELEASE).unwrap();
+    scene.alice.patch(&deployment, "replace", &image, &other).await.refused(RELEASE).unwrap();
     drop(guard);
 }

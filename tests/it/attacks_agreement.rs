@@ -52,14 +52,9 @@ async fn member(scene: &Scene, rights: &[&str]) -> Member {
     member
 }
 
-/// A GuardedRelease of the scene.
-fn guarded(scene: &Scene, release: &str) -> String {
-    format!("/apis/kubemoor.dev/v1alpha1/namespaces/{}/guardedreleases/{release}", scene.namespace)
-}
-
 impl Scene {
     fn quota(&self) -> String {
-        format!("/api/v1/namespaces/{}/resourcequotas/limits", self.namespace)
+        self.core("resourcequotas/limits")
     }
 
     async fn pods(&self) -> Option<Value> {
@@ -74,19 +69,14 @@ impl Scene {
     /// The same of any release.
     async fn forge_release(&self, release: &str, revision: u32, templates: &str) {
         let mallory = member(self, &["create,get,update secrets"]).await.caller().await;
-        let secrets = format!("/api/v1/namespaces/{}/secrets", self.namespace);
+        let secrets = self.core("secrets");
         let record = |status| {
             serde_json::to_value(forged(&self.namespace, release, revision, status, templates)).unwrap()
         };
         mallory.post(&secrets, &record("pending-upgrade")).await.done().unwrap();
         let path = format!("{secrets}/{}", record_name(release, revision));
         // Not before the guard has seen the operation: what appears as deployed is left alone for a while anyway.
-        let guarded = guarded(self, release);
-        eventually("the pending revision is seen", SOON, || async {
-            let status = self.alice.get(&guarded).await.done()?["status"].clone();
-            if status["revision"] == revision { Ok(()) } else { Err(status.to_string()) }
-        })
-        .await;
+        self.status_of(release, "the pending revision", |status| status["revision"] == revision).await;
         mallory.put(&path, &record("deployed")).await.done().unwrap();
     }
 
@@ -97,13 +87,7 @@ impl Scene {
 
     /// Waits until the status names the quota as unconfirmed; it must not have been written.
     async fn wait_until_unconfirmed(&self) -> Value {
-        let path = guarded(self, RELEASE);
-        let status = eventually("the quota is unconfirmed", SOON, || async {
-            let status = self.alice.get(&path).await.done()?["status"].clone();
-            let is = status["conditions"][0]["reason"] == "Unconfirmed";
-            if is { Ok(status) } else { Err(status.to_string()) }
-        })
-        .await;
+        let status = self.wait_for_reason("Unconfirmed").await;
         assert_eq!(status["conditions"][0]["status"], "False");
         let message = status["conditions"][0]["message"].as_str().unwrap();
         assert!(
@@ -179,7 +163,7 @@ async fn deleted_object_is_not_recreated_with_forged_values() {
     scene.wait_until_unconfirmed().await;
     assert_eq!((scene.pods().await, scene.writes("resourcequotas")), (None, 0));
     // Without the forged record it is the honest one that counts again.
-    let secrets = format!("/api/v1/namespaces/{}/secrets", scene.namespace);
+    let secrets = scene.core("secrets");
     scene.alice.delete(&format!("{secrets}/{}", record_name(RELEASE, 2))).await.done().unwrap();
     scene.wait_for_reason("InSync").await;
     scene.wait_for_value(&scene.quota(), "/spec/hard/pods", json!("3")).await;
@@ -203,7 +187,7 @@ async fn order_writes_forged_values_only_for_who_may_update() {
 
     let operator = member(&scene, &[orders, "update resourcequotas"]).await;
     // Somebody who tries it out first leaves no trace.
-    let path = format!("{}?dryRun=All", guarded(&scene, RELEASE));
+    let path = format!("{}?dryRun=All", scene.guarded_release(RELEASE));
     let order = json!({"spec": {"reconcileAt": "tried"}});
     let tried = operator.caller().await.merge(&path, &order).await.done().unwrap();
     assert_eq!(tried["metadata"]["annotations"], Value::Null);
@@ -236,7 +220,7 @@ async fn forged_or_replayed_ticket_confirms_nothing() {
     scene.wait_until_unconfirmed().await;
     scene.forge_release("bank", 2, &BANK.replace("'3'", &format!("'{FORGED}'"))).await;
     // A ticket of somebody who may update every quota.
-    let shop = guarded(&scene, RELEASE);
+    let shop = scene.guarded_release(RELEASE);
     scene.alice.merge(&shop, &json!({"spec": {"reconcileAt": "first"}})).await.done().unwrap();
     scene.wait_for_value(&scene.quota(), "/spec/hard/pods", json!(FORGED)).await;
     let ticket = scene.get(&shop).await["metadata"]["annotations"][TICKET].clone();
@@ -250,7 +234,7 @@ async fn forged_or_replayed_ticket_confirms_nothing() {
     let api = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/kubemoor";
     let nowhere = json!({"matchLabels": {"nowhere": "at-all"}});
     let selector = [json!({"op": "add", "path": "/webhooks/0/namespaceSelector", "value": nowhere})];
-    let admin = Caller::new(&scene.control_plane, Identity::Admin).await;
+    let admin = &scene.admin;
     admin.patch_all(api, &json!(selector)).await.done().unwrap();
     let order = |at: &str, ticket: &Value| json!({"metadata": {"annotations": {TICKET: ticket}}, "spec": {"reconcileAt": at}});
     eventually("no webhook is asked", SOON, || async {
@@ -268,15 +252,14 @@ async fn forged_or_replayed_ticket_confirms_nothing() {
         scene.status("the order", |status| status["lastReconcileAt"] == at).await;
         scene.wait_until_unconfirmed().await;
     }
-    let other = guarded(&scene, "bank");
+    let other = scene.guarded_release("bank");
     mallory.merge(&other, &order("first", &ticket)).await.done().unwrap();
-    eventually("the order is acted on", SOON, || async {
-        let status = scene.alice.get(&other).await.done()?["status"].clone();
-        let is = status["lastReconcileAt"] == "first" && status["conditions"][0]["reason"] == "Unconfirmed";
-        if is { Ok(()) } else { Err(status.to_string()) }
-    })
-    .await;
-    let bank = format!("/api/v1/namespaces/{}/resourcequotas/bank", scene.namespace);
+    scene
+        .status_of("bank", "the order", |status| {
+            status["lastReconcileAt"] == "first" && status["conditions"][0]["reason"] == "Unconfirmed"
+        })
+        .await;
+    let bank = scene.core("resourcequotas/bank");
     assert_eq!(scene.get(&bank).await["spec"]["hard"]["pods"], "3");
     assert_eq!(scene.pods().await, Some(json!(FORGED)), "what was confirmed stays");
     guard.wait_for_log("counts for nothing").await;
@@ -289,7 +272,7 @@ async fn field_that_a_forged_record_drops_is_not_taken_away() {
     let guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(2).await;
     let mallory = member(&scene, &["create,get,update secrets"]).await.caller().await;
-    let secrets = format!("/api/v1/namespaces/{}/secrets", scene.namespace);
+    let secrets = scene.core("secrets");
     let first = scene.get(&format!("{secrets}/{}", record_name(RELEASE, 1))).await;
     let mut release = opened(&serde_json::from_value(first).unwrap());
     assert_eq!(release["apply_method"], "ssa");

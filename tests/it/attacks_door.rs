@@ -50,7 +50,7 @@ fn forged(namespace: &str, live: &Value) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_posts_a_forged_review_gains_nothing() {
     let shop = Scene::policed().install("door-forged", charts::SETTINGS).await;
-    let settings = shop.at("api/v1", "configmaps/settings");
+    let settings = shop.config_map("settings");
     shop.wait_until_guarded(&settings).await;
     let guard = POLICED.guard().await;
     let mut live = shop.get(&settings).await;
@@ -173,7 +173,7 @@ async fn no_edit_slips_through_while_tokens_follow_each_other() {
     let flags = ["--register", "--edits=Deny", "--caller-token-age=10s", "--log=trace"];
     let mut guard = shop.start_guard(&flags).await;
     shop.wait_until_guarded(&shop.config_map("settings")).await;
-    let admin = Caller::new(&shop.control_plane, Identity::Admin).await;
+    let admin = &shop.admin;
     let mut paths = vec![only(registered(&admin).await.unwrap()).unwrap()];
     let until = tokio::time::Instant::now() + SOON * 2;
     let mut edits = 0;
@@ -319,7 +319,7 @@ async fn a_token_told_during_an_outage_is_replaced_after_it() {
     let flags = ["--register", "--edits=Deny", "--caller-token-age=120s"];
     let mut guard = shop.start_guard(&flags).await;
     shop.wait_until_guarded(&shop.config_map("settings")).await;
-    let admin = Caller::new(&shop.control_plane, Identity::Admin).await;
+    let admin = &shop.admin;
     let mut configuration = admin.get(CONFIGURATION).await.done().unwrap();
     let webhooks = configuration["webhooks"].as_array_mut().unwrap();
     webhooks.iter_mut().for_each(|webhook| webhook["failurePolicy"] = json!("Fail"));

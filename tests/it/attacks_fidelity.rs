@@ -120,12 +120,6 @@ fn patch(pointer: &str, value: &Value) -> Value {
         .fold(value.clone(), |value, name| json!({name: value}))
 }
 
-/// What the GuardedRelease says.
-async fn status(shop: &Scene) -> Result<Value, String> {
-    let path = shop.at("apis/kubemoor.dev/v1alpha1", &format!("guardedreleases/{RELEASE}"));
-    Ok(shop.alice.get(&path).await.done()?["status"].take())
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn additions_to_atomic_lists_are_refused() {
     let shop = install("added").await;
@@ -173,29 +167,19 @@ async fn additions_to_atomic_lists_are_drift() {
             shop.alice.merge(&path, &patch(pointer, &value)).await.done()
         })
         .await;
-        eventually(&format!("{object} {value} is drift"), SOON, || async {
-            let status = status(&shop).await?;
-            let ready =
-                status["conditions"].as_array().into_iter().flatten().find(|it| it["type"] == "Ready");
-            let ready = ready.cloned().unwrap_or_default();
-            // What may be a default of the kind's stays in doubt, and is never called in sync.
-            let is_certain = object != "monitors/shop" || value[1].is_object();
-            let reason = if is_certain { ("False", "Drifted") } else { ("Unknown", "Unsettled") };
-            if ready["status"] == reason.0 && ready["reason"] == reason.1 {
-                Ok(())
-            } else {
-                Err(format!("{status}\n{}", shop.log()))
-            }
+        // What may be a default of the kind's stays in doubt, and is never called in sync.
+        let is_certain = object != "monitors/shop" || value[1].is_object();
+        let ready = if is_certain { ("False", "Drifted") } else { ("Unknown", "Unsettled") };
+        shop.status(&format!("that {object} {value} is drift"), |status| {
+            let conditions = status["conditions"].as_array().into_iter().flatten();
+            let mut found = conditions.filter(|it| it["type"] == "Ready");
+            found.any(|it| it["status"] == ready.0 && it["reason"] == ready.1)
         })
         .await;
         let diff = shop.moor(&["diff", "--strict", RELEASE]);
         assert_eq!(diff.code, 1, "{diff:?}");
         let field = pointer.split('/').nth(1).unwrap();
         shop.alice.merge(&path, &json!({field: before})).await.done().unwrap();
-        eventually("it is in sync again", SOON, || async {
-            let status = status(&shop).await?;
-            if status["drifted"] == 0 { Ok(()) } else { Err(status.to_string()) }
-        })
-        .await;
+        shop.status("that it is in sync again", |status| status["drifted"] == 0).await;
     }
 }

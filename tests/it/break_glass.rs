@@ -10,7 +10,7 @@ const IMAGE: &str = "/spec/template/spec/containers/0/image";
 /// A release whose second revision is broken; and where its Deployment is.
 async fn broken(prefix: &str) -> (Scene, String) {
     let shop = Scene::policed().install(prefix, charts::DEPLOYMENT).await;
-    let web = shop.at("apis/apps/v1", "deployments/web");
+    let web = shop.deployment("web");
     let revision = "/metadata/annotations/deployment.kubernetes.io~1revision";
     shop.wait_for_value(&web, revision, &json!("1")).await;
     shop.upgrade(json!({"values": {"tag": "2"}})).await.unwrap();
@@ -114,7 +114,7 @@ async fn records_are_written_by_the_operators_that_a_policy_names() {
     assert!(refused.contains("a policy names the operators"), "{refused}");
     // Helm goes on to delete although it could not write that it does, and does not say why that fails.
     bobs.uninstall(&shop.namespace, RELEASE, json!({})).await.unwrap_err();
-    let web = shop.at("apis/apps/v1", "deployments/web");
+    let web = shop.deployment("web");
     assert_eq!(shop.get(&web).await["metadata"]["deletionTimestamp"], json!(null));
     shop.upgrade(values("3")).await.unwrap();
     // And whoever is exempt.

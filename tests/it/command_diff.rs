@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
-use crate::support::{Caller, Chart, ControlPlane, Helm, Identity, Ran, eventually, moor, run};
+use crate::support::{Caller, ControlPlane, Identity, Ran, Scene, eventually, moor, run};
 
 const TEMPLATES: &str = r#"
 apiVersion: apps/v1
@@ -38,12 +38,7 @@ pub(crate) fn unguarded() -> &'static ControlPlane {
 
 /// Installs the release `shop` into a new namespace.
 pub(crate) async fn install(prefix: &str, templates: &str) -> String {
-    let control_plane = unguarded();
-    let namespace = control_plane.namespace(prefix).await;
-    let chart = Chart::new("shop").template("all.yaml", templates);
-    let helm = Helm::start(control_plane, Identity::Deployer);
-    helm.install(&namespace, "shop", &chart, json!({})).await.unwrap();
-    namespace
+    Scene::on(unguarded()).install(prefix, templates).await.namespace
 }
 
 fn diff(namespace: &str, flags: &[&str]) -> Ran {

@@ -95,7 +95,7 @@ async fn what_cannot_be_explained_is_one_sentence_and_exit_2() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pasted_denial_is_explained() {
     let shop = Scene::shared().install("explain-denial", TEMPLATES).await;
-    let web = shop.at("apis/apps/v1", "deployments/web");
+    let web = shop.deployment("web");
     shop.wait_until_guarded(&web).await;
     let denied = shop.alice.merge(&web, &json!({"spec": {"replicas": 7}})).await;
     let message = denied.body["message"].as_str().unwrap().to_owned();

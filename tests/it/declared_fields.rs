@@ -249,7 +249,7 @@ async fn no_declared_field_of_a_custom_resource_can_be_changed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_variable_of_a_declared_name_is_refused() {
     let shop = Scene::shared().install("doubles", DEPLOYMENT).await;
-    let path = shop.at("apis/apps/v1", "deployments/web");
+    let path = shop.deployment("web");
     shop.wait_until_guarded(&path).await;
     let env = "/spec/template/spec/containers/0/env/-";
     let double = json!({"name": "LEVEL", "value": "debug"});

@@ -28,7 +28,7 @@ async fn install(prefix: &str) -> Scene {
 }
 
 fn paths(shop: &Scene) -> [String; 2] {
-    [shop.at("apis/apps/v1", "deployments/web"), shop.core("configmaps/settings")]
+    [shop.deployment("web"), shop.config_map("settings")]
 }
 
 fn namespace(name: &str) -> String {
@@ -77,7 +77,7 @@ async fn a_deletion_of_a_collection_spares_what_is_declared() {
         .await
         .done()
         .unwrap();
-    assert_eq!(shop.alice.get(&shop.core("configmaps/mine")).await.code, 404);
+    assert_eq!(shop.alice.get(&shop.config_map("mine")).await.code, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -153,7 +153,7 @@ async fn dependants_of_uninstalled_objects_are_collected() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_garbage_collector_deletes_a_declared_object_whose_owner_is_gone() {
     let shop = Scene::shared().install("owned", SETTINGS).await;
-    shop.wait_until_guarded(&shop.core("configmaps/settings")).await;
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}});
     let owner = shop.alice.post(&shop.core("configmaps"), &owner).await.done().unwrap();
     let template = format!(

@@ -25,15 +25,11 @@ spec:
     )
 }
 
-/// Waits until the guard has seen a release's objects, and says how it stands.
-async fn wait_for_reason(shop: &Scene, release: &str, revision: u64, wanted: &str) -> Value {
-    let path = shop.at("apis/kubemoor.dev/v1alpha1", &format!("guardedreleases/{release}"));
-    eventually(&format!("revision {revision} is {wanted}"), SOON, || async {
-        let status = shop.alice.get(&path).await.done()?["status"].take();
-        let is_so = status["revision"] == revision && status["conditions"][0]["reason"] == wanted;
-        if is_so { Ok(status) } else { Err(format!("{status}\n{}", shop.log())) }
-    })
-    .await
+/// Waits until the status of a release says this of a revision.
+async fn wait_for_reason(shop: &Scene, release: &str, revision: u64, wanted: &str) {
+    let meant =
+        |status: &Value| status["revision"] == revision && status["conditions"][0]["reason"] == wanted;
+    shop.status_of(release, &format!("revision {revision} is {wanted}"), meant).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,7 +13,7 @@ data: {level: info}
 ";
 
 async fn assert_marks_refused(shop: &Scene) {
-    let path = shop.at("api/v1", "configmaps/settings");
+    let path = shop.config_map("settings");
     let labels = json!({"metadata": {"labels": {"tier": "back"}, "annotations": {"example.org/note": "b"}}});
     eventually("other labels may be changed", SOON, || async {
         shop.alice.merge(&path, &labels).await.done()
@@ -39,7 +39,7 @@ async fn assert_marks_refused(shop: &Scene) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mask_never_covers_helms_label_and_annotations() {
     let shop = Scene::policed().install("masked", SETTINGS).await;
-    shop.wait_until_guarded(&shop.at("api/v1", "configmaps/settings")).await;
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
     shop.policy("mask", json!({"ignore": [{"paths": ["/metadata/labels/*", "/metadata/annotations/*"]}]}))
         .await;
     assert_marks_refused(&shop).await;
@@ -48,7 +48,7 @@ async fn a_mask_never_covers_helms_label_and_annotations() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_allowance_never_covers_helms_label_and_annotations() {
     let shop = Scene::policed().install("masked", SETTINGS).await;
-    shop.wait_until_guarded(&shop.at("api/v1", "configmaps/settings")).await;
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
     shop.policy("all", json!({"allow": [{"name": "all", "paths": ["*"]}]})).await;
     assert_marks_refused(&shop).await;
 }
@@ -69,7 +69,7 @@ async fn a_policy_that_names_helms_label_says_that_it_has_no_effect() {
         }
     })
     .await;
-    let settings = shop.at("api/v1", "configmaps/settings");
+    let settings = shop.config_map("settings");
     eventually("what else it names is ignored", SOON, || async {
         shop.alice.merge(&settings, &json!({"data": {"level": "mine"}})).await.done()
     })

@@ -32,7 +32,7 @@ async fn install(server_side: bool) -> Scene {
         let options = json!({"server_side_apply": false});
         shop.helm.install(&shop.namespace, RELEASE, &shop.chart, options).await.unwrap();
     }
-    shop.wait_until_guarded(&shop.at("apis/apps/v1", "deployments/web")).await;
+    shop.wait_until_guarded(&shop.deployment("web")).await;
     shop
 }
 
@@ -67,7 +67,7 @@ fn edits() -> [(&'static str, Value, Value); 5] {
 
 async fn check_nulls(server_side: bool) {
     let shop = install(server_side).await;
-    let path = shop.at("apis/apps/v1", "deployments/web");
+    let path = shop.deployment("web");
     let by_hand = format!("{path}?fieldManager=kubectl-edit");
     for (pointer, edit, _) in edits() {
         shop.alice

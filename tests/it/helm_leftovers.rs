@@ -84,7 +84,7 @@ async fn helm_moves_an_object_to_a_release_of_another_namespace_only_once_its_ow
 #[tokio::test(flavor = "multi_thread")]
 async fn release_that_argo_cd_took_over_is_guarded_until_its_record_is_deleted() {
     let shop = Scene::shared().install("argo", charts::SETTINGS).await;
-    let settings = shop.core("configmaps/settings");
+    let settings = shop.config_map("settings");
     shop.wait_until_guarded(&settings).await;
     let argo = Caller::new(ControlPlane::get(), Identity::Bob).await;
     let applies = |level: &str| {
@@ -120,7 +120,7 @@ async fn release_that_argo_cd_took_over_is_guarded_until_its_record_is_deleted()
     let other = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\ndata: {level: info}\n";
     let chart = crate::support::Chart::new("other").template("all.yaml", other);
     shop.helm.install(&shop.namespace, "other", &chart, json!({})).await.unwrap();
-    wait_until_guarded(&shop.alice, "other", &shop.core("configmaps/other")).await;
+    wait_until_guarded(&shop.alice, "other", &shop.config_map("other")).await;
     let edited = argo.apply(&path, &applies("warn")).await.done().unwrap();
     assert_eq!(edited["data"], json!({"level": "warn"}));
     let annotations: &Value = &edited["metadata"]["annotations"];

@@ -32,7 +32,7 @@ async fn ask(guard: &Guard, token: Option<&str>, query: &str) -> (u16, Value) {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_tried_what_is_told_by_the_database_and_by_the_guard() {
     let shop = Scene::shared().install("audit", charts::SETTINGS).await;
-    let settings = shop.core("configmaps/settings");
+    let settings = shop.config_map("settings");
     shop.wait_until_guarded(&settings).await;
     let patch = json!({"data": {"level": "debug"}});
     shop.alice.merge(&settings, &patch).await.refused("shop").unwrap();
@@ -82,7 +82,7 @@ async fn who_tried_what_is_told_by_the_database_and_by_the_guard() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_guard_tells_nobody_who_may_not_list_guarded_releases_there() {
     let shop = Scene::shared().install("audit-rights", charts::SETTINGS).await;
-    let settings = shop.core("configmaps/settings");
+    let settings = shop.config_map("settings");
     shop.wait_until_guarded(&settings).await;
     shop.alice.merge(&settings, &json!({"data": {"level": "debug"}})).await.refused("shop").unwrap();
     let here = format!("?namespace={}", shop.namespace);
@@ -208,7 +208,7 @@ async fn a_reader_that_goes_away_is_no_error() {
         guard.ledger().display()
     );
     let shop = Scene::shared().install("audit-pipe", charts::SETTINGS).await;
-    let settings = shop.core("configmaps/settings");
+    let settings = shop.config_map("settings");
     shop.wait_until_guarded(&settings).await;
     let mut pipe =
         Command::new("bash").args(["-o", "pipefail", "-c", &script]).stderr(Stdio::piped()).spawn().unwrap();

@@ -5,18 +5,15 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::support::{
-    Caller, ControlPlane, Guard, Identity, LaggingWatch, RELEASE, SOON, Scene, add_widgets, charts,
-    eventually, record_name,
+    ControlPlane, Guard, Identity, LaggingWatch, RELEASE, SOON, Scene, add_widgets, charts, eventually,
+    record_name,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-const REPAIRED: &str = "was changed and is as declared again";
-
-/// The guard tells of a repair when the answer to its write has come, which may be after others see what it wrote.
-async fn assert_told_once(guard: &Guard) {
-    guard.wait_for_log(REPAIRED).await;
-    assert_eq!(guard.log().matches(REPAIRED).count(), 1, "{}", guard.log());
+/// The guard counts a repair when the answer to its write has come, which may be after others see what it wrote.
+async fn wait_for_one_repair(guard: &Guard) {
+    guard.wait_for_metric("kubemoor_repairs_total{kind=\"changed\",outcome=\"repaired\"} 1\n").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,7 +40,7 @@ async fn what_drifted_before_the_api_server_was_gone_for_a_minute_is_repaired_on
     .await;
     scene.wait_for_reason("InSync").await;
     eventually("the guard is ready again", MINUTE * 2, || async { guard.is_ready().await }).await;
-    assert_told_once(&guard).await;
+    wait_for_one_repair(&guard).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,7 +57,7 @@ async fn an_api_server_that_asks_for_patience_gets_it_and_nothing_is_lost() {
     proxy.throttle(false);
     scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     scene.wait_for_reason("InSync").await;
-    assert_told_once(&guard).await;
+    wait_for_one_repair(&guard).await;
     assert!(proxy.turned_away() < 50, "{} requests at a server that asks for patience", proxy.turned_away());
 }
 
@@ -78,7 +75,7 @@ async fn what_happened_behind_an_expired_watch_is_found_by_listing_anew() {
     proxy.release();
     scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     scene.wait_for_value(&extra, "/data/color", json!("blue")).await;
-    assert_told_once(&guard).await;
+    wait_for_one_repair(&guard).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,7 +89,7 @@ async fn a_definition_that_goes_takes_its_objects_along_and_the_status_says_so()
     let scene = Scene::on(control_plane).install("undefined", &widget).await;
     let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(1).await;
-    let admin = Caller::new(&scene.control_plane, Identity::Admin).await;
+    let admin = &scene.admin;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     admin.delete(&format!("{definitions}/widgets.{group}")).await.done().unwrap();
     let status = scene.wait_for_reason("Drifted").await;
@@ -135,8 +132,9 @@ async fn nothing_comes_back_into_a_namespace_that_goes() {
     assert_eq!(scene.get(&settings).await["data"]["level"], "mine");
     scene.edit(&settings, json!({"metadata": {"finalizers": null}})).await;
     eventually("the namespace is gone", SOON, || gone(namespace.clone())).await;
-    let log = guard.log();
-    assert!(!log.contains("could not be repaired") && !log.contains(REPAIRED), "{log}");
+    let metrics = guard.metrics().await;
+    assert!(!guard.log().contains("could not be repaired"), "{}", guard.log());
+    assert!(!metrics.contains("kind=\"changed\",outcome=\"repaired\""), "{metrics}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

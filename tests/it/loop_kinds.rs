@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Caller, ControlPlane, Identity, RELEASE, SOON, Scene, add_widgets, eventually};
+use crate::support::{Caller, ControlPlane, Guard, Identity, RELEASE, SOON, Scene, add_widgets, eventually};
 
 /// A definition that the test changes.
 struct Definition {
@@ -77,6 +77,16 @@ impl Definition {
     }
 }
 
+/// A release of one Widget in this version of its kind, and a guard that has seen it.
+async fn repaired(prefix: &str, group: &'static str, version: &str) -> (Definition, Scene, Guard) {
+    let control_plane = ControlPlane::start();
+    let definition = Definition::new(&control_plane, group).await;
+    let scene = Scene::on(control_plane).install(prefix, &definition.manifest(version)).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(1).await;
+    (definition, scene, guard)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_version_that_is_served_no_more_is_followed_in_another_one() {
     let control_plane = ControlPlane::start();
@@ -107,11 +117,7 @@ async fn a_version_that_is_served_no_more_is_followed_in_another_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kind_that_is_served_in_no_version_is_said_and_taken_up_again() {
-    let control_plane = ControlPlane::start();
-    let definition = Definition::new(&control_plane, "paused.example.com").await;
-    let scene = Scene::on(control_plane).install("unserved", &definition.manifest("v1")).await;
-    let guard = scene.start_guard(&["--drift", "Repair"]).await;
-    scene.wait_for_confirmed(1).await;
+    let (definition, scene, guard) = repaired("unserved", "paused.example.com", "v1").await;
     scene.wait_for_reason("InSync").await;
     let widget = definition.widget(&scene, "v1");
     let uid = scene.get(&widget).await["metadata"]["uid"].clone();
@@ -133,11 +139,7 @@ async fn a_kind_that_is_served_in_no_version_is_said_and_taken_up_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_definition_that_is_made_anew_is_read_anew() {
-    let control_plane = ControlPlane::start();
-    let definition = Definition::new(&control_plane, "anew.example.com").await;
-    let scene = Scene::on(control_plane).install("anew", &definition.manifest("v1")).await;
-    let guard = scene.start_guard(&["--drift", "Repair"]).await;
-    scene.wait_for_confirmed(1).await;
+    let (definition, scene, guard) = repaired("anew", "anew.example.com", "v1").await;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let path = format!("{definitions}/widgets.{}", definition.group);
     let mut anew = definition.admin.get(&path).await.done().unwrap();
@@ -159,11 +161,7 @@ async fn a_definition_that_is_made_anew_is_read_anew() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_stricter_schema_refuses_is_said_tried_ever_less_often_and_done_once_it_may_be() {
-    let control_plane = ControlPlane::start();
-    let definition = Definition::new(&control_plane, "strict.example.com").await;
-    let scene = Scene::on(control_plane).install("strict", &definition.manifest("v1")).await;
-    let guard = scene.start_guard(&["--drift", "Repair"]).await;
-    scene.wait_for_confirmed(1).await;
+    let (definition, scene, guard) = repaired("strict", "strict.example.com", "v1").await;
     let widget = definition.widget(&scene, "v1");
     guard.pause();
     scene.edit(&widget, json!({"spec": {"replicas": 2}})).await;
@@ -187,11 +185,7 @@ async fn what_a_stricter_schema_refuses_is_said_tried_ever_less_often_and_done_o
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_went_missing_and_a_stricter_schema_refuses_comes_back_once_it_may() {
-    let control_plane = ControlPlane::start();
-    let definition = Definition::new(&control_plane, "stricter.example.com").await;
-    let scene = Scene::on(control_plane).install("stricter", &definition.manifest("v1")).await;
-    let guard = scene.start_guard(&["--drift", "Repair"]).await;
-    scene.wait_for_confirmed(1).await;
+    let (definition, scene, guard) = repaired("stricter", "stricter.example.com", "v1").await;
     let widget = definition.widget(&scene, "v1");
     guard.pause();
     scene.edit(&widget, json!({"spec": {"replicas": 2}})).await;

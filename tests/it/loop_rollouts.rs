@@ -32,7 +32,7 @@ const DECLARED: &str = "registry.example/shop:1";
 /// No kubelet runs here: says of each pod of a workload's that it is ready.
 async fn wait_until_rolled_out(scene: &Scene, name: &str) {
     let deployment = scene.deployment(name);
-    let pods = format!("/api/v1/namespaces/{}/pods", scene.namespace);
+    let pods = scene.core("pods");
     eventually(&format!("{name} is rolled out"), SOON, || async {
         let selected = format!("{pods}?labelSelector=app%3D{name}");
         for pod in scene.alice.get(&selected).await.done()?["items"].as_array().unwrap() {

@@ -104,7 +104,7 @@ async fn a_repair_is_told_with_what_was_changed_and_who_did_it() {
     assert_eq!(message["data"]["by"], "kubectl-edit", "{message}");
     assert_eq!(*inbox.refuses.lock().unwrap(), 0, "it was refused, and sent again");
 
-    let secret = format!("/api/v1/namespaces/{}/secrets/password", scene.namespace);
+    let secret = scene.core("secrets/password");
     scene.edit(&secret, json!({"stringData": {"password": "hunter3"}})).await;
     let note = scene.note("Secret", "Repaired", "/data/password").await;
     let message = inbox.wait_for_message("repaired", &format!("Secret/{}/password", scene.namespace)).await;

@@ -71,7 +71,7 @@ async fn a_kind_is_watched_from_when_a_release_declares_it_until_none_does() {
         |stage: &str| scene.control_plane.audit_events().iter().filter(|event| watches(event, stage)).count();
     scene.upgrade_to(&format!("{SETTINGS}---{ACCOUNT}"), json!({})).await.unwrap();
     scene.wait_for_confirmed(2).await;
-    let account = format!("/api/v1/namespaces/{}/serviceaccounts/shop", scene.namespace);
+    let account = scene.core("serviceaccounts/shop");
     scene.edit(&account, json!({"automountServiceAccountToken": true})).await;
     scene.wait_for_value(&account, "/automountServiceAccountToken", json!(false)).await;
     assert_eq!(count("ResponseComplete"), 0, "the watch goes on: {}", guard.log());

@@ -31,7 +31,7 @@ spec:
 "#;
 
 fn service(scene: &Scene) -> String {
-    format!("/api/v1/namespaces/{}/services/web", scene.namespace)
+    scene.core("services/web")
 }
 
 /// Gives a port, a variable and a mount other keys, as `kubectl edit` does.

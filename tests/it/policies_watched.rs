@@ -67,7 +67,7 @@ async fn a_policy_is_in_force_from_when_it_is_accepted_until_it_is_deleted() {
     let guard = shop.start_guard(&["--register", "--edits", "Warn"]).await;
     // For the arbiter, which a refusal may need.
     shop.control_plane.apply_deploy(&["enforce/arbiter.yaml"]).await;
-    let admin = Caller::new(&shop.control_plane, Identity::Admin).await;
+    let admin = &shop.admin;
     wait_until_judged(&shop, false).await;
     assert!(asked_in_vain(&shop.control_plane) <= 2, "what is not defined is asked for again and again");
 

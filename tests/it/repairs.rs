@@ -60,7 +60,7 @@ async fn check_recreated(server_side: bool) {
     let options = json!({"server_side_apply": server_side});
     let shop =
         Scene::shared().options(options).install("repair", &format!("{DEPLOYMENT}---{SETTINGS}")).await;
-    let paths = [shop.at("apis/apps/v1", "deployments/web"), shop.core("configmaps/settings")];
+    let paths = [shop.deployment("web"), shop.config_map("settings")];
     for (path, resource) in paths.iter().zip(["deployments", "configmaps"]) {
         shop.wait_until_guarded(path).await;
         shop.control_plane.wait_until_listed(resource, 0).await;
@@ -134,7 +134,7 @@ async fn jobs_claims_and_cluster_roles_are_reported_and_stay_away() {
 
 /// Deletes the release's ConfigMap and waits until it is back.
 async fn check_others_recreated(shop: &Scene) {
-    let path = shop.core("configmaps/settings");
+    let path = shop.config_map("settings");
     shop.wait_until_guarded(&path).await;
     shop.control_plane.wait_until_listed("configmaps", 0).await;
     let uid = shop.get(&path).await["metadata"]["uid"].clone();
@@ -146,7 +146,7 @@ async fn check_others_recreated(shop: &Scene) {
 async fn what_helm_uninstalls_does_not_come_back() {
     let stays = Scene::shared().install("stays", SETTINGS).await;
     let shop = Scene::shared().install("uninstall", &format!("{DEPLOYMENT}---{SETTINGS}")).await;
-    let paths = [shop.at("apis/apps/v1", "deployments/web"), shop.core("configmaps/settings")];
+    let paths = [shop.deployment("web"), shop.config_map("settings")];
     for path in &paths {
         shop.wait_until_guarded(path).await;
     }
@@ -161,7 +161,7 @@ async fn what_helm_uninstalls_does_not_come_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_upgrade_drops_does_not_come_back() {
     let shop = Scene::shared().install("drop", &format!("{SETTINGS}---{EXTRA}")).await;
-    let path = shop.core("configmaps/extra");
+    let path = shop.config_map("extra");
     shop.wait_until_guarded(&path).await;
     shop.upgrade(json!({"values": {"drop": true}})).await.unwrap();
     assert_eq!(shop.alice.get(&path).await.code, 404);

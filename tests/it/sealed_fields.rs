@@ -89,7 +89,7 @@ async fn a_scale_of_a_declared_workload_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scale_to_the_declared_number_passes() {
     let shop = Scene::shared().install("scale", WORKLOADS).await;
-    let path = shop.at("apis/apps/v1", "deployments/web");
+    let path = shop.deployment("web");
     shop.wait_until_guarded(&path).await;
     let scale = format!("{path}/scale");
     shop.alice.merge(&scale, &json!({"spec": {"replicas": 2}})).await.done().unwrap();
@@ -112,7 +112,7 @@ async fn a_scale_of_a_declared_custom_resource_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_of_a_declared_deployment_is_refused() {
     let shop = Scene::shared().install("sealed", WORKLOADS).await;
-    let path = shop.at("apis/apps/v1", "deployments/web");
+    let path = shop.deployment("web");
     shop.wait_until_guarded(&path).await;
     shop.alice.merge(&path, &json!({"spec": {"paused": true}})).await.refused(RELEASE).unwrap();
     shop.alice.merge(&path, &json!({"spec": {"paused": false}})).await.done().unwrap();
@@ -130,7 +130,7 @@ async fn a_suspension_of_a_declared_cron_job_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_declared_config_map_or_secret_cannot_be_made_immutable() {
     let shop = Scene::shared().install("sealed", SETTINGS).await;
-    for path in [shop.core("configmaps/settings"), shop.core("secrets/settings")] {
+    for path in [shop.config_map("settings"), shop.core("secrets/settings")] {
         shop.wait_until_guarded(&path).await;
         shop.alice.merge(&path, &json!({"immutable": true})).await.refused(RELEASE).unwrap();
     }
@@ -139,7 +139,7 @@ async fn a_declared_config_map_or_secret_cannot_be_made_immutable() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_owner_of_a_declared_object_is_refused() {
     let shop = Scene::shared().install("sealed", SETTINGS).await;
-    let path = shop.core("configmaps/settings");
+    let path = shop.config_map("settings");
     shop.wait_until_guarded(&path).await;
     let owner = json!({
         "apiVersion": "v1",
@@ -154,7 +154,7 @@ async fn a_new_owner_of_a_declared_object_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resource_policy_on_a_declared_object_is_refused() {
     let shop = Scene::shared().install("sealed", SETTINGS).await;
-    let path = shop.core("configmaps/settings");
+    let path = shop.config_map("settings");
     shop.wait_until_guarded(&path).await;
     let keep = json!({"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}});
     shop.alice.merge(&path, &keep).await.refused(RELEASE).unwrap();

@@ -65,8 +65,8 @@ fn containers(object: &Value) -> Vec<&str> {
 #[tokio::test(flavor = "multi_thread")]
 async fn additions_are_refused_and_helm_goes_on() {
     let shop = Scene::policed().install("seal", TEMPLATES).await;
-    let web = shop.at("apis/apps/v1", "deployments/web");
-    let settings = shop.at("api/v1", "configmaps/settings");
+    let web = shop.deployment("web");
+    let settings = shop.config_map("settings");
     shop.wait_until_guarded(&web).await;
     shop.wait_until_guarded(&settings).await;
     shop.policy("seal", json!({"seal": seal()})).await;
@@ -96,7 +96,7 @@ async fn additions_are_refused_and_helm_goes_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn appliers_add_and_nobody_fights_them() {
     let shop = Scene::policed().install("seal", TEMPLATES).await;
-    let web = shop.at("apis/apps/v1", "deployments/web");
+    let web = shop.deployment("web");
     shop.wait_until_guarded(&web).await;
     shop.policy("seal", json!({"seal": seal()})).await;
     let mut applied = json!({
@@ -121,7 +121,7 @@ async fn appliers_add_and_nobody_fights_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn reverted_edit_loses_its_additions_alone() {
     let shop = Scene::policed().install("seal", TEMPLATES).await;
-    let web = shop.at("apis/apps/v1", "deployments/web");
+    let web = shop.deployment("web");
     shop.wait_until_guarded(&web).await;
     shop.policy("seal", json!({"edits": "Revert", "seal": seal()})).await;
     let edit = json!({

@@ -71,7 +71,7 @@ async fn scaled_until(
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_allowance_lets_change_is_repaired_the_moment_it_ends() {
     let shop = Scene::policed().install("window", WORKLOADS).await;
-    let web = shop.at("apis/apps/v1", "deployments/web");
+    let web = shop.deployment("web");
     shop.wait_until_guarded(&web).await;
     let end = in_a_while();
     let until = end.to_string();
@@ -110,7 +110,7 @@ async fn jenkins_comes_back_when_its_weekend_is_over() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_may_be_deleted_stays_away_until_that_ends() {
     let shop = Scene::policed().install("delete", WORKLOADS).await;
-    let settings = shop.at("api/v1", "configmaps/settings");
+    let settings = shop.config_map("settings");
     shop.wait_until_guarded(&settings).await;
     shop.alice.delete(&settings).await.refused(RELEASE).unwrap();
     let end = in_a_while();
@@ -150,7 +150,7 @@ async fn autoscaled(shop: &Scene) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_are_the_autoscalers_and_stay_when_it_goes_until_a_person_says_so() {
     let shop = Scene::policed().install("scaled", WORKLOADS).await;
-    let web = shop.at("apis/apps/v1", "deployments/web");
+    let web = shop.deployment("web");
     let scale = format!("{web}/scale");
     shop.wait_until_guarded(&web).await;
     let autoscaler = Caller::new(POLICED.control_plane(), Identity::Autoscaler).await;
@@ -179,7 +179,7 @@ async fn replicas_are_the_autoscalers_and_stay_when_it_goes_until_a_person_says_
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_outside_of_a_range_that_was_changed_are_the_autoscalers_to_bring_in() {
     let shop = Scene::policed().install("narrowed", WORKLOADS).await;
-    let web = shop.at("apis/apps/v1", "deployments/web");
+    let web = shop.deployment("web");
     let scale = format!("{web}/scale");
     shop.wait_until_guarded(&web).await;
     let autoscaler = Caller::new(POLICED.control_plane(), Identity::Autoscaler).await;
@@ -229,7 +229,7 @@ spec:
   maxReplicas: 3
 ";
     let shop = Scene::policed().install("beside", &format!("{WORKLOADS}{DECLARED}")).await;
-    let web = shop.at("apis/apps/v1", "deployments/web");
+    let web = shop.deployment("web");
     let scale = format!("{web}/scale");
     shop.wait_until_guarded(&web).await;
     let autoscaler = Caller::new(POLICED.control_plane(), Identity::Autoscaler).await;
@@ -252,7 +252,7 @@ spec:
 #[tokio::test(flavor = "multi_thread")]
 async fn an_autoscaler_that_no_chart_declares_scales_nothing_where_a_policy_says_so() {
     let shop = Scene::policed().install("unscaled", WORKLOADS).await;
-    let web = shop.at("apis/apps/v1", "deployments/web");
+    let web = shop.deployment("web");
     let scale = format!("{web}/scale");
     shop.wait_until_guarded(&web).await;
     let autoscaler = Caller::new(POLICED.control_plane(), Identity::Autoscaler).await;
@@ -277,7 +277,7 @@ metadata: {name: settings, annotations: {kubemoor.dev/allow: data/level}}
 data: {level: info}
 ";
     let shop = Scene::policed().install("broken", BROKEN).await;
-    let settings = shop.at("api/v1", "configmaps/settings");
+    let settings = shop.config_map("settings");
     shop.wait_until_guarded(&settings).await;
     let answer = shop.alice.merge(&settings, &json!({"data": {"level": "debug"}})).await;
     let said = answer.to_string();
@@ -286,16 +286,12 @@ data: {level: info}
     let explained = shop.moor(&["explain", "configmap/settings"]);
     assert!(explained.out.contains("ALLOWS NOTHING"), "{explained:?}");
 
-    let guarded = shop.at("apis/kubemoor.dev/v1alpha1", &format!("guardedreleases/{RELEASE}"));
     let flawed = |status: &Value| {
         let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
         conditions.into_iter().find(|condition| condition["type"] == "AnnotationsAccepted")
     };
-    let condition = eventually("the GuardedRelease says it", SOON, || async {
-        let status = shop.alice.get(&guarded).await.done()?["status"].take();
-        flawed(&status).ok_or_else(|| status.to_string())
-    })
-    .await;
+    let status = shop.status("that annotations are flawed", |status| flawed(status).is_some()).await;
+    let condition = flawed(&status).unwrap();
     assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("InvalidPath")));
     assert!(condition["message"].as_str().unwrap().contains("ConfigMap/settings"), "{condition}");
     let complaints = || shop.log().matches("a chart's annotations allow nothing").count();
@@ -305,11 +301,7 @@ data: {level: info}
 
     // Mended, nothing is left of it.
     shop.upgrade_to(&BROKEN.replace("data/level", "/data/level"), json!({})).await.unwrap();
-    eventually("the GuardedRelease says no more of it", SOON, || async {
-        let status = shop.alice.get(&guarded).await.done()?["status"].take();
-        if status["revision"] == 2 && flawed(&status).is_none() { Ok(()) } else { Err(status.to_string()) }
-    })
-    .await;
+    shop.status("no more of it", |status| status["revision"] == 2 && flawed(status).is_none()).await;
     shop.alice.merge(&settings, &json!({"data": {"level": "debug"}})).await.done().unwrap();
     assert_eq!(complaints(), 1, "{}", shop.log());
 }

@@ -242,6 +242,11 @@ impl Scene {
     /// Makes a policy for this release, and waits until the guard judges by it.
     pub(crate) async fn policy(&self, name: &str, mut spec: Value) {
         spec["releases"] = json!({"namespaces": [self.namespace]});
+        self.policy_as_is(name, spec).await;
+    }
+
+    /// The same for releases that the policy itself names.
+    pub(crate) async fn policy_as_is(&self, name: &str, spec: Value) {
         let name = format!("{}-{name}", self.namespace);
         self.post_policy(&name, &spec).await;
         let path = format!("{POLICIES}/{name}");
