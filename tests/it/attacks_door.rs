@@ -174,7 +174,7 @@ async fn no_edit_slips_through_while_tokens_follow_each_other() {
     let mut guard = shop.start_guard(&flags).await;
     shop.wait_until_guarded(&shop.config_map("settings")).await;
     let admin = &shop.admin;
-    let mut paths = vec![only(registered(&admin).await.unwrap()).unwrap()];
+    let mut paths = vec![only(registered(admin).await.unwrap()).unwrap()];
     let until = tokio::time::Instant::now() + SOON * 2;
     let mut edits = 0;
     let mut looked = tokio::time::Instant::now();
@@ -185,7 +185,7 @@ async fn no_edit_slips_through_while_tokens_follow_each_other() {
             let outcome = shop.data("settings", json!({"image": format!("edit-{edits}")})).await;
             outcome.refusal().unwrap_or_else(|error| panic!("edit {edits}, token {}: {error}", paths.len()));
         }
-        let found = only(registered(&admin).await.unwrap());
+        let found = only(registered(admin).await.unwrap());
         if let Ok(path) = found
             && !paths.contains(&path)
         {

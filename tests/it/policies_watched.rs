@@ -77,7 +77,7 @@ async fn a_policy_is_in_force_from_when_it_is_accepted_until_it_is_deleted() {
     let strict = policy("strict", strict);
     eventually("the policy is created", SOON, || async { admin.post(POLICIES, &strict).await.done() }).await;
     wait_until_judged(&shop, true).await;
-    let condition = accepted(&admin, "strict", "DriftStays").await;
+    let condition = accepted(admin, "strict", "DriftStays").await;
     assert_eq!(condition["status"], "True");
     assert!(condition["message"].as_str().unwrap().contains("drift: Repair"), "{condition}");
 
@@ -86,7 +86,7 @@ async fn a_policy_is_in_force_from_when_it_is_accepted_until_it_is_deleted() {
     let broken =
         json!({"spec": {"edits": "Allow", "ignore": [{"target": {"kind": "("}, "paths": ["/data"]}]}});
     admin.merge(&strict_path, &broken).await.done().unwrap();
-    let condition = accepted(&admin, "strict", "InvalidRegex").await;
+    let condition = accepted(admin, "strict", "InvalidRegex").await;
     assert_eq!(condition["status"], "False");
     let message = condition["message"].as_str().unwrap();
     assert!(message.contains("spec.ignore[0].target.kind") && message.contains("Generation 1"), "{message}");
@@ -100,7 +100,7 @@ async fn a_policy_is_in_force_from_when_it_is_accepted_until_it_is_deleted() {
         admin.post(POLICIES, &policy("others", others.clone())).await.done()
     })
     .await;
-    let condition = accepted(&admin, "others", "MatchesNothing").await;
+    let condition = accepted(admin, "others", "MatchesNothing").await;
     assert_eq!(condition["status"], "True");
     wait_until_judged(&shop, true).await;
 
@@ -110,21 +110,21 @@ async fn a_policy_is_in_force_from_when_it_is_accepted_until_it_is_deleted() {
         "releases": {"namespaceSelector": {"matchLabels": {"tier": "prod"}}},
     });
     admin.post(POLICIES, &policy("a-rival", rival)).await.done().unwrap();
-    accepted(&admin, "a-rival", "MatchesNothing").await;
+    accepted(admin, "a-rival", "MatchesNothing").await;
     let namespace = format!("/api/v1/namespaces/{}", shop.namespace);
     admin.merge(&namespace, &json!({"metadata": {"labels": {"tier": "prod"}}})).await.done().unwrap();
-    let condition = accepted(&admin, "a-rival", "Conflict").await;
+    let condition = accepted(admin, "a-rival", "Conflict").await;
     assert!(condition["message"].as_str().unwrap().contains("spec.edits of policy a-rival"), "{condition}");
     wait_until_judged(&shop, false).await;
     admin.merge(&namespace, &json!({"metadata": {"labels": {"tier": null}}})).await.done().unwrap();
-    accepted(&admin, "a-rival", "MatchesNothing").await;
+    accepted(admin, "a-rival", "MatchesNothing").await;
     wait_until_judged(&shop, true).await;
 
     // Whatever happens elsewhere, what is said already is not written again.
     let before = writes(&shop.control_plane);
     shop.upgrade(json!({"values": {"image": "b"}})).await.unwrap();
     admin.post(POLICIES, &policy("last", json!({"releases": {"names": ["none"]}}))).await.done().unwrap();
-    accepted(&admin, "last", "MatchesNothing").await;
+    accepted(admin, "last", "MatchesNothing").await;
     eventually("the audit log tells of the write", SOON, || async { writes(&shop.control_plane) > before })
         .await;
     assert_eq!(writes(&shop.control_plane), before + 1);
