@@ -75,7 +75,6 @@ mod loop_kinds;
 mod loop_orders;
 mod loop_races;
 mod loop_rollouts;
-mod loop_scene;
 mod loop_stalls;
 mod loop_told;
 mod loop_watches;
