@@ -10,6 +10,8 @@
 //! [`schema::MAX_DEPTH`] levels is looked at, and a doubt is said as a doubt.
 //! Knows no release, no policy, no cluster.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+// The walks over an object hand down where they stand: types, path, both sides, what was found.
+#![allow(clippy::too_many_arguments)]
 
 mod compare;
 mod restore;
