@@ -188,19 +188,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let services = Services { book, in_force, state, metrics, certificates, judging, ledger, stop };
     services.follow_files(calling, folder, &mut parts);
     let mut run = Run { services, notifiers, readiness, books, naming, parts };
-    let linger = match source {
-        Source::Directory(path) => {
-            run.directory(&path, &records)?;
-            Duration::ZERO
-        }
-        Source::Cluster(cluster) => {
-            let linger = if cluster.own_namespace.is_some() { LINGER } else { Duration::ZERO };
-            let own = cluster.own_namespace.as_deref();
-            let keeping = Keeping::new(&callers, own, &tls, run.services.judging.door().callers().clone());
-            run.cluster(cluster, keeping).await?;
-            linger
-        }
-    };
+    let linger = run.begin(source, &callers, &tls, &records).await?;
     run.until_told(stops, linger).await
 }
 
@@ -243,6 +231,29 @@ impl Services {
 }
 
 impl Run {
+    /// Begins to serve the releases of a source. Gives for how long the guard goes on once it is told to stop.
+    async fn begin(
+        &mut self,
+        source: Source,
+        callers: &config::Callers,
+        tls: &Tls,
+        records: &Condition,
+    ) -> anyhow::Result<Duration> {
+        match source {
+            Source::Directory(path) => {
+                self.directory(&path, records)?;
+                Ok(Duration::ZERO)
+            }
+            Source::Cluster(cluster) => {
+                let linger = if cluster.own_namespace.is_some() { LINGER } else { Duration::ZERO };
+                let own = cluster.own_namespace.as_deref();
+                let keeping = Keeping::new(callers, own, tls, self.services.judging.door().callers().clone());
+                self.cluster(cluster, keeping).await?;
+                Ok(linger)
+            }
+        }
+    }
+
     /// Serves the releases of a directory.
     fn directory(&mut self, path: &std::path::Path, releases: &Condition) -> anyhow::Result<()> {
         let catalog = Catalog::with_core();

@@ -29,7 +29,7 @@ use crate::cluster::client::{self, Connection};
 use crate::cluster::kinds::Kinds;
 use crate::cluster::lease::Leadership;
 use crate::cluster::objects::Objects;
-use crate::cluster::releases::{Health, Releases};
+use crate::cluster::releases::{Health, RecordSource, Releases};
 use crate::config;
 use crate::guard::Guard;
 use crate::guard::orders;
@@ -183,8 +183,7 @@ impl Work {
         let (stop, in_force) = (&services.stop, &services.in_force);
         let releases = Releases::new(
             client.clone(),
-            cluster.record_driver,
-            cluster.namespaces.clone(),
+            RecordSource { driver: cluster.record_driver, namespaces: cluster.namespaces.clone() },
             Arc::clone(&kinds),
             Arc::clone(&services.metrics.index),
             services.metrics.records.clone(),

@@ -98,28 +98,12 @@ pub struct Right<'a> {
     pub name: Option<&'a str>,
 }
 
-/// Whether `user` may `verb` the `resource` (plural) of `group` in `namespace`;
-/// `None` asks for all namespaces, or for a cluster-scoped resource.
+/// Whether `user` has a right.
 ///
 /// # Errors
 /// When the API server cannot be asked, or may not be by this account
 /// (`create` on `subjectaccessreviews.authorization.k8s.io`).
-pub async fn may(
-    client: &kube::Client,
-    user: &Actor,
-    verb: &str,
-    group: &str,
-    resource: &str,
-    namespace: Option<&str>,
-) -> Result<bool, CallError> {
-    may_do(client, user, &Right { verb, group, resource, namespace, name: None }).await
-}
-
-/// The same for a right that may be about one object.
-///
-/// # Errors
-/// See [`may`].
-pub async fn may_do(client: &kube::Client, user: &Actor, right: &Right<'_>) -> Result<bool, CallError> {
+pub async fn may(client: &kube::Client, user: &Actor, right: &Right<'_>) -> Result<bool, CallError> {
     let Right { verb, group, resource, namespace, name } = right;
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1",

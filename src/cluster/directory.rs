@@ -149,7 +149,12 @@ pub fn assemble(record: Record, catalog: &Catalog) -> Assembled {
         appearance: Appearance::Listed,
     };
     let payload = Payload::whole(Ok(record));
-    release::assemble(&id, (&head, &payload), None, None, &Storage::default(), catalog)
+    release::assemble(
+        release::StoredRecords { stored: &id, latest: (&head, &payload), baseline: None },
+        None,
+        &Storage::default(),
+        catalog,
+    )
 }
 
 impl Content {

@@ -148,13 +148,19 @@ struct Pass<'r> {
     gate: Arc<Gate>,
 }
 
+/// The records that are followed.
+pub struct RecordSource {
+    /// Their form.
+    pub driver: RecordDriver,
+    /// The namespaces that they lie in; empty for all.
+    pub namespaces: Vec<String>,
+}
+
 impl Releases {
-    /// The releases whose records lie in `namespaces` (empty: in all) in the
-    /// form `driver`, to be kept in `index`. Nothing is read before [`Self::run`].
+    /// The releases of these records, to be kept in `index`. Nothing is read before [`Self::run`].
     pub fn new(
         client: kube::Client,
-        driver: RecordDriver,
-        namespaces: Vec<String>,
+        RecordSource { driver, namespaces }: RecordSource,
         kinds: Arc<Kinds>,
         index: Arc<RwLock<Index>>,
         metrics: RecordMetrics,

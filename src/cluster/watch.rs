@@ -201,86 +201,106 @@ impl<F: Form> Watch<F> {
                     return Ok(Some(Event::Synced));
                 }
                 let after = listing.next.clone();
-                let page = match self.source.list::<F>(self.limit, after.as_deref()).await {
-                    Ok(page) => page,
-                    Err(error) => {
-                        if matches!(error, CallError::TooLarge { .. }) {
-                            self.limit = (self.limit / 2).max(1);
-                        }
-                        self.state = State::Fresh;
-                        return Err(error);
-                    }
-                };
-                self.state = State::Listing(Listing {
-                    next: page.next(),
-                    version: Some(page.metadata.resource_version.clone()),
-                    page: page.into_items().into(),
-                });
-                Ok(None)
+                self.list(after.as_deref()).await
             }
             State::Listed { version, trusted } => {
                 let (version, trusted) = (version.clone(), *trusted);
-                if !trusted && self.source.is_behind::<F>(&version).await? {
-                    self.state = State::Fresh;
-                    return Ok(None);
-                }
-                match self.source.open::<F>(&version).await {
-                    Ok(changes) => {
-                        self.state = State::Open { version, since: Instant::now(), changes };
-                        Ok(Some(Event::Watching))
-                    }
-                    Err(error) => {
-                        // The server does not go on from there; only a listing helps.
-                        if !error.is_outage() {
-                            self.state = State::Fresh;
-                        }
-                        Err(error)
-                    }
-                }
+                self.open(version, trusted).await
             }
-            State::Open { version, since, changes } => {
+            State::Open { since, changes, .. } => {
                 let left = (*since + LIFE + GRACE).saturating_duration_since(Instant::now());
-                match timeout(left, changes.next()).await {
-                    Ok(Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => {
-                        let object = F::read(object);
-                        follow(version, object.version());
-                        Ok(Some(Event::Applied(object)))
-                    }
-                    Ok(Some(Ok(WatchEvent::Deleted(object)))) => {
-                        let object = F::read(object);
-                        follow(version, object.version());
-                        Ok(Some(Event::Deleted(object)))
-                    }
-                    Ok(Some(Ok(WatchEvent::Bookmark(mark)))) => {
-                        *version = mark.metadata.resource_version;
-                        Ok(None)
-                    }
-                    Ok(Some(Ok(WatchEvent::Error(status)))) => {
-                        let early = since.elapsed() < EARLY;
-                        self.state = State::Fresh;
-                        let error = CallError::from(*status);
-                        if !error.is_gone() {
-                            return Err(error);
-                        }
-                        // Expired is an ordinary end, unless it comes again and again.
-                        if early {
-                            self.pause();
-                        }
-                        Ok(None)
-                    }
-                    Ok(Some(Err(error))) => {
-                        self.state = State::Listed { version: version.clone(), trusted: false };
-                        Err(error.into())
-                    }
-                    Ok(None) | Err(_) => {
-                        let trusted = since.elapsed() >= EARLY;
-                        self.state = State::Listed { version: version.clone(), trusted };
-                        if !trusted {
-                            self.pause();
-                        }
-                        Ok(None)
-                    }
+                let change = timeout(left, changes.next()).await;
+                self.changed(change.unwrap_or_default())
+            }
+        }
+    }
+
+    /// Lists the next page.
+    async fn list(&mut self, after: Option<&str>) -> Result<Option<Event<F>>, CallError> {
+        let page = match self.source.list::<F>(self.limit, after).await {
+            Ok(page) => page,
+            Err(error) => {
+                if matches!(error, CallError::TooLarge { .. }) {
+                    self.limit = (self.limit / 2).max(1);
                 }
+                self.state = State::Fresh;
+                return Err(error);
+            }
+        };
+        self.state = State::Listing(Listing {
+            next: page.next(),
+            version: Some(page.metadata.resource_version.clone()),
+            page: page.into_items().into(),
+        });
+        Ok(None)
+    }
+
+    /// Watches from `version` on. One that is not `trusted` is compared with the server's first.
+    async fn open(&mut self, version: String, trusted: bool) -> Result<Option<Event<F>>, CallError> {
+        if !trusted && self.source.is_behind::<F>(&version).await? {
+            self.state = State::Fresh;
+            return Ok(None);
+        }
+        match self.source.open::<F>(&version).await {
+            Ok(changes) => {
+                self.state = State::Open { version, since: Instant::now(), changes };
+                Ok(Some(Event::Watching))
+            }
+            Err(error) => {
+                // The server does not go on from there; only a listing helps.
+                if !error.is_outage() {
+                    self.state = State::Fresh;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes in a change; none where the watch has ended.
+    fn changed(
+        &mut self,
+        change: Option<kube::Result<WatchEvent<F::Wire>>>,
+    ) -> Result<Option<Event<F>>, CallError> {
+        let State::Open { version, since, .. } = &mut self.state else { return Ok(None) };
+        match change {
+            Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
+                let object = F::read(object);
+                follow(version, object.version());
+                Ok(Some(Event::Applied(object)))
+            }
+            Some(Ok(WatchEvent::Deleted(object))) => {
+                let object = F::read(object);
+                follow(version, object.version());
+                Ok(Some(Event::Deleted(object)))
+            }
+            Some(Ok(WatchEvent::Bookmark(mark))) => {
+                *version = mark.metadata.resource_version;
+                Ok(None)
+            }
+            Some(Ok(WatchEvent::Error(status))) => {
+                let early = since.elapsed() < EARLY;
+                self.state = State::Fresh;
+                let error = CallError::from(*status);
+                if !error.is_gone() {
+                    return Err(error);
+                }
+                // Expired is an ordinary end, unless it comes again and again.
+                if early {
+                    self.pause();
+                }
+                Ok(None)
+            }
+            Some(Err(error)) => {
+                self.state = State::Listed { version: version.clone(), trusted: false };
+                Err(error.into())
+            }
+            None => {
+                let trusted = since.elapsed() >= EARLY;
+                self.state = State::Listed { version: version.clone(), trusted };
+                if !trusted {
+                    self.pause();
+                }
+                Ok(None)
             }
         }
     }

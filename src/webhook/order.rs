@@ -187,7 +187,7 @@ impl Orderer<'_> {
             namespace: target.namespace.as_deref(),
             name,
         };
-        let asking = access::may_do(&self.live.client, self.user, &right);
+        let asking = access::may(&self.live.client, self.user, &right);
         matches!(timeout_at(self.deadline, asking).await, Ok(Ok(true)))
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::case::{Aspect, Case, Judgement};
 use super::claims::governing;
 use super::look::{LOOKS, Live, Looker, Unreached};
-use crate::cluster::access;
+use crate::cluster::access::{self, Right};
 use crate::cluster::allowances::requests::{Wish, resource};
 use crate::cluster::call::CallError;
 use crate::declaration::outline::Excerpt;
@@ -131,8 +131,14 @@ async fn without_right(
     namespace: &str,
     within: Duration,
 ) -> Result<Option<String>, Unreached> {
-    let asking =
-        access::may(&live.client, actor, "create", "kubemoor.dev", "driftallowances", Some(namespace));
+    let right = Right {
+        verb: "create",
+        group: "kubemoor.dev",
+        resource: "driftallowances",
+        namespace: Some(namespace),
+        name: None,
+    };
+    let asking = access::may(&live.client, actor, &right);
     let may = timeout(within, asking).await.unwrap_or(Err(CallError::Late { within }));
     let right = "create driftallowances.kubemoor.dev in namespace";
     let user = &actor.user;

@@ -11,7 +11,7 @@ use kubemoor::cluster::kinds::Kinds;
 use kubemoor::cluster::lease::Leadership;
 use kubemoor::cluster::objects::Objects;
 use kubemoor::cluster::policies::InForce;
-use kubemoor::cluster::releases::Releases;
+use kubemoor::cluster::releases::{RecordSource, Releases};
 use kubemoor::config::RecordDriver;
 use kubemoor::guard::announce::Announcer;
 use kubemoor::guard::orders::Command;
@@ -58,8 +58,7 @@ impl Told {
         let mut registry = registry();
         let releases = Releases::new(
             client.clone(),
-            RecordDriver::Secret,
-            Vec::new(),
+            RecordSource { driver: RecordDriver::Secret, namespaces: Vec::new() },
             Arc::clone(&kinds),
             Arc::default(),
             RecordMetrics::register(&mut registry, || [("deployed", 1)]),

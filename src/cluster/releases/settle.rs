@@ -284,9 +284,11 @@ impl Material {
         let is_heavy = baseline.into_iter().chain([&self.latest.1]).any(Payload::is_heavy);
         let assemble = move || {
             release::assemble(
-                &self.stored,
-                (&self.latest.0, &self.latest.1),
-                self.baseline.as_ref().map(|(head, payload)| (head, payload)),
+                release::StoredRecords {
+                    stored: &self.stored,
+                    latest: (&self.latest.0, &self.latest.1),
+                    baseline: self.baseline.as_ref().map(|(head, payload)| (head, payload)),
+                },
                 self.previous.as_deref(),
                 &self.storage,
                 &catalog,
