@@ -34,6 +34,7 @@ use crate::notify::Notifiers;
 use crate::notify::file::Notifier;
 use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
+use crate::telemetry::FailureLog;
 
 /// Writes of GuardedReleases per second.
 const WRITES: NonZeroU32 = match NonZeroU32::new(20) {
@@ -154,7 +155,7 @@ async fn remember(
     first: Result<Vec<Remembered>, CallError>,
     stop: &CancellationToken,
 ) -> bool {
-    let (mut complained, mut read) = (false, first);
+    let (mut failures, mut read) = (FailureLog::default(), first);
     let telling = async {
         loop {
             match read {
@@ -166,7 +167,7 @@ async fn remember(
                     return;
                 }
                 Err(error) => {
-                    if !std::mem::replace(&mut complained, true) {
+                    if failures.note_failure() {
                         tracing::warn!(
                             "what an earlier guard knew of releases cannot be read, trying again: {error}"
                         );

@@ -34,6 +34,7 @@ use super::watch::Event;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::allowance::Allowance;
 use crate::policy::resource::DriftAllowance;
+use crate::telemetry::FailureLog;
 
 /// How long one that Kubemoor made is left for people to look at once it ended.
 const KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -159,7 +160,7 @@ impl Allowances {
         let mut feed = CustomWatch::new(self.client.clone(), &self.kinds, kind, namespace);
         let mut is_whole = false;
         let mut listed: HashSet<Key> = HashSet::new();
-        let mut complained = false;
+        let mut failures = FailureLog::default();
         loop {
             match feed.next().await {
                 Event::Relisting => listed.clear(),
@@ -178,10 +179,10 @@ impl Allowances {
                         self.listings.whole();
                     }
                 }
-                Event::Watching => complained = false,
+                Event::Watching => failures.note_success(),
                 Event::Broken(error) => {
                     self.listings.fail("DriftAllowances cannot be listed", &error);
-                    if !std::mem::replace(&mut complained, true) {
+                    if failures.note_failure() {
                         tracing::warn!(%error, "DriftAllowances cannot be watched; the last known ones count");
                     }
                 }

@@ -33,6 +33,7 @@ use crate::helm::index::Index;
 use crate::helm::release::Release;
 use crate::model::{Autoscaler, Gvk, ObjectId, ReleaseId};
 use crate::reconcile::departure::Departure;
+use crate::telemetry::FailureLog;
 
 /// The API group of autoscalers.
 const GROUP: &str = "autoscaling";
@@ -189,7 +190,7 @@ impl Autoscalers {
         let mut feed = Watch::<Raw>::new(self.client.clone(), &resource, namespace, None);
         let mut is_whole = false;
         let mut listed: HashSet<ObjectId> = HashSet::new();
-        let mut complained = false;
+        let mut failures = FailureLog::default();
         loop {
             match feed.next().await {
                 Event::Relisting => listed.clear(),
@@ -210,10 +211,10 @@ impl Autoscalers {
                         self.listings.whole();
                     }
                 }
-                Event::Watching => complained = false,
+                Event::Watching => failures.note_success(),
                 Event::Broken(error) => {
                     self.listings.fail("autoscalers cannot be listed", &error);
-                    if !std::mem::replace(&mut complained, true) {
+                    if failures.note_failure() {
                         tracing::warn!(%error, "autoscalers cannot be watched; the last known ones count");
                     }
                 }

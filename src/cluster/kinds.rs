@@ -12,7 +12,6 @@ mod follow;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Mutex, Notify};
@@ -29,6 +28,7 @@ use super::schemas::{self, Custom, Documents, Edition, TypesError};
 use crate::declaration::catalog::{Catalog, KindFacts};
 use crate::declaration::embedded;
 use crate::model::{Gvk, ObjectId};
+use crate::telemetry::FailureLog;
 
 /// The kinds of one cluster.
 pub struct Kinds {
@@ -42,8 +42,6 @@ pub struct Kinds {
     /// The names of CustomResourceDefinitions that came or changed.
     defined: Announcer<String>,
     owing: Notify,
-    /// Whether the last attempt to learn failed, which was said then.
-    complained: AtomicBool,
 }
 
 /// A catalog and how far it is to be trusted.
@@ -65,6 +63,7 @@ struct Reading {
     documents: Option<Documents>,
     /// By name, the edition whose types are in the catalog.
     customs: HashMap<String, Edition>,
+    failures: FailureLog,
 }
 
 struct Draft {
@@ -86,8 +85,12 @@ impl Kinds {
             settled: HashMap::new(),
             found: HashMap::new(),
         };
-        let reading =
-            Reading { discovery: Discovery::made(Instant::now()), documents: None, customs: HashMap::new() };
+        let reading = Reading {
+            discovery: Discovery::made(Instant::now()),
+            documents: None,
+            customs: HashMap::new(),
+            failures: FailureLog::default(),
+        };
         Ok(Arc::new(Self {
             client,
             current: ArcSwap::from_pointee(snapshot),
@@ -96,7 +99,6 @@ impl Kinds {
             learned: Announcer::default(),
             defined: Announcer::default(),
             owing: Notify::new(),
-            complained: AtomicBool::new(false),
         }))
     }
 
@@ -173,14 +175,12 @@ impl Kinds {
         }
         let mut draft = Draft::of(&snapshot);
         match self.learn_into(&mut draft, &mut reading, wanted).await {
-            Ok(()) => self.complained.store(false, Ordering::Relaxed),
-            // Tried again soon, and said once.
-            Err(error) if self.complained.swap(true, Ordering::Relaxed) => {
-                tracing::debug!(%error, "the types of some kinds still cannot be read");
-            }
-            Err(error) => {
+            Ok(()) => reading.failures.note_success(),
+            // Tried again soon.
+            Err(error) if reading.failures.note_failure() => {
                 tracing::warn!(%error, "the types of some kinds cannot be read; built-in ones serve meanwhile");
             }
+            Err(error) => tracing::debug!(%error, "the types of some kinds still cannot be read"),
         }
         self.publish(draft);
     }

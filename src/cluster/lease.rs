@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::candidacy::{Candidacy, Step};
 use super::call::CallError;
+use crate::telemetry::FailureLog;
 
 /// How long a Lease counts without being renewed.
 const LIFE: Duration = Duration::from_secs(12);
@@ -80,7 +81,7 @@ pub struct Election {
     leadership: Leadership,
     /// The Lease as it was last seen.
     lease: Option<Lease>,
-    complained: bool,
+    failures: FailureLog,
 }
 
 impl Leadership {
@@ -145,7 +146,7 @@ impl Election {
             candidacy: Candidacy::new(identity),
             leadership: Leadership::never(),
             lease: None,
-            complained: false,
+            failures: FailureLog::default(),
         }
     }
 
@@ -196,9 +197,9 @@ impl Election {
                         Err(_) => Err(CallError::Late { within: patience.min(ATTEMPT) }),
                     };
                     match outcome {
-                        Ok(()) => self.complained = false,
+                        Ok(()) => self.failures.note_success(),
                         Err(error) => {
-                            if !std::mem::replace(&mut self.complained, true) {
+                            if self.failures.note_failure() {
                                 let Place { namespace, name } = &self.place;
                                 tracing::warn!(
                                     "the Lease {name} in namespace {namespace} cannot be read or written, trying again: {error}"

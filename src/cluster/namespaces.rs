@@ -14,6 +14,7 @@ use super::policies::InForce;
 use super::progress::Progress;
 use super::resource::{Meta, Resource};
 use super::watch::{Event, MetadataWatch};
+use crate::telemetry::FailureLog;
 
 /// Follows the namespaces of a cluster.
 pub struct Namespaces {
@@ -45,7 +46,7 @@ impl Namespaces {
         let resource = Resource::new("", "v1", "Namespace", "namespaces");
         let mut watch = MetadataWatch::new(self.client.clone(), &resource, None, None);
         let mut listed: HashSet<String> = HashSet::new();
-        let mut complained = false;
+        let mut failures = FailureLog::default();
         loop {
             match watch.next().await {
                 Event::Relisting => listed.clear(),
@@ -62,10 +63,10 @@ impl Namespaces {
                     }
                     self.progress.send_replace(Progress::Listed);
                 }
-                Event::Watching => complained = false,
+                Event::Watching => failures.note_success(),
                 Event::Broken(error) => {
                     Progress::fail(&self.progress, "namespaces cannot be listed", &error);
-                    if !std::mem::replace(&mut complained, true) {
+                    if failures.note_failure() {
                         tracing::warn!(%error, "namespaces cannot be watched; policies go by the labels known last");
                     }
                 }

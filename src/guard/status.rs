@@ -36,6 +36,7 @@ use crate::policy::guarded::{
 use crate::policy::order::{CONFIRMED_BY, Order, Ticket};
 use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
+use crate::telemetry::FailureLog;
 
 /// The shortest time between two writes of one status.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -95,7 +96,8 @@ struct Known {
     /// The spec.reconcileAt that was handed to the loop last.
     reconciled: HashMap<ReleaseId, String>,
     suspended: HashSet<ReleaseId>,
-    complained: bool,
+    watching: FailureLog,
+    writing: FailureLog,
 }
 
 impl Statuses {
@@ -116,19 +118,7 @@ impl Statuses {
         loop {
             let next =
                 known.due.iter().min_by_key(|(_, at)| **at).map(|(release, at)| (release.clone(), *at));
-            let due = async {
-                match &next {
-                    Some((_, at)) => sleep_until(*at).await,
-                    None => std::future::pending().await,
-                }
-            };
-            let absent_at = known.absent_at;
-            let absent = async {
-                match absent_at {
-                    Some(at) => sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let (due, absent) = (until(next.as_ref().map(|(_, at)| *at)), until(known.absent_at));
             tokio::select! {
                 biased;
                 event = watch.next() => self.take_in(&mut known, event).await,
@@ -201,12 +191,13 @@ impl Statuses {
             Event::Watching => {
                 known.defined = true;
                 known.absent_at = None;
-                known.complained = false;
+                known.watching.note_success();
+                known.writing.note_success();
                 self.look_at_all(known);
             }
             Event::Broken(error) => {
                 known.listed = false;
-                if !std::mem::replace(&mut known.complained, true) {
+                if known.watching.note_failure() {
                     tracing::warn!(
                         "GuardedReleases cannot be watched, so their statuses are not kept: {error}"
                     );
@@ -326,7 +317,7 @@ impl Statuses {
             Err(StatusError::Call(error)) => {
                 self.metrics.status(StatusWrite::Failed);
                 let passes = passes(&error);
-                if !passes && !std::mem::replace(&mut known.complained, true) {
+                if !passes && known.writing.note_failure() {
                     tracing::warn!(
                         "the GuardedRelease of release {release} cannot be written, trying again: {error}"
                     );
@@ -383,6 +374,14 @@ impl Known {
     fn look_at(&mut self, release: ReleaseId, pause: Duration) {
         let at = Instant::now() + pause;
         self.due.entry(release).and_modify(|due| *due = at.min(*due)).or_insert(at);
+    }
+}
+
+/// Ends at that time; never, where there is none.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

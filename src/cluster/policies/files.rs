@@ -19,6 +19,7 @@ use super::{Accepted, InForce};
 use crate::policy::compile::Compiled;
 use crate::policy::flaw::{Flaw, FlawReason};
 use crate::policy::read::{self, FileFlaw, MAX_FILE};
+use crate::telemetry::FailureLog;
 
 /// How often the directory is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -80,7 +81,7 @@ impl Folder {
     /// Reads the files again when they have changed and rest, until `stop`.
     pub async fn keep(mut self, in_force: Arc<InForce>, stop: CancellationToken) {
         let mut last = self.stamps.clone();
-        let mut complained = false;
+        let mut failures = FailureLog::default();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -101,11 +102,11 @@ impl Folder {
             self = folder;
             last = match stamps {
                 Ok(stamps) => {
-                    complained = false;
+                    failures.note_success();
                     stamps
                 }
                 Err(error) => {
-                    if !std::mem::replace(&mut complained, true) {
+                    if failures.note_failure() {
                         tracing::warn!(
                             "policy files cannot be read again; what they said stays in force: {error}"
                         );

@@ -29,6 +29,7 @@ use crate::policy::compile::{Compiled, compile};
 use crate::policy::flaw::Flaw;
 use crate::policy::read::typed;
 use crate::policy::resource::DriftPolicy;
+use crate::telemetry::FailureLog;
 
 /// The type of the condition that is written.
 const CONDITION: &str = "Accepted";
@@ -50,7 +51,10 @@ pub struct PolicyWatch {
     leadership: Leadership,
     progress: tokio::sync::watch::Sender<Progress>,
     known: BTreeMap<String, Known>,
-    complained: bool,
+    /// Of the watch.
+    watching: FailureLog,
+    /// Of the statuses.
+    writing: FailureLog,
 }
 
 /// One DriftPolicy.
@@ -83,7 +87,8 @@ impl PolicyWatch {
             leadership,
             progress,
             known: BTreeMap::new(),
-            complained: false,
+            watching: FailureLog::default(),
+            writing: FailureLog::default(),
         }
     }
 
@@ -129,10 +134,10 @@ impl PolicyWatch {
                         self.publish();
                         self.progress.send_replace(Progress::Listed);
                     }
-                    Event::Watching => self.complained = false,
+                    Event::Watching => self.watching.note_success(),
                     Event::Broken(error) => {
                         Progress::fail(&self.progress, "DriftPolicies cannot be listed", &error);
-                        if !std::mem::replace(&mut self.complained, true) {
+                        if self.watching.note_failure() {
                             tracing::warn!(%error, "DriftPolicies cannot be watched; those in force stay");
                         }
                         due = None;
@@ -227,11 +232,14 @@ impl PolicyWatch {
                 Ok(()) | Err(CallError::Refused { code: 404 | 409, .. } | CallError::Unserved) => {}
                 Err(error) => {
                     result = Err(());
-                    if !std::mem::replace(&mut self.complained, true) {
+                    if self.writing.note_failure() {
                         tracing::warn!(policy = name, %error, "the status of a DriftPolicy cannot be written");
                     }
                 }
             }
+        }
+        if result.is_ok() {
+            self.writing.note_success();
         }
         result
     }
