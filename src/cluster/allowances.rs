@@ -30,11 +30,10 @@ use super::kinds::Kinds;
 use super::lease::Leadership;
 use super::progress::{Listings, Progress, scopes};
 use super::queue::{Announcer, Changes};
-use super::watch::Event;
+use super::reflect::{Mirror, Reflector};
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::allowance::Allowance;
 use crate::policy::resource::DriftAllowance;
-use crate::telemetry::FailureLog;
 
 /// How long one that Kubemoor made is left for people to look at once it ended.
 const KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -65,6 +64,12 @@ pub struct Allowances {
     /// There may be room for those that wait.
     freed: Notify,
     listings: Listings,
+}
+
+/// Those of one namespace, or of all.
+struct Scope<'a> {
+    allowances: &'a Allowances,
+    namespace: Option<&'a str>,
 }
 
 impl Allowances {
@@ -157,37 +162,8 @@ impl Allowances {
 
     async fn follow(&self, namespace: Option<&str>) {
         let kind = ("DriftAllowance", "driftallowances");
-        let mut feed = CustomWatch::new(self.client.clone(), &self.kinds, kind, namespace);
-        let mut is_whole = false;
-        let mut listed: HashSet<Key> = HashSet::new();
-        let mut failures = FailureLog::default();
-        loop {
-            match feed.next().await {
-                Event::Relisting => listed.clear(),
-                Event::Listed(object) => listed.extend(self.set(&object)),
-                Event::Applied(object) => drop(self.set(&object)),
-                Event::Deleted(object) => {
-                    if let Some(key) = key(&object) {
-                        self.forget(&key);
-                    }
-                }
-                Event::Synced => {
-                    let is_here = |key: &&Key| namespace.is_none_or(|namespace| key.0 == namespace);
-                    let known: Vec<_> = self.known.read().keys().filter(is_here).cloned().collect();
-                    known.iter().filter(|key| !listed.contains(*key)).for_each(|key| self.forget(key));
-                    if !std::mem::replace(&mut is_whole, true) {
-                        self.listings.whole();
-                    }
-                }
-                Event::Watching => failures.note_success(),
-                Event::Broken(error) => {
-                    self.listings.fail("DriftAllowances cannot be listed", &error);
-                    if failures.note_failure() {
-                        tracing::warn!(%error, "DriftAllowances cannot be watched; the last known ones count");
-                    }
-                }
-            }
-        }
+        let feed = CustomWatch::new(self.client.clone(), &self.kinds, kind, namespace);
+        Reflector::new(feed).run(&mut Scope { allowances: self, namespace }).await;
     }
 
     /// Tells of every end when it comes.
@@ -301,6 +277,34 @@ impl Allowances {
         if let Ok(again) = Timestamp::now().checked_add(CLEARING_AGAIN) {
             self.known.write().clear_at(again, key.clone());
         }
+    }
+}
+
+impl Mirror for Scope<'_> {
+    type Object = Value;
+    type Key = Key;
+    const OBJECTS: &'static str = "DriftAllowances";
+
+    fn set(&mut self, object: Value) -> Option<Key> {
+        self.allowances.set(&object)
+    }
+
+    fn remove(&mut self, object: Value) {
+        key(&object).iter().for_each(|key| self.allowances.forget(key));
+    }
+
+    fn retain(&mut self, listed: &HashSet<Key>) {
+        let is_here = |key: &&Key| self.namespace.is_none_or(|namespace| key.0 == namespace);
+        let known: Vec<_> = self.allowances.known.read().keys().filter(is_here).cloned().collect();
+        known.iter().filter(|key| !listed.contains(*key)).for_each(|key| self.allowances.forget(key));
+    }
+
+    fn warn(&self, error: &CallError) {
+        tracing::warn!(%error, "DriftAllowances cannot be watched; the last known ones count");
+    }
+
+    fn listings(&self) -> Option<&Listings> {
+        Some(&self.allowances.listings)
     }
 }
 

@@ -10,6 +10,7 @@
 //! the release declares it for.
 
 mod departed;
+mod scales;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -17,23 +18,25 @@ use std::sync::Arc;
 use futures::future::join_all;
 use jiff::Timestamp;
 use parking_lot::RwLock;
-use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::departed::Departed;
+pub use self::scales::Scales;
+pub(super) use self::scales::read;
+use super::call::CallError;
 use super::kinds::Kinds;
 use super::progress::{Listings, Progress, scopes};
 use super::queue::{Announcer, Changes};
 use super::raw::Raw;
+use super::reflect::{Mirror, Reflector};
 use super::resource::Resource;
-use super::watch::{Event, Watch};
+use super::watch::Watch;
 use crate::helm::index::Index;
 use crate::helm::release::Release;
 use crate::model::{Autoscaler, Gvk, ObjectId, ReleaseId};
 use crate::reconcile::departure::Departure;
-use crate::telemetry::FailureLog;
 
 /// The API group of autoscalers.
 const GROUP: &str = "autoscaling";
@@ -43,9 +46,6 @@ const KIND: &str = "HorizontalPodAutoscaler";
 
 /// The API group of KEDA's ScaledObjects.
 const KEDA: &str = "keda.sh";
-
-/// Where a ScaledObject names the autoscaler that KEDA makes for it.
-const NAMED: [&str; 4] = ["spec", "advanced", "horizontalPodAutoscalerConfig", "name"];
 
 /// The autoscalers of one cluster.
 pub struct Autoscalers {
@@ -74,49 +74,11 @@ struct Taken {
     declared_by: Vec<ReleaseId>,
 }
 
-/// What one autoscaler says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scales {
-    /// The workload that it scales.
-    pub target: ObjectId,
-    minimum: i32,
-    maximum: i32,
-    /// The object that made it.
-    maker: Option<ObjectId>,
-}
-
-#[derive(Deserialize)]
-struct Object {
-    metadata: Metadata,
-    spec: Spec,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    name: String,
-    namespace: String,
-    #[serde(default)]
-    owner_references: Vec<Reference>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Spec {
-    scale_target_ref: Reference,
-    min_replicas: Option<i32>,
-    max_replicas: i32,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Reference {
-    #[serde(default)]
-    api_version: String,
-    kind: String,
-    name: String,
-    #[serde(default)]
-    controller: Option<bool>,
+/// Those of one namespace, or of all.
+struct Scope<'a> {
+    autoscalers: &'a Autoscalers,
+    namespace: Option<&'a str>,
+    index: &'a RwLock<Index>,
 }
 
 impl Autoscalers {
@@ -187,39 +149,8 @@ impl Autoscalers {
         let resource = self.kinds.resource(&newest);
         let resource =
             resource.unwrap_or_else(|| Resource::new(GROUP, "v1", KIND, "horizontalpodautoscalers"));
-        let mut feed = Watch::<Raw>::new(self.client.clone(), &resource, namespace, None);
-        let mut is_whole = false;
-        let mut listed: HashSet<ObjectId> = HashSet::new();
-        let mut failures = FailureLog::default();
-        loop {
-            match feed.next().await {
-                Event::Relisting => listed.clear(),
-                Event::Listed(object) => listed.extend(self.set(&object.0, index)),
-                Event::Applied(object) => drop(self.set(&object.0, index)),
-                Event::Deleted(object) => {
-                    if let Some((id, _)) = read(&object.0) {
-                        self.remove(&id, index);
-                    }
-                }
-                Event::Synced => {
-                    let is_here =
-                        |id: &&ObjectId| namespace.is_none() || id.namespace.as_deref() == namespace;
-                    let known: Vec<_> =
-                        self.known.read().autoscalers.keys().filter(is_here).cloned().collect();
-                    known.iter().filter(|id| !listed.contains(*id)).for_each(|id| self.remove(id, index));
-                    if !std::mem::replace(&mut is_whole, true) {
-                        self.listings.whole();
-                    }
-                }
-                Event::Watching => failures.note_success(),
-                Event::Broken(error) => {
-                    self.listings.fail("autoscalers cannot be listed", &error);
-                    if failures.note_failure() {
-                        tracing::warn!(%error, "autoscalers cannot be watched; the last known ones count");
-                    }
-                }
-            }
-        }
+        let feed = Watch::<Raw>::new(self.client.clone(), &resource, namespace, None);
+        Reflector::new(feed).run(&mut Scope { autoscalers: self, namespace, index }).await;
     }
 
     /// Takes an autoscaler in; its place.
@@ -261,27 +192,36 @@ impl Autoscalers {
     }
 }
 
-impl Scales {
-    /// How far the autoscaler at `id` may scale, where `declaring` gives the
-    /// releases that declare an object.
-    pub fn autoscaler<'r>(
-        &self,
-        id: &ObjectId,
-        declaring: impl Fn(&ObjectId) -> Vec<&'r Release>,
-    ) -> Autoscaler {
-        let maker = self.maker.as_ref().filter(|maker| maker.group == KEDA);
-        let names = |release: &&Release| {
-            maker.is_some_and(|maker| {
-                named_by(release, maker) == id.name && scales(release, maker, &self.target)
-            })
-        };
-        let made = maker.map(&declaring).unwrap_or_default().into_iter().filter(names);
-        Autoscaler {
-            minimum: self.minimum,
-            maximum: self.maximum,
-            by_keda: maker.is_some(),
-            declared_by: declaring(id).into_iter().chain(made).map(|release| release.id.clone()).collect(),
-        }
+impl Mirror for Scope<'_> {
+    type Object = Raw;
+    type Key = ObjectId;
+    const OBJECTS: &'static str = "autoscalers";
+
+    fn set(&mut self, object: Raw) -> Option<ObjectId> {
+        self.autoscalers.set(&object.0, self.index)
+    }
+
+    fn remove(&mut self, object: Raw) {
+        read(&object.0).iter().for_each(|(id, _)| self.autoscalers.remove(id, self.index));
+    }
+
+    fn retain(&mut self, listed: &HashSet<ObjectId>) {
+        let namespace = self.namespace;
+        let is_here = |id: &&ObjectId| namespace.is_none() || id.namespace.as_deref() == namespace;
+        let known: Vec<_> =
+            self.autoscalers.known.read().autoscalers.keys().filter(is_here).cloned().collect();
+        known
+            .iter()
+            .filter(|id| !listed.contains(*id))
+            .for_each(|id| self.autoscalers.remove(id, self.index));
+    }
+
+    fn warn(&self, error: &CallError) {
+        tracing::warn!(%error, "autoscalers cannot be watched; the last known ones count");
+    }
+
+    fn listings(&self) -> Option<&Listings> {
+        Some(&self.autoscalers.listings)
     }
 }
 
@@ -294,27 +234,6 @@ impl Taken {
                 self.declared_by.push(release);
             }
         }
-    }
-}
-
-/// Whether `release` declares a ScaledObject for this workload.
-fn scales(release: &Release, scaled: &ObjectId, workload: &ObjectId) -> bool {
-    let Some(declared) = release.declared(scaled) else { return false };
-    let is = |path: &[&str], wanted: &str, default: &str| match declared.fields.get(path) {
-        Some(Value::String(text)) => text == wanted,
-        _ => default == wanted,
-    };
-    is(&["spec", "scaleTargetRef", "name"], &workload.name, "")
-        && is(&["spec", "scaleTargetRef", "kind"], &workload.kind, "Deployment")
-}
-
-/// The name of the autoscaler that KEDA makes for a ScaledObject, as `release`
-/// declares that.
-fn named_by(release: &Release, scaled: &ObjectId) -> String {
-    let name = release.declared(scaled).and_then(|declared| declared.fields.get(&NAMED));
-    match name {
-        Some(Value::String(name)) if !name.is_empty() => name,
-        _ => format!("keda-hpa-{}", scaled.name),
     }
 }
 
@@ -362,31 +281,6 @@ impl Known {
         self.departed.note(&scales.target, declared_by, Timestamp::now());
         Some(scales.target)
     }
-}
-
-/// An autoscaler's place and what it says; none if it is not well-formed.
-pub(super) fn read(object: &Value) -> Option<(ObjectId, Scales)> {
-    let Object { metadata, spec } = Object::deserialize(object).ok()?;
-    let place = |reference: Reference| ObjectId {
-        group: Gvk::from_api_version(&reference.api_version, &reference.kind).group,
-        kind: reference.kind,
-        namespace: Some(metadata.namespace.clone()),
-        name: reference.name,
-    };
-    let maker = metadata.owner_references.into_iter().find(|owner| owner.controller == Some(true)).map(place);
-    let scales = Scales {
-        target: place(spec.scale_target_ref),
-        minimum: spec.min_replicas.unwrap_or(1),
-        maximum: spec.max_replicas,
-        maker,
-    };
-    let id = ObjectId {
-        group: GROUP.to_owned(),
-        kind: KIND.to_owned(),
-        namespace: Some(metadata.namespace.clone()),
-        name: metadata.name,
-    };
-    Some((id, scales))
 }
 
 #[cfg(test)]

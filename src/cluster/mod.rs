@@ -19,6 +19,7 @@ mod payloads;
 mod queue;
 mod raw;
 mod records;
+mod reflect;
 mod resource;
 mod schemas;
 mod watch;

@@ -10,71 +10,68 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::call::CallError;
 use super::policies::InForce;
-use super::progress::Progress;
+use super::progress::{Listings, Progress};
+use super::reflect::{Mirror, Reflector};
 use super::resource::{Meta, Resource};
-use super::watch::{Event, MetadataWatch};
-use crate::telemetry::FailureLog;
+use super::watch::MetadataWatch;
 
 /// Follows the namespaces of a cluster.
 pub struct Namespaces {
     client: kube::Client,
     in_force: Arc<InForce>,
-    progress: watch::Sender<Progress>,
+    listings: Listings,
 }
 
 impl Namespaces {
     /// The namespaces of the cluster behind `client`, for `in_force`.
     pub fn new(client: kube::Client, in_force: Arc<InForce>) -> Self {
-        Self { client, in_force, progress: watch::Sender::new(Progress::Listing) }
+        Self { client, in_force, listings: Listings::of(&[]) }
     }
 
     /// How far the first listing is.
     pub fn progress(&self) -> watch::Receiver<Progress> {
-        self.progress.subscribe()
+        self.listings.progress()
     }
 
     /// Follows them until `stop`.
-    pub async fn run(self, stop: CancellationToken) {
+    pub async fn run(mut self, stop: CancellationToken) {
+        let resource = Resource::new("", "v1", "Namespace", "namespaces");
+        let watch = MetadataWatch::new(self.client.clone(), &resource, None, None);
         tokio::select! {
             () = stop.cancelled() => {}
-            () = self.follow() => {}
+            () = Reflector::new(watch).run(&mut self) => {}
         }
     }
+}
 
-    async fn follow(&self) {
-        let resource = Resource::new("", "v1", "Namespace", "namespaces");
-        let mut watch = MetadataWatch::new(self.client.clone(), &resource, None, None);
-        let mut listed: HashSet<String> = HashSet::new();
-        let mut failures = FailureLog::default();
-        loop {
-            match watch.next().await {
-                Event::Relisting => listed.clear(),
-                Event::Listed(meta) => {
-                    listed.insert(meta.name.clone());
-                    self.set(meta);
-                }
-                Event::Applied(meta) => self.set(meta),
-                Event::Deleted(meta) => self.in_force.set_namespace(&meta.name, None),
-                Event::Synced => {
-                    let known = self.in_force.book().namespaces();
-                    for gone in known.iter().filter(|name| !listed.contains(*name)) {
-                        self.in_force.set_namespace(gone, None);
-                    }
-                    self.progress.send_replace(Progress::Listed);
-                }
-                Event::Watching => failures.note_success(),
-                Event::Broken(error) => {
-                    Progress::fail(&self.progress, "namespaces cannot be listed", &error);
-                    if failures.note_failure() {
-                        tracing::warn!(%error, "namespaces cannot be watched; policies go by the labels known last");
-                    }
-                }
-            }
-        }
-    }
+impl Mirror for Namespaces {
+    type Object = Meta;
+    type Key = String;
+    const OBJECTS: &'static str = "namespaces";
 
-    fn set(&self, meta: Meta) {
+    fn set(&mut self, meta: Meta) -> Option<String> {
         self.in_force.set_namespace(&meta.name, Some(meta.labels.unwrap_or_default()));
+        Some(meta.name)
+    }
+
+    fn remove(&mut self, meta: Meta) {
+        self.in_force.set_namespace(&meta.name, None);
+    }
+
+    fn retain(&mut self, listed: &HashSet<String>) {
+        let known = self.in_force.book().namespaces();
+        for gone in known.iter().filter(|name| !listed.contains(*name)) {
+            self.in_force.set_namespace(gone, None);
+        }
+    }
+
+    fn warn(&self, error: &CallError) {
+        tracing::warn!(%error, "namespaces cannot be watched; policies go by the labels known last");
+    }
+
+    fn listings(&self) -> Option<&Listings> {
+        Some(&self.listings)
     }
 }

@@ -1,6 +1,6 @@
 //! How far a first listing is, for whoever waits for it.
 //!
-//! Entry point: [`Progress`]. Invariant: what was listed once stays listed: a
+//! Entry points: [`Progress`] for those who wait, [`Listings`] for those who list. Invariant: what was listed once stays listed: a
 //! watch that breaks later leaves the last state in place.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ pub enum Progress {
     Listed,
 }
 
-/// A first listing that consists of several, one for each namespace.
+/// A first listing, or several, one for each namespace.
 pub(super) struct Listings {
     progress: watch::Sender<Progress>,
     /// How many are not whole yet.
@@ -47,26 +47,20 @@ impl Listings {
     }
 
     /// One of them failed.
-    pub(super) fn fail(&self, what: &str, error: &CallError) {
-        Progress::fail(&self.progress, what, error);
+    pub(super) fn fail(&self, objects: &str, error: &CallError) {
+        let failing = Progress::Failing(format!("{objects} cannot be listed: {error}"));
+        self.progress.send_if_modified(|progress| {
+            // What was listed once stays listed.
+            let news = *progress != Progress::Listed && *progress != failing;
+            if news {
+                progress.clone_from(&failing);
+            }
+            news
+        });
     }
 }
 
 /// The namespaces to be listed one by one; `None` for all at once.
 pub(super) fn scopes(namespaces: &[String]) -> Vec<Option<&str>> {
     if namespaces.is_empty() { vec![None] } else { namespaces.iter().map(|it| Some(it.as_str())).collect() }
-}
-
-impl Progress {
-    /// Notes a failure, unless all was known before.
-    pub(super) fn fail(progress: &watch::Sender<Self>, what: &str, error: &CallError) {
-        progress.send_if_modified(|progress| {
-            let failing = Self::Failing(format!("{what}: {error}"));
-            let news = *progress != Self::Listed && *progress != failing;
-            if news {
-                *progress = failing;
-            }
-            news
-        });
-    }
 }

@@ -5,7 +5,7 @@
 //! deleted ends. A status is written only when it says something else than
 //! before, and only by the leader; what is in force changes in every replica.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +21,8 @@ use crate::cluster::call::{self, BODY_CAP, CallError, PATIENCE};
 use crate::cluster::custom::{CustomWatch, GROUP, VERSION};
 use crate::cluster::kinds::Kinds;
 use crate::cluster::lease::Leadership;
-use crate::cluster::progress::Progress;
+use crate::cluster::progress::{Listings, Progress};
+use crate::cluster::reflect::{Mirror, Reflector};
 use crate::cluster::releases::Releases;
 use crate::cluster::resource::{Resource, segment};
 use crate::cluster::watch::Event;
@@ -49,12 +50,10 @@ pub struct PolicyWatch {
     in_force: Arc<InForce>,
     /// Whether statuses are written.
     leadership: Leadership,
-    progress: tokio::sync::watch::Sender<Progress>,
+    listings: Listings,
     known: BTreeMap<String, Known>,
-    /// Of the watch.
-    watching: FailureLog,
-    /// Of the statuses.
-    writing: FailureLog,
+    /// Of writing statuses.
+    failures: FailureLog,
 }
 
 /// One DriftPolicy.
@@ -78,23 +77,22 @@ impl PolicyWatch {
         in_force: Arc<InForce>,
         leadership: Leadership,
     ) -> Self {
-        let progress = tokio::sync::watch::Sender::new(Progress::Listing);
+        let listings = Listings::of(&[]);
         Self {
             client,
             kinds,
             releases,
             in_force,
             leadership,
-            progress,
+            listings,
             known: BTreeMap::new(),
-            watching: FailureLog::default(),
-            writing: FailureLog::default(),
+            failures: FailureLog::default(),
         }
     }
 
     /// How far the first listing is.
     pub fn progress(&self) -> tokio::sync::watch::Receiver<Progress> {
-        self.progress.subscribe()
+        self.listings.progress()
     }
 
     /// Follows them until `stop`.
@@ -106,43 +104,22 @@ impl PolicyWatch {
     }
 
     async fn follow(&mut self) {
-        let mut watch =
-            CustomWatch::new(self.client.clone(), &self.kinds, ("DriftPolicy", "driftpolicies"), None);
+        let kind = ("DriftPolicy", "driftpolicies");
+        let mut reflector = Reflector::new(CustomWatch::new(self.client.clone(), &self.kinds, kind, None));
         let mut in_force = self.in_force.changes();
         let releases = self.releases.changes();
         let mut leading = self.leadership.watch();
         let mut health = self.releases.health();
-        let mut listed: Option<BTreeSet<String>> = None;
         let mut assess_at: Option<Instant> = None;
         loop {
             let mut due = Some(Duration::ZERO);
             tokio::select! {
-                event = watch.next() => match event {
-                    Event::Relisting => listed = Some(BTreeSet::new()),
-                    Event::Listed(object) => {
-                        let name = self.set(object);
-                        listed.get_or_insert_default().extend(name);
+                event = reflector.next() => {
+                    if matches!(event, Event::Listed(_) | Event::Broken(_)) {
                         due = None;
                     }
-                    Event::Applied(object) => drop(self.set(object)),
-                    Event::Deleted(object) => {
-                        self.known.remove(object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default());
-                    }
-                    Event::Synced => {
-                        let listed = listed.take().unwrap_or_default();
-                        self.known.retain(|name, _| listed.contains(name));
-                        self.publish();
-                        self.progress.send_replace(Progress::Listed);
-                    }
-                    Event::Watching => self.watching.note_success(),
-                    Event::Broken(error) => {
-                        Progress::fail(&self.progress, "DriftPolicies cannot be listed", &error);
-                        if self.watching.note_failure() {
-                            tracing::warn!(%error, "DriftPolicies cannot be watched; those in force stay");
-                        }
-                        due = None;
-                    }
-                },
+                    reflector.take(event, self);
+                }
                 changed = in_force.changed() => if changed.is_err() { return },
                 // What the one before did not come to.
                 changed = leading.changed() => if changed.is_err() { return },
@@ -154,7 +131,7 @@ impl PolicyWatch {
                 }
             }
             // While a listing is under way, what is known is not whole.
-            if listed.is_none() {
+            if !reflector.is_listing() {
                 self.publish();
             }
             // Before all releases are known nobody can tell what a policy matches.
@@ -166,7 +143,7 @@ impl PolicyWatch {
     }
 
     /// Takes a policy in; its name.
-    fn set(&mut self, mut object: Value) -> Option<String> {
+    fn learn(&mut self, mut object: Value) -> Option<String> {
         let text =
             |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (name, uid, resource_version) =
@@ -232,16 +209,44 @@ impl PolicyWatch {
                 Ok(()) | Err(CallError::Refused { code: 404 | 409, .. } | CallError::Unserved) => {}
                 Err(error) => {
                     result = Err(());
-                    if self.writing.note_failure() {
+                    if self.failures.note_failure() {
                         tracing::warn!(policy = name, %error, "the status of a DriftPolicy cannot be written");
                     }
                 }
             }
         }
         if result.is_ok() {
-            self.writing.note_success();
+            self.failures.note_success();
         }
         result
+    }
+}
+
+impl Mirror for PolicyWatch {
+    type Object = Value;
+    type Key = String;
+    const OBJECTS: &'static str = "DriftPolicies";
+
+    fn set(&mut self, object: Value) -> Option<String> {
+        self.learn(object)
+    }
+
+    fn remove(&mut self, object: Value) {
+        self.known.remove(object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default());
+    }
+
+    fn retain(&mut self, listed: &HashSet<String>) {
+        self.known.retain(|name, _| listed.contains(name));
+        // In force before anybody is told that all are known.
+        self.publish();
+    }
+
+    fn warn(&self, error: &CallError) {
+        tracing::warn!(%error, "DriftPolicies cannot be watched; those in force stay");
+    }
+
+    fn listings(&self) -> Option<&Listings> {
+        Some(&self.listings)
     }
 }
 
