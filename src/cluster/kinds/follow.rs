@@ -9,12 +9,64 @@ use std::collections::{HashMap, HashSet};
 
 use tokio::time::{Instant, sleep_until};
 
-use super::super::resource::Resource;
+use super::super::call::CallError;
+use super::super::progress::Listings;
+use super::super::reflect::{Mirror, Reflector};
+use super::super::resource::{Meta, Resource};
 use super::super::schemas;
-use super::super::watch::{Event, MetadataWatch};
+use super::super::watch::MetadataWatch;
 use super::attempts::{Attempts, SETTLING};
 use super::{Draft, Kinds};
 use crate::model::Gvk;
+
+/// CustomResourceDefinitions in the versions in which they came by.
+#[derive(Default)]
+struct Definitions {
+    seen: HashMap<String, String>,
+    changed: HashSet<String>,
+    /// When the changes of now have settled.
+    settled_at: Option<Instant>,
+}
+
+impl Definitions {
+    /// The names of those that changed since this was asked.
+    fn take_changed(&mut self) -> HashSet<String> {
+        self.settled_at = None;
+        std::mem::take(&mut self.changed)
+    }
+}
+
+impl Mirror for Definitions {
+    type Object = Meta;
+    type Key = String;
+    const OBJECTS: &'static str = "CustomResourceDefinitions";
+
+    fn set(&mut self, meta: Meta) -> Option<String> {
+        let Meta { name, resource_version, .. } = meta;
+        let known = self.seen.insert(name.clone(), resource_version.clone());
+        if known != Some(resource_version) {
+            self.changed.insert(name.clone());
+            self.settled_at.get_or_insert_with(|| Instant::now() + SETTLING);
+        }
+        Some(name)
+    }
+
+    fn remove(&mut self, meta: Meta) {
+        self.seen.remove(&meta.name);
+    }
+
+    fn retain(&mut self, listed: &HashSet<String>) {
+        self.seen.retain(|name, _| listed.contains(name));
+    }
+
+    fn warn(&self, error: &CallError) {
+        tracing::warn!(%error, "CustomResourceDefinitions cannot be watched");
+    }
+
+    fn listings(&self) -> Option<&Listings> {
+        None
+    }
+}
 
 impl Kinds {
     pub(super) async fn follow(&self) {
@@ -24,31 +76,17 @@ impl Kinds {
             "CustomResourceDefinition",
             "customresourcedefinitions",
         );
-        let mut watch = MetadataWatch::new(self.client.clone(), &definitions, None, None);
-        let mut seen: HashMap<String, String> = HashMap::new();
-        let mut changed: HashSet<String> = HashSet::new();
-        let mut settled_at: Option<Instant> = None;
+        let watch = MetadataWatch::new(self.client.clone(), &definitions, None, None);
+        let mut reflector = Reflector::new(watch);
+        let mut definitions = Definitions::default();
         let mut attempts = Attempts::none();
         loop {
             tokio::select! {
-                event = watch.next() => match event {
-                    Event::Listed(meta) | Event::Applied(meta) => {
-                        let known = seen.insert(meta.name.clone(), meta.resource_version.clone());
-                        if known.as_ref() != Some(&meta.resource_version) {
-                            changed.insert(meta.name);
-                            settled_at.get_or_insert_with(|| Instant::now() + SETTLING);
-                        }
-                    }
-                    Event::Deleted(meta) => drop(seen.remove(&meta.name)),
-                    Event::Broken(error) => {
-                        tracing::warn!(%error, "CustomResourceDefinitions cannot be watched");
-                    }
-                    Event::Relisting | Event::Synced | Event::Watching => {}
-                },
-                () = until(settled_at), if settled_at.is_some() => {
-                    settled_at = None;
+                event = reflector.next() => reflector.take(event, &mut definitions),
+                () = until(definitions.settled_at), if definitions.settled_at.is_some() => {
+                    let changed = definitions.take_changed();
                     changed.iter().for_each(|name| self.defined.announce(name));
-                    self.refresh(std::mem::take(&mut changed)).await;
+                    self.refresh(changed).await;
                 }
                 () = self.owing.notified() => attempts.owe(Instant::now()),
                 () = until(attempts.due()), if attempts.due().is_some() => {
