@@ -14,7 +14,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use governor::Quota;
 use jiff::Timestamp;
 use kube::core::Request as Requests;
 use kube::core::params::{Patch, PatchParams, PostParams};
@@ -23,9 +23,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::call::{self, BODY_CAP, CallError};
+use super::call::CallError;
 use super::lease::Leadership;
 use super::resource::{Resource, segment};
+use super::writer::{SendError, Turn, Writer};
 
 /// The name under which Kubemoor reports.
 const CONTROLLER: &str = "kubemoor.dev/guard";
@@ -61,10 +62,8 @@ const NOWHERE: &str = "kube-system";
 
 /// Writes events.
 pub struct Events {
-    client: kube::Client,
-    leadership: Leadership,
+    writer: Writer,
     instance: String,
-    rate: DefaultDirectRateLimiter,
     series: Mutex<HashMap<u64, Series>>,
 }
 
@@ -124,8 +123,9 @@ struct Series {
 impl Events {
     /// Events by `instance`, one of several replicas.
     pub fn new(client: kube::Client, leadership: Leadership, instance: String) -> Self {
-        let rate = RateLimiter::direct(Quota::per_second(RATE).allow_burst(BURST));
-        Self { client, leadership, instance, rate, series: Mutex::default() }
+        let rate = Quota::per_second(RATE).allow_burst(BURST);
+        let writer = Writer::new(client, rate, leadership).within(PATIENCE);
+        Self { writer, instance, series: Mutex::default() }
     }
 
     /// Says `notice`.
@@ -148,23 +148,37 @@ impl Events {
         if let Some((_, _, false)) = again {
             return Ok(Published::Counted);
         }
-        let within = self.leadership.left().unwrap_or(PATIENCE).min(PATIENCE);
-        if within.is_zero() || self.rate.check().is_err() {
-            return Ok(Published::Dropped);
+        let Some(turn) = self.writer.turn_now() else { return Ok(Published::Dropped) };
+        match self.write(&turn, key, notice, again.map(|(name, count, _)| (name, count))).await {
+            Ok(()) => Ok(Published::Written),
+            Err(SendError::NotLeading) => Ok(Published::Dropped),
+            Err(SendError::Call(error)) => Err(error),
         }
+    }
+
+    /// Writes a notice: as the event of this name and count, or as a new one.
+    async fn write(
+        &self,
+        turn: &Turn<'_>,
+        key: u64,
+        notice: &Notice,
+        again: Option<(String, u32)>,
+    ) -> Result<(), SendError> {
         let namespace = notice.regarding.namespace.as_deref().unwrap_or(NOWHERE);
         let requests =
             Requests::new(Resource::new("events.k8s.io", "v1", "Event", "events").path(Some(namespace))?);
-        if let Some((name, count, _)) = again {
+        if let Some((name, count)) = again {
             let patch = json!({"series": {"count": count, "lastObservedTime": micros(Timestamp::now())}});
-            let request = requests.patch(&segment(&name)?, &PatchParams::default(), &Patch::Merge(patch))?;
-            match call::send(&self.client, request, BODY_CAP, within).await {
+            let request = requests
+                .patch(&segment(&name)?, &PatchParams::default(), &Patch::Merge(patch))
+                .map_err(CallError::from)?;
+            match turn.send(request).await {
                 // Events live for an hour, or less.
-                Err(error) if error.is_not_found() => {}
+                Err(SendError::Call(error)) if error.is_not_found() => {}
                 outcome => {
                     outcome?;
                     self.remember(key, name, Some(count));
-                    return Ok(Published::Written);
+                    return Ok(());
                 }
             }
         }
@@ -173,10 +187,10 @@ impl Events {
         let body = self.body(notice, namespace, &name, time);
         let body =
             serde_json::to_vec(&body).map_err(|error| CallError::Unformed { reason: error.to_string() })?;
-        let request = requests.create(&PostParams::default(), body)?;
-        call::send(&self.client, request, BODY_CAP, within).await?;
+        let request = requests.create(&PostParams::default(), body).map_err(CallError::from)?;
+        turn.send(request).await?;
         self.remember(key, name, None);
-        Ok(Published::Written)
+        Ok(())
     }
 
     fn body(&self, notice: &Notice, namespace: &str, name: &str, time: Timestamp) -> Value {

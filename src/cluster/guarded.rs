@@ -11,8 +11,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
-use http::Request;
+use governor::Quota;
 use kube::core::Request as Requests;
 use kube::core::params::{
     DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions,
@@ -26,6 +25,7 @@ use super::kinds::Kinds;
 use super::lease::Leadership;
 use super::resource::{Resource, segment};
 use super::watch::Event;
+use super::writer::{SendError, Writer};
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::agreement::SeenAlive;
 use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus, hidden_digest};
@@ -43,8 +43,7 @@ const PAGE: u32 = 100;
 /// Reads and writes GuardedReleases for the guard.
 pub struct GuardedReleases {
     client: kube::Client,
-    leadership: Leadership,
-    writes: DefaultDirectRateLimiter,
+    writer: Writer,
 }
 
 /// GuardedReleases as they come, change and go.
@@ -76,17 +75,6 @@ pub enum Setting {
     Reconcile(String),
 }
 
-/// Why something was not written.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StatusError {
-    /// Another replica leads.
-    #[error("another replica leads now")]
-    NotLeading,
-    /// The API server gave no usable answer.
-    #[error(transparent)]
-    Call(#[from] CallError),
-}
-
 #[derive(Deserialize)]
 struct Page {
     #[serde(default)]
@@ -102,8 +90,8 @@ struct PageMeta {
 impl GuardedReleases {
     /// Those of the cluster behind `client`; at most `writes_per_second`.
     pub fn new(client: kube::Client, leadership: Leadership, writes_per_second: NonZeroU32) -> Self {
-        let writes = RateLimiter::direct(Quota::per_second(writes_per_second));
-        Self { client, leadership, writes }
+        let rate = Quota::per_second(writes_per_second);
+        Self { writer: Writer::new(client.clone(), rate, leadership), client }
     }
 
     /// Watches all of them.
@@ -124,47 +112,45 @@ impl GuardedReleases {
     /// Makes the one of a release; `Ok` as well if it is there.
     ///
     /// # Errors
-    /// See [`StatusError`].
-    pub async fn create(&self, release: &ReleaseId) -> Result<(), StatusError> {
+    /// See [`SendError`].
+    pub async fn create(&self, release: &ReleaseId) -> Result<(), SendError> {
         let body = json!({
             "apiVersion": api_version(), "kind": KIND,
             "metadata": {"name": release.name, "namespace": release.namespace},
             "spec": {},
         });
         let request = requests(Some(&release.namespace))?.create(&PostParams::default(), bytes(&body)?);
-        match self.write(request.map_err(CallError::from)?).await {
-            Err(StatusError::Call(CallError::Refused { code: 409, .. })) => Ok(()),
-            outcome => outcome,
+        match self.writer.send(request.map_err(CallError::from)?).await {
+            Err(SendError::Call(CallError::Refused { code: 409, .. })) => Ok(()),
+            outcome => outcome.map(drop),
         }
     }
 
     /// Removes one, if it still is the one with the uid `uid`.
     ///
     /// # Errors
-    /// See [`StatusError`].
-    pub async fn remove(&self, release: &ReleaseId, uid: &str) -> Result<(), StatusError> {
+    /// See [`SendError`].
+    pub async fn remove(&self, release: &ReleaseId, uid: &str) -> Result<(), SendError> {
         let parameters = DeleteParams::background()
             .preconditions(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
         let request = requests(Some(&release.namespace))?
             .delete(&segment(&release.name)?, &parameters)
             .map_err(CallError::from)?;
-        match self.write(request).await {
-            Err(StatusError::Call(CallError::Refused { code: 404 | 409, .. } | CallError::Unserved)) => {
-                Ok(())
-            }
-            outcome => outcome,
+        match self.writer.send(request).await {
+            Err(SendError::Call(CallError::Refused { code: 404 | 409, .. } | CallError::Unserved)) => Ok(()),
+            outcome => outcome.map(drop),
         }
     }
 
     /// Writes a status over the one of `live`, unless that has changed since.
     ///
     /// # Errors
-    /// See [`StatusError`]; a conflict when `live` is outdated.
+    /// See [`SendError`]; a conflict when `live` is outdated.
     pub async fn set_status(
         &self,
         live: &GuardedRelease,
         status: &GuardedReleaseStatus,
-    ) -> Result<(), StatusError> {
+    ) -> Result<(), SendError> {
         let (name, namespace) =
             (live.metadata.name.as_deref().unwrap_or_default(), live.metadata.namespace.as_deref());
         let body = json!({
@@ -175,17 +161,7 @@ impl GuardedReleases {
         let request = requests(namespace)?
             .replace_subresource("status", &segment(name)?, &PostParams::default(), bytes(&body)?)
             .map_err(CallError::from)?;
-        self.write(request).await
-    }
-
-    async fn write(&self, request: Request<Vec<u8>>) -> Result<(), StatusError> {
-        self.writes.until_ready().await;
-        let within = self.leadership.left().unwrap_or(PATIENCE).min(PATIENCE);
-        if within.is_zero() {
-            return Err(StatusError::NotLeading);
-        }
-        call::send(&self.client, request, BODY_CAP, within).await?;
-        Ok(())
+        self.writer.send(request).await.map(drop)
     }
 }
 

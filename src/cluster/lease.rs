@@ -121,6 +121,12 @@ impl Leadership {
         Self(Arc::new(Belief { until: RwLock::new(until), told }))
     }
 
+    /// Of a process that leads until that time.
+    #[cfg(test)]
+    pub(super) fn until(until: Instant) -> Self {
+        Self::new(Until::Instant(until))
+    }
+
     fn gain(&self, until: Instant) {
         *self.0.until.write() = Until::Instant(until);
         if !self.0.told.send_replace(true) {
@@ -128,7 +134,7 @@ impl Leadership {
         }
     }
 
-    fn lose(&self) {
+    pub(super) fn lose(&self) {
         *self.0.until.write() = Until::Never;
         if self.0.told.send_replace(false) {
             tracing::info!("this replica leads no more; it goes on judging edits");

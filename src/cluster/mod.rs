@@ -44,6 +44,7 @@ pub mod objects;
 pub mod policies;
 pub mod progress;
 pub mod releases;
+pub mod writer;
 
 pub use discovery::by_short_name;
 pub use queue::{Announcer, Changes};

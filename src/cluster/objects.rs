@@ -5,10 +5,9 @@
 //! nothing about what is written.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use governor::Quota;
 use http::Request;
 use kube::core::Request as Requests;
 use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
@@ -20,6 +19,7 @@ use super::lease::Leadership;
 use super::live::Whole;
 use super::resource::{Partial, Resource, segment};
 use super::watch::{Event, Form as _, Watch};
+use super::writer::{SendError, Writer};
 use crate::model::Cause;
 use crate::reconcile::live::{Live, Sighting};
 
@@ -27,8 +27,7 @@ use crate::reconcile::live::{Live, Sighting};
 #[derive(Clone)]
 pub struct Objects {
     client: kube::Client,
-    writes: Arc<DefaultDirectRateLimiter>,
-    leadership: Leadership,
+    writer: Writer,
 }
 
 /// One object's place in the API.
@@ -100,14 +99,14 @@ pub enum WriteError {
 impl Objects {
     /// Writes keep to `writes_per_second`, in bursts of at most as many.
     pub fn new(client: kube::Client, writes_per_second: NonZeroU32) -> Self {
-        let writes = Arc::new(RateLimiter::direct(Quota::per_second(writes_per_second)));
-        Self { client, writes, leadership: Leadership::alone() }
+        let rate = Quota::per_second(writes_per_second);
+        Self { writer: Writer::new(client.clone(), rate, Leadership::alone()), client }
     }
 
     /// The same for a process that writes only while it leads. Dry runs, which
     /// store nothing, are free.
     pub fn led(self, leadership: Leadership) -> Self {
-        Self { leadership, ..self }
+        Self { writer: self.writer.led(leadership), ..self }
     }
 
     /// The whole object as it lives, or `None` when it does not exist.
@@ -238,14 +237,10 @@ impl Objects {
     }
 
     async fn send(&self, target: &Target, request: Request<Vec<u8>>) -> Result<Vec<u8>, WriteError> {
-        self.writes.until_ready().await;
-        // Asked last, and no answer is awaited beyond the lead's end.
-        let within = self.leadership.left().unwrap_or(PATIENCE).min(PATIENCE);
-        if within.is_zero() {
-            return Err(WriteError::NotLeading);
-        }
-        let answer = call::send(&self.client, request, BODY_CAP, within).await;
-        answer.map_err(|error| WriteError::of(target, error))
+        self.writer.send(request).await.map_err(|error| match error {
+            SendError::NotLeading => WriteError::NotLeading,
+            SendError::Call(error) => WriteError::of(target, error),
+        })
     }
 }
 

@@ -22,11 +22,12 @@ use super::orders::Command;
 use super::state::State;
 use crate::cluster::Event;
 use crate::cluster::call::CallError;
-use crate::cluster::guarded::{GuardedReleases, Remembered, StatusError};
+use crate::cluster::guarded::{GuardedReleases, Remembered};
 use crate::cluster::kinds::Kinds;
 use crate::cluster::lease::Leadership;
 use crate::cluster::policies::InForce;
 use crate::cluster::releases::Releases;
+use crate::cluster::writer::SendError;
 use crate::helm::record::Status;
 use crate::metrics::{NoticeMetrics, StatusWrite};
 use crate::model::ReleaseId;
@@ -313,8 +314,8 @@ impl Statuses {
         };
         match written {
             Ok(()) => self.metrics.status(StatusWrite::Written),
-            Err(StatusError::NotLeading) => {}
-            Err(StatusError::Call(error)) => {
+            Err(SendError::NotLeading) => {}
+            Err(SendError::Call(error)) => {
                 self.metrics.status(StatusWrite::Failed);
                 let passes = passes(&error);
                 if !passes && known.writing.note_failure() {
