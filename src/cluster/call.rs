@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use crate::model::Cause;
 
 /// The most bytes of one object or one page: etcd takes requests of 1.5 MiB, a
-/// page holds up to [`super::watch::PAGE`] objects' metadata.
+/// page holds up to [`super::pages::PAGE`] objects' metadata.
 pub(super) const BODY_CAP: usize = 64 << 20;
 
 /// The most bytes of a refusal that are read.

@@ -13,9 +13,7 @@ use std::time::Duration;
 
 use governor::Quota;
 use kube::core::Request as Requests;
-use kube::core::params::{
-    DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions,
-};
+use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -23,6 +21,7 @@ use super::call::{self, BODY_CAP, CallError, PATIENCE};
 use super::custom::{CustomWatch, GROUP, VERSION};
 use super::kinds::Kinds;
 use super::lease::Leadership;
+use super::pages::Pages;
 use super::resource::{Resource, segment};
 use super::watch::Event;
 use super::writer::{SendError, Writer};
@@ -73,18 +72,6 @@ pub enum Setting {
     Suspend(bool),
     /// Repair it now; the time makes it another request than the last.
     Reconcile(String),
-}
-
-#[derive(Deserialize)]
-struct Page {
-    #[serde(default)]
-    metadata: PageMeta,
-    items: Option<Vec<Value>>,
-}
-
-#[derive(Default, Deserialize)]
-struct PageMeta {
-    r#continue: Option<String>,
 }
 
 impl GuardedReleases {
@@ -223,20 +210,16 @@ pub async fn list(
     client: &kube::Client,
     namespace: Option<&str>,
 ) -> Result<Option<Vec<GuardedRelease>>, CallError> {
+    let mut pages = Pages::<Value>::objects(client, &resource(), namespace)?.of(PAGE);
     let mut found = Vec::new();
-    let mut after: Option<String> = None;
     loop {
-        let parameters =
-            ListParams { limit: Some(PAGE), continue_token: after.take(), ..ListParams::default() };
-        let request = requests(namespace)?.list(&parameters)?;
-        let page: Page = match call::fetch(client, request, PATIENCE).await {
+        match pages.next().await {
+            Ok(Some(page)) => {
+                found.extend(page.into_items().into_iter().filter_map(typed).map(|object| *object));
+            }
+            Ok(None) => return Ok(Some(found)),
             Err(error) if error.is_not_found() => return Ok(None),
-            answer => answer?,
-        };
-        found.extend(page.items.unwrap_or_default().into_iter().filter_map(typed).map(|object| *object));
-        match page.metadata.r#continue.filter(|token| !token.is_empty()) {
-            Some(token) => after = Some(token),
-            None => return Ok(Some(found)),
+            Err(error) => return Err(error),
         }
     }
 }
@@ -316,8 +299,12 @@ fn api_version() -> String {
     format!("{GROUP}/{VERSION}")
 }
 
+fn resource() -> Resource {
+    Resource::new(GROUP, VERSION, KIND, PLURAL)
+}
+
 fn requests(namespace: Option<&str>) -> Result<Requests, CallError> {
-    Ok(Requests::new(Resource::new(GROUP, VERSION, KIND, PLURAL).path(namespace)?))
+    Ok(Requests::new(resource().path(namespace)?))
 }
 
 fn bytes(body: &Value) -> Result<Vec<u8>, CallError> {

@@ -6,12 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use kube::core::Request as Requests;
-use kube::core::params::ListParams;
-
-use super::call::{self, CallError, PATIENCE};
-use super::resource::{Meta, Page, Partial, Resource};
-use super::watch::PAGE;
+use super::call::CallError;
+use super::pages::Pages;
+use super::resource::{Meta, Resource};
 use crate::config;
 use crate::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
 
@@ -65,24 +62,17 @@ pub async fn named(
     resource: &Resource,
     namespace: Option<&str>,
 ) -> Result<Named, CallError> {
-    let requests = Requests::new(resource.path(namespace)?);
     let (key, value) = MANAGED_BY;
-    let mut parameters = ListParams::default().labels(&format!("{key}={value}")).limit(PAGE);
-    let mut named = Named { cut: true, ..Named::default() };
+    let mut pages = Pages::metadata(client, resource, namespace)?.labelled(&format!("{key}={value}"));
+    let mut named = Named::default();
     for _ in 0..PAGES {
-        let request = requests.list_metadata(&parameters)?;
-        let page: Page<Partial> = call::fetch(client, request, PATIENCE).await?;
-        let next = page.next();
+        let Some(page) = pages.next().await? else { break };
         for (release, origin) in page.into_items().into_iter().filter_map(|item| release(&item.metadata)) {
             let known = named.releases.entry(release).or_insert(origin);
             *known = origin.min(*known);
         }
-        if next.is_none() {
-            named.cut = false;
-            break;
-        }
-        parameters.continue_token = next;
     }
+    named.cut = !pages.is_over();
     Ok(named)
 }
 

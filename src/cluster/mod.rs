@@ -15,6 +15,7 @@
 mod custom;
 pub mod discovery;
 mod live;
+mod pages;
 mod payloads;
 mod queue;
 mod raw;

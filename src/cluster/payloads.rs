@@ -12,14 +12,14 @@ use std::thread;
 use std::time::Duration;
 
 use kube::core::Request as Requests;
-use kube::core::params::{GetParams, ListParams};
+use kube::core::params::GetParams;
 use serde::Deserialize;
 use tokio::sync::{Semaphore, oneshot};
 
-use super::call::{self, CallError, PATIENCE};
+use super::call::{self, CallError};
+use super::pages::Pages;
 use super::records::{self, Known};
-use super::resource::{Meta, Page, Partial, Resource, segment};
-use super::watch::PAGE;
+use super::resource::{Meta, Resource, segment};
 use crate::config::RecordDriver;
 use crate::helm::record::{Packed, RecordError};
 use crate::helm::release::{Head, Payload};
@@ -160,19 +160,8 @@ impl Payloads {
     /// # Errors
     /// When the API server gives no usable answer.
     pub(super) async fn list(&self, namespace: Option<&str>) -> Result<Vec<Meta>, CallError> {
-        let requests = Requests::new(self.resource().path(namespace)?);
-        let mut parameters = ListParams::default().labels(SELECTOR).limit(PAGE);
-        let mut found = Vec::new();
-        loop {
-            let request = requests.list_metadata(&parameters)?;
-            let page: Page<Partial> = call::fetch(&self.client, request, PATIENCE).await?;
-            let next = page.next();
-            found.extend(page.into_items().into_iter().map(|item| item.metadata));
-            if next.is_none() {
-                return Ok(found);
-            }
-            parameters.continue_token = next;
-        }
+        let pages = Pages::metadata(&self.client, &self.resource(), namespace)?.labelled(SELECTOR);
+        Ok(pages.all().await?.into_iter().map(|item| item.metadata).collect())
     }
 
     /// Lists all records of a release from the API server itself, not from any
@@ -181,21 +170,15 @@ impl Payloads {
     /// # Errors
     /// When the API server gives no usable answer.
     pub(super) async fn look(&self, release: &ReleaseId, within: Duration) -> Result<Looked, CallError> {
-        let requests = Requests::new(self.resource().path(Some(&release.namespace))?);
-        let mut parameters =
-            ListParams::default().labels(&format!("{SELECTOR},name={}", release.name)).limit(PAGE);
+        let selector = format!("{SELECTOR},name={}", release.name);
+        let pages = Pages::metadata(&self.client, &self.resource(), Some(&release.namespace))?;
+        let mut pages = pages.labelled(&selector).within(within);
         let mut looked = Looked { records: Vec::new(), version: String::new() };
         for _ in 0..PAGES {
-            let request = requests.list_metadata(&parameters)?;
-            let page: Page<Partial> = call::fetch(&self.client, request, within).await?;
+            let Some(page) = pages.next().await? else { break };
             looked.version.clone_from(&page.metadata.resource_version);
-            let next = page.next();
             let known = page.into_items().into_iter().filter_map(|item| records::read(item.metadata).ok());
             looked.records.extend(known.filter(|(id, _)| id == release).map(|(_, known)| known));
-            if next.is_none() {
-                break;
-            }
-            parameters.continue_token = next;
         }
         Ok(looked)
     }

@@ -5,7 +5,8 @@
 
 use serde_json::Value;
 
-use super::watch::{Form, PAGE};
+use super::pages::PAGE;
+use super::watch::Form;
 
 /// A whole object as it came.
 pub(super) struct Raw(pub(super) Value);

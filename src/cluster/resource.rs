@@ -35,23 +35,6 @@ pub(super) struct Partial {
     pub(super) metadata: Meta,
 }
 
-/// One page of a list of objects.
-#[derive(Deserialize)]
-pub(super) struct Page<W> {
-    #[serde(default)]
-    pub(super) metadata: PageMeta,
-    /// `None` when there are none: some servers write null.
-    items: Option<Vec<W>>,
-}
-
-/// What a page says of itself.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct PageMeta {
-    pub(super) resource_version: String,
-    r#continue: Option<String>,
-}
-
 /// The metadata of an object, as little of it as the guard needs.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -137,18 +120,6 @@ impl Resource {
             Some(namespace) => format!("{root}/namespaces/{}/{plural}", segment(namespace)?),
             None => format!("{root}/{plural}"),
         })
-    }
-}
-
-impl<W> Page<W> {
-    /// The token of the next page; `None` on the last.
-    pub(super) fn next(&self) -> Option<String> {
-        self.metadata.r#continue.clone().filter(|token| !token.is_empty())
-    }
-
-    /// The objects.
-    pub(super) fn into_items(self) -> Vec<W> {
-        self.items.unwrap_or_default()
     }
 }
 

@@ -23,10 +23,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::call::{self, CallError, PATIENCE};
-use super::resource::{Meta, Page, Partial, Resource};
-
-/// Objects per page of a list of metadata.
-pub(super) const PAGE: u32 = 250;
+use super::pages::{PAGE, Page};
+use super::resource::{Meta, Partial, Resource};
 
 /// How long the API server keeps one watch open. Every server accepts it.
 const LIFE: Duration = Duration::from_secs(290);

@@ -9,13 +9,13 @@ use http::Request;
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
 use kube::core::Request as Requests;
-use kube::core::params::{DeleteParams, GetParams, ListParams, PostParams, Preconditions};
-use serde::Deserialize;
+use kube::core::params::{DeleteParams, GetParams, PostParams, Preconditions};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::super::call::{self, BODY_CAP, CallError, PATIENCE};
 use super::super::custom::{GROUP, VERSION};
+use super::super::pages::Pages;
 use super::super::resource::{Resource, segment};
 use crate::model::{Actor, ObjectId};
 use crate::policy::resource::{AllowedObject, DriftAllowance, DriftAllowanceSpec, Requester};
@@ -84,20 +84,6 @@ pub enum MakeError {
         /// The name.
         name: String,
     },
-}
-
-#[derive(Deserialize)]
-struct Page {
-    #[serde(default)]
-    metadata: PageMeta,
-    #[serde(default)]
-    items: Option<Vec<DriftAllowance>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct PageMeta {
-    r#continue: Option<String>,
 }
 
 impl Kept {
@@ -180,17 +166,7 @@ pub async fn make(
 /// When the API server gives no usable answer; `NotFound` where the definition
 /// is not installed.
 pub async fn list(client: &kube::Client, namespace: Option<&str>) -> Result<Vec<DriftAllowance>, CallError> {
-    let requests = requests(namespace)?;
-    let mut parameters = ListParams::default().limit(250);
-    let mut found = Vec::new();
-    loop {
-        let page: Page = call::fetch(client, requests.list(&parameters)?, PATIENCE).await?;
-        found.extend(page.items.unwrap_or_default());
-        match page.metadata.r#continue.filter(|token| !token.is_empty()) {
-            Some(token) => parameters.continue_token = Some(token),
-            None => return Ok(found),
-        }
-    }
+    Pages::objects(client, &defined(), namespace)?.all().await
 }
 
 /// An allowance as it is now; none where it is gone.
@@ -231,9 +207,12 @@ pub async fn delete(
     }
 }
 
+fn defined() -> Resource {
+    Resource::new(GROUP, VERSION, "DriftAllowance", "driftallowances")
+}
+
 fn requests(namespace: Option<&str>) -> Result<Requests, CallError> {
-    let resource = Resource::new(GROUP, VERSION, "DriftAllowance", "driftallowances");
-    Ok(Requests::new(resource.path(namespace)?))
+    Ok(Requests::new(defined().path(namespace)?))
 }
 
 /// `deployment-web-1f2e3d4c5b`: readable, and the same for the same wish.

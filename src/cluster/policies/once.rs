@@ -14,6 +14,7 @@ use super::super::autoscalers::{self, Scales};
 use super::super::call::{self, CallError, PATIENCE};
 use super::super::custom::{GROUP, VERSION};
 use super::super::kinds::Kinds;
+use super::super::pages::Pages;
 use super::super::resource::Resource;
 use crate::model::{Gvk, ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
 use crate::policy::allowance::Allowance;
@@ -29,12 +30,6 @@ pub struct Autoscaled {
     pub scales: Scales,
     /// The release whose object it says to be, true or not.
     pub named: Option<ReleaseId>,
-}
-
-#[derive(Deserialize)]
-struct List {
-    #[serde(default)]
-    items: Vec<Value>,
 }
 
 #[derive(Deserialize)]
@@ -114,9 +109,8 @@ async fn list<T: DeserializeOwned>(
     resource: &Resource,
     namespace: Option<&str>,
 ) -> Result<Vec<T>, CallError> {
-    let request = call::get(&resource.path(namespace)?)?;
-    match call::fetch::<List>(client, request, PATIENCE).await {
-        Ok(list) => Ok(list.items.into_iter().filter_map(|item| serde_json::from_value(item).ok()).collect()),
+    match Pages::<Value>::objects(client, resource, namespace)?.all().await {
+        Ok(items) => Ok(items.into_iter().filter_map(|item| serde_json::from_value(item).ok()).collect()),
         Err(error) if error.is_not_found() => Ok(Vec::new()),
         Err(error) => Err(error),
     }
