@@ -20,16 +20,17 @@ use tokio_util::sync::CancellationToken;
 use self::summary::{Context, summary};
 use super::orders::Command;
 use super::state::State;
-use crate::cluster::Event;
-use crate::cluster::call::CallError;
-use crate::cluster::guarded::{GuardedReleases, Remembered};
-use crate::cluster::kinds::Kinds;
-use crate::cluster::lease::Leadership;
-use crate::cluster::policies::InForce;
-use crate::cluster::releases::Releases;
-use crate::cluster::writer::SendError;
+use crate::client::Event;
+use crate::client::call::CallError;
+use crate::client::guarded::{GuardedReleases, Remembered};
+use crate::client::lease::Leadership;
+use crate::client::writer::SendError;
 use crate::helm::record::Status;
 use crate::metrics::{NoticeMetrics, StatusWrite};
+use crate::mirror::guarded::Watching;
+use crate::mirror::kinds::Kinds;
+use crate::mirror::policies::InForce;
+use crate::mirror::releases::Releases;
 use crate::model::ReleaseId;
 use crate::policy::guarded::{
     GuardedRelease, GuardedReleaseStatus, LeaseReference, OrderAnswer, OrderResult,
@@ -112,7 +113,7 @@ impl Statuses {
 
     async fn keep(&self) {
         let mut known = Known { suspended: self.suspended.clone(), ..Known::default() };
-        let mut watch = self.guarded.watch(&self.kinds);
+        let mut watch = Watching::new(&self.guarded, &self.kinds);
         let (reports, records) = (self.state.changes(), self.releases.changes());
         let mut leading = self.leadership.watch();
         let mut policies = self.in_force.changes();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::time::timeout;
 
 use super::{Live, Looker, Unreached, now};
-use crate::cluster::call::CallError;
+use crate::client::call::CallError;
 use crate::helm::release::Release;
 use crate::verdict::edit::{Evidence, Outcome, Owner};
 use crate::webhook::case::{Aspect, Case, Judgement};
