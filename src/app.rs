@@ -36,9 +36,6 @@ use tokio_util::sync::CancellationToken;
 use self::calling::{Calling, Judging, Keeping};
 use self::parts::Parts;
 use crate::admin::{self, Books, Condition, Readiness};
-use crate::cluster::directory;
-use crate::cluster::policies::InForce;
-use crate::cluster::policies::files::Folder;
 use crate::config::{self, RecordDriver, Source, Tls};
 use crate::declaration::catalog::Catalog;
 use crate::guard::state::State;
@@ -48,6 +45,9 @@ use crate::metrics::{
     self, AdmissionMetrics, ConnectionMetrics, EmergencyMetrics, GuardMetrics, LedgerMetrics, NoticeMetrics,
     Port, RecordMetrics, ReleaseFigures,
 };
+use crate::mirror::directory;
+use crate::mirror::policies::InForce;
+use crate::mirror::policies::files::Folder;
 use crate::notify;
 use crate::notify::file::Notifier;
 use crate::policy::Policy;

@@ -14,7 +14,9 @@ pub mod admin;
 pub mod guard;
 pub mod webhook;
 
-pub mod cluster;
+pub mod mirror;
+
+pub mod client;
 pub mod ledger;
 pub mod notify;
 pub mod server;

@@ -23,7 +23,7 @@ use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
 use super::Peer;
-use crate::cluster::access::{self, Right};
+use crate::client::access::{self, Right};
 use crate::ledger::Ledger;
 use crate::ledger::query::{Filter, PAGE, Page};
 use crate::model::Actor;

@@ -24,15 +24,15 @@ use super::registrar::Registrar;
 use super::telling::{self, Telling};
 use super::{Naming, Run, Services, permitting, transitions, trusting};
 use crate::admin::Condition;
-use crate::cluster::arbiter::Arbiter;
-use crate::cluster::client::{self, Connection};
-use crate::cluster::kinds::Kinds;
-use crate::cluster::lease::Leadership;
-use crate::cluster::objects::Objects;
-use crate::cluster::releases::{Health, RecordSource, Releases};
+use crate::client::connection::{self, Connection};
+use crate::client::lease::Leadership;
+use crate::client::objects::Objects;
 use crate::config;
 use crate::guard::Guard;
 use crate::guard::orders;
+use crate::mirror::arbiter::Arbiter;
+use crate::mirror::kinds::Kinds;
+use crate::mirror::releases::{Health, RecordSource, Releases};
 use crate::model::ReleaseId;
 use crate::notify::file::Notifier;
 use crate::policy::settled::SettledValues;
@@ -94,7 +94,7 @@ impl Run {
     /// Serves a cluster's releases.
     pub(super) async fn cluster(&mut self, cluster: config::Cluster, keeping: Keeping) -> anyhow::Result<()> {
         // Only the kubeconfig can be wrong here; the rest waits for the API server.
-        let connection = client::connect(cluster.kubeconfig.as_deref()).await?;
+        let connection = connection::connect(cluster.kubeconfig.as_deref()).await?;
         self.books.trust(connection.client.clone());
         let [records, policies, switch, loop_listed] =
             ["records", "policies", "emergency", "loop"].map(|name| self.readiness.condition(name));

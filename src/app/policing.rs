@@ -12,15 +12,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::parts::Parts;
 use crate::admin::Condition;
-use crate::cluster::allowances::Allowances;
-use crate::cluster::autoscalers::Autoscalers;
-use crate::cluster::kinds::Kinds;
-use crate::cluster::lease::Leadership;
-use crate::cluster::namespaces::Namespaces;
-use crate::cluster::policies::InForce;
-use crate::cluster::policies::watch::PolicyWatch;
-use crate::cluster::progress::Progress;
-use crate::cluster::releases::Releases;
+use crate::client::lease::Leadership;
+use crate::mirror::allowances::Allowances;
+use crate::mirror::autoscalers::Autoscalers;
+use crate::mirror::kinds::Kinds;
+use crate::mirror::namespaces::Namespaces;
+use crate::mirror::policies::InForce;
+use crate::mirror::policies::watch::PolicyWatch;
+use crate::mirror::progress::Progress;
+use crate::mirror::releases::Releases;
 
 /// Where a cluster's policies come from, and what may be done about them.
 pub(super) struct PolicySources<'a> {

@@ -14,11 +14,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::callers::Callers;
-use crate::cluster::discovery;
-use crate::cluster::lease::Leadership;
-use crate::cluster::policies::InForce;
-use crate::cluster::releases::Releases;
+use crate::client::discovery;
+use crate::client::lease::Leadership;
 use crate::config;
+use crate::mirror::policies::InForce;
+use crate::mirror::releases::Releases;
 use crate::policy::book::Book;
 use crate::tls::Certificates;
 use crate::webhook::registration::keep::{self, Configuration, Wish};

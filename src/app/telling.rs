@@ -14,26 +14,27 @@ use tokio_util::task::TaskTracker;
 
 use super::leading::Office;
 use super::parts::Parts;
-use crate::cluster::call::CallError;
-use crate::cluster::events::Events;
-use crate::cluster::guarded::{self, GuardedReleases, Remembered};
-use crate::cluster::identity;
-use crate::cluster::kinds::Kinds;
-use crate::cluster::lease::Leadership;
-use crate::cluster::objects::Objects;
-use crate::cluster::policies::InForce;
-use crate::cluster::releases::Releases;
+use crate::client::call::CallError;
+use crate::client::events::Events;
+use crate::client::guarded::{self, GuardedReleases, Remembered};
+use crate::client::identity;
+use crate::client::lease::Leadership;
+use crate::client::objects::Objects;
 use crate::config;
 use crate::guard::announce::Announcer;
 use crate::guard::orders::Command;
 use crate::guard::state::State;
 use crate::guard::status::Statuses;
 use crate::metrics::NoticeMetrics;
+use crate::mirror::kinds::Kinds;
+use crate::mirror::policies::InForce;
+use crate::mirror::releases::Releases;
 use crate::model::ReleaseId;
 use crate::notify::Notifiers;
 use crate::notify::file::Notifier;
 use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
+use crate::telemetry::FailureLog;
 
 /// Writes of GuardedReleases per second.
 const WRITES: NonZeroU32 = match NonZeroU32::new(20) {
@@ -162,7 +163,7 @@ async fn remember(
     first: Result<Vec<Remembered>, CallError>,
     stop: &CancellationToken,
 ) -> bool {
-    let (mut complained, mut read) = (false, first);
+    let (mut failures, mut read) = (FailureLog::default(), first);
     let telling = async {
         loop {
             match read {
@@ -174,7 +175,7 @@ async fn remember(
                     return;
                 }
                 Err(error) => {
-                    if !std::mem::replace(&mut complained, true) {
+                    if failures.note_failure() {
                         tracing::warn!(
                             "what an earlier guard knew of releases cannot be read, trying again: {error}"
                         );

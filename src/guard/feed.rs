@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 use super::Shell;
 use super::orders::Command;
-use crate::cluster::Resource;
-use crate::cluster::autoscalers::is_autoscaler;
+use crate::client::Resource;
 use crate::helm::index::DeclaredResource;
 use crate::helm::release::Declarations;
+use crate::mirror::autoscalers::is_autoscaler;
 use crate::model::{Gvk, ObjectId, ReleaseId};
 use crate::reconcile::drifts::First;
 use crate::reconcile::event::{Event, Order, Ruled, Surroundings};

@@ -11,10 +11,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Guard, News};
-use crate::cluster::arbiter::{ArbiterError, Question};
-use crate::cluster::call::CallError;
-use crate::cluster::objects::{Target, WriteError};
-use crate::cluster::releases::DocumentError;
+use crate::client::call::CallError;
+use crate::client::objects::{Target, WriteError};
+use crate::mirror::arbiter::{ArbiterError, Question};
+use crate::mirror::releases::DocumentError;
 use crate::model::{ObjectId, ReleaseId};
 use crate::reconcile::event::{Document, Errand, Failure, Fault, Outcome, Secret, Work, Write};
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules by rank. A file imports only modules of a lower rank, beside
 /// its own; modules of one rank never import each other.
-const RANKS: [&[&str]; 11] = [
+const RANKS: [&[&str]; 12] = [
     &["model"],
     &["config"],
     &["declaration"],
@@ -19,7 +19,8 @@ const RANKS: [&[&str]; 11] = [
     &["verdict"],
     &["reconcile"],
     &["callers", "tls", "telemetry", "metrics"],
-    &["cluster", "ledger", "notify", "server"],
+    &["client", "ledger", "notify", "server"],
+    &["mirror"],
     &["webhook", "guard", "admin"],
     &["app"],
 ];

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use kubemoor::cluster::call::CallError;
-use kubemoor::cluster::client::connect;
-use kubemoor::cluster::identity::own_name;
-use kubemoor::cluster::objects::{Objects, Target, WriteError};
-use kubemoor::cluster::{Event, Resource};
+use kubemoor::client::call::CallError;
+use kubemoor::client::connection::connect;
+use kubemoor::client::identity::own_name;
+use kubemoor::client::objects::{Objects, Target, WriteError};
+use kubemoor::client::{Event, Resource};
 use kubemoor::reconcile::live::{Live, Manager, Sighting};
 use serde_json::{Value, json};
 

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use kubemoor::cluster::client::{Connection, connect};
-use kubemoor::cluster::kinds::Kinds;
-use kubemoor::cluster::releases::{RecordSource, Releases};
+use kubemoor::client::connection::{Connection, connect};
 use kubemoor::config::RecordDriver;
 use kubemoor::helm::record::Status;
 use kubemoor::helm::release::{Appearance, Release};
 use kubemoor::metrics::{RecordMetrics, registry};
+use kubemoor::mirror::kinds::Kinds;
+use kubemoor::mirror::releases::{RecordSource, Releases};
 use kubemoor::model::{ObjectId, ReleaseId};
 use prometheus_client::registry::Registry;
 use serde_json::json;

@@ -274,7 +274,7 @@ fn the_callers_secret_is_the_only_one_that_may_be_written_by_name() {
     let role = find(&objects, "Role", "kubemoor").unwrap();
     let rules = role["rules"].as_array().unwrap();
     let secrets: Vec<_> = rules.iter().filter(|rule| rule["resources"][0] == "secrets").collect();
-    let named = serde_json::json!([crate::cluster::caller_secret::NAME]);
+    let named = serde_json::json!([crate::client::caller_secret::NAME]);
     assert!(secrets[0]["resourceNames"].is_null() && secrets[0]["verbs"] == serde_json::json!(["create"]));
     assert!(
         secrets[1]["resourceNames"] == named && secrets[1]["verbs"] == serde_json::json!(["get", "update"])

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use tokio::time::timeout;
 
 use super::{Live, Looker, Unreached};
-use crate::cluster::call::CallError;
+use crate::client::call::CallError;
 use crate::helm::release::Release;
 use crate::verdict::edit::{Evidence, Outcome, Owner};
 use crate::webhook::case::{Aspect, Basis, Case, Judgement};
