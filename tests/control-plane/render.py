@@ -1,0 +1,112 @@
+"""Writes what comes from the chart: the static manifests, and the table of its values.
+
+    render.py FOLDER
+
+FOLDER is the checkout, or an empty folder to compare with it. Everything is rendered by the real Helm SDK, without a
+cluster. `make manifests` runs this; tests/it/chart.rs holds the files in the checkout to it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any, Iterator
+
+from helm_python import Chart
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "deploy" / "chart"
+
+# A file cannot hold a private key, so each pod makes its own certificate, and there can be one pod.
+STATIC: dict[str, Any] = {"replicas": 1, "certificates": {"source": "Guard"}}
+ENFORCING = STATIC | {"rights": {"enforce": True, "admissionPolicies": "Always"}}
+PRIVILEGED = STATIC | {"rights": {"privileged": True}}
+CERT_MANAGER = {"certificates": {"source": "CertManager"}}
+
+FILES: dict[str, tuple[dict[str, Any], str]] = {
+    "deploy/rbac.yaml": (STATIC, "rbac.yaml"),
+    "deploy/networkpolicy.yaml": (STATIC, "networkpolicy.yaml"),
+    "deploy/workload.yaml": (STATIC, "workload.yaml"),
+    "deploy/enforce/arbiter.yaml": (ENFORCING, "arbiter.yaml"),
+    "deploy/enforce/repair.yaml": (ENFORCING, "repair.yaml"),
+    "deploy/enforce/writes.yaml": (ENFORCING, "writes.yaml"),
+    "deploy/enforce/namespace-writes.yaml": (ENFORCING, "namespace-writes.yaml"),
+    "deploy/enforce/privileged.yaml": (PRIVILEGED, "privileged.yaml"),
+    "certs/issuer.yaml": (CERT_MANAGER, "issuer.yaml"),
+    "certs/certificate.yaml": (CERT_MANAGER, "certificate.yaml"),
+}
+
+TABLE = """\
+# Values of the chart
+
+`make manifests` writes this page from [values.yaml](../deploy/chart/values.yaml).
+[values.schema.json](../deploy/chart/values.schema.json) refuses all other values.
+
+| value | default | |
+|---|---|---|
+"""
+
+# A key of values.yaml: its indentation, its name, and the value that stands on the same line.
+KEY = re.compile(r"^( *)([A-Za-z][A-Za-z0-9]*):(?: (.*))?$")
+
+
+def rows(text: str) -> Iterator[tuple[str, str, str]]:
+    """Path, default and comment of each value with a comment of its own."""
+    path: list[tuple[int, str]] = []
+    comment: list[str] = []
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        stripped = line.strip()
+        if stripped.startswith("#"):
+            comment.append(stripped.lstrip("# "))
+            continue
+        key = KEY.match(line)
+        if key and (comment or key[3] is None):
+            indent = len(key[1])
+            path = [(depth, name) for depth, name in path if depth < indent] + [(indent, key[2])]
+            if comment:
+                yield ".".join(name for _, name in path), default(key[3], lines[number + 1 :]), " ".join(comment)
+        comment = []
+
+
+def default(inline: str | None, following: list[str]) -> str:
+    """The default as it stands in the file; of a map with several lines, in one."""
+    if inline is not None:
+        return inline
+    block = []
+    for line in following:
+        if not line.startswith(" "):
+            break
+        block.append(line.strip())
+    return " ".join(block)
+
+
+def table() -> str:
+    values = (CHART / "values.yaml").read_text()
+    lines = [f"| `{path}` | `{default}` | {comment.replace('|', chr(92) + '|')} |" for path, default, comment in rows(values)]
+    return TABLE + "\n".join(lines) + "\n"
+
+
+def rendered(values: dict[str, Any], template: str) -> str:
+    chart = Chart.load(CHART)
+    files = chart.render(values, name="kubemoor", namespace="kubemoor-system")
+    text = files[f"kubemoor/templates/{template}"].strip("\n")
+    return f"# Rendered from deploy/chart/templates/{template} by `make manifests`: change it there.\n{text}\n"
+
+
+def main() -> None:
+    if len(sys.argv) != 2:
+        sys.exit("usage: render.py FOLDER")
+    folder = Path(sys.argv[1])
+    texts = {file: rendered(values, template) for file, (values, template) in FILES.items()}
+    texts["docs/chart-values.md"] = table()
+    for file, text in texts.items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(text)
+    print(json.dumps(sorted(texts)))
+
+
+if __name__ == "__main__":
+    main()
