@@ -1,7 +1,8 @@
 //! `kubemoor manifests`: prints what installs Kubemoor.
 //!
 //! Entry point: [`run`]. Invariant: `deploy/` holds what is printed without
-//! flags; the files there are the source, flags replace single values in them.
+//! flags. The chart in `deploy/chart` is the source of the files there, but for
+//! the namespace and what is computed here; flags replace single values in them.
 //! The static webhook configuration comes from the builder that `--register`
 //! uses, over the kinds that charts declare.
 

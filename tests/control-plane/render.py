@@ -48,44 +48,37 @@ TABLE = """\
 |---|---|---|
 """
 
-# A key of values.yaml: its indentation, its name, and the value that stands on the same line.
-KEY = re.compile(r"^( *)([A-Za-z][A-Za-z0-9]*):(?: (.*))?$")
+# A key of values.yaml: its indentation and its name.
+KEY = re.compile(r"^( *)([A-Za-z][A-Za-z0-9_]*):")
 
 
-def rows(text: str) -> Iterator[tuple[str, str, str]]:
+def rows(text: str, values: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Path, default and comment of each value with a comment of its own."""
     path: list[tuple[int, str]] = []
     comment: list[str] = []
-    lines = text.splitlines()
-    for number, line in enumerate(lines):
-        stripped = line.strip()
-        if stripped.startswith("#"):
-            comment.append(stripped.lstrip("# "))
+    for line in text.splitlines():
+        if line.strip().startswith("#"):
+            comment.append(line.strip().lstrip("# "))
             continue
         key = KEY.match(line)
-        if key and (comment or key[3] is None):
+        if key:
             indent = len(key[1])
             path = [(depth, name) for depth, name in path if depth < indent] + [(indent, key[2])]
-            if comment:
-                yield ".".join(name for _, name in path), default(key[3], lines[number + 1 :]), " ".join(comment)
+        if key and comment:
+            names = [name for _, name in path]
+            yield ".".join(names), json.dumps(default(values, names)), " ".join(comment)
         comment = []
 
 
-def default(inline: str | None, following: list[str]) -> str:
-    """The default as it stands in the file; of a map with several lines, in one."""
-    if inline is not None:
-        return inline
-    block = []
-    for line in following:
-        if not line.startswith(" "):
-            break
-        block.append(line.strip())
-    return " ".join(block)
+def default(values: Any, names: list[str]) -> Any:
+    for name in names:
+        values = values[name]
+    return values
 
 
 def table() -> str:
-    values = (CHART / "values.yaml").read_text()
-    lines = [f"| `{path}` | `{default}` | {comment.replace('|', chr(92) + '|')} |" for path, default, comment in rows(values)]
+    found = rows((CHART / "values.yaml").read_text(), Chart.load(CHART).values)
+    lines = [f"| `{path}` | `{default}` | {comment} |" for path, default, comment in found]
     return TABLE + "\n".join(lines) + "\n"
 
 
