@@ -197,3 +197,52 @@ async fn every_flag_of_serve_is_a_value() {
         assert_eq!(is_given, !OTHERS.contains(&flag.as_str()), "{flag}");
     }
 }
+
+/// The labels that a selector asks for, each with its values.
+fn selected(selector: &str) -> Vec<(String, Vec<String>)> {
+    let label = |part: &str| {
+        let (name, value) = part.split_once('=').unwrap();
+        let values = value.trim_start_matches('~').trim_matches('"').split('|').map(str::to_owned);
+        (name.trim_end_matches('!').to_owned(), values.collect())
+    };
+    selector.split(',').map(|part| label(part.trim())).collect()
+}
+
+/// `docs/metrics.md` is held to what the program serves by a test of its own.
+#[test]
+fn queries_ask_for_metrics_and_labels_that_the_guard_serves() {
+    let files = ["alerts.yaml", "dashboard.json"].map(|file| read(&format!("deploy/chart/files/{file}")));
+    let alerts: Value = serde_saphyr::from_str(&files[0]).unwrap();
+    let dashboard: Value = serde_json::from_str(&files[1]).unwrap();
+    let list = |value: &Value| value.as_array().unwrap().clone();
+    let rules = list(&alerts["groups"]).into_iter().flat_map(|group| list(&group["rules"]));
+    let targets = list(&dashboard["panels"]).into_iter().flat_map(|panel| list(&panel["targets"]));
+    let queries: Vec<String> =
+        rules.chain(targets).map(|it| it["expr"].as_str().unwrap().to_owned()).collect();
+    assert!(queries.len() > 25, "{queries:?}");
+    let (metrics, reasons) = (read("docs/metrics.md"), read("docs/verdict.md"));
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    for query in queries {
+        let start = query.find("kubemoor_").unwrap_or_else(|| panic!("{query} has no metric"));
+        let name = query[start..].split(|letter| !is_part(letter)).next().unwrap();
+        let served = name.strip_suffix("_bucket").unwrap_or(name);
+        let row = metrics.lines().find(|line| line.starts_with(&format!("| `{served}` |")));
+        let row = row.unwrap_or_else(|| panic!("{query} asks for {name}"));
+        let rest = &query[start + name.len()..];
+        if let Some((selector, _)) = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
+            for (label, values) in selected(selector) {
+                assert!(row.contains(&format!("`{label}`")), "{query}: {label}");
+                for value in values {
+                    let code = format!("`{value}`");
+                    let is_reason = label == "reason" && reasons.contains(&code);
+                    assert!(row.contains(&code) || is_reason, "{query}: {value}");
+                }
+            }
+        }
+        let groups = query.split("by (").skip(1).flat_map(|rest| rest.split(')').next().unwrap().split(','));
+        for label in groups.map(str::trim) {
+            let is_bucket = label == "le" && name != served;
+            assert!(is_bucket || row.contains(&format!("`{label}`")), "{query}: {label}");
+        }
+    }
+}

@@ -53,7 +53,9 @@ async fn has(chart: &Installed<'_>, rights: &[&str]) {
 /// No role of the chart holds a wildcard.
 async fn names_everything(chart: &Installed<'_>) {
     for kind in ["clusterroles", "roles"] {
-        let path = format!("/apis/rbac.authorization.k8s.io/v1/{kind}?labelSelector=app.kubernetes.io/name=kubemoor");
+        let path = format!(
+            "/apis/rbac.authorization.k8s.io/v1/{kind}?labelSelector=app.kubernetes.io/name=kubemoor"
+        );
         let roles = chart.admin.get(&path).await.done().unwrap();
         let roles = roles["items"].as_array().unwrap();
         assert!(roles.len() >= 2, "{roles:?}");
@@ -73,7 +75,8 @@ async fn rights_follow_the_values_on_upgrade_and_rollback() {
     let widgets = json!([{"apiGroup": "example.org", "resources": ["widgets"]}]);
     let nothing: &[&str] = &["get secrets"];
     let arbiter: &[&str] = &["get secrets", "patch deployments.apps", "create configmaps"];
-    let repair: &[&str] = &["get secrets", "patch deployments.apps", "create configmaps", "delete configmaps"];
+    let repair: &[&str] =
+        &["get secrets", "patch deployments.apps", "create configmaps", "delete configmaps"];
     let steps: [(Value, &[&str]); 9] = [
         (json!({"edits": "Record"}), nothing),
         (json!({"edits": "Deny"}), arbiter),
@@ -82,10 +85,7 @@ async fn rights_follow_the_values_on_upgrade_and_rollback() {
         (json!({"policies": [{"name": "all", "spec": {"edits": "Deny"}}]}), arbiter),
         (json!({"rights": {"customResources": widgets}}), &["get secrets", "get widgets.example.org"]),
         (json!({"rights": {"enforce": true}}), repair),
-        (
-            json!({"rights": {"privileged": true, "customResources": widgets}}),
-            &RIGHTS,
-        ),
+        (json!({"rights": {"privileged": true, "customResources": widgets}}), &RIGHTS),
         (json!({"edits": "Allow"}), nothing),
     ];
     chart.install(json!({})).await.unwrap();
@@ -126,7 +126,15 @@ async fn people_get_the_roles_that_the_values_add_them_to() {
     let chart = Installed::new(&control_plane).await;
     chart.install(json!({})).await.unwrap();
     let bindings = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{ELSEWHERE}/rolebindings");
-    let roles = ["view", "edit", "admin", "kubemoor-auditor", "kubemoor-viewer", "kubemoor-operator", "kubemoor-exceptions"];
+    let roles = [
+        "view",
+        "edit",
+        "admin",
+        "kubemoor-auditor",
+        "kubemoor-viewer",
+        "kubemoor-operator",
+        "kubemoor-exceptions",
+    ];
     for role in roles {
         let binding = json!({
             "metadata": {"name": format!("{role}-person")},
@@ -135,8 +143,7 @@ async fn people_get_the_roles_that_the_values_add_them_to() {
         });
         chart.admin.post(&bindings, &binding).await.done().unwrap();
     }
-    let (read, order, except) =
-        ("list guardedreleases", "patch guardedreleases", "create driftallowances");
+    let (read, order, except) = ("list guardedreleases", "patch guardedreleases", "create driftallowances");
     let check = async |role: &str, wanted: &[&str]| {
         eventually(&format!("{role} may {wanted:?}"), SOON, || async {
             let mut found = Vec::new();

@@ -73,7 +73,7 @@ async fn the_installation_is_accepted_and_its_pod_admitted_with_each_profile() {
     let pod = &patched["spec"]["template"]["spec"];
     let names: Vec<_> =
         pod["containers"][0]["env"].as_array().unwrap().iter().map(|env| &env["name"]).collect();
-    assert_eq!(names, ["KUBEMOOR_TLS_CERT", "KUBEMOOR_TLS_KEY", "KUBEMOOR_LEDGER", "MALLOC_ARENA_MAX"]);
+    assert_eq!(names, ["KUBEMOOR_TLS_CERT", "KUBEMOOR_TLS_KEY", "MALLOC_ARENA_MAX"]);
     assert_eq!(pod["volumes"].as_array().unwrap().len(), 2);
     assert_eq!(pod["volumes"][0]["secret"]["secretName"], "kubemoor-tls");
     assert_eq!(pod["volumes"][0].get("emptyDir"), None);

@@ -88,7 +88,8 @@ fn every_flag_of_install_reaches_its_place() {
             "--register",
             "--service=guard/kubemoor",
             "--edits=Deny",
-            "--drift=Repair"
+            "--drift=Repair",
+            "--ledger=sqlite:/var/lib/kubemoor/ledger/ledger.db"
         ])
     );
     let namespace = find(&objects, "Namespace", "guard").unwrap();
