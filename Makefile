@@ -16,7 +16,7 @@ install_tool := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 
 
 with_control_plane = provided=$$(tests/control-plane/provide); set -a; eval "$$provided"; set +a
 
-.PHONY: help provide demo test oracle lint fuzz build-fuzz bench plugin manifests reference
+.PHONY: help provide demo test oracle forecasts lint fuzz build-fuzz bench image test-image plugin manifests reference
 
 help: ## say what there is
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1: \2/p' Makefile
@@ -39,6 +39,15 @@ oracle: ## judge EDITS random edits from SEED on: guard against server-side appl
 	export EDITS=$${EDITS:-50000} SEED=$${SEED:-1}
 	cargo test --locked --test it -- --exact \
 	  oracle::edits_are_refused_exactly_if_server_side_apply_reverts_them --nocapture
+
+forecasts: ## hold the forecasts of FORECASTS random charts from SEED on against their next upgrades
+	@$(with_control_plane)
+	export FORECASTS=$${FORECASTS:-200} SEED=$${SEED:-1}
+	cargo test --locked --test it -- --exact \
+	  oracle::forecasts_are_exactly_the_conflicts_of_the_next_upgrade --nocapture
+
+simulate: ## run the loop against SEEDS simulated clusters
+	KUBEMOOR_SEEDS=$${SEEDS:-1000000} cargo test --locked --lib -- reconcile::simulation
 
 lint: $(cargo_deny) $(cargo_machete) ## check format, code, documentation and dependencies
 	cargo fmt --check
@@ -68,6 +77,26 @@ fuzz-%: build-fuzz
 bench: ## measure: ratios and medians, on a control plane where it takes one
 	@$(with_control_plane)
 	cargo bench --locked
+
+image_archive = target/kubemoor.oci.tar
+
+image: ## build the container image as an OCI archive
+	deploy/image/build $(image_archive)
+
+test-image: ## build the image in two folders: the archives are equal, and what it holds runs with nothing else
+	folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT
+	for copy in one other; do
+	  git clone --quiet . "$$folder/$$copy"
+	  CARGO_TARGET_DIR=$$folder/$$copy.target "$$folder/$$copy/deploy/image/build" "$$folder/$$copy.tar"
+	done
+	cmp "$$folder"/{one,other}.tar
+	mkdir "$$folder"/{layout,root}
+	tar --extract --file "$$folder/one.tar" --directory "$$folder/layout"
+	for blob in "$$folder"/layout/blobs/sha256/*; do
+	  tar --extract --gzip --file "$$blob" --directory "$$folder/root" 2>/dev/null || true
+	done
+	ldd "$$folder/root/kubemoor" 2>&1 | grep 'statically linked'
+	unshare --map-root-user chroot "$$folder/root" /kubemoor --version
 
 plugin: ## install kubemoor, and link it as a plugin of kubectl: kubectl moor
 	cargo install --locked --path .

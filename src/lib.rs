@@ -22,6 +22,8 @@ pub mod metrics;
 pub mod telemetry;
 pub mod tls;
 
+pub mod reconcile;
+
 pub mod verdict;
 
 pub mod policy;

@@ -155,6 +155,17 @@ pub enum DriftMode {
     Repair,
 }
 
+/// One field at fault in a refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// The reason word, such as `FieldValueInvalid`.
+    pub reason: String,
+    /// The field, such as `spec.clusterIP`; may be empty.
+    pub field: String,
+    /// The API server's message. Withheld where it could quote a Secret.
+    pub message: String,
+}
+
 impl Autoscaler {
     /// Whether this is one of the counts that it sets. KEDA scales an idle
     /// workload to zero.

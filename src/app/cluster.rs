@@ -35,6 +35,7 @@ use crate::guard::Guard;
 use crate::guard::orders;
 use crate::model::ReleaseId;
 use crate::notify::file::Notifier;
+use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
 use crate::webhook::look::{Live, Truth};
 use crate::webhook::registration::emergency;
@@ -83,6 +84,8 @@ struct Link {
     arbiter: Option<Arc<Arbiter>>,
     leadership: Leadership,
     policing: Policing,
+    /// What dry runs have settled.
+    settled: Arc<SettledValues>,
     /// Whether the emergency switch is off; none while that is not known.
     open: watch::Receiver<Option<bool>>,
 }
@@ -210,7 +213,8 @@ impl Work {
         let arbiter = (!cluster.read_only)
             .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS))
             .map(Arc::new);
-        Link { client, kinds, releases, objects, arbiter, leadership, policing, open }
+        let settled = Arc::default();
+        Link { client, kinds, releases, objects, arbiter, leadership, policing, settled, open }
     }
 
     /// Starts to judge reviews, and to record how records and allowances change.
@@ -224,6 +228,7 @@ impl Work {
             kinds: Arc::clone(&link.kinds),
             allowances: Arc::clone(&policing.allowances),
             autoscalers: Arc::clone(&policing.autoscalers),
+            settled: Arc::clone(&link.settled),
             client: link.client.clone(),
         };
         judging.begin(Setup {
@@ -270,6 +275,7 @@ impl Work {
             notifiers: std::mem::take(&mut self.notifiers),
             metrics: metrics.notices.clone(),
             key: key.clone(),
+            settled: Arc::clone(&link.settled),
         };
         let told = telling.start(&self.cluster, office, parts, &stop).await;
         told.context("nobody would be told of drifts and repairs").map_err(Halt::Failed)?;
@@ -282,6 +288,7 @@ impl Work {
             arbiter: link.arbiter.clone(),
             allowances: Arc::clone(&policing.allowances),
             autoscalers: Arc::clone(&policing.autoscalers),
+            settled: Arc::clone(&link.settled),
             in_force,
             namespaces: self.cluster.namespaces.clone(),
             read_only,

@@ -9,10 +9,10 @@ use anyhow::Context as _;
 
 use super::cluster::Work;
 use crate::callers::random_key;
-use crate::guard::state::DriftKind;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::order::Verb;
 use crate::policy::signing::SigningKey;
+use crate::reconcile::report::DriftKind;
 use crate::webhook::order::Orders;
 
 impl Work {

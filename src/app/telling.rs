@@ -32,6 +32,7 @@ use crate::metrics::NoticeMetrics;
 use crate::model::ReleaseId;
 use crate::notify::Notifiers;
 use crate::notify::file::Notifier;
+use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
 
 /// Writes of GuardedReleases per second.
@@ -56,6 +57,7 @@ pub(super) struct Telling {
     pub(super) notifiers: Vec<Notifier>,
     pub(super) metrics: NoticeMetrics,
     pub(super) key: SigningKey,
+    pub(super) settled: Arc<SettledValues>,
 }
 
 impl Telling {
@@ -79,6 +81,7 @@ impl Telling {
             notifiers,
             metrics,
             key,
+            settled,
         } = self;
         let deliveries = TaskTracker::new();
         let source = match identity::cluster_uid(&client).await {
@@ -129,6 +132,7 @@ impl Telling {
                 metrics,
                 key,
                 lease: office.place(),
+                settled,
             };
             let stop = stop.clone();
             // Before the loop has judged anything.

@@ -160,7 +160,7 @@ impl Bench<'_> {
         }
         let scaling = autoscalers.iter().filter(|(workload, _)| *workload == case.subject.object);
         let autoscalers = scaling.map(|(_, autoscaler)| autoscaler.clone()).collect();
-        let circumstances = Circumstances { allowances, autoscalers, departed: None };
+        let circumstances = Circumstances { allowances, autoscalers, ..Circumstances::default() };
         let index = RwLock::new(index);
         let mut judgement = case.judge(&index, &circumstances, &rules, Evidence::None, now);
         if judgement.verdict.arguable {

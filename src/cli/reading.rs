@@ -211,6 +211,7 @@ impl Reader {
             uid: uid.to_owned(),
             release: release.id.clone(),
             revision: release.state.revision,
+            digest: release.declared(object).and_then(|declared| declared.digest),
         };
         self.arbiter.canonical(&question, PATIENCE).await.map_err(|error| error.to_string())
     }
@@ -291,6 +292,7 @@ impl Surroundings {
             allowances: self.place.allowances.clone(),
             autoscalers: scaling.map(autoscaler).collect(),
             departed: None,
+            settled: None,
         }
     }
 }

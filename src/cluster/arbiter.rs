@@ -19,8 +19,10 @@ use tokio::time::{Instant, timeout};
 use super::kinds::Kinds;
 use super::objects::{Objects, WriteError};
 use super::releases::{DocumentError, Releases};
+use crate::declaration::digest::Digest;
 use crate::helm::release::gvk;
 use crate::model::{ObjectId, PROBE_MANAGER, ReleaseId};
+use crate::reconcile::body::SERVERS_OWN;
 
 /// The part of a question's time that may be spent in the queue.
 const QUEUEING: f64 = 0.5;
@@ -34,10 +36,6 @@ const MEMORY: Duration = Duration::from_secs(3600);
 
 /// The bytes of JSON that all remembered answers may have.
 const CAPACITY: u64 = 2 << 20;
-
-/// What of the metadata no write may hold, because the API server sets it.
-pub const SERVERS_OWN: [&str; 6] =
-    ["managedFields", "creationTimestamp", "resourceVersion", "uid", "generation", "selfLink"];
 
 /// Asks the API server how it would hold declared objects.
 pub struct Arbiter {
@@ -59,6 +57,8 @@ pub struct Question {
     pub release: ReleaseId,
     /// The revision whose manifest is meant.
     pub revision: u64,
+    /// What that declares of the object: an answer about anything else is none.
+    pub digest: Option<Digest>,
 }
 
 /// Why there is no answer.
@@ -80,6 +80,14 @@ pub enum ArbiterError {
     NotDeclared {
         /// The object.
         object: ObjectId,
+        /// The release.
+        release: ReleaseId,
+        /// The revision.
+        revision: u64,
+    },
+    /// The manifest was changed meanwhile.
+    #[error("revision {revision} of release {release} has changed meanwhile")]
+    Changed {
         /// The release.
         release: ReleaseId,
         /// The revision.
@@ -129,7 +137,7 @@ impl Arbiter {
     }
 
     async fn ask(&self, question: &Question, within: Duration) -> Result<Arc<Value>, ArbiterError> {
-        let Question { object, release, revision, .. } = question;
+        let Question { object, release, revision, digest, .. } = question;
         let late = || ArbiterError::Late { object: object.clone(), within };
         // Whoever waits in the queue for long is late: what is left would be too
         // little for the API server to answer in.
@@ -143,6 +151,9 @@ impl Arbiter {
                 revision: *revision,
             });
         };
+        if Digest::of(&document) != *digest {
+            return Err(ArbiterError::Changed { release: release.clone(), revision: *revision });
+        }
         let version = gvk(&document).version;
         let Some(target) = self.kinds.target(object, &version) else {
             return Err(ArbiterError::NotServed { object: object.clone() });

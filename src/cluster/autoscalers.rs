@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::departed::{Departed, Departure};
+use self::departed::Departed;
 use super::kinds::Kinds;
 use super::progress::{Listings, Progress, scopes};
 use super::queue::{Announcer, Changes};
@@ -32,6 +32,7 @@ use super::watch::{Event, Watch};
 use crate::helm::index::Index;
 use crate::helm::release::Release;
 use crate::model::{Autoscaler, Gvk, ObjectId, ReleaseId};
+use crate::reconcile::departure::Departure;
 
 /// The API group of autoscalers.
 const GROUP: &str = "autoscaling";
@@ -156,9 +157,13 @@ impl Autoscalers {
         self.known.write().departed.forget(workload);
     }
 
-    /// Tells of every workload whose autoscalers come, change or go.
+    /// Every workload that is scaled, or was, then each one whose autoscalers come,
+    /// change or go.
     pub fn changes(&self) -> Changes<ObjectId> {
-        self.changed.subscribe([])
+        let changes = self.changed.subscribe([]);
+        // Subscribed first: what comes meanwhile is told twice, and not never.
+        self.known.read().workloads().for_each(|workload| changes.add(workload.clone()));
+        changes
     }
 
     /// How far the first listing is.
@@ -312,11 +317,20 @@ fn named_by(release: &Release, scaled: &ObjectId) -> String {
     }
 }
 
+/// Whether an object, if a release declares it, may decide how something is scaled.
+pub fn is_autoscaler(object: &ObjectId) -> bool {
+    [GROUP, KEDA].contains(&object.group.as_str())
+}
+
 fn claims<'i>(index: &'i Index, object: &ObjectId) -> Vec<&'i Release> {
     index.claims(object).iter().map(Arc::as_ref).collect()
 }
 
 impl Known {
+    fn workloads(&self) -> impl Iterator<Item = &ObjectId> {
+        self.targets.keys().chain(self.departed.workloads())
+    }
+
     /// Puts an autoscaler in, in place of its earlier self; the workload that
     /// that one scaled.
     fn put(&mut self, id: &ObjectId, scales: Scales, index: &Index) -> Option<ObjectId> {

@@ -13,6 +13,8 @@ use kube::core::Status;
 use kube::core::response::reason;
 use serde::de::DeserializeOwned;
 
+use crate::model::Cause;
+
 /// The most bytes of one object or one page: etcd takes requests of 1.5 MiB, a
 /// page holds up to [`super::watch::PAGE`] objects' metadata.
 pub(super) const BODY_CAP: usize = 64 << 20;
@@ -77,17 +79,6 @@ pub enum CallError {
         /// What is wrong with it.
         reason: String,
     },
-}
-
-/// One field at fault in a refusal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cause {
-    /// The reason word, such as `FieldValueInvalid`.
-    pub reason: String,
-    /// The field, such as `spec.clusterIP`; may be empty.
-    pub field: String,
-    /// The API server's message. Withheld where it could quote a Secret.
-    pub message: String,
 }
 
 /// Sends `request` and gives the body of a successful answer, of at most `cap`

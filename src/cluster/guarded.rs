@@ -232,7 +232,7 @@ impl Remembered {
                 (status.revision, status.record_uid.as_deref()),
                 digest(&status.manifest_digest)?,
             ),
-            seen: status.seen.iter().map(|object| object.seen(&release.namespace)).collect(),
+            seen: status.seen.iter().map(|object| object.seen(key, &release)).collect(),
             release,
         })
     }

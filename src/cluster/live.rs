@@ -8,7 +8,6 @@
 use std::cmp::Reverse;
 use std::fmt;
 
-use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -17,52 +16,10 @@ use serde_json::{Map, Value};
 use super::resource::{Meta, Resource};
 use super::watch::Form;
 use crate::model::{ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
+use crate::reconcile::live::{Live, Manager, Sighting};
 
 /// Objects per page of a list: whole ones are large.
 const PAGE: u32 = 50;
-
-/// What an object's metadata tells of its life and its release.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sighting {
-    /// The object.
-    pub id: ObjectId,
-    /// The uid of this life of it.
-    pub uid: String,
-    /// The version of its state.
-    pub resource_version: String,
-    /// Whether it is being deleted.
-    pub deleting: bool,
-    /// The release that its `meta.helm.sh/*` annotations name.
-    pub release: Option<ReleaseId>,
-    /// The field managers that wrote the annotation `meta.helm.sh/release-name`:
-    /// Helm, under whatever name it ran. Server-side appliers first.
-    pub managers: Vec<Manager>,
-    /// The field managers that wrote anything but the status by create, update
-    /// or patch, the last one first.
-    pub updaters: Vec<String>,
-    /// When any field but the status was last written.
-    pub touched: Option<Timestamp>,
-}
-
-/// A field manager of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Manager {
-    /// Its name, such as `helm`.
-    pub name: String,
-    /// Whether it wrote by server-side apply, else by create or update.
-    pub applies: bool,
-}
-
-/// An object as it lives in the cluster. May hold secrets: its `Debug` shows
-/// the metadata alone.
-pub struct Live {
-    /// What its metadata tells.
-    pub sighting: Sighting,
-    /// The object without its `managedFields`; none if it is nested deeper than
-    /// what is judged.
-    pub object: Option<Value>,
-    managed: Option<Box<RawValue>>,
-}
 
 /// An object of a resource that is known from elsewhere.
 pub(super) struct Whole {
@@ -72,25 +29,9 @@ pub(super) struct Whole {
 }
 
 impl Live {
-    /// The object with its `managedFields`; none if it cannot be read.
-    pub fn whole(&self) -> Option<Value> {
-        let mut object = self.object.clone()?;
-        let managed = self.managed.as_ref().and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());
-        if let (Some(managed), Some(Value::Object(metadata))) = (managed, object.get_mut("metadata")) {
-            metadata.insert("managedFields".to_owned(), managed);
-        }
-        Some(object)
-    }
-
     pub(super) fn of(resource: &Resource, whole: Whole) -> Self {
         let Whole { meta, object, managed } = whole;
         Self { sighting: Sighting::of(resource, meta), object, managed }
-    }
-}
-
-impl fmt::Debug for Live {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Live").field("sighting", &self.sighting).finish_non_exhaustive()
     }
 }
 

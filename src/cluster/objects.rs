@@ -15,12 +15,13 @@ use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::call::{self, BODY_CAP, CallError, Cause, PATIENCE};
+use super::call::{self, BODY_CAP, CallError, PATIENCE};
 use super::lease::Leadership;
 use super::live::Whole;
-pub use super::live::{Live, Manager, Sighting};
 use super::resource::{Partial, Resource, segment};
 use super::watch::{Event, Form as _, Watch};
+use crate::model::Cause;
+use crate::reconcile::live::{Live, Sighting};
 
 /// Reads and writes single objects. Cheap to clone; clones share one rate.
 #[derive(Clone)]

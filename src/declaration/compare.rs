@@ -108,7 +108,7 @@ impl Walk<'_> {
         }
         match node {
             Node::Leaf(leaf) => {
-                let spot = Spot::new(name, leaf.place, self.family);
+                let spot = Spot::new(name, leaf.place, self.family).of(trail.holder());
                 if let Some(agreement) = self.leaf_changed(leaf, spot, old, new) {
                     let declared = Some(leaf.value.value());
                     self.push(trail, declared, old.map(copy), new.map(copy), agreement);
@@ -158,6 +158,9 @@ impl Walk<'_> {
             if is_held {
                 return Some(Agreement::Differs);
             }
+        }
+        if is_absent(old) && equality::is_chosen_late(spot, declared, new) {
+            return Some(Agreement::Altered);
         }
         let agreement = |live| equality::agreement(self.types, leaf.ty, spot, declared, live);
         let empty = equality::is_empty(declared) && (leaf.place != Place::Entry || !declared.is_string());
@@ -259,7 +262,8 @@ impl Walk<'_> {
                 if live.is_some_and(|live| leaf.value.is(live)) {
                     return;
                 }
-                let (spot, declared) = (Spot::new(name, leaf.place, self.family), leaf.value.value());
+                let (spot, declared) =
+                    (Spot::new(name, leaf.place, self.family).of(trail.holder()), leaf.value.value());
                 let agreement = equality::agreement(self.types, leaf.ty, spot, &declared, live);
                 if agreement != Agreement::Agrees {
                     self.push(trail, Some(declared), None, live.map(copy), agreement);

@@ -43,7 +43,7 @@ pub fn declare(document: &Value, schema: Option<&KindSchema>) -> Fields {
     let schema = schema.unwrap_or_else(|| KindSchema::unknown());
     let walk = Walk { types: &schema.types, document };
     let root = walk.root(schema.root).unwrap_or_else(|| Node::Object(Box::new([])));
-    Fields { types: Arc::clone(&schema.types), family: family(document), root }
+    Fields { types: Arc::clone(&schema.types), family: family(document), ty: schema.root, root }
 }
 
 /// Whose the document's kind is.

@@ -16,7 +16,7 @@ const BYTES: usize = 16;
 
 /// A digest of one manifest document. Of a Secret it must not be shown: who knows
 /// the rest of the document could guess the value.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest([u8; BYTES]);
 
 impl Digest {

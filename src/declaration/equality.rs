@@ -11,15 +11,19 @@
 use serde_json::{Map, Value};
 
 use self::whole::Comparison;
-use super::quantity;
 use super::schema::{ListKey, ListKind, MAX_DEPTH, Scalar, Shape, Struct, TypeId, Types};
 
 pub(super) use self::alike::Alike;
 pub use self::alike::class_of_scalar as class;
+pub(super) use self::filled::{Unnamed, is_filled_in};
+pub use self::scalars::is_same_scalar;
+use self::scalars::same_text;
 
 mod alike;
+mod filled;
 mod known;
 mod limits;
+mod scalars;
 mod whole;
 pub(super) mod work;
 
@@ -36,8 +40,19 @@ pub enum Agreement {
     /// It is not: something declared is not there. A server drops fields that its
     /// feature gates switch off.
     Missing,
+    /// Nothing is declared there, and a policy seals what it lies below. Only of an addition.
+    Added,
+    /// As [`Self::Added`], in what a webhook or the server added: what stood there before is not known.
+    Within,
     /// It is not.
     Differs,
+}
+
+impl Agreement {
+    /// Whether nothing is declared there.
+    pub fn is_addition(self) -> bool {
+        matches!(self, Self::Added | Self::Within)
+    }
 }
 
 /// Where a declared value stands: it decides what an absent or empty value
@@ -85,12 +100,19 @@ pub struct Spot<'a> {
     /// The name of what holds it, as far as that is a part of the same declared
     /// value; of list elements the list's.
     within: &'a str,
+    /// The name of the field that holds it, where it is a declared value of its own.
+    above: &'a str,
 }
 
 impl<'a> Spot<'a> {
     /// The place of a declared value.
     pub fn new(name: &'a str, place: Place, family: Family) -> Self {
-        Self { name, place, family, within: "" }
+        Self { name, place, family, within: "", above: "" }
+    }
+
+    /// The same in a field of this name.
+    pub fn of(self, above: &'a str) -> Self {
+        Self { above, ..self }
     }
 
     /// The name by which its fields know it.
@@ -100,7 +122,7 @@ impl<'a> Spot<'a> {
 
     /// A part of it; list elements have no name.
     fn part(self, name: &'a str, place: Place) -> Self {
-        Self { name, place, family: self.family, within: self.holder() }
+        Self { name, place, family: self.family, within: self.holder(), above: "" }
     }
 }
 
@@ -155,7 +177,11 @@ pub fn settled(
             Agreement::Agrees => Agreement::Altered,
             Agreement::Doubt if new.is_some_and(|new| is_part(new, before)) => Agreement::Agrees,
             Agreement::Doubt => Agreement::Altered,
-            Agreement::Altered | Agreement::Missing | Agreement::Differs => Agreement::Doubt,
+            Agreement::Altered
+            | Agreement::Missing
+            | Agreement::Added
+            | Agreement::Within
+            | Agreement::Differs => Agreement::Doubt,
         },
         // The server has kept it until now.
         Agreement::Missing if new.is_none_or(Value::is_null) || agrees(old) < Agreement::Missing => {
@@ -167,6 +193,16 @@ pub fn settled(
         }
         agreement => agreement,
     }
+}
+
+/// Whether an edit has chosen what is declared empty, and nobody chooses by himself for an object that is
+/// there.
+pub(super) fn is_chosen_late(spot: Spot<'_>, declared: &Value, new: Option<&Value>) -> bool {
+    spot.family == Family::Core
+        && spot.place == Place::Field
+        && is_empty(declared)
+        && known::is_chosen_at_first(spot.name)
+        && new.is_some_and(|new| !is_empty(new))
 }
 
 /// Whether the server has filled in a value of its own, and nobody else has.
@@ -214,38 +250,21 @@ pub fn is_empty(value: &Value) -> bool {
     }
 }
 
+/// Whether a value is an empty list or map.
+pub fn is_void(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    }
+}
+
 /// Whether a value is `false` or `0`.
 pub fn is_zero(value: &Value) -> bool {
     match value {
         Value::Bool(value) => !value,
         Value::Number(number) => number.as_f64() == Some(0.0),
         _ => false,
-    }
-}
-
-/// Whether two scalars of that kind mean the same.
-pub fn is_same_scalar(kind: Scalar, a: &Value, b: &Value) -> bool {
-    if a == b {
-        return true;
-    }
-    match kind {
-        Scalar::Plain => same_number(a, b),
-        Scalar::Text => same_text(a, b),
-        Scalar::IntOrString => same_number(a, b) || same_text(a, b),
-        Scalar::Quantity => match (quantity::of(a), quantity::of(b)) {
-            (Some(a), Some(b)) => a == b,
-            _ => false,
-        },
-        Scalar::Bytes => match (a, b) {
-            (Value::String(a), Value::String(b)) => base64_digits(a).eq(base64_digits(b)),
-            _ => false,
-        },
-        Scalar::Time => match (a, b) {
-            (Value::String(a), Value::String(b)) => {
-                matches!((a.parse::<jiff::Timestamp>(), b.parse::<jiff::Timestamp>()), (Ok(a), Ok(b)) if a == b)
-            }
-            _ => false,
-        },
     }
 }
 
@@ -265,32 +284,6 @@ pub(super) fn key_value<'a>(element: &'a Value, key: &'a ListKey) -> Option<&'a 
         Some(Value::Null) | None => key.default.as_deref(),
         Some(Value::String(text)) if text.is_empty() && key.default.is_some() => key.default.as_deref(),
         own => own,
-    }
-}
-
-fn base64_digits(text: &str) -> impl Iterator<Item = u8> + '_ {
-    text.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n'))
-}
-
-fn same_number(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::Number(a), Value::Number(b)) if a.is_f64() || b.is_f64() => a.as_f64() == b.as_f64(),
-        (Value::Number(a), Value::Number(b)) => a == b,
-        _ => false,
-    }
-}
-
-fn same_text(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::String(text), other) | (other, Value::String(text)) => {
-            let spelled = match other {
-                Value::Number(number) => number.to_string(),
-                Value::Bool(value) => value.to_string(),
-                _ => return false,
-            };
-            *text == spelled
-        }
-        _ => same_number(a, b),
     }
 }
 

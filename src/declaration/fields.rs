@@ -26,6 +26,8 @@ use super::stored::Stored;
 pub struct Fields {
     pub(super) types: Arc<Types>,
     pub(super) family: Family,
+    /// The type of the whole object.
+    pub(super) ty: TypeId,
     pub(super) root: Node,
 }
 
@@ -97,6 +99,12 @@ pub(super) struct Set {
 }
 
 impl Fields {
+    /// Whether they are of a kind that grants rights: the server keeps what it is sent of these, and
+    /// nobody completes it.
+    pub fn grant_rights(&self) -> bool {
+        self.family == Family::Rights
+    }
+
     /// The declared paths at which `old` and `new` differ, each with whether
     /// `new` is as declared there. Both come from the API server, in the
     /// version of the manifest. Empty if no declared path changed.
@@ -174,15 +182,7 @@ impl Fields {
         for segment in path {
             node = match (segment, node) {
                 (Segment::Field(name), node) => node.entry(name)?,
-                (Segment::Key(wanted), Node::Elements(elements)) => {
-                    let keys = elements.keys(&self.types);
-                    let is = |(name, value): &(String, Value), item: &Element| {
-                        let own = keys.iter().zip(&item.keys).find(|(key, _)| *key.name == **name);
-                        own.is_some_and(|(_, own)| Segment::alike(value, own))
-                    };
-                    let found = elements.items.iter().find(|item| wanted.iter().all(|it| is(it, item)));
-                    &found?.node
-                }
+                (Segment::Key(wanted), Node::Elements(elements)) => elements.find(&self.types, wanted)?,
                 _ => return None,
             };
         }
@@ -243,6 +243,16 @@ impl Node {
 }
 
 impl Elements {
+    /// What is declared of the element with these keys.
+    pub(super) fn find(&self, types: &Types, wanted: &[(String, Value)]) -> Option<&Node> {
+        let keys = self.keys(types);
+        let is = |(name, value): &(String, Value), item: &Element| {
+            let own = keys.iter().zip(&item.keys).find(|(key, _)| *key.name == **name);
+            own.is_some_and(|(_, own)| Segment::alike(value, own))
+        };
+        self.items.iter().find(|item| wanted.iter().all(|it| is(it, item))).map(|item| &item.node)
+    }
+
     /// The fields that tell the elements apart.
     pub(super) fn keys<'t>(&self, types: &'t Types) -> &'t [ListKey] {
         match types.shape(self.list) {

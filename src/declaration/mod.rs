@@ -12,10 +12,10 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod compare;
-mod outputs;
 mod restore;
 mod stored;
 
+pub mod additions;
 pub mod catalog;
 pub mod declare;
 pub mod digest;
@@ -25,6 +25,7 @@ pub mod fields;
 pub mod lookup;
 pub mod openapi;
 pub mod outline;
+pub mod outputs;
 pub mod path;
 pub mod prune;
 pub mod quantity;

@@ -1,7 +1,7 @@
 //! What a manifest carries but does not decide: the outputs of controllers
 //! that come with Kubernetes or with every webhook.
 //!
-//! Entry point: [`is_output`]. Invariant: a table in code; nothing that a
+//! Entry points: `is_output` of a manifest, [`is_undeclared_output`] of an object. Invariant: a table in code; nothing that a
 //! person could use to change what an object does, unless it is declared empty
 //! or as a placeholder.
 
@@ -10,6 +10,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::declare::Above;
+use super::fields::Fields;
+use super::path::{Path, Segment};
+use crate::model::ObjectId;
 
 /// Where a CA bundle stands: API group, kind, names from the root.
 const CA_BUNDLES: &[(&str, &str, &[&str])] = &[
@@ -56,6 +59,24 @@ pub(super) fn is_output(document: &Value, at: &Above<'_>, value: &Value) -> bool
         }
         _ => false,
     }
+}
+
+/// Whether what stands at `path` of an object, and is not declared, is filled in by somebody else.
+pub fn is_undeclared_output(object: &ObjectId, fields: &Fields, path: &Path) -> bool {
+    let ObjectId { group, kind, .. } = object;
+    let is_at = |names: &[&str]| {
+        names.len() == path.0.len()
+            && names.iter().zip(&path.0).all(|(name, segment)| match segment {
+                Segment::Field(field) => field == name,
+                Segment::Key(_) | Segment::Element(_) => *name == "*",
+            })
+    };
+    let is_aggregated = || {
+        let rule = Path(vec![Segment::Field("aggregationRule".to_owned())]);
+        group == "rbac.authorization.k8s.io" && kind == "ClusterRole" && fields.declares_around(&rule)
+    };
+    CA_BUNDLES.iter().any(|(of, named, names)| group == of && kind == named && is_at(names))
+        || (is_at(&["rules"]) && is_aggregated())
 }
 
 fn is_kind(document: &Value, group: &str, kind: &str) -> bool {

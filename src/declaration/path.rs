@@ -50,6 +50,11 @@ pub enum PathError {
 }
 
 impl Path {
+    /// The path of a field of what is here.
+    pub fn of_field(&self, name: &str) -> Self {
+        Self(self.0.iter().cloned().chain([Segment::Field(name.to_owned())]).collect())
+    }
+
     /// Every value in `root` at this path. More than one only where a list
     /// holds several elements of one key.
     pub fn get<'v>(&self, root: &'v Value) -> Vec<&'v Value> {
@@ -72,6 +77,14 @@ impl Segment {
             }
             (Value::Array(_) | Value::Object(_), _) => false,
             _ => a == b,
+        }
+    }
+
+    /// A key's value as text: values that are [alike](Self::alike) have the same one.
+    pub fn spelled(value: &Value) -> String {
+        match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
         }
     }
 
@@ -293,6 +306,14 @@ impl<'a> Trail<'a> {
 
     pub(super) fn then(&'a self, step: Step<'a>) -> Trail<'a> {
         Trail { above: Some(self), step }
+    }
+
+    /// The name of the field that holds this one; empty where an element does, or nothing.
+    pub(super) fn holder(&self) -> &'a str {
+        match self.above.map(|above| above.step) {
+            Some(Step::Field(name)) => name,
+            _ => "",
+        }
     }
 
     pub(super) fn path(&self) -> Path {

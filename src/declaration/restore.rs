@@ -113,7 +113,15 @@ impl Walk<'_> {
         let spot = Spot::new(name, leaf.place, self.family);
         match (equality::agreement(self.types, leaf.ty, spot, &declared, had), whose) {
             (Agreement::Agrees, _) | (Agreement::Doubt, Whose::ApiServers) => return had.cloned(),
-            (Agreement::Doubt | Agreement::Altered | Agreement::Missing | Agreement::Differs, _) => {}
+            (
+                Agreement::Doubt
+                | Agreement::Altered
+                | Agreement::Missing
+                | Agreement::Added
+                | Agreement::Within
+                | Agreement::Differs,
+                _,
+            ) => {}
         }
         Some(match (self.types.shape(leaf.ty), declared) {
             // The API server takes labels and the like only as texts.

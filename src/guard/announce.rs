@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-use super::state::{DriftKind, Drifted, Incident, State};
+use super::state::State;
 use crate::cluster::Resource;
 use crate::cluster::call::CallError;
 use crate::cluster::events::{Events, Notice, Published, Regarding};
@@ -22,6 +22,7 @@ use crate::metrics::{EventFate, NoticeMetrics};
 use crate::model::{ObjectId, ReleaseId};
 use crate::notify::{Message, Notifiers, Subject};
 use crate::policy::book::Book;
+use crate::reconcile::report::{DriftKind, Drifted, Incident};
 use crate::verdict::patch::patch;
 
 /// The most characters of a patch in an event.

@@ -1,63 +1,36 @@
-//! The loop: watches what releases declare, finds what is not as declared and
-//! puts it right.
+//! The loop at work: what happens in the cluster becomes events of the
+//! `Reconciler`, and what that wants done is done.
 //!
-//! Entry point: [`Guard::run`]. Data flows one way: `follow` opens a watch of
-//! each declared kind, `watch` hands over whole objects, `judge` holds each
-//! against its release, `drifts` remembers what is wrong, and for one release at
-//! a time `pass` looks again, `plan` says what may be done, `repair` does it.
-//! [`state`] tells others, [`orders`] is how they tell the loop.
+//! Entry point: [`Guard::run`]. `watch` shows the objects of each declared kind,
+//! `feed` tells of releases, policies and what else is known of objects, [`orders`]
+//! of what people want; `work` asks the API server and writes, and brings back what
+//! came of it; `tell` logs, counts and keeps. [`state`] tells others.
 //!
-//! Invariant: objects are judged as they stream by and none is kept. Nothing is
-//! written to what was not seen alive with its release's annotations, and no value
-//! that was not once seen in the live object or ordered by somebody who may write it,
-//! so that a forged record lends nobody the guard's rights. One object of a release
-//! at a time.
+//! Invariant: one task owns the loop's state and changes it, one event after the
+//! other; no other task decides anything. Nothing is written but what the loop
+//! wants written. Must not judge.
 
-mod alarms;
 pub mod announce;
-mod answer;
-mod asked;
-mod backoff;
-mod blame;
-mod brake;
-mod circumstances;
-mod drift;
-mod drifts;
-mod first;
-mod follow;
-mod judge;
-mod life;
-mod order;
+mod feed;
 pub mod orders;
-mod pass;
-mod plan;
-mod recent;
-mod repair;
-mod report;
-mod rollout;
 pub mod state;
 pub mod status;
+mod tell;
 mod watch;
+mod work;
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use parking_lot::Mutex;
-use tokio::sync::{Semaphore, watch as channel};
+use tokio::sync::{mpsc, watch as channel};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::alarms::Alarms;
-use self::asked::Asked;
-use self::drifts::{Drifts, First};
-use self::follow::Watches;
-use self::orders::{Command, Orders};
-use self::recent::Recent;
-use self::repair::Repairer;
+use self::feed::Fed;
+use self::orders::Orders;
 use self::state::State;
 use crate::cluster::allowances::Allowances;
 use crate::cluster::arbiter::Arbiter;
@@ -66,18 +39,18 @@ use crate::cluster::kinds::Kinds;
 use crate::cluster::objects::Objects;
 use crate::cluster::policies::InForce;
 use crate::cluster::releases::Releases;
-use crate::helm::release::Release;
 use crate::ledger::Ledger;
 use crate::metrics::GuardMetrics;
-use crate::model::{ObjectId, ReleaseId};
+use crate::model::ReleaseId;
 use crate::policy::book::Book;
+use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
+use crate::reconcile::event::{Action, Errand, Event, Failure, Outcome, Tidings};
+use crate::reconcile::machine::{Reconciler, Settings};
+use crate::reconcile::scopes::Scope;
 
-/// Releases that are worked on at one time.
-const RELEASES_AT_ONCE: usize = 8;
-
-/// How long changes of the declared kinds are gathered before watches follow.
-const SETTLING: Duration = Duration::from_millis(200);
+/// News that wait at most; whoever has more waits.
+const NEWS: usize = 16;
 
 /// What the loop works with.
 pub struct Guard {
@@ -93,6 +66,8 @@ pub struct Guard {
     pub allowances: Arc<Allowances>,
     /// Who scales what.
     pub autoscalers: Arc<Autoscalers>,
+    /// What dry runs have settled, for others that judge.
+    pub settled: Arc<SettledValues>,
     /// Tells that policies have changed.
     pub in_force: Arc<InForce>,
     /// The namespaces whose releases are guarded; empty for all.
@@ -115,230 +90,164 @@ pub struct Guard {
     pub key: SigningKey,
 }
 
-/// What the tasks of the loop share.
-struct Shared {
-    guard: Guard,
-    /// Never locked before the index is, only after or without it.
-    drifts: Mutex<Drifts>,
-    recent: Mutex<Recent>,
-    repairer: Repairer,
-    alarms: Alarms,
-    watches: Watches,
-    leading: channel::Receiver<bool>,
-    suspended: Mutex<HashSet<ReleaseId>>,
-    asked: Mutex<Asked>,
-    /// Releases at which somebody works, and whether to look again after.
-    busy: Mutex<HashMap<ReleaseId, bool>>,
-    /// When releases are looked at again by themselves.
-    due: Mutex<HashMap<ReleaseId, Instant>>,
-    room: Semaphore,
+/// The loop, and what is under way around it.
+struct Shell {
+    guard: Arc<Guard>,
+    machine: Reconciler,
+    fed: Fed,
+    news: mpsc::Sender<News>,
+    /// The watches that are open.
+    watches: HashMap<Scope, CancellationToken>,
+    /// Counts how often everything was to be listed anew.
+    relists: channel::Sender<u64>,
+    timer: Option<Instant>,
+    /// When watches follow what is declared by now.
+    follow_at: Option<Instant>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
+/// What watches and workers tell.
+enum News {
+    Watch(Scope, Tidings),
+    Outcome(Errand, Outcome),
+    /// A release's records were read: the index says by now what they say.
+    Records(Errand, ReleaseId),
+}
+
 impl Guard {
-    /// Runs until `stop`; then finishes the writes under way.
+    /// Runs until `stop`; then finishes the repairs under way.
     pub async fn run(self, orders: Orders, stop: CancellationToken) {
-        let Orders { leading, mut commands, suspended } = orders;
+        let Orders { mut leading, mut commands, suspended } = orders;
         let changes = self.releases.changes();
         let (allowed, scaled) = (self.allowances.changes(), self.autoscalers.changes());
         let mut policies = self.in_force.changes();
-        let mut lead = leading.clone();
-        let shared = Arc::new(Shared {
-            drifts: Mutex::new(Drifts::new(self.key.clone())),
-            recent: Mutex::default(),
-            repairer: Repairer::default(),
-            alarms: Alarms::default(),
-            watches: Watches::default(),
-            leading,
-            suspended: Mutex::new(suspended),
-            asked: Mutex::default(),
-            busy: Mutex::default(),
-            due: Mutex::default(),
-            room: Semaphore::new(RELEASES_AT_ONCE),
+        let (news, mut told) = mpsc::channel(NEWS);
+        let settings =
+            Settings { key: self.key.clone(), read_only: self.read_only, dry_runs: self.arbiter.is_some() };
+        let mut shell = Shell {
+            machine: Reconciler::new(settings, suspended.into_iter().collect()),
+            fed: Fed::default(),
+            news,
+            watches: HashMap::new(),
+            relists: channel::Sender::default(),
+            timer: None,
+            follow_at: Some(Instant::now()),
             tasks: TaskTracker::new(),
             stop: stop.clone(),
-            guard: self,
-        });
-        let mut follow_at: Option<Instant> = Some(Instant::now());
+            guard: Arc::new(self),
+        };
+        shell.rule();
+        shell.handle(Event::Leads(*leading.borrow_and_update()));
         loop {
-            let follow = async {
-                match follow_at {
-                    Some(at) => tokio::time::sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 // Before anything else: what is remembered decides what is repaired.
-                Some(command) = commands.recv() => shared.obey(command),
-                release = changes.next() => {
-                    shared.notice(&release);
-                    shared.attend(release);
-                    follow_at.get_or_insert_with(|| Instant::now() + SETTLING);
+                Some(command) = commands.recv() => shell.obey(command),
+                // What is known beside an object, before the object is judged.
+                release = changes.next() => shell.notice(release),
+                object = allowed.next() => shell.surround(&object),
+                object = scaled.next() => shell.surround(&object),
+                Ok(()) = policies.changed() => shell.rule(),
+                Ok(()) = leading.changed() => shell.handle(Event::Leads(*leading.borrow_and_update())),
+                () = at(shell.follow_at) => {
+                    shell.follow_at = None;
+                    shell.follow();
                 }
-                () = follow => {
-                    follow_at = None;
-                    shared.follow();
+                () = at(shell.timer) => {
+                    shell.timer = None;
+                    shell.handle(Event::Due);
                 }
-                object = allowed.next() => shared.judge_again(vec![object]),
-                object = scaled.next() => shared.judge_again(vec![object]),
-                Ok(()) = policies.changed() => shared.judge_all(),
-                Ok(()) = lead.changed() => {
-                    if *lead.borrow_and_update() {
-                        shared.attend_all();
-                    }
-                }
-                due = shared.alarms.due() => {
-                    for (release, object) in due {
-                        shared.drifts.lock().suspect(&release, object, Timestamp::now());
-                        shared.attend(release);
-                    }
-                }
+                Some(news) = told.recv() => shell.hear(news),
             }
         }
-        shared.tasks.close();
-        shared.tasks.wait().await;
+        shell.handle(Event::Stop);
+        while !shell.machine.is_idle() {
+            let Some(news) = told.recv().await else { break };
+            shell.hear(news);
+        }
+        drop(told);
+        shell.tasks.close();
+        shell.tasks.wait().await;
     }
 }
 
-impl Shared {
-    fn release(&self, id: &ReleaseId) -> Option<Arc<Release>> {
-        self.guard.releases.index().read().release(id).cloned()
-    }
-
-    fn leads(&self) -> bool {
-        *self.leading.borrow()
-    }
-
-    /// A release has changed, came or went.
-    fn notice(&self, id: &ReleaseId) {
-        let current = self.release(id);
-        let now = Timestamp::now();
-        self.drifts.lock().notice(id, current.as_ref(), |object| self.watches.shows(object), now);
-        if let Some(release) = &current {
-            judge::recall(self, release);
-        }
-    }
-
-    fn obey(self: &Arc<Self>, command: Command) {
-        match command {
-            Command::Suspend(release, suspend) => {
-                let mut suspended = self.suspended.lock();
-                if suspend {
-                    suspended.insert(release.clone())
-                } else {
-                    suspended.remove(&release)
-                };
-                drop(suspended);
-                self.attend(release);
-            }
-            Command::Reconcile { release, at, ticket } => {
-                let eased = repair::ease(self, &release);
-                self.take_back_replicas(&release);
-                self.asked.lock().all_of(release.clone(), at, ticket);
-                self.suspect_all(&release);
-                self.attend(release);
-                if eased {
-                    self.attend_all();
-                }
-            }
-            Command::Remember { release, revision, record, digest, seen_alive, contested } => {
-                let first = First { uid: record, revision, digest };
-                let current = self.release(&release);
-                if current.as_ref().is_none_or(|release| !first.is_outlived_by(release)) {
-                    let (mut backoff, now) = (self.repairer.backoff.lock(), Instant::now());
-                    contested.iter().for_each(|object| backoff.contest(object, now));
-                    drop(backoff);
-                    self.drifts.lock().remember(&release, first, seen_alive, current.as_deref());
-                }
-                self.attend(release);
-            }
-            Command::Judge(objects) => self.judge_again(objects),
-            Command::JudgeAll => self.judge_all(),
-        }
-    }
-
-    /// Something other than these objects has changed what is said of them.
-    fn judge_again(self: &Arc<Self>, objects: Vec<ObjectId>) {
-        for object in objects {
-            let claims = self.guard.releases.index().read().claims(&object).to_vec();
-            for claim in claims {
-                self.drifts.lock().suspect(&claim.id, object.clone(), Timestamp::now());
-                self.attend(claim.id.clone());
-            }
-        }
-    }
-
-    /// The same for all objects: they are listed once more.
-    fn judge_all(self: &Arc<Self>) {
-        self.watches.relist();
-        self.attend_all();
-    }
-
-    fn attend_all(self: &Arc<Self>) {
-        let concerned = self.drifts.lock().concerned();
-        concerned.into_iter().for_each(|release| self.attend(release));
-    }
-
-    /// Has somebody look at what concerns a release, once at a time.
-    fn attend(self: &Arc<Self>, release: ReleaseId) {
-        // Under one lock, or two tasks would work on one release.
-        match self.busy.lock().entry(release.clone()) {
-            Entry::Occupied(mut again) => {
-                again.insert(true);
-                return;
-            }
-            Entry::Vacant(vacant) => vacant.insert(false),
-        };
-        let shared = Arc::clone(self);
-        self.tasks.spawn(async move { shared.attend_until_done(release).await });
-    }
-
-    async fn attend_until_done(self: Arc<Self>, release: ReleaseId) {
-        loop {
-            let later = {
-                let Ok(_room) = self.room.acquire().await else { return };
-                pass::pass(&self, &release).await
-            };
-            let mut busy = self.busy.lock();
-            let again = busy.insert(release.clone(), false).unwrap_or_default();
-            if again && !self.stop.is_cancelled() {
-                continue;
-            }
-            busy.remove(&release);
-            drop(busy);
-            if let Some(delay) = later {
-                self.attend_later(release, delay);
-            }
-            return;
-        }
-    }
-
-    /// Looks at a release again after `delay`, unless that is done sooner.
-    fn attend_later(self: &Arc<Self>, release: ReleaseId, delay: Duration) {
-        let at = Instant::now() + delay;
-        let mut due = self.due.lock();
-        if due.get(&release).is_some_and(|earlier| *earlier <= at) {
-            return;
-        }
-        due.insert(release.clone(), at);
-        drop(due);
-        let shared = Arc::clone(self);
-        self.tasks.spawn(async move {
-            tokio::select! {
-                () = shared.stop.cancelled() => {}
-                () = tokio::time::sleep_until(at) => {
-                    let mut due = shared.due.lock();
-                    // An earlier look may have taken its place.
-                    if due.get(&release) == Some(&at) {
-                        due.remove(&release);
-                        drop(due);
-                        shared.attend(release);
+impl Shell {
+    /// Hands an event to the loop, and does what it wants done.
+    fn handle(&mut self, event: Event) {
+        for action in self.machine.handle(event, Timestamp::now()) {
+            match action {
+                Action::Watch(scope) => self.watch(scope),
+                Action::Unwatch(scope) => {
+                    if let Some(stop) = self.watches.remove(&scope) {
+                        stop.cancel();
                     }
                 }
+                Action::Relist => self.relists.send_modify(|count| *count += 1),
+                Action::Do(errand, release, work) => {
+                    let (guard, news) = (Arc::clone(&self.guard), self.news.clone());
+                    let done =
+                        tokio::spawn(async move { work::carry_out(&guard, errand, &release, work).await });
+                    self.tasks.spawn(async move {
+                        // The release waits for an answer, whatever becomes of the work.
+                        let told = done.await.unwrap_or_else(|error| {
+                            let failure = Failure::unanswered(&format!("the work broke off: {error}"));
+                            News::Outcome(errand, Outcome::Failed(failure))
+                        });
+                        // Nobody listens any more once the loop has stopped.
+                        drop(news.send(told).await);
+                    });
+                }
+                Action::SetTimer(at) => {
+                    self.timer = at.and_then(|at| {
+                        let left = at.duration_since(Timestamp::now());
+                        Instant::now().checked_add(Duration::try_from(left).unwrap_or_default())
+                    });
+                }
+                Action::AllListed => drop(self.guard.listed.send_replace(true)),
+                Action::Report(report) => tell::report(&self.guard, *report),
+                Action::Withdraw(release) => self.guard.state.withdraw(&release),
+                Action::Tell(told) => tell::tell(&self.guard, told),
+                Action::InheritReplicas(object) => {
+                    self.guard.autoscalers.inherit_departed(&object);
+                    self.remember_surroundings(&object);
+                }
+                Action::TakeBackReplicas(object) => {
+                    self.guard.autoscalers.forget_departed(&object);
+                    self.remember_surroundings(&object);
+                }
+                Action::Settle(object, settled) => {
+                    self.guard.settled.learn(&object, settled);
+                }
             }
-        });
+        }
+    }
+
+    fn hear(&mut self, news: News) {
+        match news {
+            News::Watch(scope, tidings) => self.handle(Event::Watch(scope, tidings)),
+            News::Outcome(errand, outcome) => self.handle(Event::Outcome(errand, outcome)),
+            News::Records(errand, release) => {
+                let outcome = Outcome::Records(self.ruled(&release));
+                self.handle(Event::Outcome(errand, outcome));
+            }
+        }
+    }
+
+    fn watch(&mut self, scope: Scope) {
+        let Some(resource) = self.fed.resource(&scope) else { return };
+        let stop = self.stop.child_token();
+        self.watches.insert(scope.clone(), stop.clone());
+        let objects = watch::objects(&self.guard.objects, &scope, resource);
+        let (news, relists) = (self.news.clone(), self.relists.subscribe());
+        self.tasks.spawn(watch::run(scope, objects, relists, news, stop));
+    }
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }

@@ -12,6 +12,7 @@ use crate::cluster::guarded::Remembered;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::agreement::SeenAlive;
 use crate::policy::order::Ticket;
+use crate::policy::settled::Settled;
 
 /// Commands that wait at most; whoever sends more waits.
 const WAITING: usize = 1024;
@@ -47,6 +48,8 @@ pub enum Command {
         /// What the person may write themself.
         ticket: Option<Arc<Ticket>>,
     },
+    /// A dry run of another replica has settled these values of an object.
+    Settled(ObjectId, Settled),
     /// What an earlier process knew: the digest of the manifest that was first
     /// seen of a revision, and the objects that were seen alive with the
     /// release's annotations. What went missing while no guard ran is repaired
@@ -68,12 +71,6 @@ pub enum Command {
         /// hot once more.
         contested: Vec<ObjectId>,
     },
-    /// What holds for these objects has changed, such as by an allowance that
-    /// opened or ended: judge them again.
-    Judge(Vec<ObjectId>),
-    /// What holds for many objects has changed, such as by a policy: judge
-    /// everything again.
-    JudgeAll,
 }
 
 impl From<Remembered> for Command {

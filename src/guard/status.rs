@@ -34,6 +34,7 @@ use crate::policy::guarded::{
     GuardedRelease, GuardedReleaseStatus, LeaseReference, OrderAnswer, OrderResult,
 };
 use crate::policy::order::{CONFIRMED_BY, Order, Ticket};
+use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
 
 /// The shortest time between two writes of one status.
@@ -72,6 +73,8 @@ pub struct Statuses {
     pub key: SigningKey,
     /// The Lease that this guard renews, by which readers know that statuses are kept.
     pub lease: Option<LeaseReference>,
+    /// What dry runs have settled, also those of a guard before.
+    pub settled: Arc<SettledValues>,
 }
 
 /// What is known while it runs.
@@ -169,6 +172,7 @@ impl Statuses {
                 if let Some(listing) = &mut known.listing {
                     listing.insert(release.clone());
                 }
+                self.learn(&release, &guarded).await;
                 self.obey(known, &release, &guarded).await;
                 known.live.insert(release.clone(), guarded);
                 known.look_at(release, Duration::ZERO);
@@ -207,6 +211,17 @@ impl Statuses {
                         "GuardedReleases cannot be watched, so their statuses are not kept: {error}"
                     );
                 }
+            }
+        }
+    }
+
+    /// Takes in what dry runs of another guard have settled: whoever does not lead judges by it.
+    async fn learn(&self, release: &ReleaseId, guarded: &GuardedRelease) {
+        for seen in guarded.status.iter().flat_map(|status| &status.seen) {
+            let Some(settled) = seen.settled(&self.key, release) else { continue };
+            let object = seen.object.id(&release.namespace);
+            if self.settled.learn(&object, settled.clone()) {
+                self.command(Command::Settled(object, settled)).await;
             }
         }
     }

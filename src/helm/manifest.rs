@@ -218,6 +218,7 @@ impl Reader {
             }
             Document::Malformed(reason) => return self.skip(index, None, reason),
             Document::Yaml(text) => {
+                let text = documents::unbroken(text);
                 let source = documents::source(&text);
                 match yaml::to_json(&text, &mut self.budget) {
                     Ok(value) => (value, source),

@@ -177,14 +177,18 @@ impl Packed {
         Ok((record, kept.length))
     }
 
-    /// The manifest, which is this long.
+    /// Unpacks the manifest into `room`, over what that held.
     ///
     /// # Errors
     /// As [`Self::decode`].
-    pub fn manifest(&self, length: usize) -> Result<String, RecordError> {
+    pub fn manifest(&self, room: &mut String) -> Result<(), RecordError> {
+        room.clear();
         let mut kept = Kept::new(MANIFEST_CAP);
-        kept.text.reserve_exact(length.min(MANIFEST_CAP));
-        self.read(&mut kept).map(|record| record.manifest)
+        kept.text = std::mem::take(room);
+        let outcome = self.read(&mut kept);
+        // Given on by the record where there is one.
+        *room = outcome?.manifest;
+        Ok(())
     }
 
     fn read(&self, kept: &mut Kept) -> Result<Record, RecordError> {

@@ -303,7 +303,7 @@ impl Default for Changes {
 impl Change {
     /// What an edit does to a field.
     pub fn of(finding: &Finding) -> Self {
-        let Finding { path, declared, old, new, doubt: _ } = finding;
+        let Finding { path, declared, old, new, doubt: _, added: _ } = finding;
         Self { path: path.to_string(), declared: declared.clone(), old: old.clone(), new: new.clone() }
     }
 }

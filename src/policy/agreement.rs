@@ -13,6 +13,7 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
+use super::settled::Settled;
 use super::signing::SigningKey;
 use crate::declaration::digest::Digest;
 use crate::declaration::path::Path;
@@ -32,6 +33,8 @@ pub struct Declaration<'a> {
     pub object: &'a ObjectId,
     /// What it declares.
     pub digest: &'a Digest,
+    /// The text of the seal under which the object holds nothing else; none where that is not said.
+    pub seal: Option<&'a str>,
 }
 
 /// What a live object was last seen to agree with.
@@ -54,6 +57,8 @@ pub struct SeenAlive {
     pub object: ObjectId,
     /// What it was last seen to agree with; none if it never did.
     pub agreement: Option<Agreement>,
+    /// What dry runs have settled of it.
+    pub settled: Option<Arc<Settled>>,
 }
 
 impl Agreement {
@@ -123,18 +128,29 @@ impl Agreement {
     }
 }
 
-impl Seal {
-    fn of(key: &SigningKey, declaration: &Declaration<'_>, open: &[String]) -> Self {
-        let Declaration { release, object: ObjectId { group, kind, namespace, name }, digest } = declaration;
+impl Declaration<'_> {
+    /// The guard's mark on something that is said of this declaration.
+    pub(super) fn mark(&self, key: &SigningKey, purpose: &str, said: &[&[u8]]) -> [u8; 16] {
+        let Declaration { release, object: ObjectId { group, kind, namespace, name }, digest, seal } = self;
         let scope: &[u8] = if namespace.is_some() { b"namespaced" } else { b"cluster" };
         let namespace = namespace.as_deref().unwrap_or_default();
         let texts = [&release.namespace, &release.name, group, kind, namespace, name];
         let mut parts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
         parts.extend([scope, digest.as_bytes()]);
-        parts.extend(open.iter().map(|path| path.as_bytes()));
-        let mut seal = [0; 16];
-        seal.iter_mut().zip(key.mark("agreement", &parts)).for_each(|(byte, marked)| *byte = marked);
-        Self(seal)
+        // Nothing that is said begins like this.
+        let seal = seal.map(|seal| format!("sealed {seal}"));
+        parts.extend(seal.iter().map(|seal| seal.as_bytes()));
+        parts.extend(said);
+        let mut mark = [0; 16];
+        mark.iter_mut().zip(key.mark(purpose, &parts)).for_each(|(byte, marked)| *byte = marked);
+        mark
+    }
+}
+
+impl Seal {
+    fn of(key: &SigningKey, declaration: &Declaration<'_>, open: &[String]) -> Self {
+        let open: Vec<&[u8]> = open.iter().map(|path| path.as_bytes()).collect();
+        Self(declaration.mark(key, "agreement", &open))
     }
 }
 

@@ -13,9 +13,10 @@ use super::grant::{self, Grant};
 use super::mask::Mask;
 use super::resource::{
     AllowRule, Autoscalers, DriftPolicy, DriftPolicySpec, IgnoreRule, LabelSelector, MAX_PATHS, MAX_RULES,
-    RepairSpec, StoragePair,
+    RepairSpec, SealRule, StoragePair, TargetSpec,
 };
 use super::schedule::Schedule;
+use super::seal;
 use super::selector::Selector;
 use super::standing::{Origin, Standing};
 use super::subject::{self, Subject};
@@ -51,6 +52,7 @@ pub struct Compiled {
     pub ineffective: Vec<String>,
     pub(super) ignore: Vec<(Target, Mask)>,
     pub(super) allow: Vec<(Target, Arc<Standing>)>,
+    pub(super) seal: Vec<(Target, Mask)>,
     names: Globs,
     namespaces: Globs,
     namespace_selector: Selector,
@@ -72,6 +74,7 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
         autoscalers,
         ignore,
         allow,
+        seal,
         exempt,
         operators,
         notify,
@@ -86,6 +89,7 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
     let lists = [
         ("spec.ignore", ignore.len()),
         ("spec.allow", allow.len()),
+        ("spec.seal", seal.len()),
         ("spec.exempt", exempt.len()),
         ("spec.operators", operators.len()),
         ("spec.notify", notify.len()),
@@ -112,6 +116,7 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
         storage: stored(storage, flaws_of),
         ignore: ignored(ignore, &mut regexes, flaws_of),
         allow: allowed(&name, allow, &mut regexes, flaws_of),
+        seal: sealed(seal, &mut regexes, flaws_of),
         names: Globs::compile(&releases.names, "spec.releases.names", flaws_of),
         namespaces: Globs::compile(&releases.namespaces, "spec.releases.namespaces", flaws_of),
         namespace_selector: selector(
@@ -178,16 +183,40 @@ fn is_namespace(name: &str, at: &str, flaws: &mut Flaws) -> bool {
 fn ignored(rules: &[IgnoreRule], regexes: &mut Regexes, flaws: &mut Flaws) -> Vec<(Target, Mask)> {
     let mut compiled = Vec::with_capacity(rules.len());
     for (index, IgnoreRule { target, paths }) in rules.iter().enumerate() {
-        let at = format!("spec.ignore[{index}]");
-        let target = Target::compile(target.as_ref(), &format!("{at}.target"), regexes, flaws);
-        let at = format!("{at}.paths");
-        if is_list(paths, &at, flaws) {
-            let pattern =
-                |(index, path): (usize, &String)| grant::pattern(path, &format!("{at}[{index}]"), flaws);
-            compiled.push((target, Mask(paths.iter().enumerate().filter_map(pattern).collect())));
-        }
+        compiled.extend(masked(target.as_ref(), paths, &format!("spec.ignore[{index}]"), regexes, flaws));
     }
     compiled
+}
+
+fn sealed(rules: &[SealRule], regexes: &mut Regexes, flaws: &mut Flaws) -> Vec<(Target, Mask)> {
+    let mut compiled = Vec::with_capacity(rules.len());
+    for (index, SealRule { target, paths }) in rules.iter().enumerate() {
+        let at = format!("spec.seal[{index}]");
+        let rule = masked(target.as_ref(), paths, &at, regexes, flaws);
+        let patterns = rule.iter().flat_map(|(_, mask)| &mask.0);
+        for pattern in patterns.filter(|pattern| !seal::can_hold(pattern)) {
+            flaws.add(&format!("{at}.paths"), FlawReason::InvalidPath, seal::refusal(pattern));
+        }
+        compiled.extend(rule);
+    }
+    compiled
+}
+
+/// A rule that is about paths of objects.
+fn masked(
+    target: Option<&TargetSpec>,
+    paths: &[String],
+    at: &str,
+    regexes: &mut Regexes,
+    flaws: &mut Flaws,
+) -> Option<(Target, Mask)> {
+    let target = Target::compile(target, &format!("{at}.target"), regexes, flaws);
+    let at = format!("{at}.paths");
+    if !is_list(paths, &at, flaws) {
+        return None;
+    }
+    let pattern = |(index, path): (usize, &String)| grant::pattern(path, &format!("{at}[{index}]"), flaws);
+    Some((target, Mask(paths.iter().enumerate().filter_map(pattern).collect())))
 }
 
 fn allowed(

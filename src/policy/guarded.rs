@@ -5,6 +5,8 @@
 //! stand in it only as a person may see them. Must not decide anything.
 #![allow(clippy::duplicated_attributes, reason = "each printed column has a type and a path of its own")]
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -12,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::agreement::{Agreement, SeenAlive};
 use super::resource::Condition;
+use super::settled::Settled;
 use super::signing::SigningKey;
 use crate::model::{ObjectId, ReleaseId};
 
@@ -202,6 +205,30 @@ pub struct SeenObject {
     /// Where it was not seen to agree with that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unseen: Vec<String>,
+    /// Where it holds other values than the manifest spells, and a dry run has shown that
+    /// the API server makes them of the manifest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<SettledFields>,
+}
+
+/// Values that a dry run has settled, under the guard's own key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SettledFields {
+    /// Of which declaration.
+    pub declaration: String,
+    /// The fields.
+    pub fields: Vec<SettledField>,
+}
+
+/// One of these.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SettledField {
+    /// The field.
+    pub path: String,
+    /// What its value is known by.
+    pub mark: String,
 }
 
 /// One object that is not as declared.
@@ -316,13 +343,26 @@ impl SeenObject {
             object: ObjectReference::of(&seen.object, home),
             agreed: agreement.map(Agreement::seal),
             unseen: agreement.map(|agreement| agreement.open().to_vec()).unwrap_or_default(),
+            settled: seen.settled.as_ref().map(|settled| {
+                let (declaration, values) = settled.texts();
+                let field = |(path, mark)| SettledField { path, mark };
+                SettledFields { declaration, fields: values.into_iter().map(field).collect() }
+            }),
         }
     }
 
-    /// What was kept.
-    pub fn seen(&self, home: &str) -> SeenAlive {
+    /// The part of that which a dry run has settled.
+    pub fn settled(&self, key: &SigningKey, release: &ReleaseId) -> Option<Settled> {
+        let SettledFields { declaration, fields } = self.settled.as_ref()?;
+        let values = fields.iter().map(|field| (field.path.as_str(), field.mark.as_str()));
+        Settled::read(key, release, declaration, values)
+    }
+
+    /// What a guard with this key has kept of an object of this release.
+    pub fn seen(&self, key: &SigningKey, release: &ReleaseId) -> SeenAlive {
+        let settled = self.settled(key, release).map(Arc::new);
         let agreement = self.agreed.as_deref().and_then(|seal| Agreement::read(seal, &self.unseen));
-        SeenAlive { object: self.object.id(home), agreement }
+        SeenAlive { object: self.object.id(&release.namespace), agreement, settled }
     }
 }
 

@@ -24,7 +24,9 @@ pub mod reach;
 pub mod read;
 pub mod resource;
 pub mod schedule;
+pub mod seal;
 pub mod selector;
+pub mod settled;
 pub mod signing;
 pub mod standing;
 pub mod subject;
@@ -40,6 +42,7 @@ use self::kept::Kept;
 use self::mask::Mask;
 use self::reach::Reach;
 use self::resource::Autoscalers;
+use self::seal::Seal;
 use self::standing::Standing;
 use self::subject::Subject;
 use crate::declaration::path::Path;
@@ -129,6 +132,8 @@ pub struct ObjectRules {
     pub ignored: Mask,
     /// What may be changed, and when, and by whom.
     pub standing: Vec<Arc<Standing>>,
+    /// Where additions are drift as well.
+    pub sealed: Seal,
     /// What is wrong with the manifest's own annotations, which then allow
     /// nothing.
     pub flaws: Vec<Flaw>,
@@ -172,6 +177,8 @@ impl Policy {
             let ignored = policy.ignore.iter().filter(|(target, _)| target.selects(object, declared));
             let patterns = ignored.flat_map(|(_, mask)| &mask.0);
             rules.ignored.0.extend(patterns.map(|pattern| pattern.placed(&declared.fields)));
+            let sealed = policy.seal.iter().filter(|(target, _)| target.selects(object, declared));
+            sealed.for_each(|(_, mask)| rules.sealed.add(mask, &declared.fields));
             let allowed = policy.allow.iter().filter(|(target, _)| target.selects(object, declared));
             rules.standing.extend(allowed.map(|(_, standing)| standing::placed(standing, &declared.fields)));
         }
@@ -185,6 +192,12 @@ impl Policy {
 }
 
 impl ObjectRules {
+    /// A text that tells apart under which rules an object was seen to hold no additions; none where
+    /// additions are not looked for.
+    pub fn seal(&self) -> Option<String> {
+        self.sealed.text(&self.ignored)
+    }
+
     /// What has something to say of the field at `path`, or of what is below
     /// it: of these rules as much as all of them.
     pub fn about(&self, path: &Path) -> (Mask, Vec<&Arc<Standing>>) {

@@ -138,7 +138,7 @@ impl Step {
     }
 
     /// Whether a path's segment is one of those that this step names.
-    fn matches(&self, segment: &Segment) -> bool {
+    pub(super) fn matches(&self, segment: &Segment) -> bool {
         match (self, segment) {
             (Self::Any, _) => true,
             (Self::Only(Segment::Key(wanted)), Segment::Key(keys)) => wanted

@@ -95,6 +95,10 @@ pub struct DriftPolicySpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_RULES))]
     pub allow: Vec<AllowRule>,
+    /// Where additions that the release does not declare are drift as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_RULES))]
+    pub seal: Vec<SealRule>,
     /// Whose edits are not judged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_RULES))]
@@ -201,6 +205,18 @@ pub struct IgnoreRule {
     pub target: Option<TargetSpec>,
     /// Which paths: JSON Pointers whose segments may be [key=value] or *; or *
     /// alone for everything.
+    #[schemars(length(min = 1, max = MAX_PATHS), inner(length(min = 1, max = 1024), regex(pattern = PATH)))]
+    pub paths: Vec<String>,
+}
+
+/// Where additions that the release does not declare are drift as well.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SealRule {
+    /// In which objects; in all, where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<TargetSpec>,
+    /// Below which paths, as in ignore. The status and most of the metadata cannot be sealed.
     #[schemars(length(min = 1, max = MAX_PATHS), inner(length(min = 1, max = 1024), regex(pattern = PATH)))]
     pub paths: Vec<String>,
 }

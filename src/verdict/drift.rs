@@ -12,6 +12,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::additions;
 use super::edit::{Evidence, Finding, Reason};
 use super::exceptions::{Circumstances, Exceptions};
 use super::ownership::Owners;
@@ -75,6 +76,8 @@ pub struct Agreed<'r> {
     pub spared: Vec<Path>,
     /// Whether an allowance covers something of that.
     pub allowed: bool,
+    /// Whether it holds additions below sealed paths that an allowance permits.
+    pub has_additions: bool,
 }
 
 /// What of a live object is not as declared.
@@ -107,13 +110,13 @@ pub fn compare<'r>(subject: &Subject<'_, 'r>, live: Option<&Value>, evidence: Ev
     let sides = standing.alternatives.iter().copied().map(|declared| (declared, false));
     for (index, (declared, is_before)) in sides.chain(before.map(|it| (it, true))).enumerate() {
         let evidence = if index == 0 { evidence } else { Evidence::None };
-        let Compared { changes, spared, allowed } = changes(subject, declared, live, evidence);
+        let Compared { changes, spared, allowed, has_additions } = changes(subject, declared, live, evidence);
         let drift = Drift { declared, changes };
         if drift.changes.is_empty() {
             return if is_before {
                 Live::AsBefore
             } else {
-                Live::AsDeclared(Some(Agreed { declared, spared, allowed }))
+                Live::AsDeclared(Some(Agreed { declared, spared, allowed, has_additions }))
             };
         }
         if nearest.as_ref().is_none_or(|nearest| drift.weight() < nearest.weight()) {
@@ -134,6 +137,7 @@ pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<Finding> {
         old: None,
         new: shown(change, &change.new),
         doubt: change.agreement == Agreement::Doubt,
+        added: change.agreement.is_addition(),
     };
     changes.iter().map(finding).collect()
 }
@@ -141,19 +145,36 @@ pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<Finding> {
 /// The declared paths at which a live object is not, or may not be, as declared.
 ///
 /// A field that Helm set and nobody took away is not there where the server
-/// drops it: that is a doubt. `managedFields` tell of it; without any it is a
-/// difference.
-pub fn of_fields(fields: &Fields, live: &Value) -> Vec<FieldChange> {
+/// drops it: that is a doubt. So is, once the release is deployed (`settled`), a
+/// field that nobody but Helm has written and that has another value: a mutating
+/// webhook may have rewritten it, but never who may do what. `managedFields` tell of it;
+/// without any it is a difference.
+pub fn of_fields(fields: &Fields, live: &Value, settled: bool) -> Vec<FieldChange> {
     let mut changes = fields.drift(live);
-    if changes.iter().any(|change| change.agreement == Agreement::Missing) {
+    let settled = settled && !fields.grant_rights();
+    let may_be = |change: &FieldChange| {
+        change.agreement == Agreement::Missing || (settled && may_be_rewritten(change))
+    };
+    if changes.iter().any(may_be) {
         let owners = Owners::of(live);
-        for change in changes.iter_mut().filter(|change| change.agreement == Agreement::Missing) {
-            if owners.are_helms(&change.path) {
+        for change in changes.iter_mut().filter(|change| may_be(change)) {
+            let are_helms = match change.agreement {
+                Agreement::Missing => owners.are_helms(&change.path),
+                _ => owners.are_helms_alone(&change.path),
+            };
+            if are_helms {
                 change.agreement = Agreement::Doubt;
             }
         }
     }
     changes
+}
+
+/// Whether a field is there with another value than the declared one.
+fn may_be_rewritten(change: &FieldChange) -> bool {
+    change.agreement > Agreement::Doubt
+        && change.declared.is_some()
+        && matches!(change.path.0.last(), Some(Segment::Field(_)))
 }
 
 impl<'a> Subject<'a, '_> {
@@ -175,9 +196,9 @@ impl Drift<'_> {
         self.changes.iter().any(|change| change.agreement == Agreement::Doubt)
     }
 
-    /// Whether a declared value is not there, and `managedFields` would tell why.
-    pub fn is_missing_some(&self) -> bool {
-        self.changes.iter().any(|change| change.agreement == Agreement::Missing)
+    /// Whether it hangs on `managedFields` whether something is in doubt.
+    pub fn hangs_on_managers(&self) -> bool {
+        self.changes.iter().any(|it| it.agreement == Agreement::Missing || may_be_rewritten(it))
     }
 
     /// How far an object is from a declaration: what is only in doubt weighs
@@ -218,6 +239,8 @@ struct Compared {
     spared: Vec<Path>,
     /// Whether an allowance says so.
     allowed: bool,
+    /// Whether it holds additions that it may hold.
+    has_additions: bool,
 }
 
 fn changes(
@@ -232,11 +255,18 @@ fn changes(
         Evidence::None | Evidence::Unavailable | Evidence::Nowhere => None,
     };
     let (mut changes, mut spared, mut allowed) = (Vec::new(), Vec::new(), false);
-    for mut change in of_fields(&declared.fields, live) {
+    let Standing { release, pending, .. } = subject.standing;
+    // What the API server does not take cannot be what it made of the manifest.
+    let may_be_rewritten =
+        release.state.status == Status::Deployed && !pending && !matches!(evidence, Evidence::Unavailable);
+    for mut change in of_fields(&declared.fields, live, may_be_rewritten) {
         if let (Agreement::Doubt, Some(settler)) = (change.agreement, &mut settler) {
             change.agreement = settler.settle(&change);
         }
-        if change.agreement == Agreement::Agrees {
+        let named = (subject.object, &release.id);
+        if change.agreement == Agreement::Agrees
+            || subject.circumstances.have_settled(named, declared, &change)
+        {
             continue;
         }
         match exceptions.of_field(&change) {
@@ -258,7 +288,17 @@ fn changes(
             changes.push(change);
         }
     }
-    Compared { changes, spared, allowed }
+    let mut has_additions = false;
+    for change in additions::drift(subject.object, &declared.fields, exceptions.sealed(), live) {
+        let excused = exceptions.of_sealed(&change.path, None, change.new.as_ref());
+        allowed |= excused == Some(Reason::Allowed);
+        match excused {
+            None => changes.push(change),
+            // What rules leave alone is left alone for good; an allowance ends.
+            Some(reason) => has_additions |= reason == Reason::Allowed,
+        }
+    }
+    Compared { changes, spared, allowed, has_additions }
 }
 
 /// Says of list elements that are missing which one stands in their place.

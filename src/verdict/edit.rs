@@ -191,12 +191,15 @@ pub struct Finding {
     pub new: Option<Shown>,
     /// Whether another spelling of the declared value is not ruled out.
     pub doubt: bool,
+    /// Whether nobody declares it, and a policy seals what it lies below.
+    #[serde(skip)]
+    pub added: bool,
 }
 
 impl Finding {
     /// A field that has its declared value, and is named for another reason.
     pub fn untouched(path: Path) -> Self {
-        Self { path, declared: None, old: None, new: None, doubt: false }
+        Self { path, declared: None, old: None, new: None, doubt: false, added: false }
     }
 }
 

@@ -20,11 +20,14 @@ use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
 use crate::helm::release::Declared;
 use crate::model::{Actor, Autoscaler, ObjectId, ReleaseId};
+use crate::policy::agreement::Declaration;
 use crate::policy::allowance::Allowance;
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
 use crate::policy::reach::Reach;
 use crate::policy::resource::Autoscalers;
+use crate::policy::seal::Seal;
+use crate::policy::settled::Settled;
 use crate::policy::standing::Standing;
 use crate::policy::{ObjectRules, Policy};
 
@@ -42,6 +45,8 @@ pub struct Circumstances {
     /// with the releases that declared it: nobody meant its replicas to change
     /// with that, so a live object that nothing else scales keeps them.
     pub departed: Option<Vec<ReleaseId>>,
+    /// Values of it that a dry run has settled.
+    pub settled: Option<Arc<Settled>>,
 }
 
 /// One of the things by which fields may differ.
@@ -69,6 +74,22 @@ pub struct Exceptions<'a> {
     replicas: Option<&'a Path>,
     actor: Option<&'a Actor>,
     now: Timestamp,
+}
+
+impl Circumstances {
+    /// Whether a dry run has settled that what became of a field of `object` is what
+    /// `release` declares.
+    pub fn have_settled(
+        &self,
+        (object, release): (&ObjectId, &ReleaseId),
+        declared: &Declared,
+        change: &FieldChange,
+    ) -> bool {
+        self.settled.as_ref().zip(declared.digest.as_ref()).is_some_and(|(settled, digest)| {
+            let declaration = Declaration { release, object, digest, seal: None };
+            settled.holds(&declaration, &change.path, change.new.as_ref())
+        })
+    }
 }
 
 impl<'a> Exceptions<'a> {
@@ -115,6 +136,11 @@ impl<'a> Exceptions<'a> {
     /// The same for a field that the manifest does not declare.
     pub fn of_sealed(&self, path: &Path, old: Option<&Value>, new: Option<&Value>) -> Option<Reason> {
         self.of(path, None, old, new)
+    }
+
+    /// Where additions are drift as well.
+    pub fn sealed(&self) -> &Seal {
+        &self.rules.sealed
     }
 
     /// Why the object may be deleted, or missing; none if it may not.

@@ -15,6 +15,51 @@ const ALL_CONTROLLERS: &str = "system:kube-controller-manager";
 /// service account as its chart installs them.
 const KEDA: (&str, &str) = ("keda", "keda-operator");
 
+/// The programs of Kubernetes itself, by their users.
+const SERVERS: &[&str] =
+    &[ALL_CONTROLLERS, "system:apiserver", "system:cloud-controller-manager", "system:kube-scheduler"];
+
+/// The service accounts in kube-system of the controllers of Kubernetes itself.
+const ACCOUNTS: &[&str] = &[
+    "attachdetach-controller",
+    "certificate-controller",
+    "cloud-node-controller",
+    "cloud-node-lifecycle-controller",
+    "clusterrole-aggregation-controller",
+    "cronjob-controller",
+    "daemon-set-controller",
+    "deployment-controller",
+    "disruption-controller",
+    "endpoint-controller",
+    "endpointslice-controller",
+    "endpointslicemirroring-controller",
+    "ephemeral-volume-controller",
+    "expand-controller",
+    "generic-garbage-collector",
+    "horizontal-pod-autoscaler",
+    "job-controller",
+    "namespace-controller",
+    "node-controller",
+    "persistent-volume-binder",
+    "pod-garbage-collector",
+    "pv-protection-controller",
+    "pvc-protection-controller",
+    "replicaset-controller",
+    "replication-controller",
+    "resource-claim-controller",
+    "resourcequota-controller",
+    "root-ca-cert-publisher",
+    "route-controller",
+    "service-account-controller",
+    "service-cidrs-controller",
+    "service-controller",
+    "statefulset-controller",
+    "taint-eviction-controller",
+    "ttl-after-finished-controller",
+    "ttl-controller",
+    "validatingadmissionpolicy-status-controller",
+];
+
 /// What an identity does.
 struct Row {
     /// The service account in kube-system.
@@ -68,6 +113,16 @@ pub fn writes(actor: &Actor, object: &ObjectId, path: &Path) -> bool {
         Verb::Delete | Verb::Scale => false,
         Verb::Update(paths) => paths.iter().any(|prefix| is_below(path, prefix)),
     })
+}
+
+/// Whether this actor is a part of Kubernetes itself, which sets more of objects than a release
+/// declares.
+pub fn is_built_in(actor: &Actor) -> bool {
+    let is_controller = || {
+        let account = actor.user.strip_prefix("system:serviceaccount:kube-system:");
+        account.is_some_and(|name| ACCOUNTS.contains(&name))
+    };
+    SERVERS.contains(&actor.user.as_str()) || is_controller()
 }
 
 const fn delete(account: &'static str, group: &'static str, kinds: &'static [&'static str]) -> Row {

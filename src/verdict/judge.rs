@@ -14,7 +14,8 @@ use super::claims::counting;
 use super::edit::{Edit, Evidence, Finding, Grounds, Outcome, Reason, Rules, Verdict};
 use super::exceptions::Exceptions;
 use super::shown::Shown;
-use super::{identities, sealed};
+use super::{additions, identities, sealed};
+use crate::declaration::additions::Addition;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::{FieldChange, Settler};
 use crate::declaration::path::Path;
@@ -251,8 +252,10 @@ fn weigh(
             reason = Reason::Identity;
             continue;
         }
+        let named = (edit.object, &standing.release.id);
         match settled(&change, standing, settler.as_mut()) {
             Agreement::Agrees => {}
+            _ if edit.circumstances.have_settled(named, declared, &change) => {}
             agreement => {
                 let excused = exceptions.of_field(&change);
                 let finding = finding(edit, change, agreement == Agreement::Doubt);
@@ -290,6 +293,7 @@ fn weigh(
                 new: shown(edit, &change.path, change.new),
                 path: change.path,
                 doubt: false,
+                added: false,
             };
             match excused {
                 None => {
@@ -301,7 +305,46 @@ fn weigh(
             }
         }
     }
+    let added = additions(edit, declared, standing, &exceptions, new, evidence);
+    for (finding, excused) in added {
+        match excused {
+            None => findings.push(finding),
+            Some(Reason::Allowed) => allowed.push(finding),
+            Some(other) => reason = other,
+        }
+    }
     Weighed { findings, certain, in_doubt, allowed, reason }
+}
+
+/// What the edit adds below sealed paths, each with why it may. Whether a webhook or the server
+/// adds it to whatever is sent only a dry run can tell. What a Helm operation drops the server may
+/// fill in again.
+fn additions(
+    edit: &Edit<'_>,
+    declared: &Declared,
+    standing: &Standing<'_>,
+    exceptions: &Exceptions<'_>,
+    new: &Value,
+    evidence: Evidence<'_>,
+) -> Vec<(Finding, Option<Reason>)> {
+    let seal = exceptions.sealed();
+    if seal.is_empty() || identities::is_built_in(edit.actor) {
+        return Vec::new();
+    }
+    let mut found = additions::of_edit(edit.object, &declared.fields, seal, edit.old, new);
+    if let Evidence::Canonical(canonical) = evidence {
+        additions::drop_servers(&mut found, canonical, (edit.operation, standing.pending));
+    }
+    let baseline = standing.release.objects.get(edit.object).and_then(|it| it.baseline.as_ref());
+    if let Some(baseline) = baseline.filter(|_| standing.pending) {
+        found.retain(|it| it.is_member || !baseline.fields.covers(&it.path, it.new));
+    }
+    let judged = found.into_iter().map(|Addition { path, old, new, .. }| {
+        let excused = exceptions.of_sealed(&path, old, Some(new));
+        let (old, new) = (shown(edit, &path, old), shown(edit, &path, Some(new)));
+        (Finding { declared: None, old, new, path, doubt: false, added: true }, excused)
+    });
+    judged.collect()
 }
 
 /// Whether the value after is the declared one, as far as the evidence goes.
@@ -337,6 +380,7 @@ fn finding(edit: &Edit<'_>, change: FieldChange, doubt: bool) -> Finding {
         new: shown(edit, &change.path, change.new.as_ref()),
         path: change.path,
         doubt,
+        added: false,
     }
 }
 

@@ -132,13 +132,13 @@ pub fn of_dependants(object: &ObjectId, dependants: &[Dependant]) -> String {
 
 /// One field of a live object in words.
 pub fn live_field(finding: &Finding) -> String {
-    let Finding { path, declared, new, .. } = finding;
+    let Finding { path, declared, new, added, .. } = finding;
     // Of an element that was given other keys these are shown.
     let is_moved =
         |new: &Shown| matches!(path.0.last(), Some(Segment::Key(_))) && new.as_str().starts_with('{');
     one_line(match (declared, new) {
         (None, None) => path.to_string(),
-        (None, Some(new)) if is_moved(new) => format!("{path} (moved: is now {new})"),
+        (None, Some(new)) if !added && is_moved(new) => format!("{path} (moved: is now {new})"),
         _ => format!("{path} (declared {}, is {})", or_absent(declared), or_absent(new)),
     })
 }

@@ -12,6 +12,7 @@
 //! may see, and nothing else of a value leaves this module.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod additions;
 pub mod claims;
 pub mod dependants;
 pub mod drift;

@@ -32,12 +32,14 @@ use crate::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE};
 
 mod abandoned;
 mod fieldset;
+mod holdings;
 mod moves;
 mod owners;
 mod taken;
 
 pub use self::abandoned::abandons;
-use self::fieldset::Prefix;
+use self::fieldset::{Held, Prefix};
+pub(super) use self::holdings::{Holding, Holdings};
 pub use self::moves::moved;
 use self::owners::{Entry, stands_for_text};
 pub use self::owners::{Manager, Operation, Owners, Skipped};
@@ -126,13 +128,14 @@ pub fn conflicts(
     let entries: Vec<&Entry> = owners.read().filter(|entry| Some(&entry.manager) != helm).collect();
     let held = Holders::of(&entries);
     let own = helm.and_then(|helm| owners.entry(helm));
-    let mut found = Vec::new();
+    let (mut found, mut lookup) = (Vec::new(), Lookup::new(live));
     for (path, declared) in fields.leaves() {
         let texts = stands_for_text(&path);
         let sent_as_text = texts.is_some_and(|texts| own.is_some_and(|own| own.owned.owns(&texts)));
         let prefixes: Vec<u64> = prefixes(&path).collect();
-        let differs = prefixes.iter().any(|prefix| drift.contains(prefix));
-        // A null beside what the server sets by itself changes nothing.
+        let drifts = prefixes.iter().any(|prefix| drift.contains(prefix));
+        let differs = drifts || lookup.get(&path).iter().any(|live| is_applied_anew(&declared, live));
+        // A null where nothing stands, or a map or list, changes nothing.
         let says_nothing = declared.is_null() && !differs;
         if says_nothing || sent_as_text || is_key(&path) {
             continue;
@@ -226,6 +229,27 @@ pub(super) fn replace(name: &str, value: Value) -> PatchOperation {
     PatchOperation::Replace(ReplaceOperation { path: PointerBuf::from_tokens(["metadata", name]), value })
 }
 
+/// Whether the API server takes a declared value for another one than the live one when it looks for
+/// conflicts: it compares what was sent as it is spelled, with no default filled in.
+fn is_applied_anew(declared: &Value, live: &Value) -> bool {
+    let same = |one: &serde_json::Map<String, Value>, other: &serde_json::Map<String, Value>| {
+        one.len() == other.len()
+            && one.iter().all(|(name, one)| other.get(name).is_some_and(|other| !is_applied_anew(one, other)))
+    };
+    match (declared, live) {
+        // Of a null or an empty value where a map or a list stands only the schema tells what it asks for.
+        (Value::Null, Value::Object(_) | Value::Array(_)) => false,
+        (Value::Object(declared), Value::Object(_)) if declared.is_empty() => false,
+        (Value::Object(declared), Value::Object(live)) => !same(declared, live),
+        (Value::Array(declared), Value::Array(live)) => {
+            declared.len() != live.len()
+                || declared.iter().zip(live).any(|(declared, live)| is_applied_anew(declared, live))
+        }
+        (Value::Number(declared), Value::Number(live)) => declared.as_f64() != live.as_f64(),
+        (declared, live) => declared != live,
+    }
+}
+
 /// Whether a path is one of the keys that tell a list element apart: with
 /// another value it would be of another element.
 fn is_key(path: &Path) -> bool {
@@ -257,7 +281,9 @@ impl Holders {
     fn of(entries: &[&Entry]) -> Self {
         let mut by_path: HashMap<u64, Vec<(usize, bool)>> = HashMap::new();
         for (index, entry) in entries.iter().enumerate() {
-            entry.owned.each(&mut |path, whole| by_path.entry(path).or_default().push((index, whole)));
+            entry.owned.each(&mut |path, held| {
+                by_path.entry(path).or_default().push((index, held == Held::Whole));
+            });
         }
         Self { by_path }
     }

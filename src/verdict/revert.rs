@@ -14,6 +14,7 @@ use std::sync::Arc;
 use json_patch::Patch;
 use serde_json::{Map, Value};
 
+use super::additions;
 use super::edit::Finding;
 use super::ownership::{self, Back};
 use super::sealed;
@@ -25,7 +26,10 @@ use crate::declaration::path::{Path, Segment};
 use crate::helm::release::{Declared, Release};
 use crate::model::ObjectId;
 use crate::policy::Policy;
+use crate::policy::agreement::Declaration;
 use crate::policy::mask::Mask;
+use crate::policy::pattern::Pattern;
+use crate::policy::settled::Settled;
 
 /// The findings up to which an edit is set back; one with more is refused.
 const MAX_FINDINGS: usize = 256;
@@ -47,6 +51,8 @@ pub struct Whole<'a> {
     pub new: &'a Value,
     /// The field manager that the request names; empty if it names none.
     pub field_manager: &'a str,
+    /// What dry runs have settled of the object.
+    pub settled: Option<&'a Settled>,
 }
 
 /// How an edit is set back.
@@ -108,11 +114,12 @@ pub fn plan(
     if findings.len() > MAX_FINDINGS {
         return Err(Irreversible::TooMuch);
     }
-    let (declared, changes) = judged(edit, release, findings).ok_or(Irreversible::Outdated)?;
+    let (declared, changes) = judged(edit, release, policy, findings).ok_or(Irreversible::Outdated)?;
     let fields = &declared.fields;
     let rules = policy.rules(edit.object, declared);
     let restored = changes.iter().filter(|change| findings.iter().any(|finding| finding.path == change.path));
-    if has_drifted(fields, edit.old, &rules.ignored, restored) {
+    let (settled, drift) = before(edit, release, declared);
+    if has_drifted(&drift, &rules.ignored, restored) {
         return Err(Irreversible::Drifted);
     }
     let leaves = fields.leaves();
@@ -134,7 +141,8 @@ pub fn plan(
         match change {
             Some(_) if is_element(path) => {}
             Some(_) => parts.push(path),
-            None => unseal(&path.0, edit.old, &mut result),
+            None if sealed::is_sealed(edit.object, path) => unseal(&path.0, edit.old, &mut result),
+            None => additions::undo(path, edit.old, &mut result),
         }
         // The order of a list is owned by nobody.
         if change.is_none_or(|change| !is_order(change, &leaves)) {
@@ -143,7 +151,11 @@ pub fn plan(
             back.push(Back { path: path.clone(), declared });
         }
     }
-    fields.restore(parts, edit.old, &mut result);
+    fields.restore(parts.iter().copied(), edit.old, &mut result);
+    // What is spelled otherwise than the manifest has it comes back as it was.
+    let settled = settled.iter().filter(|path| parts.contains(path));
+    Mask(settled.filter_map(|path| Pattern::parse(&path.to_string()).ok()).collect())
+        .carry(edit.old, &mut result);
     rules.ignored.carry(&elements, &mut result);
     if is_same(edit.old, &result) {
         return Err(Irreversible::NothingRemains);
@@ -166,6 +178,7 @@ pub fn plan(
 fn judged<'r>(
     edit: Whole<'_>,
     release: &'r Release,
+    policy: &Policy,
     findings: &[Finding],
 ) -> Option<(&'r Arc<Declared>, Vec<FieldChange>)> {
     let declarations = release.objects.get(edit.object)?;
@@ -173,9 +186,12 @@ fn judged<'r>(
         let mut changes = declared.fields.changed(edit.old, edit.new);
         changes.retain(|change| change.agreement != Agreement::Agrees);
         let sealed = sealed::changes(edit.object, &declared.fields, edit.old, edit.new);
+        let seal = &policy.rules(edit.object, declared).sealed;
+        let added = additions::of_edit(edit.object, &declared.fields, seal, Some(edit.old), edit.new);
         let unknown = |finding: &&Finding| {
             changes.iter().all(|change| change.path != finding.path)
                 && sealed.iter().all(|change| change.path != finding.path)
+                && added.iter().all(|addition| addition.path != finding.path)
         };
         let strangers = findings.iter().filter(unknown).count();
         (strangers == 0).then_some((declared, changes))
@@ -184,16 +200,33 @@ fn judged<'r>(
     candidates.filter_map(of).min_by_key(|(_, changes)| changes.len())
 }
 
+/// Where the object before was not spelled as declared: what of that a dry run has
+/// settled, and what differs.
+fn before(edit: Whole<'_>, release: &Release, declared: &Declared) -> (Vec<Path>, Vec<FieldChange>) {
+    let declaration = declared.digest.as_ref().map(|digest| Declaration {
+        release: &release.id,
+        object: edit.object,
+        digest,
+        seal: None,
+    });
+    let is_settled = |it: &FieldChange| {
+        let known = edit.settled.zip(declaration.as_ref());
+        known.is_some_and(|(settled, declaration)| settled.holds(declaration, &it.path, it.new.as_ref()))
+    };
+    let (settled, mut drift): (Vec<_>, Vec<_>) =
+        declared.fields.drift(edit.old).into_iter().partition(is_settled);
+    drift.retain(|it| it.agreement > Agreement::Doubt);
+    (settled.into_iter().map(|it| it.path).collect(), drift)
+}
+
 /// Whether one of these was not as declared in the object before, and so would
 /// become what nobody has seen in it.
 fn has_drifted<'c>(
-    fields: &Fields,
-    old: &Value,
+    drift: &[FieldChange],
     ignored: &Mask,
     mut restored: impl Iterator<Item = &'c FieldChange>,
 ) -> bool {
-    let mut drift = fields.drift(old);
-    drift.retain(|it| it.agreement > Agreement::Doubt && !ignored.covers(&it.path));
+    let drift: Vec<_> = drift.iter().filter(|it| !ignored.covers(&it.path)).collect();
     restored.any(|change| drift.iter().any(|it| change.path.0.starts_with(&it.path.0)))
 }
 

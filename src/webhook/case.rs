@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeSeed;
 use serde_json::Value;
 
-use super::claims::{governing, owner_of};
+use super::claims::{governing, is_sealed, owner_of};
 use super::held::Held;
 use super::review::{self, Head, ObjectError, Request};
 use crate::config::RecordDriver;
@@ -29,6 +29,7 @@ use crate::helm::release::Release;
 use crate::metrics::Webhook;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
 use crate::policy::allowance::Allowance;
+use crate::policy::settled::Settled;
 use crate::verdict::claims::has_say;
 use crate::verdict::dependants::{self, Taken};
 use crate::verdict::edit::{Edit, Evidence, Outcome, Owner, Reason, Rules, Verdict};
@@ -97,6 +98,8 @@ pub struct Judgement {
     pub claims: Vec<Arc<Release>>,
     /// The uid of the object as it is; empty before it exists.
     pub uid: String,
+    /// What dry runs have settled of the object.
+    pub settled: Option<Arc<Settled>>,
 }
 
 impl Subject {
@@ -260,7 +263,7 @@ impl<'a> Case<'a> {
         if claims.is_empty() && dependants.is_empty() {
             return Judgement::of(Verdict::allow(Reason::NotDeclared), String::new(), Vec::new(), claims);
         }
-        let (old, new) = match self.objects(&claims) {
+        let (old, new) = match self.objects(&claims, rules) {
             Ok(objects) => objects,
             Err(_) => {
                 let policy = governing(rules.book, &self.subject.object, &claims);
@@ -298,7 +301,8 @@ impl<'a> Case<'a> {
         let rests_on = claims.iter().filter(|_| looks).map(|claim| claim.id.clone()).collect();
         let named = looks.then(|| self.newly_named(&claims)).flatten();
         let uid = old.as_ref().and_then(|old| old.get("metadata")?.get("uid")?.as_str()).unwrap_or_default();
-        Judgement { uid: uid.to_owned(), named, ..Judgement::of(verdict, message, rests_on, claims) }
+        let (uid, settled) = (uid.to_owned(), circumstances.settled.clone());
+        Judgement { uid, named, settled, ..Judgement::of(verdict, message, rests_on, claims) }
     }
 
     /// What is wrong with the annotations by which the manifest would allow the
@@ -313,7 +317,16 @@ impl<'a> Case<'a> {
 
     /// Reads as much of the objects as the claims look at: of an update, where
     /// they differ.
-    fn objects(&self, claims: &[Arc<Release>]) -> Result<(Option<Value>, Option<Value>), ObjectError> {
+    fn objects(
+        &self,
+        claims: &[Arc<Release>],
+        rules: &Rules<'_>,
+    ) -> Result<(Option<Value>, Option<Value>), ObjectError> {
+        if self.subject.aspect == Aspect::Object && is_sealed(rules.book, &self.subject.object, claims) {
+            let read =
+                |text: &Option<Excerpt<'_>>| text.as_ref().map(|text| review::object(text.get())).transpose();
+            return Ok((read(&self.old)?, read(&self.new)?));
+        }
         if let (Some(old), Some(new), Aspect::Object) = (&self.old, &self.new, &self.subject.aspect)
             && let Some((old, new)) = Pruned::new(&self.declared_by(claims)).pair(old, new)
         {
@@ -354,7 +367,7 @@ impl<'a> Case<'a> {
 
 impl Judgement {
     fn of(verdict: Verdict, message: String, rests_on: Vec<ReleaseId>, claims: Vec<Arc<Release>>) -> Self {
-        Self { verdict, message, rests_on, named: None, claims, uid: String::new() }
+        Self { verdict, message, rests_on, named: None, claims, uid: String::new(), settled: None }
     }
 }
 

@@ -89,6 +89,16 @@ pub(super) fn owner_of(claims: &[Arc<Release>], object: &ObjectId) -> Owner {
     foreign.map_or(Owner::Nobody, |claim| Owner::Release(claim.id.clone()))
 }
 
+/// Whether a policy seals something of the object: then what nobody declares counts as well.
+pub(super) fn is_sealed(book: &Book, object: &ObjectId, claims: &[Arc<Release>]) -> bool {
+    claims.iter().any(|claim| {
+        let policy = book.of(&claim.id);
+        let declarations = claim.objects.get(object).into_iter();
+        let mut declared = declarations.flat_map(|it| it.latest.iter().chain(&it.baseline));
+        declared.any(|declared| !policy.rules(object, declared).sealed.is_empty())
+    })
+}
+
 /// What holds for an object with these claims that count. Without any it is what
 /// holds for its namespace.
 pub(super) fn governing(book: &Book, object: &ObjectId, claims: &[Arc<Release>]) -> Arc<Policy> {

@@ -29,6 +29,7 @@ use crate::cluster::objects::Objects;
 use crate::cluster::releases::Releases;
 use crate::helm::index::Index;
 use crate::model::{ObjectId, ReleaseId};
+use crate::policy::settled::SettledValues;
 use crate::verdict::edit::{Evidence, Outcome, Rules};
 use crate::verdict::exceptions::Circumstances;
 
@@ -66,6 +67,8 @@ pub struct Live {
     pub allowances: Arc<Allowances>,
     /// What is scaled by autoscalers.
     pub autoscalers: Arc<Autoscalers>,
+    /// What dry runs have settled.
+    pub settled: Arc<SettledValues>,
     /// For asking who may what.
     pub client: kube::Client,
 }
@@ -98,7 +101,8 @@ impl Truth {
                 }
             }
         }
-        Circumstances { allowances, autoscalers: live.autoscalers.of(object, &index), departed: None }
+        let (autoscalers, settled) = (live.autoscalers.of(object, &index), live.settled.of(object));
+        Circumstances { allowances, autoscalers, departed: None, settled }
     }
 }
 
@@ -231,16 +235,17 @@ impl Looker<'_> {
         let release = &judgement.verdict.grounds.as_ref()?.release;
         let object = &case.subject.object;
         let claim = judgement.claims.iter().find(|claim| claim.id == *release)?;
-        let latest = claim.objects.get(object)?.latest.is_some();
-        let revision = match &claim.baseline {
-            Some(baseline) if !latest => baseline.revision,
-            _ => claim.state.revision,
+        let declarations = claim.objects.get(object)?;
+        let (revision, declared) = match (&claim.baseline, &declarations.latest) {
+            (Some(baseline), None) => (baseline.revision, declarations.baseline.as_ref()),
+            (_, latest) => (claim.state.revision, latest.as_ref()),
         };
         let question = Question {
             object: object.clone(),
             uid: judgement.uid.clone(),
             release: release.clone(),
             revision,
+            digest: declared.and_then(|declared| declared.digest),
         };
         Some(arbiter.canonical(&question, self.left()).await)
     }

@@ -52,8 +52,9 @@ fn plan(case: &Case<'_>, judgement: &Judgement, book: &Book) -> Result<Plan, Irr
     let (Some(release), Some(grounds)) = (releasing(judgement), &judgement.verdict.grounds) else {
         return Err(Irreversible::Outdated);
     };
-    let edit =
-        Whole { object: &case.subject.object, old: &old, new: &new, field_manager: case.field_manager() };
+    let settled = judgement.settled.as_deref();
+    let field_manager = case.field_manager();
+    let edit = Whole { object: &case.subject.object, old: &old, new: &new, field_manager, settled };
     revert::plan(edit, release, &book.of(&release.id), &grounds.fields)
 }
 

@@ -116,12 +116,16 @@ async fn edits_of_others_are_judged_while_a_huge_set_is() {
     .await;
 }
 
-/// Manifests by what they begin with and the line that is repeated: one long text, many small objects, one deep
-/// thicket of maps, many small maps in one document, and nothing but comments.
-const MANIFESTS: [(&str, &str); 5] = [
+/// Manifests by what they begin with and the line that is repeated: one long text, its lines as on Windows too, many
+/// small objects, one deep thicket of maps, many small maps in one document, and nothing but comments.
+const MANIFESTS: [(&str, &str); 6] = [
     (
         "apiVersion: v1\\nkind: ConfigMap\\nmetadata: {name: long}\\ndata:\\n  a: |\\n",
         "    0123456789abcdef\\n",
+    ),
+    (
+        "apiVersion: v1\\nkind: ConfigMap\\nmetadata: {name: broken}\\ndata:\\n  a: |\\n",
+        "    0123456789abcdef\\r\\n",
     ),
     ("", "---\\napiVersion: v1\\nkind: ConfigMap\\nmetadata: {name: many}\\n"),
     ("", "---\\n{}\\n"),

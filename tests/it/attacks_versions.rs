@@ -5,12 +5,96 @@ use serde_json::json;
 use crate::helm_scene::{Scene, WITHIN, with};
 use crate::support::{Caller, Chart, ControlPlane, Guard, Identity, define_widgets, eventually, moor};
 
-/// A chart that declares an autoscaler and an Ingress in these versions.
-fn versioned(autoscaler: &str, ingress: &str) -> Chart {
-    Chart::new("versions")
-        .values("cpu: 80\npath: /a\n")
-        .template("autoscaler.yaml", autoscaler)
-        .template("ingress.yaml", ingress)
+/// A kind of which charts declare objects in two versions.
+struct Kind {
+    /// As kubectl names it.
+    plural: &'static str,
+    group: &'static str,
+    /// All versions that the API server serves.
+    served: Vec<String>,
+    /// Templates of an object named `web`, each in another one of them.
+    templates: [String; 2],
+    /// A merge patch of what both declare, which every version understands.
+    edit: &'static str,
+}
+
+impl Kind {
+    async fn autoscaler(admin: &Caller) -> Self {
+        let served = served(admin, "autoscaling", "horizontalpodautoscalers").await;
+        // The last one had a beta version first, which old servers have alone.
+        let newer = ["v2", "v2beta2"].into_iter().find(|version| served.iter().any(|it| it == version));
+        let newer = AUTOSCALER_V2.replace("VERSION", newer.unwrap());
+        Self {
+            plural: "horizontalpodautoscalers",
+            group: "autoscaling",
+            served,
+            templates: [AUTOSCALER_V1.to_owned(), newer],
+            edit: r#"{"spec": {"maxReplicas": 9}}"#,
+        }
+    }
+
+    /// An Ingress where it is served in two versions, else a kind of the test's own.
+    async fn routed(control_plane: &ControlPlane, admin: &Caller) -> Self {
+        let (plural, group) = ("ingresses", "networking.k8s.io");
+        let served = served(admin, group, plural).await;
+        if served.iter().any(|version| version == "v1beta1") {
+            let templates = [INGRESS_V1.to_owned(), INGRESS_V1BETA1.to_owned()];
+            return Self {
+                plural,
+                group,
+                served,
+                templates,
+                edit: r#"{"spec": {"rules": [{"host": "mine"}]}}"#,
+            };
+        }
+        let group = "charts-versions.example";
+        define_two_versions(control_plane, group).await;
+        let template = |version: &str| WIDGET.replace("GROUP", group).replace("VERSION", version);
+        Self {
+            plural: "widgets",
+            group,
+            served: vec!["v1".to_owned(), "v2".to_owned()],
+            templates: [template("v1"), template("v2")],
+            edit: r#"{"spec": {"colours": {"path": "/mine"}}}"#,
+        }
+    }
+
+    /// The template in one of both versions, of an object of this name.
+    fn named(&self, version: usize, name: &str) -> String {
+        self.templates[version].replace("name: web}", &format!("name: {name}}}"))
+    }
+
+    /// The object of this name in each version, as kubectl names it.
+    fn spelled(&self, name: &str) -> Vec<String> {
+        let Self { plural, group, served, .. } = self;
+        served.iter().map(|version| format!("{plural}.{version}.{group}/{name}")).collect()
+    }
+
+    /// The object of this name in whatever version.
+    fn target(&self, name: &str) -> String {
+        format!("{}.{}/{name}", self.plural, self.group)
+    }
+}
+
+/// The versions of a group in which the API server serves these resources.
+async fn served(admin: &Caller, group: &str, plural: &str) -> Vec<String> {
+    // A group that is not served has no versions.
+    let group = admin.get(&format!("/apis/{group}")).await.body;
+    let mut served = Vec::new();
+    for version in group["versions"].as_array().into_iter().flatten() {
+        let path = format!("/apis/{}", version["groupVersion"].as_str().unwrap());
+        let resources = admin.get(&path).await.done().unwrap();
+        if resources["resources"].as_array().unwrap().iter().any(|resource| resource["name"] == plural) {
+            served.push(version["version"].as_str().unwrap().to_owned());
+        }
+    }
+    served
+}
+
+/// A chart of these templates.
+fn chart(templates: &[String]) -> Chart {
+    let chart = Chart::new("versions").values("cpu: 80\npath: /a\n");
+    chart.template("all.yaml", &templates.join("---\n"))
 }
 
 const AUTOSCALER_V1: &str = "\
@@ -23,9 +107,9 @@ spec:
   targetCPUUtilizationPercentage: {{ .Values.cpu }}
 ";
 
-/// The API server puts the metric for the CPU last.
+/// An old API server puts the metric for the CPU last.
 const AUTOSCALER_V2: &str = "\
-apiVersion: autoscaling/v2beta2
+apiVersion: autoscaling/VERSION
 kind: HorizontalPodAutoscaler
 metadata: {name: web}
 spec:
@@ -65,48 +149,47 @@ spec:
         backend: {serviceName: web, servicePort: 80}
 ";
 
+const WIDGET: &str = "\
+apiVersion: GROUP/VERSION
+kind: Widget
+metadata: {name: web}
+spec:
+  replicas: 1
+  colours: {path: {{ .Values.path }}}
+";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn charts_that_declare_different_versions_do_not_disturb_each_other() {
     let control_plane = ControlPlane::get();
     let guard = Guard::shared().await;
+    let admin = Caller::new(control_plane, Identity::Admin).await;
+    let (scaler, routed) = (Kind::autoscaler(&admin).await, Kind::routed(control_plane, &admin).await);
     let old = Scene::shared("attack-versions-old").await;
     let new = Scene::shared("attack-versions-new").await;
-    let extensions = INGRESS_V1BETA1.replace("networking.k8s.io", "extensions");
-    let charts = [
-        (&old, "one", versioned(AUTOSCALER_V1, &INGRESS_V1.replace("name: web}", "name: one}"))),
-        (&new, "two", versioned(AUTOSCALER_V2, &INGRESS_V1BETA1.replace("name: web}", "name: two}"))),
-        (&old, "three", Chart::new("three").values("path: /a\n").template("all.yaml", &extensions)),
+    let mut charts = vec![
+        (&old, "one", chart(&[scaler.named(0, "web"), routed.named(0, "one")])),
+        (&new, "two", chart(&[scaler.named(1, "web"), routed.named(1, "two")])),
     ];
+    // The same kind in its first group.
+    if !served(&admin, "extensions", routed.plural).await.is_empty() {
+        let first = INGRESS_V1BETA1.replace(routed.group, "extensions");
+        charts.push((&old, "three", chart(&[first])));
+    }
     for (scene, release, chart) in &charts {
         scene.install(release, chart, json!({})).await;
     }
-    let autoscaler = "horizontalpodautoscalers";
-    let ingress = |version: &str, name: &str| format!("ingresses.{version}/{name}");
-    let path = r#"[{"op": "replace", "path": "/spec/rules/0/http/paths/0/path", "value": "/mine"}]"#;
-    let patches = |name: &str| {
-        let (v1, beta) = (ingress("v1.networking.k8s.io", name), ingress("v1beta1.networking.k8s.io", name));
-        [
-            vec!["patch".to_owned(), v1, "--type=json".to_owned(), format!("--patch={path}")],
-            vec!["patch".to_owned(), beta, "--type=json".to_owned(), format!("--patch={path}")],
-        ]
-    };
     for (scene, name) in [(&old, "one"), (&new, "two")] {
-        // Whatever version the editor speaks.
-        for version in ["v1", "v2beta2", "v2beta1"] {
-            let target = format!("{autoscaler}.{version}.autoscaling/web");
-            scene.refuses(&target, r#"{"spec": {"maxReplicas": 9}}"#).await;
+        for (kind, name) in [(&scaler, "web"), (&routed, name)] {
+            assert!(kind.served.len() > 1, "{:?}", kind.served);
+            // Whatever version the editor speaks.
+            for target in kind.spelled(name) {
+                scene.refuses(&target, kind.edit).await;
+            }
+            scene.is_refused(&["delete", &kind.target(name)]);
         }
-        for patch in patches(name) {
-            scene.is_refused(&patch.iter().map(String::as_str).collect::<Vec<_>>());
-        }
-        scene.is_refused(&["delete", &format!("{autoscaler}/web")]);
-        scene.is_refused(&["delete", &format!("ingress/{name}")]);
     }
     // Of an object that is new to the cluster as well, now that all versions are registered.
-    let late = versioned(
-        &AUTOSCALER_V2.replace("name: web}", "name: late}"),
-        &INGRESS_V1.replace("name: web}", "name: late}"),
-    );
+    let late = chart(&[scaler.named(1, "late"), routed.named(0, "late")]);
     new.install("late", &late, json!({})).await;
     new.upgrade("late", &late, with(json!({"cpu": 60, "path": "/b"}))).await;
     new.is_as_declared("late").await;
@@ -119,28 +202,32 @@ async fn charts_that_declare_different_versions_do_not_disturb_each_other() {
         scene.rollback(release, json!({"version": 1})).await;
         scene.is_as_declared(release).await;
     }
-    // Told as often as an edit of a kind that has one version, though the API server asks once for each version. An old
-    // one asks again after a refusal, in case that it judged by an old state of its cache.
-    let denials = |words: &str| guard.log().lines().filter(|line| line.contains(words)).count();
     for (scene, name) in [(&old, "one"), (&new, "two")] {
-        let told = async |target: &str| {
-            let words = format!("{}-{}", scene.namespace, target.replace('/', "-"));
-            let patch = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": words}}});
-            scene.refuses_now(target, &patch.to_string());
-            eventually("the refusal is told", WITHIN, || async { denials(&words) > 0 }).await;
-            denials(&words)
-        };
-        assert_eq!(told(&format!("ingress/{name}")).await, told("configmap/primer").await);
+        let of_one_version = told(&guard, scene, "configmap/primer").await;
+        for target in [scaler.target("web"), routed.target(name)] {
+            assert_eq!(told(&guard, scene, &target).await, of_one_version, "{target}");
+        }
     }
     for (scene, release, _) in &charts {
         scene.uninstall(release, json!({})).await;
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn scale_of_a_kind_declared_in_two_versions_is_judged_for_both() {
-    let control_plane = ControlPlane::get();
-    let group = "two-versions.example";
+/// How often the refusal of an edit is told: as often of a kind that is declared in many versions as of one that has
+/// one, though the API server asks once for each version. An old one asks again after a refusal, in case that it judged
+/// by an old state of its cache.
+async fn told(guard: &Guard, scene: &Scene<'_>, target: &str) -> usize {
+    let (_, name) = target.split_once('/').unwrap();
+    let words = format!("told-of-{name}-in-{}", scene.namespace);
+    let patch = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": words}}});
+    scene.refuses_now(target, &patch.to_string());
+    let denials = || guard.log().lines().filter(|line| line.contains(&words)).count();
+    eventually("the refusal is told", WITHIN, || async { denials() > 0 }).await;
+    denials()
+}
+
+/// Widgets of a group of the test's own, in the versions `v1` and `v2`.
+async fn define_two_versions(control_plane: &ControlPlane, group: &str) {
     define_widgets(control_plane, group).await;
     let admin = Caller::new(control_plane, Identity::Admin).await;
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.{group}");
@@ -151,6 +238,13 @@ async fn scale_of_a_kind_declared_in_two_versions_is_judged_for_both() {
     admin.patch(&path, "add", "/spec/versions/-", &second).await.done().unwrap();
     let served = format!("/apis/{group}/v2/widgets");
     eventually("the second version is served", WITHIN, || async { admin.get(&served).await.done() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scale_of_a_kind_declared_in_two_versions_is_judged_for_both() {
+    let control_plane = ControlPlane::get();
+    let group = "two-versions.example";
+    define_two_versions(control_plane, group).await;
 
     let chart = |version: &str| {
         let text = "\

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use kubemoor::cluster::arbiter::{Arbiter, ArbiterError, Question};
 use kubemoor::cluster::objects::Objects;
+use kubemoor::declaration::digest::Digest;
 use kubemoor::model::ObjectId;
 use serde_json::json;
 
@@ -30,6 +31,12 @@ spec:
         resources: {limits: {cpu: 2000m, memory: 1024Mi}}
 ";
 
+/// What tells the declaration of an object of the release `web`.
+fn digest(watched: &Watched, object: &ObjectId, namespace: &str) -> Option<Digest> {
+    let index = watched.releases.index().read();
+    index.release(&release_id(namespace, "web")).unwrap().declared(object).unwrap().digest
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_api_server_says_how_it_would_hold_an_object_and_stores_nothing() {
     let control_plane = ControlPlane::start();
@@ -54,6 +61,7 @@ async fn the_api_server_says_how_it_would_hold_an_object_and_stores_nothing() {
         uid: before.uid.clone(),
         release: release_id(&namespace, "web"),
         revision: 1,
+        digest: digest(&watched, &deployment, &namespace),
     };
     for _ in 0..5 {
         let answer = arbiter.canonical(&question, WITHIN).await.unwrap();
@@ -75,6 +83,9 @@ async fn the_api_server_says_how_it_would_hold_an_object_and_stores_nothing() {
     let unknown = Question { object: config_map(&namespace, "nothing"), ..question.clone() };
     let error = arbiter.canonical(&unknown, WITHIN).await.unwrap_err();
     assert!(matches!(error, ArbiterError::NotDeclared { .. }), "{error:?}");
+    let rewritten = Question { digest: Digest::of(&json!({})), ..question.clone() };
+    let error = arbiter.canonical(&rewritten, WITHIN).await.unwrap_err();
+    assert!(matches!(error, ArbiterError::Changed { .. }), "{error:?}");
     let unrecorded = Question { revision: 9, ..question };
     let error = arbiter.canonical(&unrecorded, WITHIN).await.unwrap_err();
     assert!(matches!(error, ArbiterError::Document(_)), "{error:?}");
@@ -100,7 +111,8 @@ async fn a_failed_dry_run_and_a_short_time_are_told_apart() {
         name: "web".to_owned(),
     };
     let release = release_id(&namespace, "web");
-    let question = Question { object, uid: "unknown".to_owned(), release, revision: 1 };
+    let digest = digest(&watched, &object, &namespace);
+    let question = Question { object, uid: "unknown".to_owned(), release, revision: 1, digest };
     let refused = arbiter.canonical(&question, WITHIN).await.unwrap_err();
     assert!(matches!(refused, ArbiterError::Refused { .. }), "{refused:?}");
     let late = arbiter.canonical(&question, Duration::from_millis(1)).await.unwrap_err();

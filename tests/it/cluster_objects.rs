@@ -8,8 +8,9 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kubemoor::cluster::call::CallError;
 use kubemoor::cluster::client::connect;
 use kubemoor::cluster::identity::own_name;
-use kubemoor::cluster::objects::{Live, Manager, Objects, Sighting, Target, WriteError};
+use kubemoor::cluster::objects::{Objects, Target, WriteError};
 use kubemoor::cluster::{Event, Resource};
+use kubemoor::reconcile::live::{Live, Manager, Sighting};
 use serde_json::{Value, json};
 
 use crate::cluster_releases::{SOON, config_map, release_id};

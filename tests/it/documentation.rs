@@ -67,6 +67,10 @@ fn a_command_that_the_program_does_not_take_would_be_found() {
     assert!(!taken("kubectl get pods; kubemoor heal web"));
 }
 
+/// Helm's flags that the documents name.
+const HELMS: [&str; 5] =
+    ["--atomic", "--cleanup-on-fail", "--force-conflicts", "--rollback-on-failure", "--take-ownership"];
+
 #[test]
 fn every_flag_is_one_of_the_program_and_every_flag_of_serve_is_documented() {
     let cli = Cli::command();
@@ -80,7 +84,7 @@ fn every_flag_is_one_of_the_program_and_every_flag_of_serve_is_documented() {
         for span in document.code().iter().filter(|span| span.starts_with("--") && span.len() > 3) {
             let flag = span.split([' ', '=']).next().unwrap();
             // Named as Helm's where it stands.
-            let helms = ["--cleanup-on-fail", "--force-conflicts"].contains(&flag);
+            let helms = HELMS.contains(&flag);
             assert!(helms || known.contains(flag), "{}: {flag}", document.path.display());
         }
     }

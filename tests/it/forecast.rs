@@ -112,7 +112,7 @@ impl Shop {
 }
 
 /// A path as the API server spells it in a conflict.
-fn spelled(path: &Path) -> String {
+pub(crate) fn spelled(path: &Path) -> String {
     let segment = |segment: &Segment| match segment {
         Segment::Field(name) => format!(".{name}"),
         Segment::Key(keys) => {

@@ -131,7 +131,7 @@ impl Scene {
         .await;
     }
 
-    /// How often the guard has asked to write an object of a resource.
+    /// How often the guard has asked to write an object of a resource. Dry runs write nothing.
     pub(crate) fn writes(&self, resource: &str) -> usize {
         self.answers(resource).len()
     }
@@ -147,12 +147,13 @@ impl Scene {
     }
 
     /// What the API server has answered to them so far.
-    fn answers(&self, resource: &str) -> Vec<u64> {
+    pub(crate) fn answers(&self, resource: &str) -> Vec<u64> {
         let is_write = |event: &&Value| {
             let verb = event["verb"].as_str().unwrap_or_default();
             event["user"]["username"] == Identity::Guard.user()
                 && event["objectRef"]["resource"] == resource
                 && !["get", "list", "watch"].contains(&verb)
+                && !event["requestURI"].as_str().is_some_and(|uri| uri.contains("dryRun=All"))
         };
         let events = self.control_plane.audit_events();
         events

@@ -5,6 +5,7 @@
 
 mod draw;
 mod edits;
+mod forecasts;
 mod gadgets;
 mod judge;
 mod kinds;
@@ -19,6 +20,7 @@ use std::time::Instant;
 
 use futures::StreamExt as _;
 
+use self::forecasts::Forecasts;
 use self::judge::Tally;
 use self::repairs::{BATCH, Findings};
 use self::scene::Scene;
@@ -31,6 +33,9 @@ const SEED: u64 = 1;
 
 /// Releases that are edited, repaired and upgraded in every run of the tests.
 const REPAIRS: u64 = 60;
+
+/// Charts whose edited objects are forecast in every run of the tests.
+const FORECASTS: u64 = 4;
 
 /// Edits of one object.
 const EACH: u64 = 14;
@@ -94,6 +99,23 @@ async fn repaired_objects_are_upgraded_as_if_nobody_had_edited_them() {
     );
     assert!(failures.is_empty(), "{summary}\n{}", failures.join("\n"));
     assert!(repaired * 2 > harmless + unjudged, "{summary}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forecasts_are_exactly_the_conflicts_of_the_next_upgrade() {
+    let (charts, seed) = (number("FORECASTS", FORECASTS), number("SEED", SEED));
+    let scene = Scene::start(&["--drift", "Ignore"]).await;
+    let mut findings = Forecasts::default();
+    for seed in seed..seed + charts {
+        let Forecasts { conflicting, clear, disagreements } = scene.forecast_release(seed).await;
+        findings.conflicting += conflicting;
+        findings.clear += clear;
+        findings.disagreements.extend(disagreements);
+    }
+    let Forecasts { conflicting, clear, disagreements } = findings;
+    let summary = format!("{conflicting} conflict, {clear} do not, {} disagreements", disagreements.len());
+    assert!(disagreements.is_empty(), "{summary}\n{}", disagreements.join("\n"));
+    assert!(conflicting > 0 && clear > 0, "{summary}");
 }
 
 /// A number of the environment.

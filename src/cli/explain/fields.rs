@@ -14,12 +14,12 @@ use crate::policy::allowance::Allowance;
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
 use crate::policy::standing::Origin;
-use crate::verdict::drift;
 use crate::verdict::edit::Reason;
 use crate::verdict::exceptions::{Exceptions, Source};
 use crate::verdict::ownership::{Manager, Owners};
 use crate::verdict::sealed;
 use crate::verdict::shown::Shown;
+use crate::verdict::{additions, drift};
 
 /// One declared field.
 #[derive(Debug, Serialize)]
@@ -78,13 +78,15 @@ pub(super) fn of(
     live: Option<&Value>,
     patterns: &[Pattern],
     exceptions: &Exceptions<'_>,
+    is_deployed: bool,
 ) -> Vec<Field> {
     let drift = |live| {
-        let mut changes = drift::of_fields(&declared.fields, live);
+        let mut changes = drift::of_fields(&declared.fields, live, is_deployed);
         let sealed = sealed::drift(object, &declared.fields, live).into_iter();
         changes.extend(
             sealed.filter(|it| changes.iter().all(|known| known.path != it.path)).collect::<Vec<_>>(),
         );
+        changes.extend(additions::drift(object, &declared.fields, exceptions.sealed(), live));
         changes
     };
     let changes: Vec<FieldChange> = live.map(drift).unwrap_or_default();
@@ -95,7 +97,11 @@ pub(super) fn of(
         let state = match change.agreement {
             Agreement::Doubt => FieldState::InDoubt,
             Agreement::Agrees => FieldState::AsDeclared,
-            Agreement::Altered | Agreement::Missing | Agreement::Differs => FieldState::Drifted,
+            Agreement::Altered
+            | Agreement::Missing
+            | Agreement::Added
+            | Agreement::Within
+            | Agreement::Differs => FieldState::Drifted,
         };
         (change.path.clone(), state, change.declared.clone(), change.new.clone(), exceptions.of_field(change))
     };

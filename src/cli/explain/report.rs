@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Table, Text};
 use super::super::reading::{Found, Reader};
 use super::fields::{self, Field, FieldState};
+use crate::declaration::path::Path;
 use crate::helm::record::{Status, parse_record_name};
 use crate::helm::release::Release;
 use crate::helm::state;
@@ -37,6 +38,9 @@ const UNDECLARED: &str = "The manifest does not declare this field: edits of it 
 
 /// The same of a sealed one.
 const SEALED: &str = "The manifest does not declare this field, and edits that set it are judged all the same: set, it stops the object from following its release.";
+
+/// The same of one below a sealed path.
+const ADDED: &str = "The manifest does not declare this field, and a policy seals it: edits that add something there are judged.";
 
 /// The answer.
 #[derive(Debug, Serialize)]
@@ -151,8 +155,9 @@ pub(super) async fn of(
     unread.extend(reader.pulses.notes().await);
     // The guard's own flags count as well, which nothing else tells.
     let repair = format!("{:?}", DriftMode::Repair);
+    let is_deployed = release.state.status == Status::Deployed;
     let is_repaired = guard.as_ref().map_or(policy.drift == DriftMode::Repair, |guard| guard.drift == repair)
-        && release.state.status == Status::Deployed;
+        && is_deployed;
     let mut taken = None;
     let (state, exceptions, fields) = match (&subject, declared) {
         (Some(subject), Some(declared)) => {
@@ -168,14 +173,17 @@ pub(super) async fn of(
             (
                 state,
                 exceptions.sources().into_iter().map(fields::named).collect(),
-                fields::of(&object, declared, live.as_ref(), &patterns, &exceptions),
+                fields::of(&object, declared, live.as_ref(), &patterns, &exceptions, is_deployed),
             )
         }
         _ => ("not declared by the state of the record", Vec::new(), Vec::new()),
     };
     let is_undeclared = !patterns.is_empty() && fields.is_empty();
     let is_sealed = sealed::paths(&object).any(|path| patterns.iter().any(|it| it.covers(&path)));
+    let seal = declared.map(|declared| policy.rules(&object, declared).sealed.clone()).unwrap_or_default();
+    let paths = || patterns.iter().filter_map(|pattern| pattern.to_string().parse::<Path>().ok());
     let mut advice = match (is_undeclared, is_sealed) {
+        (true, false) if paths().any(|path| seal.covers(&path)) => vec![ADDED.to_owned()],
         (true, true) => vec![SEALED.to_owned()],
         (true, false) => vec![UNDECLARED.to_owned()],
         (false, _) => advice(&object, &release.id, state, &fields, guard.is_some()),

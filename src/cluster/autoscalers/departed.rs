@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 
 use crate::model::{ObjectId, ReleaseId};
+use crate::reconcile::departure::Departure;
 
 /// How many workloads whose autoscaler went are remembered.
 pub(super) const REMEMBERED: usize = 10_000;
@@ -16,25 +17,11 @@ pub(super) const REMEMBERED: usize = 10_000;
 #[derive(Default)]
 pub(super) struct Departed(HashMap<ObjectId, Departure>);
 
-/// When the autoscalers of a workload went, as far as this process saw it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Departure {
-    /// The last of them all.
-    last: Timestamp,
-    /// The last one that a release declared, and which did.
-    declared: Option<(Timestamp, Vec<ReleaseId>)>,
-}
-
-impl Departure {
-    /// The releases that declared what went after `time`; nothing did where
-    /// there is none.
-    pub fn since(&self, time: Timestamp) -> Option<Vec<ReleaseId>> {
-        let by = self.declared.as_ref().filter(|(at, _)| *at > time).map(|(_, by)| by.clone());
-        (self.last > time).then(|| by.unwrap_or_default())
-    }
-}
-
 impl Departed {
+    pub(super) fn workloads(&self) -> impl Iterator<Item = &ObjectId> {
+        self.0.keys()
+    }
+
     pub(super) fn of(&self, workload: &ObjectId) -> Option<&Departure> {
         self.0.get(workload)
     }

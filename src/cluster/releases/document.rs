@@ -125,13 +125,14 @@ impl Releases {
                         if record.namespace != id.namespace {
                             return Err(unbelievable(format!("it is of namespace {}", record.namespace)));
                         }
-                        let text = payload.text(record).map_err(|error| unbelievable(error.to_string()))?;
+                        let object =
+                            payload.with_text(record, |text| release::document(&id, text, &object, &catalog));
                         Ok(Document {
                             revision: record.revision,
                             status: record.status,
                             apply_method: record.apply_method,
                             digest: record.digest,
-                            object: release::document(&id, &text, &object, &catalog),
+                            object: object.map_err(|error| unbelievable(error.to_string()))?,
                         })
                     });
                     return reading.await.map_err(called)?;

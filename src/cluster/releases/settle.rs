@@ -118,6 +118,8 @@ impl Releases {
         let missing: Vec<Gvk> = kinds.iter().filter(|gvk| !snapshot.is_settled(gvk)).cloned().collect();
         match care {
             Care::First if !missing.is_empty() => {
+                // It is put together anew, and takes no room until then.
+                drop(assembled);
                 // What comes too late comes as a change of the kinds.
                 let _ = tokio::time::timeout(LEARNING, self.kinds.learn(missing)).await;
                 snapshot = self.kinds.snapshot();

@@ -10,7 +10,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::{Number, Value};
 
-use super::{base64_digits, counts, same};
+use super::scalars::base64_digits;
+use super::{counts, same};
 use crate::declaration::quantity;
 use crate::declaration::schema::{ListKind, MAX_DEPTH, Scalar, Shape, TypeId, Types};
 

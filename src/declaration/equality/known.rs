@@ -49,6 +49,9 @@ const DEFAULTS: &[(&str, &str, Filled)] = &[
     ("paths", "pathType", Text("ImplementationSpecific")),
     // IngressClasses
     ("parameters", "scope", Text("Cluster")),
+    // StatefulSets
+    ("persistentVolumeClaimRetentionPolicy", "whenDeleted", Text("Retain")),
+    ("persistentVolumeClaimRetentionPolicy", "whenScaled", Text("Retain")),
     // Jobs
     ("onPodConditions", "status", Text("True")),
     // Claims of devices
@@ -157,6 +160,9 @@ const CHOSEN_TEXTS: &[&str] = &[
     "storageClassName",
     "uid",
 ];
+
+/// Those of them that nobody chooses for an object that is there.
+const CHOSEN_AT_FIRST: &[&str] = &["ingressClassName", "kind", "loadBalancerClass", "loadBalancerIP", "uid"];
 
 /// Lists that somebody else may fill where they are declared empty.
 const CHOSEN_LISTS: &[&str] = &[
@@ -272,19 +278,36 @@ pub(super) fn is_default(within: &str, name: &str, live: &Value) -> bool {
 /// Whether `live` may be what the server sets where `name` is empty, in a value
 /// that is `within` another one.
 pub(super) fn is_filled(within: &str, name: &str, live: &Value) -> bool {
-    // Ingresses keep an empty path.
-    if (within, name) == ("paths", "path") {
+    // Ingresses keep an empty path, and only pods have the policy.
+    if matches!((within, name), ("paths", "path") | ("containers" | "initContainers", "restartPolicy")) {
         return false;
     }
     DERIVED.contains(&name)
         || FILLED.iter().any(|(field, filled)| *field == name && filled.is(live))
-        || DEFAULTS.iter().any(|(_, field, filled)| *field == name && filled.is(live))
+        || DEFAULTS.iter().any(|(holder, field, filled)| {
+            *field == name && filled.is(live) && (*holder == within || !matches!(filled, Any))
+        })
+}
+
+/// Whether the server derives a field from another one that somebody may set otherwise. A
+/// `serviceAccount` always follows the `serviceAccountName`.
+pub(super) fn takes_any(name: &str) -> bool {
+    DERIVED.contains(&name) && name != "serviceAccount"
 }
 
 /// Whether the server fills in the same value wherever `name` is empty or null,
 /// and shows it.
 pub(super) fn is_always_filled(name: &str) -> bool {
     FILLED.iter().any(|(field, _)| *field == name)
+}
+
+/// Whether the server may show a zero where `name` is empty or null: of what it shows at all only what it
+/// fills in.
+pub(super) fn is_own_zero(above: &str, name: &str) -> bool {
+    if (above, name) == ("scaleDown", "stabilizationWindowSeconds") {
+        return false;
+    }
+    name == "suspend" || !(is_always_filled(name) || keeps_zero(name))
 }
 
 /// Whether others than the server have a say in what is declared empty or null.
@@ -295,6 +318,11 @@ pub(super) fn is_others(name: &str) -> bool {
 /// Whether somebody else may choose a text that is declared empty.
 pub(super) fn chooses_text(name: &str) -> bool {
     CHOSEN_TEXTS.contains(&name)
+}
+
+/// Whether somebody else chooses a text for a new object alone.
+pub(super) fn is_chosen_at_first(name: &str) -> bool {
+    CHOSEN_AT_FIRST.contains(&name)
 }
 
 /// Whether somebody else may fill a list that is declared empty.

@@ -211,7 +211,7 @@ pub(super) fn with_null(types: &Types, ty: TypeId, spot: Spot<'_>, live: Option<
     let is_own = is_filled(spot, live)
         || known::is_others(spot.name)
         || is_empty(live)
-        || (is_zero(live) && !known::is_always_filled(spot.name));
+        || (is_zero(live) && known::is_own_zero(spot.above, spot.name));
     if says_something && !is_own { Agreement::Altered } else { Agreement::Agrees }
 }
 
@@ -244,9 +244,7 @@ pub(super) fn with_absent(types: &Types, ty: TypeId, spot: Spot<'_>, declared: &
             Family::Pod | Family::Core | Family::Custom => Agreement::Missing,
         },
         Place::Field | Place::Template => match (declared, types.shape(ty)) {
-            (Value::Object(_), Shape::Map { .. } | Shape::Struct(Struct { atomic: true, .. })) => {
-                Agreement::Agrees
-            }
+            (Value::Object(_), Shape::Map { .. }) => Agreement::Agrees,
             (Value::Object(_), _) => Agreement::Doubt,
             _ if known::keeps_zero(spot.name) => Agreement::Doubt,
             _ => Agreement::Agrees,

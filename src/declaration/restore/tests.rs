@@ -75,7 +75,8 @@ proptest! {
     fn after_everything_was_set_back_nothing_drifts(
         declared in deployment(), old in deployment(), new in deployment()
     ) {
-        prop_assume!(!has_doubled_keys(&old));
+        // Of an element that is there twice no place is known: a revert looks for it once more (`verdict::revert`).
+        prop_assume!(!has_doubled_keys(&old) && !has_doubled_keys(&new));
         let fields = declare(&declared, schema("apps/v1 Deployment").as_ref());
         let restored = all_back(&fields, &old, &new);
         let left: Vec<_> = fields

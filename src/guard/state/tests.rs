@@ -1,5 +1,6 @@
 use super::*;
 use crate::model::DriftMode;
+use crate::verdict::health::{Control, RecordFacts, RecordState};
 
 fn report(braked: bool) -> ReleaseReport {
     ReleaseReport {

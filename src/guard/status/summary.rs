@@ -4,15 +4,18 @@
 //! same status gives the same status again, so that nothing is written.
 
 use jiff::Timestamp;
+use serde::Serialize;
 
-use crate::guard::state::{Control, Drifted, ReleaseReport};
 use crate::model::{DriftMode, EditsMode};
+use crate::policy::agreement::SeenAlive;
 use crate::policy::guarded::{
     DriftedField, DriftedObject, GuardedReleaseSpec, GuardedReleaseStatus, LeaseReference, ObjectReference,
     OrderAnswer, SeenObject, hidden_digest,
 };
 use crate::policy::resource::Condition;
 use crate::policy::signing::SigningKey;
+use crate::reconcile::report::{Drifted, ReleaseReport};
+use crate::verdict::health::Control;
 use crate::verdict::health::{Health, named};
 
 /// Objects whose drift is shown.
@@ -27,6 +30,9 @@ const TEXT: usize = 300;
 /// Objects seen alive that are remembered; further ones are not re-created
 /// after a restart.
 const SEEN: usize = 5000;
+
+/// The most bytes of them. The API server takes a request of 3 MiB, and etcd one of 1.5 MiB.
+const SEEN_BYTES: usize = 1 << 20;
 
 /// What else a status says, besides the report.
 pub(super) struct Context<'a> {
@@ -117,8 +123,29 @@ pub(super) fn summary(
         order,
         lease,
         drifts: drifts.into_iter().take(DRIFTS).map(|drifted| shown(drifted, home)).collect(),
-        seen: report.seen_alive.iter().take(SEEN).map(|seen| SeenObject::of(seen, home)).collect(),
+        seen: remembered(&report.seen_alive, home),
     }
+}
+
+/// What is remembered of the objects that were seen alive. Of what has no room what dry runs have settled
+/// goes first: they can be asked again.
+fn remembered(seen: &[SeenAlive], home: &str) -> Vec<SeenObject> {
+    let mut seen: Vec<SeenObject> = seen.iter().take(SEEN).map(|it| SeenObject::of(it, home)).collect();
+    if bytes(&seen) > SEEN_BYTES {
+        seen.iter_mut().for_each(|it| it.settled = None);
+        let mut left = SEEN_BYTES;
+        seen.retain(|it| {
+            let fits = left.checked_sub(bytes(it));
+            left = fits.unwrap_or_default();
+            fits.is_some()
+        });
+    }
+    seen
+}
+
+/// The length of a value as it is written.
+fn bytes(value: &impl Serialize) -> usize {
+    serde_json::to_vec(value).map_or(usize::MAX, |text| text.len())
 }
 
 fn shown(drifted: &Drifted, home: &str) -> DriftedObject {

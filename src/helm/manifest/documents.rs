@@ -24,8 +24,8 @@ const COMMA: usize = 112;
 
 /// One document.
 pub(super) enum Document<'a> {
-    /// The text between two separators, its line breaks as `\n`.
-    Yaml(Cow<'a, str>),
+    /// The text between two separators.
+    Yaml(&'a str),
     /// A JSON value.
     Json(Json<'a>),
     /// Lines that are no document.
@@ -134,7 +134,7 @@ impl<'a> Iterator for Documents<'a> {
         let (document, rest) = self.rest.split_at_checked(end).unwrap_or((self.rest, ""));
         self.rest =
             rest.strip_prefix("---").map_or("", |rest| rest.split_once('\n').map_or("", |(_, rest)| rest));
-        Some(Document::Yaml(unbroken(document)))
+        Some(Document::Yaml(document))
     }
 }
 
@@ -161,6 +161,6 @@ fn normalise(value: &mut Value) {
 }
 
 /// Go's line reader takes `\r\n` for a line break, and gives on `\n`.
-fn unbroken(text: &str) -> Cow<'_, str> {
+pub(super) fn unbroken(text: &str) -> Cow<'_, str> {
     if text.contains("\r\n") { text.replace("\r\n", "\n").into() } else { text.into() }
 }

@@ -72,7 +72,7 @@ pub fn assemble(
     // One history is of one release.
     let believed = believed.filter(|(_, record)| record.namespace == id.namespace);
     let read = |payload: &Payload, record: &Record| -> Result<Found, Unkept> {
-        Ok(Found::of(&id, &payload.text(record)?, catalog)?)
+        Ok(payload.with_text(record, |text| Found::of(&id, text, catalog))??)
     };
     let release = |state, objects: HashMap<ObjectId, Declarations>, invalid| Release {
         id: id.clone(),

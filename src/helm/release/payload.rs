@@ -1,11 +1,12 @@
 //! What a record holds, as it is kept until its release is put together.
 //!
-//! Entry points: [`Payload::unpack`], [`Payload::text`]. Invariant: a long manifest is in memory only while it is
-//! read.
+//! Entry points: [`Payload::unpack`], [`Payload::with_text`]. Invariant: a long manifest is in memory only while it is
+//! read, and each thread has one place for it, which is given back in between: of places that come and go, as long as
+//! manifests are, the allocator keeps one after the other, with what is kept of a release between them.
 
-use std::borrow::Cow;
+use std::cell::RefCell;
 
-use crate::helm::record::{Packed, Record, RecordError};
+use crate::helm::record::{MANIFEST_CAP, Packed, Record, RecordError};
 
 /// The longest manifest that is kept unpacked, in bytes; longer ones are
 /// unpacked when they are read.
@@ -15,13 +16,17 @@ const SHORT: usize = 1 << 20;
 pub struct Payload {
     /// The record, or why it is none.
     pub record: Result<Record, RecordError>,
-    /// What a manifest is unpacked from that is too long to be kept, and how
-    /// long it is.
-    pub packed: Option<(Packed, usize)>,
+    /// What a manifest is unpacked from that is too long to be kept.
+    pub packed: Option<Packed>,
 }
 
 /// The longest manifest that is read beside others, in bytes.
 const LIGHT: usize = 256 << 10;
+
+thread_local! {
+    /// Where this thread unpacks long manifests.
+    static ROOM: RefCell<String> = RefCell::default();
+}
 
 impl Payload {
     /// Whether reading its manifest takes so much memory that one is read after
@@ -39,21 +44,25 @@ impl Payload {
     /// unpacked from.
     pub fn unpack(packed: Packed) -> Self {
         match packed.decode(SHORT) {
-            Ok((record, length)) => {
-                Self { record: Ok(record), packed: (length > SHORT).then_some((packed, length)) }
-            }
+            Ok((record, length)) => Self { record: Ok(record), packed: (length > SHORT).then_some(packed) },
             Err(error) => Self::whole(Err(error)),
         }
     }
 
-    /// The manifest of its record.
+    /// Reads the manifest of its record.
     ///
     /// # Errors
     /// When it cannot be unpacked.
-    pub fn text<'r>(&self, record: &'r Record) -> Result<Cow<'r, str>, RecordError> {
-        match &self.packed {
-            Some((packed, length)) => packed.manifest(*length).map(Cow::Owned),
-            None => Ok(Cow::Borrowed(&record.manifest)),
-        }
+    pub fn with_text<T>(&self, record: &Record, read: impl FnOnce(&str) -> T) -> Result<T, RecordError> {
+        let Some(packed) = &self.packed else { return Ok(read(&record.manifest)) };
+        // One that is read inside of another has a place of its own.
+        let mut room = ROOM.take();
+        // Of what is reserved nothing is taken before it is written to.
+        room.reserve_exact(MANIFEST_CAP);
+        let outcome = packed.manifest(&mut room).map(|()| read(&room));
+        room.clear();
+        room.shrink_to(SHORT);
+        ROOM.set(room);
+        outcome
     }
 }

@@ -16,7 +16,7 @@ fn declaring<T>(release: &str, name: &str, value: &str, ask: impl Fn(&Declaratio
         name: name.to_owned(),
     };
     let digest = Digest::of(&json!({"data": {"k": value}})).unwrap();
-    ask(&Declaration { release: &release, object: &object, digest: &digest })
+    ask(&Declaration { release: &release, object: &object, digest: &digest, seal: None })
 }
 
 fn paths(texts: &[&str]) -> Vec<Path> {

@@ -3,6 +3,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
+use crate::declaration::catalog::Catalog;
+use crate::declaration::declare::declare;
 use crate::helm::record::Status;
 use crate::helm::release::Release;
 use crate::helm::release::tests::{Given, assembled};
@@ -111,9 +113,12 @@ fn stands(case: &Case<'_>) -> String {
         Live::Allowed => "allowed".to_owned(),
         Live::Missing => "missing".to_owned(),
         Live::AsDeclared(agreed) => {
+            let has_additions = agreed.as_ref().is_some_and(|agreed| agreed.has_additions);
             let spared = agreed.map(|agreed| agreed.spared).unwrap_or_default();
             let spared: Vec<String> = spared.iter().map(ToString::to_string).collect();
-            if spared.is_empty() {
+            if has_additions {
+                "as declared with additions".to_owned()
+            } else if spared.is_empty() {
                 "as declared".to_owned()
             } else {
                 format!("as declared but {}", spared.join(" "))
@@ -316,4 +321,39 @@ fn field_that_helm_set_and_nobody_took_is_in_doubt_where_it_is_missing() {
     check(case(json!([owned("helm", json!({"f:metadata": annotation}))])), "/spec/replicas");
     check(case(json!([owned("me", json!({"f:spec": spec}))])), "/spec/replicas");
     check(case(json!([])), "/spec/replicas");
+}
+
+#[test]
+fn excused_addition_is_told_apart_from_none() {
+    let added = [("/metadata/labels", json!({"app.kubernetes.io/managed-by": "Helm", "mine": "yes"}))];
+    let sealed = |more: &str| format!("{{seal: [{{paths: [/metadata/labels]}}]{more}}}");
+    check(changed(&added, &sealed("")), "/metadata/labels/mine");
+    let allowed = sealed(", allow: [{name: a, paths: [/metadata/labels/mine]}]");
+    check(changed(&added, &allowed), "as declared with additions");
+    check(changed(&[], &allowed), "as declared");
+    // An addition that a rule ignores does not count.
+    check(changed(&added, &sealed(", ignore: [{paths: [/metadata/labels/mine]}]")), "as declared");
+}
+
+#[test]
+fn what_helm_alone_owns_may_be_rewritten_but_no_right() {
+    let agreement = |manifest: Value, owned: Value, edited: (&str, Value)| {
+        let gvk = crate::helm::release::gvk(&manifest);
+        let fields = declare(&manifest, Catalog::with_core().schema(&gvk).as_ref());
+        let mut live = manifest;
+        live[edited.0] = edited.1;
+        let mut set = json!({"f:metadata": {"f:annotations": {"f:meta.helm.sh/release-name": {}}}});
+        set.as_object_mut().unwrap().extend(owned.as_object().unwrap().clone());
+        live["metadata"]["managedFields"] =
+            json!([{"manager": "helm", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": set}]);
+        let changes = of_fields(&fields, &live, true);
+        changes.into_iter().map(|change| change.agreement).collect::<Vec<_>>()
+    };
+    let object = |api_version: &str, kind: &str, name: &str, value: Value| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "web"}, name: value});
+    let config = object("v1", "ConfigMap", "data", json!({"level": "info"}));
+    let found = agreement(config, json!({"f:data": {"f:level": {}}}), ("data", json!({"level": "mine"})));
+    assert_eq!(found, [Agreement::Doubt]);
+    let rules = |verb: &str| json!([{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]);
+    let role = object("rbac.authorization.k8s.io/v1", "Role", "rules", rules("get"));
+    assert_eq!(agreement(role, json!({"f:rules": {}}), ("rules", rules("*"))), [Agreement::Differs]);
 }

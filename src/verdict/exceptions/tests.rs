@@ -231,7 +231,8 @@ fn it_is_known_when_what_may_differ_changes_by_itself() {
 #[test]
 fn what_there_is_can_be_named() {
     let allowances = vec![allowance(&["*"], "2026-11-21T12:30:00Z")];
-    let circumstances = Circumstances { allowances, autoscalers: vec![scaler(3, 6, &[])], departed: None };
+    let circumstances =
+        Circumstances { allowances, autoscalers: vec![scaler(3, 6, &[])], ..Circumstances::default() };
     let named = |spec: &str, now: &str| {
         with(&release(""), spec, &circumstances, now, |it| {
             let named = it.sources().into_iter().map(|source| match source {

@@ -11,6 +11,7 @@ use crate::policy::samples::policy;
 use crate::verdict::edit::Owner;
 use crate::verdict::exceptions::Circumstances;
 
+mod additions;
 mod agreement;
 mod deletions;
 mod exceptions;

@@ -18,7 +18,7 @@ fn finding(object: &ObjectId, path: &str, [declared, old, new]: [Value; 3]) -> F
     let path: crate::declaration::path::Path = path.parse().unwrap();
     let shown = |value: Value| (!value.is_null()).then(|| Shown::of(object, &path, &value));
     let (declared, old, new) = (shown(declared), shown(old), shown(new));
-    Finding { path, declared, old, new, doubt: false }
+    Finding { path, declared, old, new, doubt: false, added: false }
 }
 
 fn refused(reason: Reason, fields: Vec<Finding>) -> Verdict {
@@ -104,4 +104,14 @@ fn dependants_are_told_and_counted() {
     let shop = ObjectId { namespace: None, name: "shop".to_owned(), ..object("", "Namespace") };
     insta::assert_snapshot!(of_dependants(&shop, &dependants[..1]), @"deleting Namespace/shop would delete declared objects along: Deployment/web in namespace shop of Helm release r0 in namespace shop. Uninstall these releases first.");
     insta::assert_snapshot!(of_dependants(&shop, &dependants), @"deleting Namespace/shop would delete declared objects along: Deployment/web in namespace shop of Helm release r0 in namespace shop; Deployment/web in namespace shop of Helm release r1 in namespace shop; Deployment/web in namespace shop of Helm release r2 in namespace shop; Deployment/web in namespace shop of Helm release r3 in namespace shop; Deployment/web in namespace shop of Helm release r4 in namespace shop; Deployment/web in namespace shop of Helm release r5 in namespace shop; Deployment/web in namespace shop of Helm release r6 in namespace shop; Deployment/web in namespace shop of Helm release r7 in namespace shop; and of 2 more releases. Uninstall these releases first.");
+}
+
+#[test]
+fn added_element_is_not_taken_for_a_moved_one() {
+    let object = object("apps", "Deployment");
+    let path = "/spec/template/spec/containers/[name=side]";
+    let mut finding = finding(&object, path, [Value::Null, Value::Null, json!({"name": "side"})]);
+    assert!(live_field(&finding).contains("moved"));
+    finding.added = true;
+    assert_eq!(live_field(&finding), format!("{path} (declared absent, is {{\"name\":\"side\"}})"));
 }

@@ -27,6 +27,27 @@ const MAX_DEPTH: usize = 128;
 
 type Tree = Map<String, Value>;
 
+/// How a path is owned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// As one value.
+    Whole,
+    /// The path itself, and parts of it.
+    Itself,
+    /// Parts of it alone.
+    Parts,
+}
+
+impl Held {
+    fn of(below: &Tree) -> Self {
+        match (below.is_empty(), below.contains_key(ITSELF)) {
+            (true, _) => Self::Whole,
+            (false, true) => Self::Itself,
+            (false, false) => Self::Parts,
+        }
+    }
+}
+
 /// The paths that one manager owns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FieldSet(Tree);
@@ -62,8 +83,17 @@ impl FieldSet {
         !path.0.is_empty()
     }
 
-    /// Visits every path in the set: by its number, and whether it is owned as one value.
-    pub(super) fn each(&self, visit: &mut impl FnMut(u64, bool)) {
+    /// The highest paths below `path` that are in the set themselves.
+    pub(super) fn below(&self, path: &Path) -> Vec<Path> {
+        let mut found = Vec::new();
+        if let Some(Value::Object(tree)) = self.at(path) {
+            highest(tree, &mut path.0.clone(), &mut found);
+        }
+        found
+    }
+
+    /// Visits every path in the set: by its number, and how it is owned.
+    pub(super) fn each(&self, visit: &mut impl FnMut(u64, Held)) {
         each(&self.0, Prefix::default(), 0, visit);
     }
 
@@ -127,16 +157,31 @@ fn hash(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-fn each(tree: &Tree, above: Prefix, depth: usize, visit: &mut impl FnMut(u64, bool)) {
+fn each(tree: &Tree, above: Prefix, depth: usize, visit: &mut impl FnMut(u64, Held)) {
     if depth >= MAX_DEPTH {
         return;
     }
     for (name, below) in tree {
         if let (Some(segment), Value::Object(below)) = (read(name), below) {
             let prefix = above.then(&segment);
-            visit(prefix.number(), below.is_empty());
+            visit(prefix.number(), Held::of(below));
             each(below, prefix, depth + 1, visit);
         }
+    }
+}
+
+fn highest(tree: &Tree, above: &mut Vec<Segment>, found: &mut Vec<Path>) {
+    if above.len() >= MAX_DEPTH {
+        return;
+    }
+    for (name, below) in tree {
+        let (Some(segment), Value::Object(below)) = (read(name), below) else { continue };
+        above.push(segment);
+        match Held::of(below) {
+            Held::Whole | Held::Itself => found.push(Path(above.clone())),
+            Held::Parts => highest(below, above, found),
+        }
+        above.pop();
     }
 }
 

@@ -101,14 +101,30 @@ impl Owners {
 
     /// Whether Helm owns what is at `path`, by the manager that owns its annotation.
     pub(in crate::verdict) fn are_helms(&self, path: &Path) -> bool {
-        let names = ["metadata", "annotations", RELEASE_NAME];
-        let annotation = Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect());
+        let annotation = annotation();
         self.read().any(|entry| entry.owned.owns(&annotation) && entry.owned.owns(path))
+    }
+
+    /// Whether nobody but Helm owns what is at `path`.
+    pub(in crate::verdict) fn are_helms_alone(&self, path: &Path) -> bool {
+        let owning = || self.read().filter(|entry| entry.owned.owns(path));
+        owning().next().is_some() && owning().all(|entry| entry.owned.owns(&annotation()))
     }
 
     /// Whether the object tells of no manager.
     pub(in crate::verdict) fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// Whether all who update wrote in this version of the kind. What was written in another one has
+    /// other paths there.
+    pub(in crate::verdict) fn are_of(&self, api_version: &Value) -> bool {
+        let main = |entry: &&Entry| {
+            entry.manager.operation == Operation::Update && entry.manager.subresource.is_empty()
+        };
+        self.read()
+            .filter(main)
+            .all(|entry| entry.head.get("apiVersion").is_none_or(|own| own == api_version))
     }
 
     pub(super) fn read(&self) -> impl Iterator<Item = &Entry> {
@@ -203,6 +219,12 @@ impl Entry {
         let since = text("time").and_then(|time| time.parse().ok());
         Ok(Self { manager, since, owned: FieldSet::new(fields), head })
     }
+}
+
+/// The annotation that tells Helm's manager.
+fn annotation() -> Path {
+    let names = ["metadata", "annotations", RELEASE_NAME];
+    Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect())
 }
 
 /// For a key of a Secret's `data`: where Helm has it if the manifest spells it

@@ -27,10 +27,11 @@ pub struct Taken {
     pub paths: Vec<Path>,
 }
 
-/// The declared fields of `live` that have their declared values and that a manager
-/// which updates, as kubectl does, holds alone or beside Helm, so that Helm's next
-/// upgrade may fail. None for client-side releases, for Flux, which forces, and for what
-/// `spared` covers.
+/// The declared fields of `live`, an object that is as declared, that a manager which
+/// updates, as kubectl does, holds alone or beside Helm, so that Helm's next upgrade may
+/// fail. None for client-side releases, for Flux, which forces, and for what `spared`
+/// covers. A field with another value than the manifest spells is one of which a dry run
+/// has shown that the API server makes it of the manifest.
 pub fn taken(fields: &Fields, live: &Value, method: ApplyMethod, spared: &Mask) -> Option<Taken> {
     if method != ApplyMethod::ServerSide {
         return None;
@@ -41,7 +42,7 @@ pub fn taken(fields: &Fields, live: &Value, method: ApplyMethod, spared: &Mask) 
     for conflict in conflicts(fields, live, &owners, Some(&helm), method) {
         let manager = &conflict.manager;
         if manager.operation == Operation::Update
-            && !conflict.differs
+            && conflict.moved_to.is_none()
             && !is_controller(&manager.name)
             && !spared.covers(&conflict.path)
             && !lookup.get(&conflict.path).is_empty()

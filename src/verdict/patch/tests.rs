@@ -14,7 +14,14 @@ fn finding(kind: &str, path: &[&str], declared: Option<Value>, live: Option<Valu
     };
     let path = Path(path.iter().map(|name| Segment::Field((*name).into())).collect());
     let shown = |value: Option<Value>| value.map(|value| Shown::of(&object, &path, &value));
-    Finding { declared: shown(declared), old: None, new: shown(live), path: path.clone(), doubt: false }
+    Finding {
+        declared: shown(declared),
+        old: None,
+        new: shown(live),
+        path: path.clone(),
+        doubt: false,
+        added: false,
+    }
 }
 
 #[test]

@@ -88,6 +88,7 @@ fn findings(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> V
             new: shown(&change.path, change.new.as_ref()),
             path: change.path,
             doubt: false,
+            added: false,
         });
     let sealed = sealed::changes(object, &declared.fields, old, new).into_iter().map(|change| Finding {
         declared: None,
@@ -95,12 +96,13 @@ fn findings(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> V
         new: shown(&change.path, change.new),
         path: change.path,
         doubt: false,
+        added: false,
     });
     declared_ones.chain(sealed).collect()
 }
 
 fn planned(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> Result<Plan, Irreversible> {
-    let edit = Whole { object, old, new, field_manager: "kubectl-edit" };
+    let edit = Whole { object, old, new, field_manager: "kubectl-edit", settled: None };
     plan(edit, release, &policy(), &findings(object, release, old, new))
 }
 
@@ -240,7 +242,7 @@ fn what_a_policy_ignores_is_left_alone() {
         let object = deployment_id();
         let mut findings = findings(&object, &release, &old, &new);
         findings.retain(|finding| !finding.path.to_string().ends_with("/image"));
-        let edit = Whole { object: &object, old: &old, new: &new, field_manager: "" };
+        let edit = Whole { object: &object, old: &old, new: &new, field_manager: "", settled: None };
         let plan = plan(edit, &release, &policy, &findings).unwrap();
         assert_eq!(applied(&plan, &new), result);
     };
@@ -307,7 +309,7 @@ fn a_release_that_has_changed_meanwhile_is_not_guessed_at() {
     let (old, new) = (live(), edited(&[("/spec/replicas", json!(5)), ("/spec/minReadySeconds", json!(3))]));
     let object = deployment_id();
     let found = findings(&object, &release, &old, &new);
-    let edit = Whole { object: &object, old: &old, new: &new, field_manager: "" };
+    let edit = Whole { object: &object, old: &old, new: &new, field_manager: "", settled: None };
     let other = released(&MANIFEST.replace("replicas: 2", "replicas: 5"));
     assert_eq!(plan(edit, &other, &policy(), &found), Err(Irreversible::Outdated));
     let elsewhere = released(SECRET);
@@ -324,7 +326,7 @@ fn of_a_failed_operation_s_manifests_the_one_that_was_judged_by_is_meant() {
     let (object, old) = (deployment_id(), live());
     let new = edited(&[("/spec/replicas", json!(5)), ("/spec/minReadySeconds", json!(3))]);
     let found = findings(&object, &release, &old, &new);
-    let edit = Whole { object: &object, old: &old, new: &new, field_manager: "" };
+    let edit = Whole { object: &object, old: &old, new: &new, field_manager: "", settled: None };
     let plan = plan(edit, &release, &policy(), &found).unwrap();
     assert_eq!(applied(&plan, &new), edited(&[("/spec/minReadySeconds", json!(3))]));
 }
@@ -347,7 +349,7 @@ proptest! {
         let mut new = new;
         new["metadata"]["annotations"]["mine"] = json!("yes");
         let found = findings(&object, &release, &old, &new);
-        let edit = Whole { object: &object, old: &old, new: &new, field_manager: "" };
+        let edit = Whole { object: &object, old: &old, new: &new, field_manager: "", settled: None };
         let plan = match plan(edit, &release, &policy(), &found) {
             Err(Irreversible::Drifted) => {
                 prop_assert!(!release.declared(&object).unwrap().fields.drift(&old).is_empty());
@@ -365,4 +367,29 @@ proptest! {
             prop_assert!(plan.patch.0.is_empty());
         }
     }
+}
+
+#[test]
+fn addition_below_a_sealed_path_is_set_back_and_the_rest_stays() {
+    let (release, object) = (released(MANIFEST), deployment_id());
+    let sealed = crate::policy::samples::policy("p", "{seal: [{paths: [/spec]}]}");
+    let book = crate::policy::book::Book::of_policies(crate::policy::samples::policies([sealed]));
+    let policy = book.of(&release.id);
+    let sealed = &policy.rules(&object, release.declared(&object).unwrap()).sealed;
+    let fields = &release.declared(&object).unwrap().fields;
+    let check = |edits: &[(&str, Value)], left: Option<&[(&str, Value)]>| {
+        let (old, new) = (live(), edited(edits));
+        let added = additions::of_edit(&object, fields, sealed, Some(&old), &new).into_iter();
+        let findings: Vec<Finding> = added.map(|it| Finding::untouched(it.path)).collect();
+        let edit =
+            Whole { object: &object, old: &old, new: &new, settled: None, field_manager: "kubectl-edit" };
+        let result = super::plan(edit, &release, &policy, &findings).map(|plan| applied(&plan, &new));
+        assert_eq!(result, left.map(edited).ok_or(Irreversible::NothingRemains), "{edits:?}");
+    };
+    let side = || ("/spec/template/spec/containers/-", json!({"name": "side", "image": "s:1"}));
+    let (pid, mine) =
+        (("/spec/template/spec/hostPID", json!(true)), || ("/metadata/annotations/mine", json!("yes")));
+    check(&[side(), pid, mine()], Some(&[mine()]));
+    check(&[(&format!("{CONTAINER}/env/-"), json!({"name": "C"})), mine()], Some(&[mine()]));
+    check(&[side()], None);
 }

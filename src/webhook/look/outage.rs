@@ -83,6 +83,7 @@ fn is_outage_of_arbiter(error: &ArbiterError) -> bool {
         | ArbiterError::Document(_)
         | ArbiterError::NotDeclared { .. }
         | ArbiterError::NotServed { .. }
+        | ArbiterError::Changed { .. }
         | ArbiterError::Refused { .. } => false,
     }
 }

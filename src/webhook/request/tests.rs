@@ -105,6 +105,7 @@ async fn unknown(mode: EditsMode) -> Result<Vec<String>, Unreached> {
         named: None,
         claims: vec![release],
         uid: String::new(),
+        settled: None,
     };
     let error = Unreached::Ask(Box::new(CallError::Late { within: Duration::from_secs(1) }));
     settle(Asked::Unknown(error), &case, &mut judgement, &looker).await

@@ -33,6 +33,7 @@ pub(crate) struct ControlPlane {
     controller_manager: Process,
     apiserver: Process,
     etcd: Process,
+    etcd_data: EtcdData,
     dir: PathBuf,
     minor: u32,
     namespaces: AtomicU32,
@@ -40,7 +41,10 @@ pub(crate) struct ControlPlane {
 }
 
 /// The contents of etcd at one moment.
-pub(crate) struct EtcdSnapshot(PathBuf);
+pub(crate) struct EtcdSnapshot(EtcdData);
+
+/// A folder of etcd, which goes when it is dropped: each takes 128 MB, and a test process starts more than a hundred.
+struct EtcdData(PathBuf);
 
 impl ControlPlane {
     /// The control plane that the tests share, started by the first who asks and never stopped by any.
@@ -150,9 +154,9 @@ impl ControlPlane {
 
     /// Keeps what etcd holds now. The API server has no storage for a moment and is ready again afterwards.
     pub(crate) fn snapshot_etcd(&mut self) -> EtcdSnapshot {
-        let snapshot = EtcdSnapshot(folder("etcd-snapshot").join("data"));
+        let snapshot = EtcdSnapshot(EtcdData(folder("etcd-snapshot").join("data")));
         self.etcd.kill();
-        copy(&self.etcd_data(), &snapshot.0);
+        copy(&self.etcd_data.0, &snapshot.0.0);
         self.etcd.start();
         self.wait_until_ready().unwrap_or_else(|message| panic!("{message}"));
         snapshot
@@ -164,8 +168,8 @@ impl ControlPlane {
         self.controller_manager.kill();
         self.apiserver.kill();
         self.etcd.kill();
-        fs::remove_dir_all(self.etcd_data()).unwrap();
-        copy(&snapshot.0, &self.etcd_data());
+        fs::remove_dir_all(&self.etcd_data.0).unwrap();
+        copy(&snapshot.0.0, &self.etcd_data.0);
         self.etcd.start();
         self.start_apiserver();
         self.controller_manager.start();
@@ -194,6 +198,7 @@ impl ControlPlane {
                 settings::controller_manager(&dir, minor),
                 &dir,
             ),
+            etcd_data: EtcdData(settings::etcd_data(&dir)),
             dir,
             minor,
             namespaces: AtomicU32::new(0),
@@ -272,9 +277,12 @@ impl ControlPlane {
     fn certificate(&self) -> PathBuf {
         settings::certificate(&self.dir)
     }
+}
 
-    fn etcd_data(&self) -> PathBuf {
-        self.dir.join("etcd")
+impl Drop for EtcdData {
+    fn drop(&mut self) {
+        // What is left goes with the process.
+        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -105,10 +105,15 @@ pub(super) fn certificate(dir: &Path) -> PathBuf {
     dir.join("certificates").join("apiserver.crt")
 }
 
+/// Where etcd keeps what it holds.
+pub(super) fn etcd_data(dir: &Path) -> PathBuf {
+    dir.join("etcd")
+}
+
 pub(super) fn etcd(dir: &Path, url: &str, peer_port: u16) -> Vec<String> {
     let peer = format!("http://127.0.0.1:{peer_port}");
     vec![
-        format!("--data-dir={}", dir.join("etcd").display()),
+        format!("--data-dir={}", etcd_data(dir).display()),
         format!("--listen-client-urls={url}"),
         format!("--advertise-client-urls={url}"),
         format!("--listen-peer-urls={peer}"),

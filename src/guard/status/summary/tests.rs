@@ -1,10 +1,11 @@
 use std::sync::LazyLock;
 
 use super::*;
-use crate::guard::state::{DriftKind, RecordFacts, RecordState, Unwatched};
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::agreement::SeenAlive;
 use crate::policy::flaw::{Flaw, FlawReason};
+use crate::reconcile::report::DriftKind;
+use crate::verdict::health::{RecordFacts, RecordState, Unwatched};
 
 fn object(index: usize) -> ObjectId {
     ObjectId {
@@ -22,7 +23,9 @@ fn report(drifted: usize) -> ReleaseReport {
         record: Some("u3".to_owned()),
         digest: [7; 32],
         declared: 20.max(drifted),
-        seen_alive: (0..20).map(|index| SeenAlive { object: object(index), agreement: None }).collect(),
+        seen_alive: (0..20)
+            .map(|index| SeenAlive { object: object(index), agreement: None, settled: None })
+            .collect(),
         confirmed: 20,
         unconfirmed: Vec::new(),
         drifted: (0..drifted)

@@ -106,6 +106,27 @@ proptest! {
     }
 
     #[test]
+    fn seals_of_other_objects_change_no_verdict(
+        status in status(), declared in any_deployment(), live in any_deployment(), edited in any_deployment()
+    ) {
+        let manifest = declared.to_string();
+        let under = |policy| {
+            let claims = vec![assembled(Given { status, manifest: &manifest, ..Given::default() }, None)];
+            let (old, new) = (Some(live.clone()), Some(edited.clone()));
+            Case { claims, old, new, policy, ..Case::default() }.verdict()
+        };
+        let plain = under("");
+        prop_assert_eq!(&plain, &under("{seal: [{target: {kind: Secret}, paths: ['*']}]}"));
+        // A seal makes a verdict stricter, and finds what it found before.
+        let sealed = under("{seal: [{paths: ['*']}]}");
+        prop_assert!(sealed.outcome >= plain.outcome);
+        let found = sorted(&sealed).3;
+        if plain.outcome == Outcome::Deny {
+            prop_assert!(sorted(&plain).3.iter().all(|path| found.contains(path)));
+        }
+    }
+
+    #[test]
     fn an_edit_of_a_declared_path_is_refused_unless_it_restores(
         declared in any_deployment(), at in any::<proptest::sample::Index>()
     ) {

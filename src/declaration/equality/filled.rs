@@ -1,0 +1,91 @@
+//! Whole values that nobody declares and the API server fills in.
+//!
+//! Entry point: [`is_filled_in`]. Invariant: a list element or an entry of a free map is never
+//! filled in, nor are several fields as one value but where the server makes it; an empty value of
+//! Kubernetes' own kinds always may be.
+
+use serde_json::Value;
+
+use super::{Family, is_empty, is_same, is_zero, known, member};
+use crate::declaration::schema::{ListKind, MAX_DEPTH, Shape, TypeId, Types};
+
+/// Fields that hold several others, which the server sets where they are absent.
+const MADE: &[&str] = &[
+    "clientIP",
+    "conversion",
+    "exempt",
+    "limitResponse",
+    "persistentVolumeClaimRetentionPolicy",
+    "rollingUpdate",
+    "scaleDown",
+    "scaleUp",
+    "sessionAffinityConfig",
+    "status",
+    "strategy",
+    "updateStrategy",
+];
+
+/// A value that nobody declares.
+#[derive(Clone, Copy)]
+pub(in crate::declaration) struct Unnamed<'a> {
+    pub(in crate::declaration) ty: TypeId,
+    /// The name of its field, and of what holds that.
+    pub(in crate::declaration) name: &'a str,
+    pub(in crate::declaration) within: &'a str,
+    /// The default that the schema names.
+    pub(in crate::declaration) default: Option<&'a Value>,
+    /// Whether it had another value before, which the server had chosen, or somebody.
+    pub(in crate::declaration) is_changed: bool,
+    /// Whether the object was there before.
+    pub(in crate::declaration) is_of_update: bool,
+}
+
+/// Whether the API server may set the field to `value` by itself.
+pub(in crate::declaration) fn is_filled_in(
+    types: &Types,
+    family: Family,
+    field: Unnamed<'_>,
+    value: &Value,
+    depth: usize,
+) -> bool {
+    let Unnamed { ty, name, within, default, is_changed, is_of_update } = field;
+    if value.is_null() || default.is_some_and(|it| is_same(types, ty, Some(it), Some(value))) {
+        return true;
+    }
+    if depth >= MAX_DEPTH {
+        return false;
+    }
+    let is_own = family != Family::Custom;
+    // What is not told by its value is chosen once, where nothing stands.
+    let is_exact = || !is_changed || !known::takes_any(name);
+    let is_filled = || known::is_filled(within, name, value) && is_exact();
+    if is_own && (known::is_default(within, name, value) || is_filled()) {
+        return true;
+    }
+    let may_choose = is_own && !is_changed;
+    match (types.shape(ty), value) {
+        (Shape::Struct(shape), Value::Object(map)) => {
+            let is_made = default.is_some() || (is_own && (map.is_empty() || MADE.contains(&name)));
+            is_made
+                && map.iter().all(|(below, value)| {
+                    let default = shape.field(below).and_then(|field| field.default.as_deref());
+                    let ty = member(types.shape(ty), below);
+                    let field = Unnamed { ty, name: below, within: name, default, ..field };
+                    is_filled_in(types, family, field, value, depth + 1)
+                })
+        }
+        (_, value) if is_empty(value) => is_own,
+        (Shape::List { kind: ListKind::Map(_), .. }, _) => false,
+        (_, value) if is_zero(value) => is_own && !known::keeps_zero(name),
+        (_, Value::Array(_)) => may_choose && (known::fills_list(name) || known::completes(name)),
+        // The scheduler chooses the node of a Pod, and of no template.
+        _ => may_choose && (known::is_chosen(name) || is_chosen_text(name, is_of_update)),
+    }
+}
+
+/// Whether somebody chooses a text: of a template nobody chooses the node, and of an object that is there
+/// much is chosen already.
+fn is_chosen_text(name: &str, is_of_update: bool) -> bool {
+    let is_too_late = is_of_update && known::is_chosen_at_first(name);
+    known::chooses_text(name) && name != "nodeName" && !is_too_late
+}

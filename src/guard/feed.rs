@@ -1,0 +1,187 @@
+//! Tells the loop what changes around objects: releases, policies, allowances and
+//! autoscalers, which kinds are to be watched, and what people want.
+//!
+//! Entry points: `Shell::notice`, `surround`, `rule`, `follow`, `obey`. Invariant:
+//! what is told is as it is known at that moment, never as it was when news of it
+//! set out. Must not decide what follows from it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Shell;
+use super::orders::Command;
+use crate::cluster::Resource;
+use crate::cluster::autoscalers::is_autoscaler;
+use crate::helm::index::DeclaredResource;
+use crate::helm::release::Declarations;
+use crate::model::{Gvk, ObjectId, ReleaseId};
+use crate::reconcile::drifts::First;
+use crate::reconcile::event::{Event, Order, Ruled, Surroundings};
+use crate::reconcile::scopes::Scope;
+use crate::verdict::exceptions::Circumstances;
+
+/// How long changes of the declared kinds are gathered before watches follow.
+const SETTLING: Duration = Duration::from_millis(200);
+
+/// What the loop was told last.
+#[derive(Default)]
+pub(super) struct Fed {
+    /// What is known of objects, where that is anything.
+    surroundings: HashMap<ObjectId, Surroundings>,
+    /// What is to be watched, and where it is served.
+    wanted: HashMap<Scope, Resource>,
+    /// What each release declares.
+    declared: HashMap<ReleaseId, Arc<HashMap<ObjectId, Declarations>>>,
+}
+
+impl Fed {
+    /// Where the objects of a scope are served.
+    pub(super) fn resource(&self, scope: &Scope) -> Option<&Resource> {
+        self.wanted.get(scope)
+    }
+
+    /// Notes what is known of an object. Gives whether that is new.
+    fn note(&mut self, object: &ObjectId, now: &Surroundings) -> bool {
+        if *now == Surroundings::default() {
+            return self.surroundings.remove(object).is_some();
+        }
+        self.surroundings.insert(object.clone(), now.clone()).as_ref() != Some(now)
+    }
+}
+
+impl Shell {
+    /// A release has changed, came or went.
+    pub(super) fn notice(&mut self, id: ReleaseId) {
+        let declares = self.guard.releases.index().read().release(&id).map(|it| Arc::clone(&it.objects));
+        let before = match &declares {
+            Some(now) => self.fed.declared.insert(id.clone(), Arc::clone(now)),
+            None => self.fed.declared.remove(&id),
+        };
+        let is_same = |(a, b): (&Arc<_>, &Arc<_>)| Arc::ptr_eq(a, b);
+        let is_new = !before.as_ref().zip(declares.as_ref()).is_some_and(is_same);
+        // An autoscaler that a release declares may scale otherwise than one that it does not.
+        let scalers = [&before, &declares].into_iter().flatten().filter(|_| is_new).flat_map(|it| it.keys());
+        let scaled: BTreeSet<Option<String>> =
+            scalers.filter(|it| is_autoscaler(it)).map(|it| it.namespace.clone()).collect();
+        let surrounded = self.fed.surroundings.keys().filter(|object| scaled.contains(&object.namespace));
+        let surrounded: Vec<ObjectId> = surrounded.cloned().collect();
+        for object in surrounded {
+            let now = self.surroundings(&object);
+            if self.fed.note(&object, &now) {
+                self.handle(Event::Circumstances(object, now));
+            }
+        }
+        let ruled = self.ruled(&id);
+        if ruled.is_none() {
+            self.guard.settled.forget(&id);
+        }
+        self.handle(Event::Release(id, ruled));
+        if is_new {
+            self.follow_at.get_or_insert_with(|| Instant::now() + SETTLING);
+        }
+    }
+
+    /// A release as its records say, with its policy.
+    pub(super) fn ruled(&self, id: &ReleaseId) -> Option<Ruled> {
+        let release = self.guard.releases.index().read().release(id).cloned()?;
+        Some(Ruled { release, policy: self.guard.book.of(id) })
+    }
+
+    /// Allowances or autoscalers of an object have come, changed or gone.
+    pub(super) fn surround(&mut self, object: &ObjectId) {
+        let now = self.surroundings(object);
+        self.fed.note(object, &now);
+        self.handle(Event::Circumstances(object.clone(), now));
+    }
+
+    /// The loop knows what is known of an object: it has changed it itself.
+    pub(super) fn remember_surroundings(&mut self, object: &ObjectId) {
+        let now = self.surroundings(object);
+        self.fed.note(object, &now);
+    }
+
+    /// Policies have changed, or the emergency switch.
+    pub(super) fn rule(&mut self) {
+        let releases: Vec<ReleaseId> = {
+            let index = self.guard.releases.index().read();
+            index.releases().map(|release| release.id.clone()).collect()
+        };
+        let book = &self.guard.book;
+        let policies = releases.into_iter().map(|id| (id.clone(), book.of(&id))).collect();
+        let open = book.is_open();
+        self.handle(Event::Policies { policies, open });
+    }
+
+    /// The kinds that releases declare may be others.
+    pub(super) fn follow(&mut self) {
+        let declared = self.guard.releases.index().read().resources();
+        let unserved = declared
+            .iter()
+            .filter(|it| self.guard.kinds.resource(&gvk(it)).is_none())
+            .map(|it| (it.group.clone(), it.kind.clone()))
+            .collect();
+        self.fed.wanted = self.scopes(&declared);
+        let wanted = self.fed.wanted.keys().cloned().collect();
+        self.handle(Event::Scopes { wanted, unserved });
+    }
+
+    /// Does what somebody wants, of a release as it is by now: news of it may still be on their way.
+    pub(super) fn obey(&mut self, command: Command) {
+        if let Command::Remember { release, .. } | Command::Reconcile { release, .. } = &command {
+            self.notice(release.clone());
+        }
+        let order = match command {
+            Command::Suspend(release, suspend) => Order::Suspend(release, suspend),
+            Command::Reconcile { release, at, ticket } => Order::Reconcile { release, at, ticket },
+            Command::Settled(object, settled) => Order::Settled(object, settled),
+            Command::Remember { release, revision, record, digest, seen_alive, contested } => {
+                let first = First { uid: record, revision, digest };
+                Order::Remember { release, first, seen: seen_alive, contested }
+            }
+        };
+        self.handle(Event::Order(order));
+    }
+
+    /// What is known of an object beside its releases.
+    fn surroundings(&self, object: &ObjectId) -> Surroundings {
+        let autoscalers = {
+            let index = self.guard.releases.index().read();
+            self.guard.autoscalers.of(object, &index)
+        };
+        let allowances = self.guard.allowances.named(object);
+        let departed = self.guard.autoscalers.departed(object);
+        Surroundings { now: Circumstances { allowances, autoscalers, ..Circumstances::default() }, departed }
+    }
+
+    /// What is to be watched: each declared kind in the versions that spell it,
+    /// in all namespaces or in each of those that are guarded.
+    fn scopes(&self, declared: &BTreeSet<DeclaredResource>) -> HashMap<Scope, Resource> {
+        let mut scopes = HashMap::new();
+        for resource in declared {
+            let gvk = gvk(resource);
+            let facts = self.guard.kinds.catalog();
+            let namespaced = facts.facts(&gvk.group, &gvk.kind).is_some_and(|facts| facts.namespaced);
+            let Some(served) = self.guard.kinds.resource(&gvk) else { continue };
+            let namespaces = self.guard.namespaces.iter().cloned().map(Some);
+            let everywhere = namespaces.len() == 0 || !namespaced;
+            for namespace in namespaces.filter(|_| !everywhere).chain(everywhere.then_some(None)) {
+                let scope = Scope {
+                    group: gvk.group.clone(),
+                    version: served.version.clone(),
+                    kind: gvk.kind.clone(),
+                    namespace,
+                };
+                scopes.entry(scope).or_insert_with(|| served.clone());
+            }
+        }
+        scopes
+    }
+}
+
+fn gvk(resource: &DeclaredResource) -> Gvk {
+    let DeclaredResource { group, version, kind, .. } = resource;
+    Gvk { group: group.clone(), version: version.clone(), kind: kind.clone() }
+}

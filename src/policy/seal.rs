@@ -1,0 +1,108 @@
+//! Seals: the places of an object below which additions are drift as well.
+//!
+//! Entry points: [`Seal::scope`] for the walk over an object, [`Seal::text`] tells one seal from
+//! another. Invariant: an object that no policy seals has an empty seal, which costs nothing.
+//! Must not decide what an addition is.
+
+use super::mask::Mask;
+use super::pattern::{Pattern, Step};
+use crate::declaration::additions::Scope;
+use crate::declaration::fields::Fields;
+use crate::declaration::path::{Path, Segment};
+
+/// The metadata of an object that can be sealed.
+const METADATA: [&str; 2] = ["labels", "annotations"];
+
+/// What the server alone sets.
+const SERVERS: [&str; 3] = ["apiVersion", "kind", "status"];
+
+/// The places of one object below which additions are drift as well.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seal(Vec<Pattern>);
+
+/// What of a seal is left at one place of an object.
+#[derive(Clone, Debug)]
+pub struct SealScope<'s>(Vec<&'s [Step]>);
+
+impl Seal {
+    /// Whether nothing is sealed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether what is at `path` is sealed.
+    pub fn covers(&self, path: &Path) -> bool {
+        self.0.iter().any(|pattern| pattern.covers(path))
+    }
+
+    /// The scope at the root of an object.
+    pub fn scope(&self) -> SealScope<'_> {
+        SealScope(self.0.iter().map(|pattern| &*pattern.0).collect())
+    }
+
+    /// A text that is another one for another seal, or where other places below it are `ignored`; none
+    /// where nothing is sealed.
+    pub fn text(&self, ignored: &Mask) -> Option<String> {
+        let texts = |patterns: &[Pattern]| {
+            let mut texts: Vec<String> = patterns.iter().map(ToString::to_string).collect();
+            texts.sort_unstable();
+            texts.dedup();
+            texts.join("\n")
+        };
+        let but = if ignored.is_empty() { String::new() } else { format!("\nbut\n{}", texts(&ignored.0)) };
+        (!self.is_empty()).then(|| texts(&self.0) + &but)
+    }
+
+    /// What these patterns seal of an object with these fields.
+    #[cfg(test)]
+    pub(crate) fn of(mask: &Mask, fields: &Fields) -> Self {
+        let mut seal = Self::default();
+        seal.add(mask, fields);
+        seal
+    }
+
+    /// Takes in what a rule seals of an object with these fields.
+    pub(super) fn add(&mut self, mask: &Mask, fields: &Fields) {
+        self.0.extend(mask.0.iter().map(|pattern| pattern.placed(fields)));
+    }
+}
+
+impl Scope for SealScope<'_> {
+    fn step(&self, segment: &Segment) -> Option<Self> {
+        let below = |steps: &&[Step]| match steps.split_first() {
+            None => true,
+            Some((step, _)) => step.matches(segment),
+        };
+        let rest = self.0.iter().copied().filter(below);
+        let rest: Vec<_> = rest.map(|steps| steps.split_first().map_or(steps, |(_, rest)| rest)).collect();
+        (!rest.is_empty()).then_some(Self(rest))
+    }
+
+    fn is_inside(&self) -> bool {
+        self.0.iter().any(|steps| steps.is_empty())
+    }
+}
+
+/// Whether anything at the pattern can be sealed.
+pub(super) fn can_hold(pattern: &Pattern) -> bool {
+    let name = |index: usize| match pattern.0.get(index) {
+        Some(Step::Only(Segment::Field(name))) => Some(name.as_str()),
+        _ => None,
+    };
+    match (name(0), name(1)) {
+        (Some("metadata"), Some(below)) => METADATA.contains(&below),
+        (Some(first), _) => !SERVERS.contains(&first),
+        (None, _) => true,
+    }
+}
+
+/// Why nothing at the pattern can be sealed.
+pub(super) fn refusal(pattern: &Pattern) -> String {
+    format!(
+        "{pattern} cannot be sealed: the API server and controllers write there. Of the metadata, \
+         seal /metadata/labels or /metadata/annotations"
+    )
+}
+
+#[cfg(test)]
+mod tests;

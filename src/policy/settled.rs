@@ -1,0 +1,248 @@
+//! Values that a dry run has settled: the API server holds them where a manifest is applied that spells them
+//! otherwise, or that a mutating webhook rewrites.
+//!
+//! Entry points: [`Settled::holds`] says whether a value is one of these, [`SettledValues`] keeps them for everybody
+//! who judges. Invariant: a value counts for one path of one declaration of one object, and under the guard's key alone:
+//! what is kept tells nothing of the value, and nobody else can add to it. Pure.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::RwLock;
+use serde_json::{Value, json};
+
+use super::agreement::Declaration;
+use super::signing::SigningKey;
+use crate::declaration::digest::Digest;
+use crate::declaration::path::Path;
+use crate::model::{ObjectId, ReleaseId};
+
+/// The most values that are kept of one object, and the most characters of a path. Others are asked about again.
+const VALUES: usize = 20;
+const PATH_CHARS: usize = 300;
+
+/// What is kept of a declaration or a value.
+type Mark = [u8; 16];
+
+/// What a dry run has settled of one object.
+#[derive(Clone)]
+pub struct Settled {
+    key: SigningKey,
+    release: ReleaseId,
+    /// Of which declaration.
+    declaration: Mark,
+    /// By path.
+    values: BTreeMap<String, Mark>,
+}
+
+/// What dry runs have settled of all objects.
+#[derive(Debug, Default)]
+pub struct Settlements(HashMap<ObjectId, Arc<Settled>>);
+
+/// The same for everybody who judges.
+#[derive(Debug, Default)]
+pub struct SettledValues(RwLock<Settlements>);
+
+impl Settled {
+    /// These values of a declaration; none of those that nest too deep.
+    pub fn of<'v>(
+        key: &SigningKey,
+        declaration: &Declaration<'_>,
+        values: impl IntoIterator<Item = (&'v Path, Option<&'v Value>)>,
+    ) -> Self {
+        let mut settled = Self {
+            key: key.clone(),
+            release: declaration.release.clone(),
+            declaration: mark(key, declaration, "", None),
+            values: BTreeMap::new(),
+        };
+        for (path, value) in values {
+            let (path, value) = (path.to_string(), Digest::of(&json!({ "value": value })));
+            if let Some(value) = value.filter(|_| path.len() <= PATH_CHARS && settled.values.len() < VALUES) {
+                settled.values.insert(path.clone(), mark(key, declaration, &path, Some(&value)));
+            }
+        }
+        settled
+    }
+
+    /// From its texts, of an object of this release; what is no text of this kind counts for nothing.
+    pub fn read<'t>(
+        key: &SigningKey,
+        release: &ReleaseId,
+        declaration: &str,
+        values: impl IntoIterator<Item = (&'t str, &'t str)>,
+    ) -> Option<Self> {
+        let mark = |text: &str| URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok();
+        let values = values.into_iter().take(VALUES).filter(|(path, _)| path.len() <= PATH_CHARS);
+        let values: BTreeMap<String, Mark> =
+            values.filter_map(|(path, value)| Some((path.to_owned(), mark(value)?))).collect();
+        Some(Self { key: key.clone(), release: release.clone(), declaration: mark(declaration)?, values })
+    }
+
+    /// Whether a dry run has settled that this value is the declared one.
+    pub fn holds(&self, declaration: &Declaration<'_>, path: &Path, value: Option<&Value>) -> bool {
+        if self.release != *declaration.release || self.values.is_empty() {
+            return false;
+        }
+        let path = path.to_string();
+        let (Some(known), Some(value)) = (self.values.get(&path), Digest::of(&json!({ "value": value })))
+        else {
+            return false;
+        };
+        mark(&self.key, declaration, &path, Some(&value)) == *known
+    }
+
+    /// The text of the declaration, and of each value with its path, by which [`Self::read`] knows it.
+    pub fn texts(&self) -> (String, Vec<(String, String)>) {
+        let text = |mark: &Mark| URL_SAFE_NO_PAD.encode(mark);
+        let values = self.values.iter().map(|(path, value)| (path.clone(), text(value)));
+        (text(&self.declaration), values.collect())
+    }
+
+    /// With what was known before of the same declaration.
+    fn after(mut self, before: &Self) -> Self {
+        if before.declaration == self.declaration {
+            for (path, value) in &before.values {
+                if self.values.len() < VALUES && !self.values.contains_key(path) {
+                    self.values.insert(path.clone(), *value);
+                }
+            }
+        }
+        self
+    }
+}
+
+impl Settlements {
+    /// What is known of an object.
+    pub fn of(&self, object: &ObjectId) -> Option<Arc<Settled>> {
+        self.0.get(object).cloned()
+    }
+
+    /// A dry run has settled this, or an earlier guard says so. Gives whether that is new.
+    pub fn learn(&mut self, object: &ObjectId, settled: Settled) -> bool {
+        if settled.values.is_empty() {
+            return false;
+        }
+        let settled = match self.0.get(object) {
+            Some(before) => settled.after(before),
+            None => settled,
+        };
+        let before = self.0.insert(object.clone(), Arc::new(settled.clone()));
+        before.is_none_or(|before| *before != settled)
+    }
+
+    /// A release is gone.
+    pub fn forget(&mut self, release: &ReleaseId) {
+        self.0.retain(|_, settled| settled.release != *release);
+    }
+}
+
+impl SettledValues {
+    /// What is known of an object.
+    pub fn of(&self, object: &ObjectId) -> Option<Arc<Settled>> {
+        self.0.read().of(object)
+    }
+
+    /// A dry run has settled this, or an earlier guard says so. Gives whether that is new.
+    pub fn learn(&self, object: &ObjectId, settled: Settled) -> bool {
+        self.0.write().learn(object, settled)
+    }
+
+    /// A release is gone.
+    pub fn forget(&self, release: &ReleaseId) {
+        self.0.write().forget(release);
+    }
+}
+
+fn mark(key: &SigningKey, declaration: &Declaration<'_>, path: &str, value: Option<&Digest>) -> Mark {
+    let parts = [path.as_bytes(), value.map(Digest::as_bytes).unwrap_or_default()];
+    declaration.mark(key, "settled", &parts)
+}
+
+impl PartialEq for Settled {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.release, self.declaration, &self.values) == (&other.release, other.declaration, &other.values)
+    }
+}
+
+impl Eq for Settled {}
+
+impl fmt::Debug for Settled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.values.keys()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> SigningKey {
+        SigningKey::new([7; 32])
+    }
+
+    fn object(name: &str) -> ObjectId {
+        let namespace = Some("shop".to_owned());
+        ObjectId { group: "apps".to_owned(), kind: "Deployment".to_owned(), namespace, name: name.to_owned() }
+    }
+
+    fn release() -> ReleaseId {
+        ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() }
+    }
+
+    fn path(text: &str) -> Path {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn value_counts_for_its_path_object_and_declaration_alone() {
+        let (release, web, api) = (release(), object("web"), object("api"));
+        let (one, two) = (Digest::of(&json!({"a": 1})).unwrap(), Digest::of(&json!({"a": 2})).unwrap());
+        let (image, rewritten) = (path("/spec/image"), json!({"b": 1, "a": [2]}));
+        let declaration = Declaration { release: &release, object: &web, digest: &one, seal: None };
+        let settled = Settled::of(&key(), &declaration, [(&image, Some(&rewritten)), (&path("/gone"), None)]);
+        let check = |settled: &Settled| {
+            assert!(settled.holds(&declaration, &image, Some(&json!({"a": [2], "b": 1}))));
+            assert!(settled.holds(&declaration, &path("/gone"), None));
+            assert!(!settled.holds(&declaration, &path("/gone"), Some(&Value::Bool(false))));
+            assert!(!settled.holds(&declaration, &image, Some(&json!({"a": [2]}))));
+            assert!(!settled.holds(&declaration, &image, None));
+            assert!(!settled.holds(&declaration, &path("/spec"), Some(&rewritten)));
+            let elsewhere = Declaration { object: &api, ..declaration };
+            let later = Declaration { digest: &two, ..declaration };
+            let other = ReleaseId { name: "api".to_owned(), ..release.clone() };
+            let others = Declaration { release: &other, ..declaration };
+            for declaration in [elsewhere, later, others] {
+                assert!(!settled.holds(&declaration, &image, Some(&rewritten)), "{declaration:?}");
+            }
+        };
+        check(&settled);
+        let (text, values) = settled.texts();
+        let values = || values.iter().map(|(path, value)| (path.as_str(), value.as_str()));
+        check(&Settled::read(&key(), &release, &text, values()).unwrap());
+        let stranger = Settled::read(&SigningKey::new([8; 32]), &release, &text, values()).unwrap();
+        assert!(!stranger.holds(&declaration, &image, Some(&rewritten)));
+        assert_eq!(Settled::read(&key(), &release, "none", values()), None);
+        assert_eq!(format!("{settled:?}"), r#"["/gone", "/spec/image"]"#);
+    }
+
+    #[test]
+    fn values_of_one_declaration_are_added_and_those_of_another_replaced() {
+        let (release, web) = (release(), object("web"));
+        let (one, two) = (Digest::of(&json!(1)).unwrap(), Digest::of(&json!(2)).unwrap());
+        let known = SettledValues::default();
+        let learn = |digest: &Digest, at: &str| {
+            let declaration = Declaration { release: &release, object: &web, digest, seal: None };
+            known.learn(&web, Settled::of(&key(), &declaration, [(&path(at), Some(&json!(1)))]));
+            format!("{:?}", known.of(&web).unwrap())
+        };
+        assert_eq!(learn(&one, "/a"), r#"["/a"]"#);
+        assert_eq!(learn(&one, "/b"), r#"["/a", "/b"]"#);
+        assert_eq!(learn(&two, "/c"), r#"["/c"]"#);
+        known.forget(&release);
+        assert_eq!(known.of(&web), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! Repairs that people have asked for and that are not done yet, and what they were
+//! answered.
+//!
+//! Entry point: [`Asked`]. Invariant: one wish repairs each object at most once,
+//! however long others of its release keep it waiting. Pure state.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::model::{ObjectId, ReleaseId};
+use crate::policy::guarded::{OrderAnswer, OrderResult};
+use crate::policy::order::Ticket;
+
+/// What is to be repaired because a person said so.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    wishes: HashMap<ReleaseId, Wish>,
+    answers: HashMap<ReleaseId, OrderAnswer>,
+}
+
+/// What a person wants of one release.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    /// The `spec.reconcileAt` by which they said so.
+    pub(crate) at: String,
+    /// What of it could not be done at once; all of it if it was not tried.
+    rest: Option<HashSet<ObjectId>>,
+    /// What was done.
+    pub(crate) repaired: BTreeSet<ObjectId>,
+    /// What they may write themself.
+    pub(crate) ticket: Option<Arc<Ticket>>,
+}
+
+impl Asked {
+    /// A person asks for all of a release. An order that has its final answer is ignored: a replica that
+    /// leads again receives once more the orders whose answers nobody has stored.
+    pub(crate) fn all_of(&mut self, release: ReleaseId, at: String, ticket: Option<Arc<Ticket>>) {
+        let is_done = |answer: &OrderAnswer| answer.at == at && answer.result != OrderResult::Waiting;
+        if self.answers.get(&release).is_some_and(is_done) {
+            return;
+        }
+        self.wishes.insert(release, Wish { at, rest: None, repaired: BTreeSet::new(), ticket });
+    }
+
+    /// By which `spec.reconcileAt` something is asked for that is not done yet.
+    pub(crate) fn waits(&self, release: &ReleaseId) -> Option<String> {
+        self.wishes.get(release).map(|wish| wish.at.clone())
+    }
+
+    /// Answers the last order of a release. If that is for good, the same order is not carried out again.
+    pub(crate) fn answered(&mut self, release: &ReleaseId, answer: OrderAnswer) {
+        let is_same = |wish: &Wish| wish.at == answer.at && answer.result != OrderResult::Waiting;
+        if self.wishes.get(release).is_some_and(is_same) {
+            self.wishes.remove(release);
+        }
+        self.answers.insert(release.clone(), answer);
+    }
+
+    /// The answer to the last order of a release.
+    pub(crate) fn answer(&self, release: &ReleaseId) -> Option<OrderAnswer> {
+        self.answers.get(release).cloned()
+    }
+
+    /// A release is gone.
+    pub(crate) fn forget(&mut self, release: &ReleaseId) {
+        self.wishes.remove(release);
+        self.answers.remove(release);
+    }
+
+    /// Takes what was asked for of a release.
+    pub(crate) fn take(&mut self, release: &ReleaseId) -> Option<Wish> {
+        self.wishes.remove(release)
+    }
+
+    /// Nothing of a wish could be tried yet; another one that came since counts in its place.
+    pub(crate) fn give_back(&mut self, release: &ReleaseId, wish: Wish) {
+        if self.wishes.get(release).is_none_or(|other| other.at == wish.at) {
+            self.wishes.insert(release.clone(), wish);
+        }
+    }
+
+    /// These objects of a wish are still to be done, unless more was asked for
+    /// since.
+    pub(crate) fn leave(&mut self, release: &ReleaseId, wish: Wish, rest: HashSet<ObjectId>) {
+        if !rest.is_empty() {
+            self.give_back(release, Wish { rest: Some(rest), ..wish });
+        }
+    }
+}
+
+impl Wish {
+    /// Whether an object is meant.
+    pub(crate) fn means(&self, object: &ObjectId) -> bool {
+        self.rest.as_ref().is_none_or(|rest| rest.contains(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_lasts_for_what_has_to_wait_and_a_new_one_is_for_all() {
+        let object = |name: &str| ObjectId {
+            group: String::new(),
+            kind: "ConfigMap".to_owned(),
+            namespace: Some("n".to_owned()),
+            name: name.to_owned(),
+        };
+        let release = ReleaseId { namespace: "n".to_owned(), name: "shop".to_owned() };
+        let mut asked = Asked::default();
+        assert!(asked.take(&release).is_none());
+        asked.all_of(release.clone(), "1".to_owned(), None);
+        assert_eq!(asked.waits(&release).as_deref(), Some("1"));
+        let wish = asked.take(&release).unwrap();
+        assert!(wish.means(&object("a")));
+        asked.leave(&release, wish, HashSet::from([object("b")]));
+        let rest = asked.take(&release).unwrap();
+        assert!(rest.means(&object("b")) && !rest.means(&object("a")));
+        asked.leave(&release, rest.clone(), HashSet::new());
+        assert!(asked.take(&release).is_none());
+        // Asked for while the first was under way.
+        asked.all_of(release.clone(), "2".to_owned(), None);
+        asked.leave(&release, rest, HashSet::from([object("b")]));
+        assert!(asked.take(&release).is_some_and(|wish| wish.at == "2" && wish.means(&object("a"))));
+    }
+
+    #[test]
+    fn an_order_that_is_told_again_is_the_same_order() {
+        let release = ReleaseId { namespace: "n".to_owned(), name: "shop".to_owned() };
+        let answer = |result| OrderAnswer { at: "1".to_owned(), result, message: String::new() };
+        let tell = |asked: &mut Asked, at: &str| asked.all_of(release.clone(), at.to_owned(), None);
+        let mut asked = Asked::default();
+        tell(&mut asked, "1");
+        let mut wish = asked.take(&release).unwrap();
+        wish.rest = Some(HashSet::new());
+        // While it is carried out, and while some of it waits.
+        tell(&mut asked, "1");
+        asked.answered(&release, answer(OrderResult::Waiting));
+        asked.give_back(&release, wish);
+        assert!(asked.take(&release).is_some_and(|wish| wish.rest.is_some()));
+        tell(&mut asked, "1");
+        asked.answered(&release, answer(OrderResult::Repaired));
+        assert!(asked.take(&release).is_none());
+        // After it was answered.
+        tell(&mut asked, "1");
+        assert!(asked.take(&release).is_none());
+        tell(&mut asked, "2");
+        assert!(asked.take(&release).is_some());
+    }
+}

@@ -1,0 +1,104 @@
+use super::*;
+
+fn at() -> Timestamp {
+    "2026-05-01T12:00:00Z".parse().unwrap()
+}
+
+fn object(name: &str) -> ObjectId {
+    ObjectId {
+        group: String::new(),
+        kind: "ConfigMap".to_owned(),
+        namespace: Some("shop".to_owned()),
+        name: name.to_owned(),
+    }
+}
+
+/// The waits after each of `count` attempts, each made as soon as it may be.
+fn waits(name: &str, count: u32) -> Vec<Duration> {
+    let (mut backoff, object, mut now) = (Backoff::default(), object(name), at());
+    (1..=count)
+        .map(|attempt| {
+            assert_eq!(backoff.attempt(&object, now), attempt);
+            let wait = backoff.until(&object, now).unwrap_or_default();
+            now += wait;
+            assert_eq!(backoff.until(&object, now), None);
+            wait
+        })
+        .collect()
+}
+
+#[test]
+fn an_object_that_was_never_recreated_waits_for_nothing() {
+    assert_eq!(Backoff::default().until(&object("a"), at()), None);
+}
+
+#[test]
+fn the_first_few_times_cost_no_wait() {
+    assert_eq!(waits("a", 2), [Duration::ZERO; 2]);
+}
+
+#[test]
+fn later_waits_double_up_to_five_minutes_and_are_never_given_up() {
+    let waits = waits("web", 60);
+    let later = &waits[2..];
+    for (exponent, wait) in later.iter().enumerate() {
+        // Up to a quarter less, so that nobody can keep step.
+        let full = FIRST.saturating_mul(1 << exponent.min(20)).min(LONGEST);
+        assert!(*wait <= full && *wait >= full.mul_f64(0.75), "{later:?}");
+    }
+    let ratios: std::collections::HashSet<_> = later.iter().skip(10).collect();
+    assert!(ratios.len() > 10, "{later:?}");
+}
+
+#[test]
+fn what_was_contested_before_waits_from_the_start() {
+    let (mut backoff, object, now) = (Backoff::default(), object("a"), at());
+    backoff.contest(&object, now);
+    assert!(backoff.is_contested(&object, now) && backoff.until(&object, now).is_some());
+    assert_eq!(backoff.attempt(&object, now), AT_ONCE + 1);
+    // It forgets nothing that this process has learned.
+    backoff.contest(&object, now);
+    assert_eq!(backoff.attempt(&object, now), AT_ONCE + 2);
+}
+
+#[test]
+fn objects_do_not_all_come_at_once() {
+    let all: std::collections::HashSet<_> =
+        (0..20).filter_map(|n| waits(&format!("web-{n}"), 12).last().copied()).collect();
+    assert!(all.len() > 10, "{all:?}");
+}
+
+#[test]
+fn each_object_counts_for_itself() {
+    let (mut backoff, now) = (Backoff::default(), at());
+    for _ in 0..9 {
+        backoff.attempt(&object("a"), now);
+    }
+    assert!(backoff.until(&object("a"), now).is_some());
+    assert_eq!(backoff.until(&object("b"), now), None);
+}
+
+#[test]
+fn peace_starts_the_count_anew_and_forgets() {
+    let (mut backoff, now) = (Backoff::default(), at());
+    for _ in 0..9 {
+        backoff.attempt(&object("a"), now);
+    }
+    assert_eq!(backoff.attempt(&object("a"), now + PEACE - Duration::from_secs(1)), 10);
+    let later = now + PEACE * 2;
+    assert_eq!(backoff.attempt(&object("b"), later), 1);
+    assert_eq!(backoff.0.len(), 1);
+    assert_eq!(backoff.attempt(&object("a"), later), 1);
+}
+
+#[test]
+fn an_object_is_contested_while_it_has_to_be_put_right_again_and_again() {
+    let (mut backoff, a, now) = (Backoff::default(), object("a"), at());
+    for attempts in 0..AT_ONCE {
+        assert!(!backoff.is_contested(&a, now), "{attempts}");
+        backoff.attempt(&a, now);
+    }
+    assert!(backoff.is_contested(&a, now) && !backoff.is_contested(&a, now + PEACE));
+    backoff.forget(&a);
+    assert!(!backoff.is_contested(&a, now) && backoff.until(&a, now).is_none());
+}

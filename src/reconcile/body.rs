@@ -1,0 +1,173 @@
+//! What is written to put an object right.
+//!
+//! Entry points: [`of`] and [`applied`] for server-side apply, [`merged`] for a
+//! merge patch, [`immutable`] for what the API server does not let change.
+//! Invariant: pure; masked paths have their live value in every body, and a
+//! body for an existing object holds the version that it is made for.
+
+use serde_json::{Map, Value};
+
+use crate::declaration::equality::Agreement;
+use crate::declaration::fields::{FieldChange, Fields, Move};
+use crate::declaration::path::{Path, Segment};
+use crate::model::{Cause, ObjectId};
+use crate::policy::mask::Mask;
+use crate::verdict::{additions, sealed};
+
+/// What of the metadata no write may hold, because the API server sets it.
+pub(crate) const SERVERS_OWN: [&str; 6] =
+    ["managedFields", "creationTimestamp", "resourceVersion", "uid", "generation", "selfLink"];
+
+/// The document of an object in the version in which it is served.
+pub(crate) fn of(document: Option<Value>, api_version: String) -> Option<Value> {
+    let mut document = document?;
+    let fields = document.as_object_mut()?;
+    fields.insert("apiVersion".to_owned(), api_version.into());
+    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+        SERVERS_OWN.iter().for_each(|field| drop(metadata.remove(*field)));
+    }
+    // What is never compared with the live object is not written to one.
+    fields.remove("status");
+    if fields.get("aggregationRule").is_some_and(Value::is_object) {
+        fields.remove("rules");
+    }
+    Some(document)
+}
+
+/// Takes the field at a path of plain names out of a document.
+pub(crate) fn leave_out(path: &Path, document: &mut Value) {
+    let Some((Segment::Field(last), above)) = path.0.split_last() else { return };
+    let mut place = document;
+    for segment in above {
+        let Segment::Field(name) = segment else { return };
+        let Some(below) = place.get_mut(name) else { return };
+        place = below;
+    }
+    if let Value::Object(fields) = place {
+        fields.remove(last);
+    }
+}
+
+/// The document as it is applied to `live`: what is masked as it lives, under
+/// the condition that nobody writes meanwhile.
+pub(crate) fn applied(document: &Value, live: &Value, masked: &Mask) -> Value {
+    let mut body = document.clone();
+    masked.carry(live, &mut body);
+    set_version(&mut body, live);
+    body
+}
+
+/// The merge patch that gives the elements that were `moved` their keys again; none
+/// where there are none.
+pub(crate) fn put_back(moved: &[Move], live: &Value) -> Option<Value> {
+    let mut restored = live.clone();
+    Fields::put_back(moved, &mut restored);
+    let mut patch = difference(live, &restored)?;
+    set_version(&mut patch, live);
+    Some(patch)
+}
+
+/// The merge patch that makes the `changes` what they are declared to be, as
+/// `canonical` spells it where the API server was asked; elements that were
+/// `moved` come back in their places. None if that changes nothing.
+pub(crate) fn merged(
+    (object, fields): (&ObjectId, &Fields),
+    (changes, moved): (&[FieldChange], &[Move]),
+    live: &Value,
+    canonical: Option<&Value>,
+    masked: &Mask,
+) -> Option<Value> {
+    let mut restored = live.clone();
+    Fields::put_back(moved, &mut restored);
+    let is_declared = |change: &&FieldChange| !is_sealed(object, change) && !change.agreement.is_addition();
+    let paths = changes.iter().filter(is_declared).map(|change| &change.path);
+    fields.restore(paths, canonical.unwrap_or(&Value::Null), &mut restored);
+    take_away(object, changes, &mut restored);
+    // Of a value that is restored as one, a part may be as it may be.
+    masked.carry(live, &mut restored);
+    let mut patch = difference(live, &restored)?;
+    set_version(&mut patch, live);
+    Some(patch)
+}
+
+/// The merge patch that takes away what of the `changes` is of sealed fields or was added below
+/// sealed paths; none if that is nothing.
+pub(crate) fn unsealed(object: &ObjectId, changes: &[FieldChange], live: &Value) -> Option<Value> {
+    let mut restored = live.clone();
+    take_away(object, changes, &mut restored);
+    let mut patch = difference(live, &restored)?;
+    set_version(&mut patch, live);
+    Some(patch)
+}
+
+fn take_away(object: &ObjectId, changes: &[FieldChange], from: &mut Value) {
+    // What was changed within an addition stays: without it, what a webhook added may not even be valid.
+    let is_added = |change: &&FieldChange| change.agreement == Agreement::Added;
+    additions::take_away(changes.iter().filter(is_added).map(|change| &change.path), from);
+    let of_sealed = |change: &&FieldChange| !change.agreement.is_addition() && is_sealed(object, change);
+    changes.iter().filter(of_sealed).for_each(|change| sealed::undo(&change.path, from));
+}
+
+fn is_sealed(object: &ObjectId, change: &FieldChange) -> bool {
+    change.declared.is_none() && sealed::is_sealed(object, &change.path)
+}
+
+/// Of the `changes` those that the API server refused, by the fields that it
+/// names.
+pub(crate) fn immutable(changes: &[FieldChange], causes: &[Cause]) -> Vec<Path> {
+    let refused = |change: &&FieldChange| causes.iter().any(|cause| refuses(cause, &change.path));
+    changes.iter().filter(refused).map(|change| change.path.clone()).collect()
+}
+
+/// Whether a cause names the field at `path`, something above or below it.
+fn refuses(cause: &Cause, path: &Path) -> bool {
+    let named: Vec<&str> =
+        cause.field.split(['.', '[']).filter(|name| !name.is_empty() && !name.ends_with(']')).collect();
+    let fields: Vec<&str> = path
+        .0
+        .iter()
+        .filter_map(|segment| match segment {
+            Segment::Field(name) => Some(name.as_str()),
+            Segment::Key(_) | Segment::Element(_) => None,
+        })
+        .collect();
+    let names_it = !named.is_empty() && named.iter().zip(&fields).all(|(named, field)| named == field);
+    // "updates to statefulset spec for fields other than 'replicas', 'template' are forbidden"
+    let is_exempt = fields.get(named.len()).is_some_and(|field| {
+        cause.message.contains("other than") && cause.message.contains(&format!("'{field}'"))
+    });
+    names_it && !is_exempt
+}
+
+/// Binds a body to the version of an object.
+pub(crate) fn set_version(body: &mut Value, live: &Value) {
+    let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
+    let Value::Object(fields) = body else { return };
+    let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    if let Value::Object(metadata) = metadata {
+        metadata.insert("resourceVersion".to_owned(), version);
+    }
+}
+
+/// The merge patch (RFC 7386) that makes `to` of `from`; none if they are equal.
+fn difference(from: &Value, to: &Value) -> Option<Value> {
+    match (from, to) {
+        (Value::Object(from), Value::Object(to)) => {
+            let mut patch = Map::new();
+            for (name, value) in to {
+                let changed = match from.get(name) {
+                    Some(before) => difference(before, value),
+                    None => Some(value.clone()),
+                };
+                patch.extend(changed.map(|value| (name.clone(), value)));
+            }
+            let removed = from.keys().filter(|name| !to.contains_key(*name));
+            patch.extend(removed.map(|name| (name.clone(), Value::Null)));
+            (!patch.is_empty()).then_some(Value::Object(patch))
+        }
+        _ => (from != to).then(|| to.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::*;
+use crate::helm::release::Declared;
+use crate::helm::release::tests::{Given, assembled};
+use crate::model::ObjectId;
+use crate::policy::pattern::Pattern;
+
+const DEPLOYMENT: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  template:
+    spec:
+      containers: [{name: app, image: "app:1"}, {name: log, image: "log:1"}]
+"#;
+
+fn declared() -> (ObjectId, Arc<Declared>) {
+    let release = assembled(Given { manifest: DEPLOYMENT, ..Given::default() }, None);
+    let (object, declarations) = release.objects.iter().next().unwrap();
+    (object.clone(), declarations.latest.clone().unwrap())
+}
+
+fn live(replicas: Value, containers: Value) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "resourceVersion": "7",
+            "labels": {"app.kubernetes.io/managed-by": "Helm"},
+            "annotations": {"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"}},
+        "spec": {"replicas": replicas, "paused": true, "template": {"spec": {"containers": containers}}},
+    })
+}
+
+fn image(name: &str, image: &str) -> Value {
+    json!({"name": name, "image": image, "imagePullPolicy": "Always"})
+}
+
+#[track_caller]
+fn check_merge(live: Value, expected: Option<Value>) {
+    let (object, declared) = declared();
+    let changes = declared.fields.drift(&live);
+    let patch = merged(
+        (&object, &declared.fields),
+        (&changes, &declared.fields.moved(&live)),
+        &live,
+        None,
+        &Mask::default(),
+    );
+    let expected = expected.map(|mut patch| {
+        patch["metadata"] = json!({"resourceVersion": "7"});
+        patch
+    });
+    assert_eq!(patch, expected);
+}
+
+#[test]
+fn a_merge_patch_holds_what_drifts_and_the_version_that_was_judged() {
+    let (app, log) = (image("app", "app:1"), image("log", "log:1"));
+    check_merge(live(json!(2), json!([app, log])), None);
+    check_merge(live(json!(5), json!([app, log])), Some(json!({"spec": {"replicas": 2}})));
+    check_merge(live(Value::Null, json!([app, log])), Some(json!({"spec": {"replicas": 2}})));
+    let sidecar = image("sidecar", "s");
+    check_merge(
+        live(json!(2), json!([image("app", "evil"), sidecar, log])),
+        Some(json!({"spec": {"template": {"spec": {"containers": [app, sidecar, log]}}}})),
+    );
+}
+
+#[test]
+fn a_merge_patch_gives_what_was_moved_its_keys_again() {
+    let manifest = DEPLOYMENT.replace(
+        "image: \"app:1\"",
+        "image: \"app:1\", env: [{name: A, value: \"1\"}], volumeMounts: [{name: c, mountPath: /a}]",
+    );
+    let release = assembled(Given { manifest: &manifest, ..Given::default() }, None);
+    let (object, declarations) = release.objects.iter().next().unwrap();
+    let fields = &declarations.latest.as_ref().unwrap().fields;
+    let app = |name: &str, path: &str| {
+        let mut app = image("app", "app:1");
+        app["env"] = json!([{"name": name, "value": "1"}]);
+        app["volumeMounts"] = json!([{"name": "c", "mountPath": path}]);
+        app
+    };
+    let log = image("log", "log:1");
+    let moved = live(json!(2), json!([app("B", "/b"), log]));
+    let patch = merged(
+        (object, fields),
+        (&fields.drift(&moved), &fields.moved(&moved)),
+        &moved,
+        None,
+        &Mask::default(),
+    );
+    let containers = json!([app("A", "/a"), log]);
+    assert_eq!(patch.unwrap()["spec"], json!({"template": {"spec": {"containers": containers}}}));
+}
+
+#[test]
+fn a_body_to_apply_leaves_what_is_masked_as_it_lives() {
+    let manifests = json!({"apiVersion": "apps/v1beta1", "metadata": {"uid": "1"}, "spec": {"replicas": 2}});
+    let document = of(Some(manifests), "apps/v1".to_owned()).unwrap();
+    assert_eq!(document, json!({"apiVersion": "apps/v1", "metadata": {}, "spec": {"replicas": 2}}));
+    let mask = Mask(vec![Pattern::parse("/spec/replicas").unwrap()]);
+    let body = applied(&document, &live(json!(5), json!([])), &mask);
+    let expected =
+        json!({"apiVersion": "apps/v1", "metadata": {"resourceVersion": "7"}, "spec": {"replicas": 5}});
+    assert_eq!(body, expected);
+    assert_eq!(of(None, "apps/v1".to_owned()), None);
+}
+
+#[test]
+fn a_merge_patch_restores_a_value_that_is_compared_as_one_without_its_masked_part() {
+    let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n\
+                    spec: {template: {spec: {tolerations: [{key: a, operator: Exists, effect: NoExecute}]}}}\n";
+    let release = assembled(Given { manifest, ..Given::default() }, None);
+    let (object, declarations) = release.objects.iter().next().unwrap();
+    let fields = &declarations.latest.as_ref().unwrap().fields;
+    let mut live = live(json!(2), json!([]));
+    let tolerations = |operator: &str, effect: &str| json!({"template": {"spec": {"tolerations": [{"key": "a", "operator": operator, "effect": effect}]}}});
+    live["spec"] = tolerations("Equal", "NoSchedule");
+    let mask = Mask(vec![Pattern::parse("/spec/template/spec/tolerations/*/effect").unwrap()]);
+    let patch = merged((object, fields), (&fields.drift(&live), &[]), &live, None, &mask).unwrap();
+    assert_eq!(patch["spec"], tolerations("Exists", "NoSchedule"));
+}
+
+#[test]
+fn refused_fields_are_found_by_the_names_of_the_refusal() {
+    let cause = |field: &str, message: &str| Cause {
+        reason: "FieldValueForbidden".to_owned(),
+        field: field.to_owned(),
+        message: message.to_owned(),
+    };
+    let refuses = |field: &str, message: &str, path: &str| {
+        super::refuses(&cause(field, message), &path.parse().unwrap())
+    };
+    assert!(refuses("spec.selector", "immutable", "/spec/selector"));
+    assert!(refuses("spec.selector", "immutable", "/spec/selector/matchLabels/app"));
+    assert!(refuses(
+        "spec.template.spec.containers[0].image",
+        "",
+        "/spec/template/spec/containers/[name=app]/image"
+    ));
+    assert!(refuses("spec.template", "immutable", "/spec/template/spec"));
+    assert!(!refuses("spec.selector", "immutable", "/spec/replicas"));
+    assert!(!refuses("", "immutable", "/spec/replicas"));
+    let of_set = "updates to statefulset spec for fields other than 'replicas', 'template' are forbidden";
+    assert!(refuses("spec", of_set, "/spec/serviceName"));
+    assert!(!refuses("spec", of_set, "/spec/replicas"));
+    assert!(!refuses("spec", of_set, "/spec/template/spec/hostNetwork"));
+}
+
+#[test]
+fn a_difference_is_what_a_merge_makes_good() {
+    assert_eq!(difference(&json!({"a": 1}), &json!({"a": 1})), None);
+    assert_eq!(
+        difference(&json!({"a": 1, "b": {"c": [1], "d": 2}}), &json!({"b": {"c": [2], "d": 2}, "e": {}})),
+        Some(json!({"a": null, "b": {"c": [2]}, "e": {}}))
+    );
+}

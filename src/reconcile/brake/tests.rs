@@ -1,0 +1,120 @@
+use super::*;
+
+fn at() -> Timestamp {
+    "2026-05-01T12:00:00Z".parse().unwrap()
+}
+
+fn drifting(declared: usize, counts: &[(&str, usize)]) -> Drifting {
+    let by_namespace = counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+    Drifting { by_namespace, declared }
+}
+
+/// A brake after so much has drifted for long enough, everybody having pulled it.
+fn after(declared: usize, counts: &[(&str, usize)]) -> Brake {
+    let mut brake = Brake::default();
+    pull_for_long(&mut brake, &drifting(declared, counts));
+    brake
+}
+
+fn pull_for_long(brake: &mut Brake, drifting: &Drifting) {
+    let start = at();
+    for second in 0..=3 {
+        for namespace in drifting.by_namespace.keys() {
+            brake.pull(namespace, drifting, start + Duration::from_secs(second));
+        }
+    }
+}
+
+#[test]
+fn it_sets_when_too_much_drifts_for_long_and_eases_when_a_person_says_so() {
+    let mut brake = Brake::default();
+    let start = at();
+    let of = |count, declared| drifting(declared, &[("a", count)]);
+    for (count, declared) in [(10, 20), (11, 110), (1000, 10_000)] {
+        assert_eq!(brake.pull("a", &of(count, declared), start), Pull::Free, "{count} of {declared}");
+    }
+    let second = Duration::from_secs(1);
+    assert_eq!(brake.pull("a", &of(11, 109), start), Pull::Slipping);
+    assert_eq!(brake.pull("a", &of(10, 109), start + second), Pull::Free);
+    for at in [2, 3, 4] {
+        assert_eq!(brake.pull("a", &of(11, 109), start + second * at), Pull::Slipping);
+    }
+    assert_eq!(brake.pull("a", &of(12, 109), start + second * 5), Pull::Sets(Reach::Namespace));
+    // Less drift alone is no person's word.
+    assert_eq!(brake.pull("a", &of(0, 109), start + second * 6), Pull::On);
+    assert!(!brake.ease("a", &of(11, 109)) && brake.is_on("a"));
+    assert!(brake.ease("a", &of(10, 109)) && !brake.is_on("a"));
+    assert!(!brake.ease("a", &of(0, 109)));
+    assert_eq!(brake.pull("a", &of(11, 109), start + second * 7), Pull::Slipping);
+}
+
+#[test]
+fn two_moments_far_apart_do_not_set_it() {
+    let mut brake = Brake::default();
+    let (start, much) = (at(), drifting(30, &[("a", 30)]));
+    assert_eq!(brake.pull("a", &much, start), Pull::Slipping);
+    // Nothing drifted in between, so nobody pulled.
+    assert_eq!(brake.pull("a", &much, start + Duration::from_secs(3600)), Pull::Slipping);
+    assert_eq!(brake.pull("a", &much, start + Duration::from_secs(3602)), Pull::Slipping);
+    assert_eq!(brake.pull("a", &much, start + Duration::from_secs(3603)), Pull::Sets(Reach::Namespace));
+}
+
+/// For which of the namespaces it is on after so much has drifted of a hundred objects.
+#[track_caller]
+fn check(counts: &[(&str, usize)], on: &[&str]) {
+    let brake = after(100, counts);
+    let found: Vec<&str> =
+        ["a", "b", "c", "elsewhere"].into_iter().filter(|namespace| brake.is_on(namespace)).collect();
+    assert_eq!(found, on, "{counts:?}");
+}
+
+#[test]
+fn one_namespace_stops_its_own_repairs_and_several_stop_all() {
+    let all = ["a", "b", "c", "elsewhere"];
+    check(&[("a", 10)], &[]);
+    check(&[("a", 11)], &["a"]);
+    check(&[("a", 100)], &["a"]);
+    check(&[("a", 30), ("b", 1)], &["a"]);
+    check(&[("a", 30), ("b", 5), ("c", 5)], &["a"]);
+    // Besides the one, too much drifts as well.
+    check(&[("a", 30), ("b", 6), ("c", 5)], &all);
+    check(&[("a", 30), ("b", 30)], &all);
+    // None is by itself what is too much.
+    check(&[("a", 6), ("b", 5)], &all);
+    check(&[("a", 10), ("b", 1)], &all);
+    check(&[("a", 5), ("b", 5)], &[]);
+}
+
+#[test]
+fn others_do_not_even_wait_for_a_namespace_of_which_too_much_drifts() {
+    let mut brake = Brake::default();
+    let (start, much) = (at(), drifting(100, &[("a", 30), ("b", 1)]));
+    assert_eq!(brake.pull("a", &much, start), Pull::Slipping);
+    assert_eq!(brake.pull("b", &much, start), Pull::Free);
+}
+
+#[test]
+fn what_a_namespace_is_stopped_for_says_nothing_of_others() {
+    let mut brake = after(100, &[("a", 30)]);
+    pull_for_long(&mut brake, &drifting(100, &[("a", 30), ("b", 10)]));
+    assert!(brake.is_on("a") && !brake.is_on("b"));
+    pull_for_long(&mut brake, &drifting(100, &[("a", 30), ("b", 11), ("c", 2)]));
+    assert!(brake.is_on("b") && !brake.is_on("c"));
+    pull_for_long(&mut brake, &drifting(100, &[("a", 30), ("b", 11), ("c", 6), ("d", 6)]));
+    assert!(brake.is_on("c") && brake.is_on("elsewhere"));
+}
+
+#[test]
+fn a_person_eases_what_he_asks_for() {
+    let mut brake = after(100, &[("a", 30)]);
+    // Of a release elsewhere.
+    assert!(!brake.ease("b", &drifting(100, &[("a", 30)])));
+    // Of one of two releases in it.
+    assert!(!brake.ease("a", &drifting(100, &[("a", 15)])));
+    assert!(brake.ease("a", &drifting(100, &[("a", 5), ("b", 30)])));
+    assert!(!brake.is_on("a"));
+
+    let mut brake = after(100, &[("a", 30), ("b", 30)]);
+    assert!(!brake.ease("a", &drifting(100, &[("b", 30)])) && brake.is_on("a"));
+    assert!(brake.ease("b", &drifting(100, &[("a", 3)])) && !brake.is_on("elsewhere"));
+}

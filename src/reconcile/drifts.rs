@@ -1,0 +1,393 @@
+//! What is known of declared objects: which were seen alive, which have to be
+//! looked at, and what of them is not as declared.
+//!
+//! Entry point: [`Drifts`]; what objects agree with is in `agreed`. Invariant:
+//! only identities, manager names, seals and redacted findings; pure state, fed by
+//! the watches, the index and the passes. What was seen alive is remembered until
+//! its release drops it. Must not decide what is repaired.
+
+mod agreed;
+mod suspect;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+pub(crate) use super::drift::Drift;
+pub(crate) use super::first::First;
+use super::first::FirstSeen;
+pub(crate) use super::life::{Life, Version};
+use super::report::DriftKind;
+use crate::helm::release::{Declared, Release};
+use crate::model::{ObjectId, ReleaseId};
+use crate::policy::signing::SigningKey;
+pub(crate) use agreed::Agreed;
+pub(crate) use suspect::Suspect;
+
+/// What is known of declared objects.
+pub(crate) struct Drifts {
+    /// What agreements are sealed with.
+    key: SigningKey,
+    lives: HashMap<ObjectId, Life>,
+    suspects: HashMap<ReleaseId, HashMap<ObjectId, Suspect>>,
+    drifting: HashMap<ReleaseId, HashMap<ObjectId, Drift>>,
+    first: FirstSeen,
+    /// The release as its objects were last held to it.
+    held: HashMap<ReleaseId, Arc<Release>>,
+}
+
+impl Drifts {
+    /// Nothing is known yet.
+    pub(crate) fn new(key: SigningKey) -> Self {
+        Self {
+            key,
+            lives: HashMap::new(),
+            suspects: HashMap::new(),
+            drifting: HashMap::new(),
+            first: FirstSeen::default(),
+            held: HashMap::new(),
+        }
+    }
+
+    /// An object's last life.
+    pub(crate) fn life(&self, object: &ObjectId) -> Option<&Life> {
+        self.lives.get(object)
+    }
+
+    /// An object lives like this.
+    pub(crate) fn record_life(&mut self, object: ObjectId, life: Life) {
+        if let Some(before) = self.lives.get(&object).filter(|before| before.release != life.release) {
+            let before = before.release.clone();
+            self.clear(&before, &object);
+        }
+        self.lives.insert(object, life);
+    }
+
+    /// An object that nobody declares, or that nobody has seen.
+    pub(crate) fn forget(&mut self, object: &ObjectId) {
+        if let Some(life) = self.lives.remove(object) {
+            self.clear(&life.release, object);
+        }
+    }
+
+    /// A watch says that an object went, or lost Helm's label, by which it has
+    /// this version; gives the release that has to look.
+    pub(crate) fn mark_gone(
+        &mut self,
+        object: &ObjectId,
+        version: Version,
+        now: Timestamp,
+    ) -> Option<ReleaseId> {
+        let life = self.lives.get_mut(object)?;
+        life.judged = None;
+        life.version = version;
+        let release = life.release.clone();
+        let suspects = self.suspects.entry(release.clone()).or_default();
+        suspects.entry(object.clone()).or_insert(Suspect::new(now, true)).went = true;
+        Some(release)
+    }
+
+    /// Objects that were alive when last seen, of those that `is_meant` says.
+    pub(crate) fn living(&self, is_meant: impl Fn(&ObjectId) -> bool) -> Vec<ObjectId> {
+        let alive = self.lives.iter().filter(|(object, life)| life.alive && is_meant(object));
+        alive.map(|(object, _)| object.clone()).collect()
+    }
+
+    /// An object has to be looked at. The first reason for it counts.
+    pub(crate) fn suspect(&mut self, release: &ReleaseId, object: ObjectId, now: Timestamp) {
+        self.suspects.entry(release.clone()).or_default().entry(object).or_insert(Suspect::new(now, false));
+    }
+
+    /// The objects of a release that have to be looked at.
+    pub(crate) fn suspects(&self, release: &ReleaseId) -> Vec<(ObjectId, Suspect)> {
+        self.suspects.get(release).into_iter().flatten().map(|(object, it)| (object.clone(), *it)).collect()
+    }
+
+    /// Since when and why an object has to be looked at, if it has.
+    pub(crate) fn suspicion(&self, release: &ReleaseId, object: &ObjectId) -> Option<Suspect> {
+        self.suspects.get(release)?.get(object).copied()
+    }
+
+    /// Whether any object of a release has to be looked at that nobody has tried to read.
+    pub(crate) fn has_untried(&self, release: &ReleaseId) -> bool {
+        self.suspects.get(release).is_some_and(|all| all.values().any(|it| !it.unread))
+    }
+
+    /// Whether an object has to be looked at and could not be read.
+    pub(crate) fn is_unread(&self, release: &ReleaseId, object: &ObjectId) -> bool {
+        self.suspicion(release, object).is_some_and(|suspect| suspect.unread)
+    }
+
+    /// An object has to be looked at still: it could not be read. Gives whether that is new.
+    pub(crate) fn mark_unread(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
+        let suspect = self.suspects.get_mut(release).and_then(|all| all.get_mut(object));
+        suspect.is_some_and(|suspect| !std::mem::replace(&mut suspect.unread, true))
+    }
+
+    /// Whether an object has to be looked at.
+    pub(crate) fn is_suspect(&self, release: &ReleaseId, object: &ObjectId) -> bool {
+        self.suspects.get(release).is_some_and(|all| all.contains_key(object))
+    }
+
+    /// An object was looked at: it does not exist. Gives whether that is new.
+    pub(crate) fn record_missing(
+        &mut self,
+        release: &ReleaseId,
+        object: &ObjectId,
+        since: Timestamp,
+    ) -> bool {
+        if let Some(life) = self.lives.get_mut(object) {
+            life.alive = false;
+            life.judged = None;
+        }
+        self.clear_suspicion(release, object);
+        let drift = Drift::new(DriftKind::Missing, since);
+        self.record_drift(release, object, drift)
+    }
+
+    /// An object is as declared by this revision. Gives whether it drifted.
+    pub(crate) fn record_in_sync(&mut self, release: &ReleaseId, object: &ObjectId, revision: u64) -> bool {
+        if let Some(life) = self.lives.get_mut(object).filter(|life| life.release == *release) {
+            life.judged = Some(revision);
+        }
+        self.clear_suspicion(release, object);
+        self.clear_drift(release, object)
+    }
+
+    /// The state of the release's record declares no such object. Gives whether
+    /// it drifted.
+    pub(crate) fn record_undeclared(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
+        self.clear_suspicion(release, object);
+        self.clear_drift(release, object)
+    }
+
+    /// An object is not as declared, and an operation is under way: it is
+    /// judged when that has ended.
+    pub(crate) fn mark_unsettled(&mut self, object: &ObjectId) {
+        if let Some(life) = self.lives.get_mut(object) {
+            life.judged = None;
+        }
+    }
+
+    /// Notes whether an object differs as an exception allows. Gives whether that is new.
+    pub(crate) fn allow(&mut self, object: &ObjectId, allowed: bool) -> bool {
+        let life = self.lives.get_mut(object);
+        life.is_some_and(|life| std::mem::replace(&mut life.allowed, allowed) != allowed)
+    }
+
+    /// An object is not as declared. Gives whether that says anything new.
+    pub(crate) fn record_drift(&mut self, release: &ReleaseId, object: &ObjectId, drift: Drift) -> bool {
+        if let Some(life) = self.lives.get_mut(object) {
+            life.judged = None;
+        }
+        self.clear_suspicion(release, object);
+        let drifting = self.drifting.entry(release.clone()).or_default();
+        match drifting.get_mut(object) {
+            Some(known) if known.kind == drift.kind && known.findings == drift.findings => {
+                known.doubt &= drift.doubt;
+                known.by = drift.by.or_else(|| known.by.take());
+                false
+            }
+            Some(known) => {
+                // It drifts on, otherwise.
+                let since = known.since.min(drift.since);
+                let counted = known.counted && known.kind == drift.kind;
+                *known = Drift { since, counted, contested: known.contested, ..drift };
+                true
+            }
+            None => {
+                drifting.insert(object.clone(), drift);
+                true
+            }
+        }
+    }
+
+    /// A release's state is this. Objects whose declaration changed since they
+    /// were last found as declared become suspects, if `is_watched` says that
+    /// no listing is to come that shows them.
+    pub(crate) fn notice(
+        &mut self,
+        id: &ReleaseId,
+        release: Option<&Arc<Release>>,
+        is_watched: impl Fn(&ObjectId) -> bool,
+        now: Timestamp,
+    ) {
+        let Some(release) = release else {
+            self.first.forget(id);
+            self.held.remove(id);
+            self.drop_all_but(id, |_| false);
+            return;
+        };
+        // What cannot be believed is no manifest.
+        if release.invalid.is_none() {
+            self.first.note(release);
+        }
+        self.drop_all_but(id, |object| release.objects.contains_key(object));
+        if !release.state.status.is_pending() {
+            self.hold_to(release, is_watched, now);
+        }
+    }
+
+    /// The manifest that was seen first of a release's revision.
+    pub(crate) fn first(&self, id: &ReleaseId, revision: u64) -> Option<&First> {
+        self.first.of(id, revision)
+    }
+
+    /// Every release for which there is something to do.
+    pub(crate) fn concerned(&self) -> HashSet<ReleaseId> {
+        self.suspects.keys().chain(self.drifting.keys()).cloned().collect()
+    }
+
+    /// What of a release is not as declared.
+    pub(crate) fn of(&self, release: &ReleaseId) -> Vec<(ObjectId, Drift)> {
+        self.drifting
+            .get(release)
+            .into_iter()
+            .flatten()
+            .map(|(object, it)| (object.clone(), it.clone()))
+            .collect()
+    }
+
+    /// Whether something is known of an object that is not as declared.
+    pub(crate) fn is_known(&self, release: &ReleaseId, object: &ObjectId) -> bool {
+        self.drifting.get(release).is_some_and(|all| all.contains_key(object))
+    }
+
+    /// One of these.
+    pub(crate) fn get_mut(&mut self, release: &ReleaseId, object: &ObjectId) -> Option<&mut Drift> {
+        self.drifting.get_mut(release)?.get_mut(object)
+    }
+
+    /// Whether more is known of an object than what an answer of `version` says:
+    /// then the answer counts for nothing.
+    pub(crate) fn is_overtaken(&self, object: &ObjectId, version: Version) -> bool {
+        self.life(object).is_some_and(|life| life.is_after(version))
+    }
+
+    /// The guard's own write has put an object right, by which it has this
+    /// version. Somebody may have changed it since.
+    pub(crate) fn record_restored(&mut self, release: &ReleaseId, object: &ObjectId, version: Version) {
+        if !self.is_overtaken(object, version) {
+            self.clear_drift(release, object);
+        }
+    }
+
+    /// An object does not drift any more. Gives whether it did.
+    pub(crate) fn clear_drift(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
+        remove(&mut self.drifting, release, object)
+    }
+
+    /// How many objects drift, or went by the word of a watch, of those that
+    /// `counts` says; by the namespace of their release.
+    pub(crate) fn count(
+        &self,
+        counts: impl Fn(&ReleaseId, &ObjectId, &Life) -> bool,
+    ) -> BTreeMap<String, usize> {
+        let drifting = self.drifting.iter().flat_map(|(release, all)| {
+            let known = all.iter().filter(|(_, drift)| drift.is_certain());
+            known.map(move |(object, _)| (release, object))
+        });
+        let is_known = &|release: &ReleaseId, object: &ObjectId| {
+            self.drifting.get(release).is_some_and(|all| all.contains_key(object))
+        };
+        let suspected = self.suspects.iter().flat_map(|(release, all)| {
+            let went = all.iter().filter(move |(object, it)| it.went && !is_known(release, object));
+            went.map(move |(object, _)| (release, object))
+        });
+        let counted = |(release, object): &(&ReleaseId, &ObjectId)| {
+            self.lives.get(*object).is_some_and(|life| counts(release, object, life))
+        };
+        let mut by_namespace = BTreeMap::new();
+        for (release, _) in drifting.chain(suspected).filter(counted) {
+            match by_namespace.get_mut(&release.namespace) {
+                Some(count) => *count += 1,
+                None => drop(by_namespace.insert(release.namespace.clone(), 1)),
+            }
+        }
+        by_namespace
+    }
+
+    /// Since when the oldest drift lasts.
+    pub(crate) fn oldest(&self) -> Option<Timestamp> {
+        let all = self.drifting.values().flat_map(HashMap::values);
+        all.filter(|drift| drift.is_certain()).map(|drift| drift.since).min()
+    }
+
+    fn hold_to(&mut self, release: &Arc<Release>, is_watched: impl Fn(&ObjectId) -> bool, now: Timestamp) {
+        let before = self.held.insert(release.id.clone(), Arc::clone(release));
+        let revision = release.state.revision;
+        let mut suspects = Vec::new();
+        for object in release.objects.keys() {
+            let Some(life) = self.lives.get_mut(object).filter(|life| life.release == release.id) else {
+                suspects.push(object.clone());
+                continue;
+            };
+            let stands = match &before {
+                Some(before)
+                    if before.state.revision == revision || life.judged == Some(before.state.revision) =>
+                {
+                    life.judged == Some(before.state.revision)
+                        && same(before.declared(object), release.declared(object))
+                }
+                _ => life.judged == Some(revision),
+            };
+            if stands {
+                life.judged = Some(revision);
+            } else {
+                suspects.push(object.clone());
+            }
+        }
+        // What a listing has shown already it shows no more.
+        suspects.retain(|object| is_watched(object) || self.life(object).is_some_and(|life| life.alive));
+        for object in suspects {
+            self.suspect(&release.id, object, now);
+        }
+    }
+
+    fn clear_suspicion(&mut self, release: &ReleaseId, object: &ObjectId) {
+        remove(&mut self.suspects, release, object);
+    }
+
+    fn clear(&mut self, release: &ReleaseId, object: &ObjectId) {
+        self.clear_suspicion(release, object);
+        self.clear_drift(release, object);
+    }
+
+    /// A release declares nothing any more but what `stays` says.
+    fn drop_all_but(&mut self, id: &ReleaseId, stays: impl Fn(&ObjectId) -> bool) {
+        let mut dropped: Vec<ObjectId> =
+            self.suspects(id).into_iter().map(|(object, _)| object).filter(|it| !stays(it)).collect();
+        dropped.extend(self.of(id).into_iter().map(|(object, _)| object).filter(|it| !stays(it)));
+        for object in dropped {
+            self.clear(id, &object);
+            if self.lives.get(&object).is_some_and(|life| !life.alive) {
+                self.lives.remove(&object);
+            }
+        }
+    }
+}
+
+/// Whether two declarations of an object ask the same of it, and are confirmed by
+/// the same agreement.
+fn same(a: Option<&Arc<Declared>>, b: Option<&Arc<Declared>>) -> bool {
+    a.zip(b).is_some_and(|(a, b)| {
+        a.fields == b.fields && a.version == b.version && a.opted_out == b.opted_out && a.digest == b.digest
+    })
+}
+
+fn remove<T>(
+    of: &mut HashMap<ReleaseId, HashMap<ObjectId, T>>,
+    release: &ReleaseId,
+    object: &ObjectId,
+) -> bool {
+    let Some(objects) = of.get_mut(release) else { return false };
+    let removed = objects.remove(object).is_some();
+    if objects.is_empty() {
+        of.remove(release);
+    }
+    removed
+}
+
+#[cfg(test)]
+mod tests;

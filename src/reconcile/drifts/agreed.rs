@@ -1,0 +1,232 @@
+//! What was seen alive and what it agreed with, as it is told on and remembered.
+//!
+//! Invariant: only the live object itself makes an agreement, or an earlier guard
+//! that saw it; and nothing takes one away but another.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Drifts, First, Life, Version};
+use crate::declaration::path::Path;
+use crate::helm::release::{Declared, Release};
+use crate::model::{ObjectId, ReleaseId};
+use crate::policy::agreement::{Agreement, Declaration, SeenAlive};
+use crate::verdict::drift;
+
+/// What an object agrees with.
+pub(crate) struct Agreed {
+    pub(crate) declared: Arc<Declared>,
+    /// Where it is not as declared, and may be as it is.
+    pub(crate) spared: Vec<Path>,
+    /// Whether an allowance covers some of that.
+    pub(crate) allowed: bool,
+    /// Whether it holds more, below sealed paths.
+    pub(crate) has_additions: bool,
+}
+
+impl Agreed {
+    /// As a comparison found it.
+    pub(crate) fn of(found: drift::Agreed<'_>) -> Self {
+        let drift::Agreed { declared, spared, allowed, has_additions } = found;
+        Self { declared: Arc::clone(declared), spared, allowed, has_additions }
+    }
+
+    /// With all of a declaration, and it holds more below sealed paths.
+    pub(crate) fn but_for_additions(declared: &Arc<Declared>) -> Self {
+        Self { declared: Arc::clone(declared), spared: Vec::new(), allowed: false, has_additions: true }
+    }
+}
+
+impl Drifts {
+    /// Those of a release's objects that were seen alive with its annotations,
+    /// whatever became of them; sorted.
+    pub(crate) fn seen_alive(&self, release: &Release) -> Vec<SeenAlive> {
+        let vouched = |object: &ObjectId| {
+            let life = self.life(object).filter(|it| it.vouched && it.release == release.id)?;
+            Some(SeenAlive { object: object.clone(), agreement: life.agreed.clone(), settled: None })
+        };
+        let mut seen: Vec<SeenAlive> = release.objects.keys().filter_map(vouched).collect();
+        seen.sort_by(|a, b| a.object.cmp(&b.object));
+        seen
+    }
+
+    /// Of a release's objects that were seen alive, how many were seen as the record in
+    /// force declares them, and which were not, or not in all; sorted.
+    pub(crate) fn confirmed(&self, release: &Release) -> (usize, Vec<ObjectId>) {
+        let is_confirmed = |object: &ObjectId| {
+            let agreement = release.declared(object).and_then(|it| self.agreement(&release.id, object, it));
+            agreement.is_some_and(|agreement| agreement.confirms_all(None))
+        };
+        let declared = release.objects.iter().filter(|(_, declarations)| declarations.latest.is_some());
+        let seen = declared.filter_map(|(object, _)| Some((object, self.life(object)?)));
+        let own = seen.filter(|(_, life)| life.vouched && life.release == release.id);
+        let (confirmed, open): (Vec<_>, Vec<_>) =
+            own.map(|(object, _)| object).partition(|object| is_confirmed(object));
+        let mut open: Vec<ObjectId> = open.into_iter().cloned().collect();
+        open.sort();
+        (confirmed.len(), open)
+    }
+
+    /// What of a release's objects was seen with another release's
+    /// annotations, and whose; sorted.
+    pub(crate) fn foreign(&self, release: &Release) -> Vec<(ObjectId, ReleaseId)> {
+        let owner = |object: &ObjectId| {
+            let life = self.life(object)?;
+            (life.vouched && life.alive && life.release != release.id).then(|| life.release.clone())
+        };
+        let declared = release.objects.iter().filter(|(_, declarations)| declarations.latest.is_some());
+        let mut foreign: Vec<_> =
+            declared.filter_map(|(object, _)| Some((object.clone(), owner(object)?))).collect();
+        foreign.sort();
+        foreign
+    }
+
+    /// What an object was last seen to agree with, if that is this declaration.
+    pub(crate) fn agreement(
+        &self,
+        release: &ReleaseId,
+        object: &ObjectId,
+        declared: &Declared,
+    ) -> Option<&Agreement> {
+        let agreement = self.life(object).filter(|life| life.release == *release)?.agreed.as_ref()?;
+        self.is_with(agreement, release, object, declared).then_some(agreement)
+    }
+
+    /// Notes the seal that the object's policy puts on it.
+    pub(crate) fn seal(&mut self, object: &ObjectId, seal: Option<String>) {
+        if let Some(life) = self.lives.get_mut(object).filter(|life| life.seal.as_deref() != seal.as_deref())
+        {
+            life.seal = seal.map(Arc::from);
+        }
+    }
+
+    /// Whether the object was seen with nothing added below the paths that are sealed now, under
+    /// this declaration.
+    pub(crate) fn is_seen_without_additions(
+        &self,
+        release: &ReleaseId,
+        object: &ObjectId,
+        declared: &Declared,
+    ) -> bool {
+        let life = self.life(object).filter(|life| life.release == *release && life.seal.is_some());
+        let Some((life, digest)) = life.zip(declared.digest.as_ref()) else { return false };
+        let declaration = Declaration { release, object, digest, seal: life.seal.as_deref() };
+        life.agreed.as_ref().is_some_and(|agreement| agreement.is_with(&self.key, &declaration))
+    }
+
+    /// Whether the object may hold additions below sealed paths that nobody saw come.
+    pub(crate) fn may_hold_additions(&self, release: &Release, object: &ObjectId) -> bool {
+        self.life(object).is_some_and(|life| life.seal.is_some())
+            && release
+                .declared(object)
+                .is_some_and(|declared| !self.is_seen_without_additions(&release.id, object, declared))
+    }
+
+    /// An object of `release` was seen as declared. Gives whether that says
+    /// anything new.
+    pub(crate) fn record_agreement(&mut self, release: &Release, object: &ObjectId, seen: &Agreed) -> bool {
+        let Some(digest) = &seen.declared.digest else { return false };
+        let life = self.life(object).filter(|life| life.vouched && life.release == release.id);
+        let Some((before, seal)) = life.map(|life| (life.agreed.clone(), life.seal.clone())) else {
+            return false;
+        };
+        // That it was once seen without additions stays known.
+        let is_known = |it: &Agreement| self.is_with(it, &release.id, object, &seen.declared);
+        if seen.has_additions && before.as_ref().is_some_and(|it| is_known(it) && it.open().is_empty()) {
+            return false;
+        }
+        let former = before.as_ref().filter(|_| !seen.spared.is_empty());
+        let former = former.and_then(|before| self.former(release, object, before));
+        let same = former.map(|former| same_leaves(former, &seen.declared)).unwrap_or_default();
+        let is_same = |path: &Path| same.contains(&path.to_string());
+        let seal = seal.as_deref().filter(|_| !seen.has_additions);
+        let declaration = Declaration { release: &release.id, object, digest, seal };
+        let agreement =
+            Some(Agreement::after(before.as_ref(), &self.key, &declaration, &seen.spared, is_same));
+        let is_new = agreement != before;
+        if let Some(life) = self.lives.get_mut(object).filter(|_| is_new) {
+            life.agreed = agreement;
+        }
+        is_new
+    }
+
+    /// What an earlier process knew of a release, which is this by now: the
+    /// manifest that was first seen of a revision, and the objects that were seen
+    /// alive. What it saw agree with the declaration in force counts.
+    pub(crate) fn remember(
+        &mut self,
+        id: &ReleaseId,
+        first: First,
+        seen: Vec<SeenAlive>,
+        release: Option<&Release>,
+    ) {
+        self.first.remember(id, first);
+        for SeenAlive { object, agreement, settled: _ } in seen {
+            let declared = release.and_then(|release| release.declared(&object));
+            let wants = |it: &Option<Agreement>| {
+                let with = |it: &&Agreement| declared.is_some_and(|now| self.is_with(it, id, &object, now));
+                it.as_ref().filter(with).map(|it| it.open().is_empty())
+            };
+            // None: something else; false: with what is declared now, but for some of it.
+            let earlier = wants(&agreement);
+            let known = self.lives.get(&object).and_then(|life| wants(&life.agreed));
+            let life = self.lives.entry(object).or_insert_with(|| Life {
+                release: id.clone(),
+                vouched: true,
+                alive: false,
+                version: Version::default(),
+                managers: Arc::default(),
+                judged: None,
+                allowed: false,
+                agreed: None,
+                seal: None,
+            });
+            if life.release != *id {
+                continue;
+            }
+            life.vouched = true;
+            if life.agreed.is_none() || earlier > known {
+                life.agreed = agreement;
+            }
+        }
+    }
+
+    fn is_with(
+        &self,
+        agreement: &Agreement,
+        release: &ReleaseId,
+        object: &ObjectId,
+        declared: &Declared,
+    ) -> bool {
+        let Some(digest) = &declared.digest else { return false };
+        let declaration = Declaration { release, object, digest, seal: None };
+        match self.life(object) {
+            Some(life) => life.is_with(&self.key, agreement, &declaration),
+            None => agreement.is_with(&self.key, &declaration),
+        }
+    }
+
+    /// The declaration that an object agreed with, if it is still at hand: that of
+    /// the revision before, while Helm is at work and a moment after.
+    fn former<'d>(
+        &'d self,
+        release: &'d Release,
+        object: &ObjectId,
+        agreement: &Agreement,
+    ) -> Option<&'d Arc<Declared>> {
+        let declarations = release.objects.get(object).into_iter();
+        let known = declarations.flat_map(|it| it.latest.iter().chain(&it.baseline));
+        let held = self.held.get(&release.id).and_then(|held| held.declared(object));
+        known.chain(held).find(|declared| self.is_with(agreement, &release.id, object, declared))
+    }
+}
+
+/// The paths at which two declarations say the same.
+fn same_leaves(then: &Declared, now: &Declared) -> HashSet<String> {
+    let then: HashMap<String, Value> =
+        then.fields.leaves().into_iter().map(|(path, value)| (path.to_string(), value)).collect();
+    let now = now.fields.leaves().into_iter().map(|(path, value)| (path.to_string(), value));
+    now.filter(|(path, value)| then.get(path) == Some(value)).map(|(path, _)| path).collect()
+}

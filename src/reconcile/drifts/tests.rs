@@ -1,0 +1,318 @@
+mod agreed;
+
+use super::*;
+use crate::helm::record::Status;
+use crate::helm::release::tests::{Given, assembled};
+use crate::policy::agreement::SeenAlive;
+
+fn id(name: &str) -> ObjectId {
+    ObjectId {
+        group: String::new(),
+        kind: "ConfigMap".to_owned(),
+        namespace: Some("shop".to_owned()),
+        name: name.to_owned(),
+    }
+}
+
+fn web() -> ReleaseId {
+    ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() }
+}
+
+fn now() -> Timestamp {
+    "2026-05-01T12:00:00Z".parse().unwrap()
+}
+
+fn key() -> SigningKey {
+    SigningKey::new([7; 32])
+}
+
+fn life(release: &str) -> Life {
+    Life {
+        release: ReleaseId { name: release.to_owned(), ..web() },
+        vouched: true,
+        alive: true,
+        version: Version::of("7"),
+        managers: [].into(),
+        judged: None,
+        allowed: false,
+        agreed: None,
+        seal: None,
+    }
+}
+
+/// The release `web` at this revision and record, declaring these objects.
+fn declaring(revision: u64, uid: &str, status: Status, objects: &[(&str, &str)]) -> Arc<Release> {
+    let manifest: String = objects
+        .iter()
+        .map(|(name, value)| {
+            format!(
+                "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{k: {value}}}\n"
+            )
+        })
+        .collect();
+    let mut release = assembled(Given { manifest: &manifest, revision, status, ..Given::default() }, None);
+    release.latest.uid = uid.to_owned();
+    Arc::new(release)
+}
+
+fn deployed(revision: u64, objects: &[(&str, &str)]) -> Arc<Release> {
+    declaring(revision, &format!("u{revision}"), Status::Deployed, objects)
+}
+
+/// A state in which `a` and `b` live and are as revision 1 declares them.
+fn in_sync() -> Drifts {
+    let mut drifts = Drifts::new(key());
+    drifts.notice(&web(), Some(&deployed(1, &[("a", "1"), ("b", "1")])), |_| false, now());
+    for name in ["a", "b"] {
+        drifts.record_life(id(name), life("web"));
+        drifts.record_in_sync(&web(), &id(name), 1);
+    }
+    drifts
+}
+
+/// An object that was seen alive and never seen to agree with anything.
+fn seen(name: &str) -> SeenAlive {
+    SeenAlive { object: id(name), agreement: None, settled: None }
+}
+
+/// What a process knew that did not say of which record.
+fn earlier(revision: u64, digest: [u8; 32]) -> First {
+    First { uid: None, revision, digest }
+}
+
+fn first_digest(drifts: &Drifts, revision: u64) -> Option<[u8; 32]> {
+    drifts.first(&web(), revision).map(|first| first.digest)
+}
+
+fn suspects(drifts: &Drifts) -> Vec<String> {
+    let mut names: Vec<_> = drifts.suspects(&web()).into_iter().map(|(object, _)| object.name).collect();
+    names.sort();
+    names
+}
+
+fn drifting(drifts: &Drifts) -> Vec<(String, DriftKind)> {
+    let mut all: Vec<_> =
+        drifts.of(&web()).into_iter().map(|(object, drift)| (object.name, drift.kind)).collect();
+    all.sort_by(|(a, _), (b, _)| a.cmp(b));
+    all
+}
+
+#[test]
+fn what_went_is_looked_at_first_and_then_missed_by_its_release() {
+    let mut drifts = in_sync();
+    assert_eq!(drifts.mark_gone(&id("a"), Version::default(), now()), Some(web()));
+    assert_eq!((suspects(&drifts), drifting(&drifts)), (vec!["a".to_owned()], vec![]));
+    assert!(drifts.record_missing(&web(), &id("a"), now()));
+    assert_eq!(drifting(&drifts), [("a".to_owned(), DriftKind::Missing)]);
+    assert!(suspects(&drifts).is_empty());
+    let life = drifts.life(&id("a")).unwrap();
+    assert!(!life.alive && life.vouched, "that it was seen alive is remembered");
+    assert_eq!(drifts.mark_gone(&id("nobodys"), Version::default(), now()), None);
+}
+
+#[test]
+fn what_comes_back_as_declared_drifts_no_more() {
+    let mut drifts = in_sync();
+    drifts.mark_gone(&id("a"), Version::default(), now());
+    drifts.record_missing(&web(), &id("a"), now());
+    drifts.record_life(id("a"), life("web"));
+    assert!(drifts.record_in_sync(&web(), &id("a"), 1));
+    assert!(drifting(&drifts).is_empty() && drifts.oldest().is_none());
+    assert!(!drifts.record_in_sync(&web(), &id("a"), 1), "that is no news");
+}
+
+#[test]
+fn the_same_drift_is_news_once_and_keeps_its_age() {
+    let mut drifts = in_sync();
+    let later = now() + jiff::SignedDuration::from_secs(9);
+    assert!(drifts.record_drift(&web(), &id("a"), Drift::new(DriftKind::Changed, now())));
+    drifts.get_mut(&web(), &id("a")).unwrap().reported = true;
+    assert!(!drifts.record_drift(&web(), &id("a"), Drift::new(DriftKind::Changed, later)));
+    assert!(drifts.get_mut(&web(), &id("a")).unwrap().reported);
+    assert!(drifts.record_drift(&web(), &id("a"), Drift::new(DriftKind::Missing, later)));
+    assert!(!drifts.get_mut(&web(), &id("a")).unwrap().reported);
+    assert_eq!(drifts.oldest(), Some(now()));
+}
+
+#[test]
+fn a_new_revision_has_only_those_looked_at_that_it_changes() {
+    let mut drifts = in_sync();
+    drifts.notice(&web(), Some(&deployed(2, &[("a", "1"), ("b", "2"), ("c", "1")])), |_| true, now());
+    assert_eq!(suspects(&drifts), ["b", "c"]);
+    assert_eq!(drifts.life(&id("a")).unwrap().judged, Some(2));
+}
+
+#[test]
+fn what_was_found_as_declared_during_the_operation_is_not_looked_at_again() {
+    let mut drifts = in_sync();
+    let pending = declaring(2, "u2", Status::PendingUpgrade, &[("a", "1"), ("b", "2")]);
+    drifts.notice(&web(), Some(&pending), |_| true, now());
+    assert!(suspects(&drifts).is_empty(), "its end is awaited");
+    drifts.record_in_sync(&web(), &id("b"), 2);
+    drifts.notice(&web(), Some(&deployed(2, &[("a", "1"), ("b", "2")])), |_| true, now());
+    assert!(suspects(&drifts).is_empty(), "{:?}", suspects(&drifts));
+    // Types may become known later, and with them other fields.
+    drifts.notice(&web(), Some(&deployed(2, &[("a", "1"), ("b", "3")])), |_| true, now());
+    assert_eq!(suspects(&drifts), ["b"]);
+}
+
+#[test]
+fn what_was_unsettled_during_the_operation_is_looked_at_after_it() {
+    let mut drifts = in_sync();
+    drifts.mark_unsettled(&id("a"));
+    drifts.notice(&web(), Some(&deployed(2, &[("a", "1"), ("b", "1")])), |_| true, now());
+    assert_eq!(suspects(&drifts), ["a"]);
+}
+
+#[test]
+fn nothing_is_suspected_of_which_a_listing_is_to_come() {
+    let mut drifts = Drifts::new(key());
+    drifts.notice(&web(), Some(&deployed(1, &[("a", "1")])), |_| false, now());
+    assert!(suspects(&drifts).is_empty());
+}
+
+#[test]
+fn what_a_release_no_longer_declares_is_forgotten() {
+    let mut drifts = in_sync();
+    for name in ["a", "b"] {
+        drifts.mark_gone(&id(name), Version::default(), now());
+        drifts.record_missing(&web(), &id(name), now());
+    }
+    drifts.notice(&web(), Some(&deployed(2, &[("b", "1")])), |_| false, now());
+    assert_eq!(drifting(&drifts), [("b".to_owned(), DriftKind::Missing)]);
+    assert!(drifts.life(&id("a")).is_none());
+    drifts.notice(&web(), None, |_| false, now());
+    assert!(drifting(&drifts).is_empty() && drifts.concerned().is_empty());
+    assert!(drifts.life(&id("b")).is_none());
+}
+
+#[test]
+fn an_object_that_another_release_takes_over_drifts_for_the_old_one_no_more() {
+    let mut drifts = in_sync();
+    drifts.record_drift(&web(), &id("a"), Drift::new(DriftKind::Changed, now()));
+    drifts.record_life(id("a"), life("other"));
+    assert!(drifting(&drifts).is_empty());
+}
+
+#[test]
+fn only_what_drifts_for_certain_or_went_counts_for_the_brake() {
+    let mut drifts = in_sync();
+    let count = |drifts: &Drifts| drifts.count(|_, _, _| true).values().sum::<usize>();
+    drifts.suspect(&web(), id("b"), now());
+    assert_eq!(count(&drifts), 0, "that somebody has to look means nothing");
+    drifts.mark_gone(&id("a"), Version::default(), now());
+    assert_eq!(drifts.count(|_, _, _| true), BTreeMap::from([("shop".to_owned(), 1)]));
+    drifts.record_missing(&web(), &id("a"), now());
+    assert_eq!(count(&drifts), 1);
+    let doubt = Drift { doubt: true, ..Drift::new(DriftKind::Changed, now()) };
+    drifts.record_drift(&web(), &id("b"), doubt);
+    assert_eq!(count(&drifts), 1);
+    assert!(drifts.count(|_, object, _| *object == id("b")).is_empty());
+    drifts.record_missing(&web(), &id("c"), now());
+    assert_eq!(count(&drifts), 1, "what was never seen alive does not count");
+}
+
+#[test]
+fn what_an_earlier_process_saw_counts_as_seen() {
+    let mut drifts = Drifts::new(key());
+    drifts.remember(&web(), earlier(1, [7; 32]), vec![seen("a")], None);
+    assert!(drifts.life(&id("a")).is_some_and(|life| life.vouched && !life.alive));
+    drifts.notice(&web(), Some(&deployed(1, &[("a", "1")])), |_| false, now());
+    assert_eq!(first_digest(&drifts, 1), Some([7; 32]), "what was seen first stays first");
+    drifts.remember(&web(), earlier(2, [8; 32]), Vec::new(), None);
+    assert_eq!(first_digest(&drifts, 1), Some([7; 32]));
+}
+
+#[test]
+fn what_was_seen_alive_is_told_on_while_it_is_missing() {
+    let mut drifts = in_sync();
+    let release = deployed(1, &[("a", "1"), ("b", "1"), ("c", "1")]);
+    drifts.record_missing(&web(), &id("a"), now());
+    assert_eq!(drifts.seen_alive(&release), [seen("a"), seen("b")]);
+    let mut next = Drifts::new(key());
+    next.remember(&web(), earlier(1, release.state.digest), drifts.seen_alive(&release), None);
+    assert_eq!(next.seen_alive(&release), [seen("a"), seen("b")]);
+    let dropping = deployed(2, &[("b", "1"), ("c", "1")]);
+    drifts.notice(&web(), Some(&dropping), |_| false, now());
+    assert_eq!(drifts.seen_alive(&dropping), [seen("b")]);
+    drifts.record_life(id("b"), Life { vouched: false, ..life("web") });
+    assert_eq!(drifts.seen_alive(&dropping), []);
+}
+
+#[test]
+fn a_record_that_changes_its_manifest_keeps_its_first_digest() {
+    let mut drifts = Drifts::new(key());
+    let notice = |drifts: &mut Drifts, release: &Arc<Release>| {
+        drifts.notice(&web(), Some(release), |_| false, now());
+    };
+    let first = deployed(1, &[("a", "1")]);
+    notice(&mut drifts, &first);
+    notice(&mut drifts, &deployed(1, &[("a", "2")]));
+    assert_eq!(first_digest(&drifts, 1), Some(first.state.digest));
+    let mut invalid = Release::clone(&declaring(1, "forged", Status::Deployed, &[("a", "3")]));
+    invalid.invalid = Some(crate::helm::release::Invalid { secret: "s".to_owned(), reason: "r".to_owned() });
+    notice(&mut drifts, &Arc::new(invalid));
+    assert_eq!(first_digest(&drifts, 1), Some(first.state.digest));
+    let second = deployed(2, &[("b", "1")]);
+    notice(&mut drifts, &second);
+    assert_eq!(first_digest(&drifts, 2), Some(second.state.digest));
+    assert_eq!(first_digest(&drifts, 1), None);
+    let anew = declaring(2, "installed anew", Status::Deployed, &[("c", "1")]);
+    notice(&mut drifts, &anew);
+    assert_eq!(first_digest(&drifts, 2), Some(anew.state.digest));
+}
+
+#[test]
+fn what_was_known_of_a_release_is_outlived_when_it_was_installed_anew_and_only_then() {
+    let current = deployed(1, &[("a", "1")]);
+    let first = |uid: Option<&str>, revision, digest| First { uid: uid.map(str::to_owned), revision, digest };
+    let (same, other) = (current.state.digest, [7; 32]);
+    for (known, wanted) in [
+        (first(Some("u1"), 1, same), false),
+        // Rewritten in place.
+        (first(Some("u1"), 1, other), false),
+        (first(None, 1, other), false),
+        // Restored from a backup.
+        (first(Some("u0"), 1, same), false),
+        (first(Some("u0"), 1, other), true),
+        (first(Some("u0"), 2, other), false),
+    ] {
+        assert_eq!(known.is_outlived_by(&current), wanted, "{known:?}");
+    }
+    let mut invalid = Release::clone(&current);
+    invalid.invalid = Some(crate::helm::release::Invalid { secret: "s".to_owned(), reason: "r".to_owned() });
+    assert!(!first(Some("u0"), 1, other).is_outlived_by(&invalid));
+}
+
+#[test]
+fn a_record_made_anew_is_no_record_of_an_earlier_process() {
+    let mut drifts = Drifts::new(key());
+    drifts.remember(&web(), First { uid: Some("u0".to_owned()), ..earlier(1, [7; 32]) }, Vec::new(), None);
+    let current = deployed(1, &[("a", "1")]);
+    drifts.notice(&web(), Some(&current), |_| false, now());
+    let first = First { uid: Some("u1".to_owned()), ..earlier(1, current.state.digest) };
+    assert_eq!(drifts.first(&web(), 1), Some(&first));
+}
+
+#[test]
+fn an_answer_that_the_watch_has_overtaken_counts_for_nothing() {
+    let mut drifts = Drifts::new(key());
+    drifts.record_life(id("a"), life("web"));
+    assert!(
+        !drifts.is_overtaken(&id("a"), Version::of("7")) && drifts.is_overtaken(&id("a"), Version::of("6"))
+    );
+    assert!(!drifts.is_overtaken(&id("b"), Version::of("6")), "it is not known");
+    assert!(!drifts.is_overtaken(&id("a"), Version::of("odd")), "it tells nothing");
+    let drift = || Drift::new(DriftKind::Changed, now());
+    drifts.record_drift(&web(), &id("a"), drift());
+    // Somebody has changed it since the guard wrote it.
+    drifts.record_restored(&web(), &id("a"), Version::of("6"));
+    assert_eq!(drifts.of(&web()).len(), 1);
+    drifts.record_restored(&web(), &id("a"), Version::of("8"));
+    assert_eq!(drifts.of(&web()).len(), 0);
+    // An etcd that was restored counts from an earlier version: the watch is right.
+    drifts.record_life(id("a"), Life { version: Version::of("3"), ..life("web") });
+    assert!(!drifts.is_overtaken(&id("a"), Version::of("3")));
+    drifts.mark_gone(&id("a"), Version::of("9"), now());
+    assert!(drifts.is_overtaken(&id("a"), Version::of("8")), "it was there before it went");
+}

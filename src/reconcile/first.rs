@@ -1,0 +1,72 @@
+//! Which manifest was seen first of each release's revision.
+//!
+//! Entry point: [`FirstSeen`]. Invariant: a record keeps the digest with which
+//! it was first seen, so that whoever rewrites its manifest gains no repairs.
+//! Must not decide anything.
+
+use std::collections::HashMap;
+
+use crate::helm::release::Release;
+use crate::model::ReleaseId;
+
+/// The first manifests, by release.
+#[derive(Default)]
+pub(crate) struct FirstSeen(HashMap<ReleaseId, First>);
+
+/// The first manifest that was seen of one record. A record that was deleted
+/// and made anew is another one, whatever revision it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct First {
+    /// The record's uid; none where an earlier process did not say.
+    pub(crate) uid: Option<String>,
+    pub(crate) revision: u64,
+    /// SHA-256 of the manifest.
+    pub(crate) digest: [u8; 32],
+}
+
+impl First {
+    /// Whether this was another record of the revision, with another manifest,
+    /// than the one that a release has now: it was installed anew since.
+    pub(crate) fn is_outlived_by(&self, release: &Release) -> bool {
+        release.invalid.is_none()
+            && release.latest.revision == self.revision
+            && release.state.digest != self.digest
+            && self.uid.as_ref().is_some_and(|uid| *uid != release.latest.uid)
+    }
+}
+
+impl FirstSeen {
+    /// What was seen first of a release's revision.
+    pub(crate) fn of(&self, id: &ReleaseId, revision: u64) -> Option<&First> {
+        self.0.get(id).filter(|first| first.revision == revision)
+    }
+
+    /// A release whose record counts.
+    pub(crate) fn note(&mut self, release: &Release) {
+        let (uid, revision) = (&release.latest.uid, release.state.revision);
+        match self.0.get_mut(&release.id) {
+            Some(first) if first.revision == revision && first.uid.as_ref().is_none_or(|own| own == uid) => {
+                first.uid = Some(uid.clone());
+            }
+            _ => {
+                let first = First { uid: Some(uid.clone()), revision, digest: release.state.digest };
+                self.0.insert(release.id.clone(), first);
+            }
+        }
+    }
+
+    /// What an earlier process saw first of a revision. It saw it before this one did.
+    pub(crate) fn remember(&mut self, release: &ReleaseId, earlier: First) {
+        let uid = match self.0.get(release) {
+            Some(first) if first.revision != earlier.revision => return,
+            Some(first) => first.uid.clone(),
+            None => earlier.uid.clone(),
+        };
+        self.0.insert(release.clone(), First { uid, ..earlier });
+    }
+
+    /// A release is gone.
+    pub(crate) fn forget(&mut self, id: &ReleaseId) {
+        self.0.remove(id);
+    }
+}

@@ -1,0 +1,63 @@
+//! An object's last life, as far as it was seen.
+//!
+//! Entry point: [`Life`]. Invariant: pure state. Must not be put back by an
+//! answer that is older than what is known: [`Life::is_after`].
+
+use std::sync::Arc;
+
+use super::live::Manager;
+use crate::model::ReleaseId;
+use crate::policy::agreement::{Agreement, Declaration};
+use crate::policy::signing::SigningKey;
+
+/// An object's last life.
+#[derive(Clone, Debug)]
+pub(crate) struct Life {
+    /// The release that it is held to.
+    pub(crate) release: ReleaseId,
+    /// Whether it was seen with this release's annotations.
+    pub(crate) vouched: bool,
+    pub(crate) alive: bool,
+    /// The `metadata.resourceVersion` that a watch told of last, or an answer
+    /// after it.
+    pub(crate) version: Version,
+    pub(crate) managers: Arc<[Manager]>,
+    /// The revision under which it was last found to be as declared.
+    pub(crate) judged: Option<u64>,
+    /// Whether it differs as an exception allows.
+    pub(crate) allowed: bool,
+    /// What it was last seen to agree with. Only such values are ever written to it.
+    pub(crate) agreed: Option<Agreement>,
+    /// The text of the seal that its policy puts on it; none on most.
+    pub(crate) seal: Option<Arc<str>>,
+}
+
+/// A `metadata.resourceVersion`. Of one object a higher one is a later one; one
+/// that is no number tells nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Version(Option<u64>);
+
+impl Version {
+    /// From its text.
+    pub(crate) fn of(text: &str) -> Self {
+        Self(text.parse().ok())
+    }
+}
+
+impl Life {
+    /// Whether an agreement is with this declaration, under the object's seal or without one.
+    pub(crate) fn is_with(
+        &self,
+        key: &SigningKey,
+        agreement: &Agreement,
+        declaration: &Declaration<'_>,
+    ) -> bool {
+        let is_with = |seal| agreement.is_with(key, &Declaration { seal, ..*declaration });
+        is_with(None) || self.seal.as_deref().is_some_and(|seal| is_with(Some(seal)))
+    }
+
+    /// Whether more is known of the object than what an answer of `version` says.
+    pub(crate) fn is_after(&self, version: Version) -> bool {
+        self.version.0.zip(version.0).is_some_and(|(known, other)| known > other)
+    }
+}

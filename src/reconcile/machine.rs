@@ -1,0 +1,189 @@
+//! The loop as one value: events in, actions out.
+//!
+//! Entry point: [`Reconciler::handle`]. Invariant: whatever the loop knows is in
+//! here, and nothing else changes it; each event leads to a bounded number of
+//! pieces of work; each piece of work that was handed out is known until its outcome
+//! comes or nobody waits for it. Must not read a clock or wait.
+
+mod agenda;
+mod inform;
+mod look;
+pub(super) mod observe;
+mod order;
+mod pass;
+mod publish;
+mod watch;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use self::pass::Passes;
+use super::alarms::Alarms;
+use super::asked::Asked;
+use super::brake::Drifting;
+use super::drifts::Drifts;
+use super::event::{Action, Errand, Event, Work};
+use super::known::Known;
+use super::recent::Recent;
+use super::repair::Repairs;
+use super::scopes::Scopes;
+use super::told::Told;
+use crate::model::ReleaseId;
+use crate::policy::signing::SigningKey;
+
+/// What does not change while the loop runs.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    /// What agreements are sealed with.
+    pub(crate) key: SigningKey,
+    /// Whether nothing may be written.
+    pub(crate) read_only: bool,
+    /// Whether the API server may be asked by dry runs.
+    pub(crate) dry_runs: bool,
+}
+
+/// The loop.
+pub(crate) struct Reconciler {
+    pub(super) settings: Settings,
+    pub(super) known: Known,
+    pub(super) drifts: Drifts,
+    pub(super) recent: Recent,
+    pub(super) repairs: Repairs,
+    pub(super) scopes: Scopes,
+    pub(super) alarms: Alarms,
+    pub(super) asked: Asked,
+    pub(super) suspended: BTreeSet<ReleaseId>,
+    pub(super) leads: bool,
+    /// The emergency switch is off.
+    pub(super) open: bool,
+    /// Nothing is begun any more.
+    stopping: bool,
+    /// Everything that was declared at the start has been listed.
+    listed: bool,
+    passes: Passes,
+    errands: BTreeMap<Errand, ReleaseId>,
+    errand: u64,
+    timer: Option<Timestamp>,
+    oldest: Option<Timestamp>,
+    pub(super) now: Timestamp,
+    /// What drifts, once a repair of the current event needed the count.
+    pub(super) drifting: Option<Drifting>,
+    out: Vec<Action>,
+}
+
+impl Reconciler {
+    /// Nothing is known yet; these releases are left alone until an order says
+    /// otherwise.
+    pub(crate) fn new(settings: Settings, suspended: BTreeSet<ReleaseId>) -> Self {
+        Self {
+            drifts: Drifts::new(settings.key.clone()),
+            settings,
+            known: Known::default(),
+            recent: Recent::default(),
+            repairs: Repairs::default(),
+            scopes: Scopes::default(),
+            alarms: Alarms::default(),
+            asked: Asked::default(),
+            suspended,
+            leads: false,
+            open: false,
+            stopping: false,
+            listed: false,
+            passes: Passes::default(),
+            errands: BTreeMap::new(),
+            errand: 0,
+            timer: None,
+            oldest: None,
+            now: Timestamp::UNIX_EPOCH,
+            drifting: None,
+            out: Vec::new(),
+        }
+    }
+
+    /// Takes in what happened, and gives what is to be done, in order.
+    pub(crate) fn handle(&mut self, event: Event, now: Timestamp) -> Vec<Action> {
+        self.now = now;
+        self.drifting = None;
+        match event {
+            Event::Release(id, ruled) => {
+                self.take_in_release(&id, ruled);
+                self.attend(&id);
+            }
+            Event::Policies { policies, open } => self.rule(policies, open),
+            Event::Circumstances(object, surroundings) => {
+                self.known.surround(object.clone(), surroundings);
+                if self.is_judged(&object) {
+                    self.judge_again([object]);
+                }
+            }
+            Event::Scopes { wanted, unserved } => self.follow(&wanted, &unserved),
+            Event::Watch(scope, tidings) => self.hear(&scope, tidings),
+            Event::Order(order) => self.obey(order),
+            Event::Leads(leads) => {
+                self.leads = leads;
+                if leads {
+                    self.attend_all();
+                }
+            }
+            Event::Due => self.timer = None,
+            Event::Stop => self.stopping = true,
+            Event::Outcome(errand, outcome) => {
+                if let Some(release) = self.errands.remove(&errand) {
+                    self.resume(&release, errand, outcome);
+                }
+            }
+        }
+        self.wake();
+        self.begin_passes();
+        self.set_timer();
+        std::mem::take(&mut self.out)
+    }
+
+    /// Whether the loop waits for nothing but time and news.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.errands.is_empty()
+    }
+
+    /// Has this done.
+    pub(super) fn act(&mut self, action: Action) {
+        self.out.push(action);
+    }
+
+    /// Tells people.
+    pub(super) fn tell(&mut self, told: Told) {
+        self.act(Action::Tell(told));
+    }
+
+    /// Hands out a piece of work for a release.
+    fn hand_out(&mut self, release: &ReleaseId, work: Work) -> Errand {
+        self.errand += 1;
+        let errand = Errand(self.errand);
+        self.errands.insert(errand, release.clone());
+        self.act(Action::Do(errand, release.clone(), work));
+        errand
+    }
+
+    /// Does what is due by now.
+    fn wake(&mut self) {
+        for (release, object) in self.alarms.take(self.now) {
+            self.drifts.suspect(&release, object, self.now);
+            self.attend(&release);
+        }
+        for release in self.passes.agenda.take_due(self.now) {
+            self.attend(&release);
+        }
+    }
+
+    fn set_timer(&mut self) {
+        let at_once = self.passes.may_begin().then_some(self.now);
+        let next = [self.alarms.next(), self.passes.agenda.next(), at_once].into_iter().flatten().min();
+        if next != self.timer {
+            self.timer = next;
+            self.act(Action::SetTimer(next));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

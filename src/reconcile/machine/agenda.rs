@@ -1,0 +1,68 @@
+//! When releases are looked at again by themselves.
+//!
+//! Entry point: [`Agenda`]. Invariant: each release stands in it once, at the
+//! soonest of the times that were asked for. Must not read a clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use crate::model::ReleaseId;
+
+/// Releases and the times at which they are due.
+#[derive(Default)]
+pub(super) struct Agenda {
+    times: BTreeMap<ReleaseId, Timestamp>,
+    /// The same, the soonest first.
+    soonest: BTreeSet<(Timestamp, ReleaseId)>,
+}
+
+impl Agenda {
+    /// Takes the releases that are due by now.
+    pub(super) fn take_due(&mut self, now: Timestamp) -> Vec<ReleaseId> {
+        let mut due = Vec::new();
+        while self.soonest.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, release)) = self.soonest.pop_first() else { break };
+            self.times.remove(&release);
+            due.push(release);
+        }
+        due
+    }
+
+    /// When the next one is due.
+    pub(super) fn next(&self) -> Option<Timestamp> {
+        self.soonest.first().map(|(at, _)| *at)
+    }
+
+    /// Has a release looked at again at that time, unless that is done sooner.
+    pub(super) fn put_off(&mut self, release: &ReleaseId, at: Timestamp) {
+        let before = self.times.get(release).copied();
+        if before.is_some_and(|before| before <= at) {
+            return;
+        }
+        if let Some(before) = before {
+            self.soonest.remove(&(before, release.clone()));
+        }
+        self.times.insert(release.clone(), at);
+        self.soonest.insert((at, release.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_is_due_once_and_at_the_soonest_of_its_times() {
+        let release = |name: &str| ReleaseId { namespace: "n".to_owned(), name: name.to_owned() };
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut agenda = Agenda::default();
+        for (name, second) in [("a", 5), ("b", 3), ("a", 2), ("a", 9)] {
+            agenda.put_off(&release(name), at(second));
+        }
+        assert_eq!(agenda.next(), Some(at(2)));
+        assert_eq!(agenda.take_due(at(1)), []);
+        assert_eq!(agenda.take_due(at(9)), [release("a"), release("b")]);
+        assert_eq!((agenda.next(), agenda.take_due(at(99))), (None, Vec::new()));
+    }
+}

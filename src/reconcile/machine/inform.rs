@@ -1,0 +1,189 @@
+//! What releases, policies and people tell the loop.
+//!
+//! Entry points: `Reconciler::take_in_release`, `rule`, `obey`. Invariant: what
+//! is told here changes what has to be looked at, and writes nothing.
+
+use std::sync::Arc;
+
+use super::super::drifts::Agreed;
+use super::super::event::{Action, Order, Ruled};
+use super::super::judge::{are_additions, as_declared_beside};
+use super::Reconciler;
+use crate::helm::release::Release;
+use crate::helm::state;
+use crate::model::{ObjectId, ReleaseId};
+use crate::policy::Policy;
+use crate::policy::settled::Settled;
+use crate::verdict::drift::{self, Subject};
+use crate::verdict::edit::Evidence;
+
+impl Reconciler {
+    /// A release has changed, came or went.
+    pub(super) fn take_in_release(&mut self, id: &ReleaseId, ruled: Option<Ruled>) {
+        self.known.set(id, ruled);
+        let release = self.known.release(id).cloned();
+        let scopes = &self.scopes;
+        self.drifts.notice(id, release.as_ref(), |object| scopes.shows(object), self.now);
+        match &release {
+            Some(release) => self.recall(release),
+            None => self.asked.forget(id),
+        }
+    }
+
+    /// The records of a release were read, and say this by now.
+    pub(crate) fn learn_records(&mut self, id: &ReleaseId, ruled: Option<Ruled>) {
+        let is_new = match (&ruled, self.known.release(id)) {
+            (Some(ruled), Some(known)) => !Arc::ptr_eq(&ruled.release, known),
+            (None, None) => false,
+            _ => true,
+        };
+        if is_new {
+            self.take_in_release(id, ruled);
+            self.attend(id);
+        }
+    }
+
+    /// The policies of these releases are now these, and the emergency switch is off
+    /// or on. Everything is listed, and so judged, anew.
+    pub(super) fn rule(&mut self, policies: Vec<(ReleaseId, Arc<Policy>)>, open: bool) {
+        for (release, policy) in policies {
+            self.known.rule(&release, policy);
+        }
+        self.act(Action::Relist);
+        match std::mem::replace(&mut self.open, open) == open {
+            true => self.attend_all(),
+            false => self.attend_all_releases(),
+        }
+    }
+
+    /// Does what somebody wants.
+    pub(super) fn obey(&mut self, order: Order) {
+        match order {
+            Order::Suspend(release, suspend) => {
+                if suspend {
+                    self.suspended.insert(release.clone());
+                } else {
+                    self.suspended.remove(&release);
+                }
+                self.attend(&release);
+            }
+            Order::Reconcile { release, at, ticket } => {
+                let eased = self.ease(&release);
+                self.asked.all_of(release.clone(), at, ticket);
+                if let Some(known) = self.known.release(&release).cloned() {
+                    self.take_back_replicas(&known);
+                    self.suspect_all(&known);
+                }
+                self.attend(&release);
+                if eased {
+                    self.attend_all();
+                }
+            }
+            Order::Settled(object, settled) => {
+                if self.known.settle(&object, settled) {
+                    self.judge_again([object]);
+                }
+            }
+            Order::Remember { release, first, seen, contested } => {
+                for seen in &seen {
+                    if let Some(settled) = &seen.settled {
+                        self.settle(&seen.object, Settled::clone(settled));
+                    }
+                }
+                let current = self.known.release(&release).cloned();
+                if current.as_ref().is_none_or(|current| !first.is_outlived_by(current)) {
+                    contested.iter().for_each(|object| self.repairs.backoff.contest(object, self.now));
+                    self.drifts.remember(&release, first, seen, current.as_deref());
+                }
+                self.attend(&release);
+            }
+        }
+    }
+
+    /// A dry run has settled this, or an earlier guard says so.
+    pub(crate) fn settle(&mut self, object: &ObjectId, settled: Settled) {
+        self.known.settle(object, settled.clone());
+        self.act(Action::Settle(object.clone(), settled));
+    }
+
+    /// Whether anything was said of an object that other circumstances could change.
+    pub(super) fn is_judged(&self, object: &ObjectId) -> bool {
+        let is_known = |claim: &&Arc<Release>| self.drifts.is_known(&claim.id, object);
+        self.listed || self.drifts.life(object).is_some() || self.known.claims(object).iter().any(is_known)
+    }
+
+    /// Judges these objects again: an allowance, an autoscaler or a settled value has changed.
+    pub(super) fn judge_again(&mut self, objects: impl IntoIterator<Item = ObjectId>) {
+        for object in objects {
+            let claims: Vec<ReleaseId> = self.known.claims(&object).iter().map(|it| it.id.clone()).collect();
+            for release in claims {
+                self.drifts.suspect(&release, object.clone(), self.now);
+                self.attend(&release);
+            }
+        }
+    }
+
+    /// Looks at every release for which there is something to do.
+    pub(super) fn attend_all(&mut self) {
+        let mut concerned: Vec<ReleaseId> = self.drifts.concerned().into_iter().collect();
+        concerned.sort();
+        concerned.iter().for_each(|release| self.attend(release));
+    }
+
+    /// Looks at every release.
+    pub(super) fn attend_all_releases(&mut self) {
+        let all: Vec<ReleaseId> = self.known.releases().map(|release| release.id.clone()).collect();
+        all.iter().for_each(|release| self.attend(release));
+    }
+
+    /// Has a release's objects judged again, all that it declares.
+    fn suspect_all(&mut self, release: &Release) {
+        for object in release.objects.keys() {
+            self.drifts.suspect(&release.id, object.clone(), self.now);
+        }
+    }
+
+    /// Has replicas that autoscalers left behind count as drift, because a person
+    /// asked for the release as it is declared.
+    fn take_back_replicas(&mut self, release: &Release) {
+        let mut scaled: Vec<ObjectId> = Vec::new();
+        for object in release.objects.keys() {
+            if self.known.forget_departed(object) {
+                scaled.push(object.clone());
+            }
+        }
+        scaled.sort();
+        scaled.into_iter().for_each(|object| self.act(Action::TakeBackReplicas(object)));
+    }
+
+    /// Of what was just seen, notes what agrees with what a release declares by now:
+    /// it may be what Helm has made of it, before anybody changed it again.
+    fn recall(&mut self, release: &Arc<Release>) {
+        let seen = self.recent.take(&release.id, self.now);
+        let Some(policy) = self.known.policy(&release.id).cloned() else { return };
+        for (object, version, value) in seen {
+            let declared = release.declared(&object).filter(|declared| *declared.version == *version);
+            let standing = state::standing(release, &object, policy.operation_timeout, self.now);
+            let (Some(_), Some(standing)) = (declared, standing) else { continue };
+            let circumstances = self.known.circumstances(release, &object);
+            let subject = Subject {
+                object: &object,
+                standing: &standing,
+                policy: &policy,
+                circumstances: &circumstances,
+                now: self.now,
+            };
+            let agreed = match drift::compare(&subject, Some(&value), Evidence::None) {
+                drift::Live::AsDeclared(Some(agreed)) => Some(Agreed::of(agreed)),
+                drift::Live::Drifted(drift) if are_additions(&drift.changes) => {
+                    as_declared_beside(drift.declared, &value)
+                }
+                _ => None,
+            };
+            let Some(mut agreed) = agreed else { continue };
+            // Without its managers nobody can tell of all that was added.
+            agreed.has_additions |= !policy.rules(&object, &agreed.declared).sealed.is_empty();
+            self.drifts.record_agreement(release, &object, &agreed);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Reads what has to be looked at, and judges it.
+//!
+//! Entry points: `Reconciler::look` begins, `looked` takes what was read. Invariant:
+//! an answer that is older than what a watch has told has no effect. Must not write.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::super::drifts::Suspect;
+use super::super::event::{Failure, Fault, Outcome, Work};
+use super::super::repair::{AGAIN, Done, RETRY, UNSERVED};
+use super::Reconciler;
+use super::pass::{FORBIDDEN, Job, Step};
+use crate::helm::release::Release;
+use crate::model::ObjectId;
+
+impl Reconciler {
+    /// Reads one object, to judge it.
+    pub(super) fn look(&mut self, release: &Release, object: ObjectId) -> Step {
+        let Some(suspect) = self.drifts.suspicion(&release.id, &object) else { return Step::Nothing };
+        match release.declared(&object) {
+            Some(declared) => {
+                let version = Arc::clone(&declared.version);
+                Step::Hand(
+                    Work::ReadObject { object: object.clone(), version },
+                    Job::Look { object, suspect },
+                )
+            }
+            None => {
+                self.drifts.record_undeclared(&release.id, &object);
+                Step::Nothing
+            }
+        }
+    }
+
+    /// An object was read, to be judged.
+    pub(super) fn looked(
+        &mut self,
+        release: &Release,
+        object: &ObjectId,
+        suspect: Suspect,
+        outcome: Outcome,
+    ) -> Done {
+        match outcome {
+            Outcome::Object { live: Some(live), version } => {
+                if !self.take_in(&release.id, &live, &version) {
+                    return Done::Later(AGAIN);
+                }
+                // Nobody's, by now.
+                if self.drifts.is_suspect(&release.id, object) {
+                    self.drifts.record_undeclared(&release.id, object);
+                }
+                Done::Settled
+            }
+            Outcome::Object { live: None, .. } => {
+                // Else a watch has told meanwhile that it is there.
+                if self.drifts.is_suspect(&release.id, object) {
+                    self.note_gone_by_now(release, object, suspect.since);
+                }
+                Done::Settled
+            }
+            Outcome::Failed(Failure { fault: Fault::Unserved, .. }) => {
+                let waited = self.now.duration_since(suspect.since);
+                // Nothing exists of a kind that stays away.
+                if waited < SignedDuration::try_from(UNSERVED).unwrap_or_default() {
+                    self.drifts.mark_unread(&release.id, object);
+                    return Done::Later(UNSERVED);
+                }
+                self.note_gone_by_now(release, object, suspect.since);
+                Done::Settled
+            }
+            outcome => {
+                self.drifts.mark_unread(&release.id, object);
+                let is_forbidden =
+                    matches!(outcome, Outcome::Failed(Failure { fault: Fault::Forbidden, .. }));
+                Done::Later(if is_forbidden { FORBIDDEN } else { RETRY })
+            }
+        }
+    }
+
+    /// The same by what the release declares by now: it may have moved on while the
+    /// object was read.
+    pub(crate) fn note_gone_by_now(&mut self, release: &Release, object: &ObjectId, since: Timestamp) {
+        if let Some(release) = self.known.release(&release.id).cloned() {
+            self.note_gone(&release, object, since);
+        }
+    }
+}

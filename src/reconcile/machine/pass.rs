@@ -1,0 +1,392 @@
+//! One look at all that concerns a release: suspects are read and judged, then
+//! drifts are put right or reported, one object after the other in Helm's order.
+//!
+//! Entry points: `Reconciler::attend` asks for one, `resume` goes on with what
+//! came of a piece of work. Invariant: one pass of a release at a time, and one
+//! piece of work of a pass; while an operation is under way nothing is read or
+//! written; a replica that does not lead reads and never writes.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::super::asked::Wish;
+use super::super::drifts::Suspect;
+use super::super::event::{Errand, Failure, Fault, Outcome, Work};
+use super::super::install_order;
+use super::super::repair::{AGAIN, Astray, Done, Next, RETRY, Repair, Task, Towards};
+use super::Reconciler;
+use super::agenda::Agenda;
+use crate::helm::record::Status;
+use crate::helm::release::Release;
+use crate::model::{ObjectId, ReleaseId};
+
+/// Releases that are worked on at one time.
+const RELEASES_AT_ONCE: usize = 8;
+
+/// Passes that one event begins at most: whatever else has happened is heard in between.
+const BEGUN_AT_ONCE: usize = 64;
+
+/// How long the guard waits where it lacks the right to read: a watch tells when it has it.
+pub(super) const FORBIDDEN: Duration = Duration::from_secs(60);
+
+/// The releases that are looked at, and those that are to be.
+#[derive(Default)]
+pub(super) struct Passes {
+    working: BTreeMap<ReleaseId, Pass>,
+    /// Those of `working` at which somebody has to look again afterwards.
+    again: BTreeSet<ReleaseId>,
+    waiting: VecDeque<ReleaseId>,
+    /// Those of `waiting`.
+    queued: HashSet<ReleaseId>,
+    /// When releases are looked at again by themselves.
+    pub(super) agenda: Agenda,
+}
+
+/// One pass under way.
+struct Pass {
+    release: Arc<Release>,
+    wish: Option<Wish>,
+    unfinished: HashSet<ObjectId>,
+    /// After which time to look again.
+    again: Option<Duration>,
+    phase: Phase,
+    queue: VecDeque<ObjectId>,
+    towards: Option<Arc<Towards>>,
+    /// What waits for an outcome.
+    job: Option<Job>,
+    /// What is awaited.
+    errand: Option<Errand>,
+    /// Whether anything was handed out.
+    worked: bool,
+}
+
+/// How far a pass has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Looking,
+    Choosing,
+    Repairing,
+    Returning,
+    Over,
+}
+
+/// What waits for an outcome.
+pub(super) enum Job {
+    Look { object: ObjectId, suspect: Suspect },
+    Choose,
+    Repair { task: Task, repair: Box<Repair> },
+}
+
+/// What comes next in a pass.
+pub(super) enum Step {
+    Hand(Work, Job),
+    Looked(ObjectId, Done),
+    Attempted(Task, Done),
+    Nothing,
+    /// The pass ends at once, and what was asked for is left to others.
+    Leave,
+    Finish,
+}
+
+impl Passes {
+    /// Whether a release waits, and nothing but its turn keeps it.
+    pub(super) fn may_begin(&self) -> bool {
+        self.working.len() < RELEASES_AT_ONCE
+            && self.waiting.iter().any(|release| !self.working.contains_key(release))
+    }
+}
+
+impl Reconciler {
+    /// Has a release looked at, once at a time.
+    pub(super) fn attend(&mut self, release: &ReleaseId) {
+        if self.passes.working.contains_key(release) {
+            self.passes.again.insert(release.clone());
+        } else if self.passes.queued.insert(release.clone()) {
+            self.passes.waiting.push_back(release.clone());
+        }
+    }
+
+    /// Begins passes while there is room; each of those that waited once.
+    pub(super) fn begin_passes(&mut self) {
+        for _ in 0..self.passes.waiting.len().min(BEGUN_AT_ONCE) {
+            if self.stopping || self.passes.working.len() >= RELEASES_AT_ONCE {
+                return;
+            }
+            let Some(release) = self.passes.waiting.pop_front() else { return };
+            self.passes.queued.remove(&release);
+            // It was asked for while a pass went on.
+            if self.passes.working.contains_key(&release) {
+                self.passes.again.insert(release);
+                continue;
+            }
+            match self.begin(&release) {
+                Some(pass) => self.advance(&release, pass, None),
+                None => self.publish(&release),
+            }
+        }
+    }
+
+    /// Goes on with a pass by what came of its piece of work.
+    pub(super) fn resume(&mut self, release: &ReleaseId, errand: Errand, outcome: Outcome) {
+        let is_awaited = |pass: &Pass| pass.errand == Some(errand);
+        if !self.passes.working.get(release).is_some_and(is_awaited) {
+            return;
+        }
+        if let Some(pass) = self.passes.working.remove(release) {
+            self.advance(release, pass, Some(outcome));
+        }
+    }
+
+    fn begin(&mut self, id: &ReleaseId) -> Option<Pass> {
+        let release = Arc::clone(self.known.release(id)?);
+        self.answer_at_once(&release);
+        if release.state.status.is_pending() || release.state.status == Status::Uninstalling {
+            if let Some(left) = self.until_locked(&release) {
+                self.put_off(id, left);
+            }
+            return None;
+        }
+        let queue = in_order(self.drifts.suspects(id).into_iter().map(|(object, _)| object));
+        Some(Pass {
+            release,
+            wish: self.asked.take(id),
+            unfinished: HashSet::new(),
+            again: None,
+            phase: Phase::Looking,
+            queue,
+            towards: None,
+            job: None,
+            errand: None,
+            worked: false,
+        })
+    }
+
+    /// Goes through a pass until it waits for something or is over.
+    fn advance(&mut self, id: &ReleaseId, mut pass: Pass, mut outcome: Option<Outcome>) {
+        loop {
+            let step = match (pass.job.take(), outcome.take()) {
+                (Some(job), Some(outcome)) => self.go_on(&mut pass, job, outcome),
+                _ => self.next(&mut pass),
+            };
+            match step {
+                Step::Hand(work, job) if work.is_write() && !self.leads => {
+                    pass.job = Some(job);
+                    outcome = Some(Outcome::Failed(Failure {
+                        fault: Fault::NotLeading,
+                        message: "this replica does not lead and writes nothing".to_owned(),
+                    }));
+                }
+                Step::Hand(work, job) => {
+                    pass.job = Some(job);
+                    pass.worked = true;
+                    pass.errand = Some(self.hand_out(id, work));
+                    self.passes.working.insert(id.clone(), pass);
+                    return;
+                }
+                Step::Looked(object, done) => pass.note_looked(object, done),
+                Step::Attempted(task, done) => self.note_attempted(&mut pass, &task, done),
+                Step::Nothing => {}
+                Step::Leave => return self.end(id, &pass, None),
+                Step::Finish => {
+                    self.carry_out(&mut pass);
+                    let again = pass.again;
+                    return self.end(id, &pass, again);
+                }
+            }
+        }
+    }
+
+    /// What a pass does next that waits for nothing.
+    fn next(&mut self, pass: &mut Pass) -> Step {
+        if self.stopping {
+            return Step::Leave;
+        }
+        let Some(object) = pass.queue.pop_front() else { return self.next_phase(pass) };
+        match pass.phase {
+            Phase::Looking => self.look(&pass.release, object),
+            Phase::Repairing | Phase::Returning if !self.leads => Step::Leave,
+            Phase::Repairing => {
+                let asked = pass.wish.as_ref().is_some_and(|wish| wish.means(&object));
+                let task = Task {
+                    id: pass.release.id.clone(),
+                    object,
+                    asked,
+                    ticket: pass.wish.as_ref().and_then(|wish| wish.ticket.clone()),
+                    towards: pass.towards.clone().filter(|_| asked),
+                };
+                let next = self.attempt(&task);
+                step(task, next)
+            }
+            Phase::Returning => {
+                let towards = pass.towards.clone();
+                let task = Task { id: pass.release.id.clone(), object, asked: true, ticket: None, towards };
+                let next = self.return_ownership(&task);
+                step(task, next)
+            }
+            Phase::Choosing | Phase::Over => Step::Nothing,
+        }
+    }
+
+    fn next_phase(&mut self, pass: &mut Pass) -> Step {
+        let id = pass.release.id.clone();
+        pass.phase = match pass.phase {
+            Phase::Looking => Phase::Choosing,
+            Phase::Choosing => Phase::Repairing,
+            Phase::Repairing => Phase::Returning,
+            Phase::Returning | Phase::Over => Phase::Over,
+        };
+        match pass.phase {
+            Phase::Choosing if pass.wish.is_some() && pass.release.state.status == Status::Failed => {
+                match Towards::question(&pass.release) {
+                    Ok(work) => Step::Hand(work, Job::Choose),
+                    Err(astray) => self.go_astray(pass, astray),
+                }
+            }
+            Phase::Repairing => {
+                if !self.leads && !self.drifts.of(&id).is_empty() {
+                    return Step::Leave;
+                }
+                pass.queue = in_order(self.drifts.of(&id).into_iter().map(|(object, _)| object));
+                Step::Nothing
+            }
+            Phase::Returning => {
+                if let (Some(towards), Some(wish)) = (&pass.towards, &pass.wish) {
+                    let is_free = |object: &ObjectId| !self.drifts.is_known(&id, object);
+                    let objects = towards.objects().into_iter();
+                    pass.queue = objects.filter(|it| wish.means(it) && is_free(it)).collect();
+                }
+                Step::Nothing
+            }
+            Phase::Over => Step::Finish,
+            Phase::Looking | Phase::Choosing => Step::Nothing,
+        }
+    }
+
+    fn go_on(&mut self, pass: &mut Pass, job: Job, outcome: Outcome) -> Step {
+        match job {
+            Job::Look { object, suspect } => {
+                let done = self.looked(&pass.release, &object, suspect, outcome);
+                Step::Looked(object, done)
+            }
+            Job::Choose => match Towards::of(&pass.release, outcome) {
+                Ok(towards) => {
+                    pass.towards = Some(Arc::new(towards));
+                    Step::Nothing
+                }
+                Err(astray) => self.go_astray(pass, astray),
+            },
+            Job::Repair { task, repair } => {
+                let next = self.go_on_repairing(&task, *repair, outcome);
+                step(task, next)
+            }
+        }
+    }
+
+    /// There is no revision to repair towards.
+    fn go_astray(&mut self, pass: &mut Pass, astray: Astray) -> Step {
+        let Some(wish) = pass.wish.take() else { return Step::Finish };
+        match astray {
+            Astray::Nowhere(why) => self.refuse(&pass.release, &wish.at, &why),
+            Astray::Unread(why) => {
+                self.postpone(&pass.release, wish, &why);
+                pass.put_off(RETRY);
+            }
+        }
+        pass.phase = Phase::Over;
+        pass.queue.clear();
+        Step::Finish
+    }
+
+    fn note_attempted(&mut self, pass: &mut Pass, task: &Task, done: Done) {
+        let Task { id, object, asked, .. } = task;
+        let is_repaired = matches!(done, Done::Repaired);
+        // What has failed was done once, as it was asked for.
+        let failed = self.drifts.get_mut(id, object).is_some_and(|drift| drift.repaired.is_some());
+        if pass.phase == Phase::Repairing && *asked && !failed && matches!(done, Done::Later(_)) {
+            pass.unfinished.insert(object.clone());
+        } else if let Some(wish) = pass.wish.as_mut().filter(|_| *asked && is_repaired) {
+            wish.repaired.insert(object.clone());
+        }
+        if pass.phase == Phase::Repairing {
+            pass.note(&done);
+        }
+    }
+
+    /// Answers what was asked for.
+    fn carry_out(&mut self, pass: &mut Pass) {
+        if let Some(wish) = pass.wish.take() {
+            let unfinished = std::mem::take(&mut pass.unfinished);
+            let release = Arc::clone(&pass.release);
+            self.answer(&release, wish, unfinished, pass.towards.as_deref());
+        }
+    }
+
+    fn end(&mut self, id: &ReleaseId, pass: &Pass, again: Option<Duration>) {
+        self.publish(id);
+        if let Some(again) = again {
+            self.put_off(id, again);
+        }
+        if self.passes.again.remove(id) {
+            match pass.worked {
+                true => self.attend(id),
+                // What asks for itself again at once is not answered hot.
+                false => self.put_off(id, AGAIN),
+            }
+        }
+    }
+
+    fn put_off(&mut self, id: &ReleaseId, delay: Duration) {
+        let at = self.now.saturating_add(SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX));
+        self.passes.agenda.put_off(id, at.unwrap_or(Timestamp::MAX));
+    }
+
+    /// The time until an operation counts as dead, plus a moment.
+    fn until_locked(&self, release: &Release) -> Option<Duration> {
+        let policy = self.known.policy(&release.id)?;
+        let timeout = SignedDuration::try_from(policy.operation_timeout).ok()?;
+        let left = timeout - self.now.duration_since(release.state.touched.max(release.state.created));
+        let left = Duration::try_from(left).ok()?;
+        Some(left + Duration::from_secs(1))
+    }
+}
+
+impl Pass {
+    /// Looks again after that time, or sooner.
+    fn put_off(&mut self, delay: Duration) {
+        self.again = Some(self.again.map_or(delay, |again| again.min(delay)));
+    }
+
+    fn note(&mut self, done: &Done) {
+        if let Done::Later(delay) = done {
+            self.put_off(*delay);
+        }
+    }
+
+    fn note_looked(&mut self, object: ObjectId, done: Done) {
+        // What may not be read is said of the release, and holds up no order.
+        let is_open = matches!(done, Done::Later(delay) if delay < FORBIDDEN);
+        self.note(&done);
+        if is_open && self.wish.as_ref().is_some_and(|wish| wish.means(&object)) {
+            self.unfinished.insert(object);
+        }
+    }
+}
+
+fn step(task: Task, next: Next) -> Step {
+    match next {
+        Next::Do(next) => {
+            let (work, repair) = *next;
+            Step::Hand(work, Job::Repair { task, repair: Box::new(repair) })
+        }
+        Next::Done(done) => Step::Attempted(task, done),
+    }
+}
+
+fn in_order(objects: impl Iterator<Item = ObjectId>) -> VecDeque<ObjectId> {
+    let mut objects: Vec<ObjectId> = objects.collect();
+    objects.sort_by(|a, b| (install_order::place(&a.kind), a).cmp(&(install_order::place(&b.kind), b)));
+    objects.into()
+}

@@ -1,0 +1,346 @@
+//! The loop by tables of events: what it asks for and writes, one piece of work
+//! after the other, given these answers.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+
+use super::super::event::{
+    Document, Errand, Failure, Fault, Order, Outcome, Ruled, Secret, Tidings, Work, Write,
+};
+use super::super::live::{Live, Manager, Sighting};
+use super::super::report::ReleaseReport;
+use super::super::scopes::Scope;
+use super::*;
+use crate::declaration::catalog::Catalog;
+use crate::helm::record::{ApplyMethod, Status};
+use crate::helm::release::tests::{Given, assembled};
+use crate::helm::release::{Release, document};
+use crate::model::{DriftMode, EditsMode, ObjectId};
+use crate::policy::Policy;
+use crate::verdict::health::Reason;
+
+const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {k: v}\n";
+
+/// The release `shop/web` of one ConfigMap, a loop that has seen it as declared, and
+/// the cluster as it answers.
+struct Scene {
+    machine: Reconciler,
+    now: Timestamp,
+    release: Arc<Release>,
+    policy: Arc<Policy>,
+    /// The value of `k` in the live object; none while it is missing.
+    value: Option<&'static str>,
+    version: u64,
+    /// What the next writes come to; they succeed where nothing is said.
+    writes: VecDeque<Fault>,
+    /// The release as the records say once they were read so often.
+    later: Option<(usize, Option<Arc<Release>>)>,
+    reads: usize,
+    work: VecDeque<(Errand, Work)>,
+    report: Option<ReleaseReport>,
+    timer: Option<Timestamp>,
+    told: Vec<Told>,
+}
+
+fn web() -> ObjectId {
+    ObjectId {
+        group: String::new(),
+        kind: "ConfigMap".to_owned(),
+        namespace: Some("shop".to_owned()),
+        name: "web".to_owned(),
+    }
+}
+
+fn release(status: Status, manifest: &str) -> Arc<Release> {
+    Arc::new(assembled(Given { manifest, status, ..Given::default() }, None))
+}
+
+fn settings() -> Settings {
+    Settings { key: SigningKey::new([7; 32]), read_only: false, dry_runs: false }
+}
+
+impl Scene {
+    /// Everything is listed, and this replica leads.
+    fn new(drift: DriftMode, settings: Settings) -> Self {
+        let policy = Arc::new(Policy::new(EditsMode::Warn, drift, Duration::from_secs(3600)));
+        let mut scene = Self {
+            machine: Reconciler::new(settings, BTreeSet::new()),
+            now: "2026-05-01T12:30:00Z".parse().unwrap(),
+            release: release(Status::Deployed, MANIFEST),
+            policy,
+            value: Some("v"),
+            version: 1,
+            writes: VecDeque::new(),
+            later: None,
+            reads: 0,
+            work: VecDeque::new(),
+            report: None,
+            timer: None,
+            told: Vec::new(),
+        };
+        let id = scene.release.id.clone();
+        let ruled = scene.ruled();
+        scene.tell(Event::Release(id, ruled));
+        scene.tell(Event::Scopes { wanted: BTreeSet::from([scope()]), unserved: BTreeSet::new() });
+        let live = Box::new(scene.live().unwrap());
+        for tidings in [Tidings::Relisting, Tidings::Object { live, is_listed: true }, Tidings::Listed] {
+            scene.tell(Event::Watch(scope(), tidings));
+        }
+        scene.tell(Event::Leads(true));
+        scene.work();
+        scene
+    }
+
+    fn ruled(&self) -> Option<Ruled> {
+        Some(Ruled { release: Arc::clone(&self.release), policy: Arc::clone(&self.policy) })
+    }
+
+    fn object(&self) -> Option<Value> {
+        let value = self.value?;
+        Some(json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"k": value},
+            "metadata": {
+                "name": "web", "namespace": "shop", "uid": "1", "resourceVersion": self.version.to_string(),
+                "labels": {"app.kubernetes.io/managed-by": "Helm"},
+                "annotations": {"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"},
+            },
+        }))
+    }
+
+    fn live(&self) -> Option<Live> {
+        let object = self.object()?;
+        let managers = vec![Manager { name: "helm".to_owned(), applies: true }];
+        let sighting = Sighting {
+            id: web(),
+            uid: "1".to_owned(),
+            resource_version: self.version.to_string(),
+            deleting: false,
+            release: Some(self.release.id.clone()),
+            managers,
+            updaters: vec!["kubectl-edit".to_owned()],
+            touched: None,
+        };
+        Some(Live { sighting, object: Some(object), managed: None })
+    }
+
+    fn tell(&mut self, event: Event) {
+        for action in self.machine.handle(event, self.now) {
+            match action {
+                Action::Do(errand, _, work) => self.work.push_back((errand, work)),
+                Action::Report(report) => self.report = Some(*report),
+                Action::SetTimer(at) => self.timer = at,
+                Action::Tell(told) => self.told.push(told),
+                _ => {}
+            }
+        }
+    }
+
+    /// Somebody sets `k`, or deletes the object, and the watch tells.
+    fn change(&mut self, value: Option<&'static str>) {
+        (self.value, self.version) = (value, self.version + 1);
+        let tidings = match self.live() {
+            Some(live) => Tidings::Object { live: Box::new(live), is_listed: false },
+            None => Tidings::Gone { object: web(), version: self.version.to_string() },
+        };
+        self.tell(Event::Watch(scope(), tidings));
+    }
+
+    /// Does what is asked for until nothing is; gives its names.
+    fn work(&mut self) -> String {
+        let mut names = Vec::new();
+        while let Some((errand, work)) = self.work.pop_front() {
+            assert!(names.len() < 50, "hot: {names:?}");
+            names.push(name(&work));
+            let outcome = self.outcome(work);
+            self.tell(Event::Outcome(errand, outcome));
+        }
+        names.join(" ")
+    }
+
+    fn outcome(&mut self, work: Work) -> Outcome {
+        match work {
+            Work::ReadObject { .. } => {
+                Outcome::Object { live: self.live().map(Box::new), version: "v1".to_owned() }
+            }
+            Work::ReadRecords { .. } => {
+                self.reads += 1;
+                if let Some((_, later)) = self.later.take_if(|(reads, _)| *reads <= self.reads) {
+                    let Some(later) = later else { return Outcome::Records(None) };
+                    self.release = later;
+                }
+                Outcome::Records(self.ruled())
+            }
+            Work::ReadDocument { object, .. } => Outcome::Document(Document {
+                status: self.release.state.status,
+                apply_method: ApplyMethod::ServerSide,
+                digest: self.release.state.digest,
+                object: document(&self.release.id, MANIFEST, &object, &Catalog::with_core()).map(Secret),
+            }),
+            Work::ReadNamespace { .. } => Outcome::Namespace { deleting: false },
+            Work::Ask { .. } | Work::Probe { .. } => Outcome::Failed(Failure::unanswered("no")),
+            Work::Write { write, .. } => {
+                if let Some(fault) = self.writes.pop_front() {
+                    return Outcome::Failed(Failure { fault, message: "refused".to_owned() });
+                }
+                self.version += 1;
+                self.value = if matches!(write, Write::Delete { .. }) { None } else { Some("v") };
+                Outcome::Written(Secret(self.object().unwrap_or_default()))
+            }
+        }
+    }
+
+    fn reason(&self) -> Option<Reason> {
+        self.report.as_ref().map(|report| report.health().reason)
+    }
+
+    /// Time goes by until the timer is due.
+    fn wait(&mut self) -> SignedDuration {
+        let at = self.timer.expect("a timer is set");
+        let waited = at.duration_since(self.now);
+        self.now = self.now.max(at);
+        self.tell(Event::Due);
+        waited
+    }
+}
+
+fn scope() -> Scope {
+    Scope { group: String::new(), version: "v1".to_owned(), kind: "ConfigMap".to_owned(), namespace: None }
+}
+
+fn name(work: &Work) -> &'static str {
+    match work {
+        Work::ReadObject { .. } => "object",
+        Work::ReadRecords { .. } => "records",
+        Work::ReadDocument { .. } => "document",
+        Work::ReadNamespace { .. } => "namespace",
+        Work::Ask { .. } => "ask",
+        Work::Probe { .. } => "probe",
+        Work::Write { write: Write::Create { .. }, .. } => "CREATE",
+        Work::Write { write: Write::Apply { .. }, .. } => "APPLY",
+        Work::Write { write: Write::Merge { .. }, .. } => "MERGE",
+        Work::Write { write: Write::Delete { .. }, .. } => "DELETE",
+    }
+}
+
+const RECREATED: &str = "object object records document APPLY records";
+const RESTORED: &str = "object records namespace document APPLY";
+
+#[test]
+fn drift_is_repaired_in_this_order_and_reported() {
+    for (value, expected) in [(None, RECREATED), (Some("x"), RESTORED)] {
+        let mut scene = Scene::new(DriftMode::Repair, settings());
+        assert_eq!(scene.reason(), Some(Reason::InSync), "before {value:?}");
+        scene.change(value);
+        assert_eq!(scene.work(), expected, "{value:?}");
+        assert_eq!((scene.reason(), scene.value), (Some(Reason::InSync), Some("v")), "{value:?}");
+    }
+}
+
+/// What a change of the scene before the drift makes of both kinds of it.
+#[track_caller]
+fn check(before: impl Fn(&mut Scene), missing: &str, changed: &str) {
+    for (value, expected) in [(None, missing), (Some("x"), changed)] {
+        let mut scene = Scene::new(DriftMode::Repair, settings());
+        before(&mut scene);
+        scene.work();
+        scene.change(value);
+        assert_eq!(scene.work(), expected, "{value:?}");
+    }
+}
+
+#[test]
+fn nothing_is_written_that_may_not_be() {
+    check(|scene| scene.tell(Event::Leads(false)), "object", "");
+    let suspended = |scene: &mut Scene| {
+        let release = scene.release.id.clone();
+        scene.tell(Event::Order(Order::Suspend(release, true)));
+    };
+    check(suspended, "object", "");
+    let underway = |scene: &mut Scene| {
+        scene.release = release(Status::PendingUpgrade, MANIFEST);
+        let (id, ruled) = (scene.release.id.clone(), scene.ruled());
+        scene.tell(Event::Release(id, ruled));
+    };
+    check(underway, "", "");
+    for (drift, read_only) in [(DriftMode::Report, false), (DriftMode::Repair, true)] {
+        let mut scene = Scene::new(drift, Settings { read_only, ..settings() });
+        scene.change(None);
+        assert_eq!(scene.work(), "object");
+        assert!(scene.value.is_none() && scene.report.is_some_and(|report| report.drifted.len() == 1));
+    }
+}
+
+#[test]
+fn whoever_writes_meanwhile_makes_the_guard_start_over() {
+    let fails = |faults: &[Fault]| {
+        let faults = VecDeque::from(faults.to_vec());
+        move |scene: &mut Scene| scene.writes = faults.clone()
+    };
+    check(
+        fails(&[Fault::Conflict]),
+        "object object records document APPLY",
+        &format!("{RESTORED} {RESTORED}"),
+    );
+    check(
+        fails(&[Fault::Conflict, Fault::Conflict, Fault::Conflict]),
+        "object object records document APPLY",
+        &[RESTORED; 3].join(" "),
+    );
+    check(fails(&[Fault::AlreadyExists]), "object object records document APPLY", RESTORED);
+    check(fails(&[Fault::Terminating]), "object object records document APPLY", RESTORED);
+    // Of a write that nobody answered it is looked what it has made.
+    check(fails(&[Fault::Unanswered]), "object object records document APPLY object", RESTORED);
+}
+
+#[test]
+fn what_helm_dropped_meanwhile_is_taken_back() {
+    let mut scene = Scene::new(DriftMode::Repair, settings());
+    scene.later = Some((2, None));
+    scene.change(None);
+    assert_eq!(scene.work(), format!("{RECREATED} DELETE"));
+    assert_eq!(scene.value, None);
+}
+
+#[test]
+fn object_that_is_changed_back_again_and_again_is_repaired_ever_more_slowly() {
+    let mut scene = Scene::new(DriftMode::Repair, settings());
+    let mut waits = Vec::new();
+    for _ in 0..14 {
+        scene.change(Some("x"));
+        let mut waited = SignedDuration::ZERO;
+        while scene.work().is_empty() {
+            waited += scene.wait();
+        }
+        assert_eq!(scene.value, Some("v"));
+        waits.push(waited.as_secs());
+    }
+    assert_eq!(waits[..3], [0, 0, 0], "{waits:?}");
+    assert!(waits[4..].is_sorted() && waits[13] > 200 && waits[13] <= 300, "{waits:?}");
+    let is_contested =
+        |told: &Told| matches!(told, Told::Object { fate: super::super::told::Fate::Contested, .. });
+    assert!(scene.told.iter().any(is_contested));
+}
+
+#[test]
+fn order_repairs_what_is_only_reported_and_is_answered_once() {
+    let mut scene = Scene::new(DriftMode::Report, settings());
+    scene.change(None);
+    assert_eq!(scene.work(), "object");
+    let order = |at: &str, scene: &mut Scene| {
+        let (release, at) = (scene.release.id.clone(), at.to_owned());
+        scene.tell(Event::Order(Order::Reconcile { release, at, ticket: None }));
+        scene.work()
+    };
+    assert_eq!(order("1", &mut scene), RECREATED);
+    let answer = |scene: &Scene| scene.report.as_ref().and_then(|report| report.answer.clone()).unwrap();
+    assert_eq!((answer(&scene).at.as_str(), answer(&scene).message.as_str()), ("1", "1 object is repaired"));
+    assert_eq!(order("2", &mut scene), "object");
+    assert_eq!(answer(&scene).message, "nothing had to be repaired");
+    // The order is done: what drifts from now on is only reported again.
+    scene.change(None);
+    assert_eq!(scene.work(), "object");
+}

@@ -1,0 +1,162 @@
+//! What watches tell the loop.
+//!
+//! Entry points: `Reconciler::follow`, `hear`. Invariant: that an object went is
+//! a suspicion: a watch by label says the same of one that lost the label. A watch
+//! that is closed is not listened to.
+
+use std::collections::{BTreeSet, HashSet};
+
+use super::super::drifts::Version;
+use super::super::event::{Action, Fault, Tidings};
+use super::super::scopes::Scope;
+use super::Reconciler;
+use super::observe::Source;
+use crate::helm::record::Status;
+use crate::helm::release::{Declared, Release};
+use crate::model::{ObjectId, ReleaseId};
+
+impl Reconciler {
+    /// These scopes are to be watched; these kinds nobody serves.
+    pub(super) fn follow(&mut self, wanted: &BTreeSet<Scope>, unserved: &BTreeSet<(String, String)>) {
+        let (opened, closed) = self.scopes.want(wanted);
+        closed.into_iter().for_each(|scope| self.act(Action::Unwatch(scope)));
+        opened.into_iter().for_each(|scope| self.act(Action::Watch(scope)));
+        self.suspect_unserved(unserved);
+        self.note_listed();
+    }
+
+    /// A watch tells something.
+    pub(super) fn hear(&mut self, scope: &Scope, tidings: Tidings) {
+        if !self.scopes.has(scope) {
+            return;
+        }
+        match tidings {
+            Tidings::Relisting => self.scopes.begin_listing(scope),
+            Tidings::Object { live, is_listed } => {
+                if is_listed {
+                    self.scopes.list(scope, &live.sighting.id);
+                }
+                let concerned = self.observe(&live, &scope.version, Source::Watch);
+                concerned.into_iter().flatten().for_each(|release| self.attend(&release));
+            }
+            Tidings::Gone { object, version } => self.note_went(&object, Version::of(&version)),
+            Tidings::Listed => {
+                let Some(listed) = self.scopes.end_listing(scope) else { return };
+                let mut went = self.drifts.living(|object| scope.holds(object) && !listed.contains(object));
+                went.sort();
+                went.iter().for_each(|object| self.note_went(object, Version::default()));
+                self.suspect_never_seen(scope);
+                self.note_listed();
+            }
+            Tidings::Watching => {
+                if self.scopes.permit(scope) {
+                    self.attend_declaring(scope);
+                }
+            }
+            Tidings::Broken(failure) => {
+                if matches!(failure.fault, Fault::Forbidden)
+                    && self.scopes.forbid(scope, failure.message.clone())
+                {
+                    self.attend_declaring(scope);
+                }
+                if failure.fault == Fault::Unserved {
+                    self.suspect_alive(scope);
+                }
+                self.scopes.mark_listed(scope);
+                self.note_listed();
+            }
+        }
+    }
+
+    /// A watch shows an object no more, which had this version last.
+    fn note_went(&mut self, object: &ObjectId, version: Version) {
+        let Some(release) = self.drifts.life(object).map(|life| life.release.clone()) else { return };
+        if !self.known.declares(&release, object) {
+            self.drifts.forget(object);
+        } else if let Some(release) = self.drifts.mark_gone(object, version, self.now) {
+            self.attend(&release);
+        }
+    }
+
+    /// Nobody serves the kind any more: what was alive has to be looked at. It need
+    /// not be gone.
+    fn suspect_alive(&mut self, scope: &Scope) {
+        let mut alive = self.drifts.living(|object| scope.holds(object));
+        alive.sort();
+        for object in alive {
+            let Some(release) = self.drifts.life(&object).map(|life| life.release.clone()) else { continue };
+            self.drifts.suspect(&release, object, self.now);
+            self.attend(&release);
+        }
+    }
+
+    /// What releases in force declare of a kind and was not there when the kind was
+    /// listed has to be looked at.
+    fn suspect_never_seen(&mut self, scope: &Scope) {
+        let counts = |release: &Release| matches!(release.state.status, Status::Deployed | Status::Failed);
+        let mut missing: Vec<(ReleaseId, ObjectId)> = Vec::new();
+        for release in self.known.releases().filter(|release| counts(release)) {
+            for (object, declarations) in release.objects.iter() {
+                let is_alive = || self.drifts.life(object).is_some_and(|life| life.alive);
+                if scope.holds(object) && declarations.latest.is_some() && !is_alive() {
+                    missing.push((release.id.clone(), object.clone()));
+                }
+            }
+        }
+        self.suspect_and_attend(missing);
+    }
+
+    /// What releases in force declare of kinds that nobody serves, and no watch
+    /// shows, has to be looked at.
+    fn suspect_unserved(&mut self, unserved: &BTreeSet<(String, String)>) {
+        let is_unknown = |object: &ObjectId, declared: &Declared| {
+            declared.plural.is_none()
+                || (!unserved.is_empty() && unserved.contains(&(object.group.clone(), object.kind.clone())))
+        };
+        let mut unknown: Vec<(ReleaseId, ObjectId)> = Vec::new();
+        let deployed = |release: &&std::sync::Arc<Release>| release.state.status == Status::Deployed;
+        for release in self.known.releases().filter(deployed) {
+            for (object, declarations) in release.objects.iter() {
+                let is_meant = declarations.latest.as_ref().is_some_and(|it| is_unknown(object, it));
+                if is_meant && !self.drifts.is_known(&release.id, object) {
+                    unknown.push((release.id.clone(), object.clone()));
+                }
+            }
+        }
+        self.suspect_and_attend(unknown);
+    }
+
+    fn suspect_and_attend(&mut self, mut objects: Vec<(ReleaseId, ObjectId)>) {
+        objects.sort();
+        let releases: BTreeSet<ReleaseId> = objects.iter().map(|(release, _)| release.clone()).collect();
+        for (release, object) in objects {
+            self.drifts.suspect(&release, object, self.now);
+        }
+        releases.iter().for_each(|release| self.attend(release));
+    }
+
+    /// Looks at the releases that declare an object of a kind.
+    fn attend_declaring(&mut self, scope: &Scope) {
+        let declares = |release: &Release| release.objects.keys().any(|object| scope.holds(object));
+        let declaring = self.known.releases().filter(|release| declares(release));
+        let declaring: Vec<ReleaseId> = declaring.map(|release| release.id.clone()).collect();
+        declaring.iter().for_each(|release| self.attend(release));
+    }
+
+    /// Once everything has been listed, each release has a report.
+    fn note_listed(&mut self) {
+        if self.scopes.are_listed() && !std::mem::replace(&mut self.listed, true) {
+            self.act(Action::AllListed);
+            self.attend_all_releases();
+        }
+    }
+
+    /// What is watched of these.
+    pub(super) fn unwatched(
+        &self,
+        release: &Release,
+        known: &HashSet<&ObjectId>,
+    ) -> Vec<crate::verdict::health::Unwatched> {
+        self.scopes.unwatched(release, known)
+    }
+}

@@ -1,0 +1,39 @@
+//! What the loop knows and decides: how each declared object stands, what may be
+//! done about it, and when.
+//!
+//! Entry points: `machine::Reconciler` takes `event::Event`s and gives
+//! `event::Action`s; `drifts::Drifts` remembers, `plan::plan` decides,
+//! `report::ReleaseReport` is told on. Invariant: values in, values out; no
+//! I/O, no clock (`now` is an argument), no task, no log line. No object is
+//! kept. Must not know how an API server is asked.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+pub(crate) mod alarms;
+pub(crate) mod answer;
+pub(crate) mod asked;
+pub(crate) mod backoff;
+pub(crate) mod blame;
+pub(crate) mod body;
+pub(crate) mod brake;
+pub mod departure;
+mod drift;
+pub(crate) mod drifts;
+pub(crate) mod elapsed;
+pub(crate) mod event;
+mod first;
+pub(crate) mod install_order;
+pub(crate) mod judge;
+pub(crate) mod known;
+mod life;
+pub mod live;
+pub(crate) mod machine;
+pub(crate) mod plan;
+pub(crate) mod recent;
+pub(crate) mod repair;
+pub mod report;
+pub(crate) mod rollout;
+pub(crate) mod scopes;
+pub(crate) mod told;
+
+#[cfg(test)]
+mod simulation;

@@ -1,0 +1,152 @@
+//! Whether a drift may be repaired, and when.
+//!
+//! Entry point: [`plan`]. Invariant: pure; every rule that keeps the guard from
+//! lending its rights to whoever can write a Secret is here.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::drifts::Life;
+use super::report::DriftKind;
+use crate::declaration::path::Path;
+use crate::helm::record::Status;
+use crate::helm::release::{Appearance, Release};
+use crate::model::{DriftMode, ObjectId};
+use crate::policy::agreement::Agreement;
+use crate::policy::{Policy, RepairRights};
+use crate::verdict::claims::is_local;
+
+/// For how long a release is left alone whose record first appeared as
+/// deployed: a restore or a migration brings records before objects.
+pub(crate) const HOLD: SignedDuration = SignedDuration::from_mins(10);
+
+/// Kinds whose new object would not be the old one: a Job would run again, an
+/// empty volume hides the loss, and so on.
+const NEVER_CREATED: [(&str, &str); 6] = [
+    ("batch", "Job"),
+    ("", "PersistentVolumeClaim"),
+    ("", "PersistentVolume"),
+    ("", "Pod"),
+    ("", "Namespace"),
+    ("apiextensions.k8s.io", "CustomResourceDefinition"),
+];
+
+/// Groups whose objects grant rights or stand in everybody's way.
+const PRIVILEGED: [&str; 3] =
+    ["rbac.authorization.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io"];
+
+/// What is to be done about a drift.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// Put it right.
+    Repair,
+    /// Say it and leave it, for this reason.
+    Report(&'static str),
+    /// The release's state says that it is not to be there, or not yet: look
+    /// again when the release changes.
+    Wait,
+    /// Look again after this time.
+    Hold(SignedDuration),
+    /// Leave it: the live object was never seen with what is declared, and nobody
+    /// who may write it has ordered that.
+    Unconfirmed,
+}
+
+/// An object that is not as its release declares.
+pub(crate) struct Case<'a> {
+    pub(crate) release: &'a Release,
+    pub(crate) object: &'a ObjectId,
+    pub(crate) kind: DriftKind,
+    /// How it was last seen.
+    pub(crate) life: Option<&'a Life>,
+    /// The digest of the manifest that was first seen of the release's revision.
+    pub(crate) first_digest: Option<[u8; 32]>,
+    pub(crate) policy: &'a Policy,
+    /// An allowance lets it be deleted.
+    pub(crate) may_be_gone: bool,
+    /// A person asked for the repair.
+    pub(crate) asked: bool,
+    /// A person asked who may write the object themself.
+    pub(crate) ordered: bool,
+    /// What the live object was seen to agree with of what is declared; none if it
+    /// never was seen to.
+    pub(crate) agreement: Option<&'a Agreement>,
+    /// The replicas, where an autoscaler sets them.
+    pub(crate) scaled: Option<&'a Path>,
+}
+
+/// What is to be done about a drift.
+pub(crate) fn plan(case: &Case<'_>, now: Timestamp) -> Plan {
+    let Case { release, object, life, policy, .. } = case;
+    let Some(declared) = release.declared(object) else { return Plan::Wait };
+    if policy.drift == DriftMode::Ignore || declared.opted_out {
+        return Plan::Wait;
+    }
+    if release.invalid.is_some() {
+        return Plan::Report("its release's latest record cannot be believed");
+    }
+    if release.state.status != Status::Deployed {
+        return Plan::Wait;
+    }
+    match case.kind {
+        DriftKind::Missing if case.may_be_gone => return Plan::Wait,
+        DriftKind::Terminating => return Plan::Report("it is being deleted"),
+        DriftKind::Unreadable => return Plan::Report("it is nested deeper than what is judged"),
+        DriftKind::Missing | DriftKind::Changed | DriftKind::Ownership => {}
+    }
+    if policy.drift != DriftMode::Repair && !case.asked {
+        return Plan::Report("drift is only reported");
+    }
+    if let Some(reason) = never(release, object, case.kind, policy.repair) {
+        return Plan::Report(reason);
+    }
+    if case.first_digest != Some(release.state.digest) {
+        return Plan::Report("the manifest of its release's revision has changed");
+    }
+    if release.state.appearance == Appearance::Seen(Status::Deployed) && !case.asked {
+        let age = now.duration_since(release.state.created);
+        if age < HOLD {
+            return Plan::Hold(HOLD - age);
+        }
+    }
+    // After the hold: what a restore has not brought yet is still to be seen.
+    if life.is_none_or(|life| !life.vouched || life.release != release.id) {
+        return Plan::Report("the guard never saw it alive with its release's annotations");
+    }
+    if !case.ordered && !is_confirmed(case) {
+        return Plan::Unconfirmed;
+    }
+    Plan::Repair
+}
+
+/// Whether the live object was once seen with what would be written. Of one that
+/// is there this is about the declaration: what is written is looked at once it is
+/// known. A new one gets all of it; how many replicas it has an autoscaler knows
+/// better than who never saw them as declared.
+fn is_confirmed(case: &Case<'_>) -> bool {
+    case.agreement.is_some_and(|agreement| match case.kind {
+        DriftKind::Missing => agreement.confirms_all(case.scaled),
+        _ => true,
+    })
+}
+
+/// Why drift of this kind is never repaired at `object` for `release`, whatever
+/// happens; none if it may be.
+pub(crate) fn never(
+    release: &Release,
+    object: &ObjectId,
+    kind: DriftKind,
+    rights: RepairRights,
+) -> Option<&'static str> {
+    let (group, name) = (object.group.as_str(), object.kind.as_str());
+    if kind == DriftKind::Missing && NEVER_CREATED.contains(&(group, name)) {
+        return Some("objects of its kind are never re-created");
+    }
+    if PRIVILEGED.contains(&group) && !rights.rbac {
+        return Some("objects that grant rights, intercept requests or define kinds are not repaired");
+    }
+    (!is_local(release, object) && !rights.cluster_scoped)
+        .then_some("it lies outside of its release's namespace")
+}
+
+#[cfg(test)]
+mod tests;

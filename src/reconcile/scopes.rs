@@ -1,0 +1,138 @@
+//! Which objects are watched, and what of that has been listed.
+//!
+//! Entry point: [`Scopes`]. Invariant: what a watch has not listed whole yet it
+//! says nothing of: what is absent from it may come. Must not open a watch.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use crate::helm::release::{Declarations, Release};
+use crate::model::ObjectId;
+use crate::verdict::health::Unwatched;
+
+/// A kind in a version, in one namespace or in all.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Scope {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) kind: String,
+    pub(crate) namespace: Option<String>,
+}
+
+/// The watches that are open.
+#[derive(Debug, Default)]
+pub(crate) struct Scopes {
+    open: BTreeMap<Scope, Watched>,
+    /// Those of the start that have not listed yet; none before there are any.
+    unlisted: Option<BTreeSet<Scope>>,
+}
+
+/// One watch.
+#[derive(Debug, Default)]
+struct Watched {
+    /// It has listed all there is.
+    whole: bool,
+    /// The guard has no right to it; what the API server says.
+    forbidden: Option<String>,
+    /// The objects of the listing under way.
+    listing: Option<HashSet<ObjectId>>,
+}
+
+impl Scope {
+    /// Whether an object is one of these.
+    pub(crate) fn holds(&self, object: &ObjectId) -> bool {
+        object.group == self.group
+            && object.kind == self.kind
+            && (self.namespace.is_none() || self.namespace == object.namespace)
+    }
+}
+
+impl Scopes {
+    /// These are to be watched. Gives what to open and what to close.
+    pub(crate) fn want(&mut self, wanted: &BTreeSet<Scope>) -> (Vec<Scope>, Vec<Scope>) {
+        let closed: Vec<_> = self.open.keys().filter(|it| !wanted.contains(*it)).cloned().collect();
+        let opened: Vec<_> = wanted.iter().filter(|it| !self.open.contains_key(*it)).cloned().collect();
+        for scope in &closed {
+            self.open.remove(scope);
+        }
+        self.open.extend(opened.iter().map(|scope| (scope.clone(), Watched::default())));
+        let unlisted = self.unlisted.get_or_insert_with(|| wanted.clone());
+        unlisted.retain(|scope| wanted.contains(scope));
+        (opened, closed)
+    }
+
+    /// Whether all that was to be watched at the start has been listed, or cannot be.
+    pub(crate) fn are_listed(&self) -> bool {
+        self.unlisted.as_ref().is_some_and(BTreeSet::is_empty)
+    }
+
+    /// Whether a watch is open.
+    pub(crate) fn has(&self, scope: &Scope) -> bool {
+        self.open.contains_key(scope)
+    }
+
+    /// Whether whatever happens to an object is seen: no listing is to come.
+    pub(crate) fn shows(&self, object: &ObjectId) -> bool {
+        self.open.iter().any(|(scope, watched)| watched.whole && scope.holds(object))
+    }
+
+    /// A full listing begins.
+    pub(crate) fn begin_listing(&mut self, scope: &Scope) {
+        if let Some(watched) = self.open.get_mut(scope) {
+            watched.listing = Some(HashSet::new());
+        }
+    }
+
+    /// An object of the listing under way.
+    pub(crate) fn list(&mut self, scope: &Scope, object: &ObjectId) {
+        if let Some(listing) = self.open.get_mut(scope).and_then(|watched| watched.listing.as_mut()) {
+            listing.insert(object.clone());
+        }
+    }
+
+    /// The listing is whole; gives what was in it. None where it began before this watch was opened.
+    pub(crate) fn end_listing(&mut self, scope: &Scope) -> Option<HashSet<ObjectId>> {
+        let watched = self.open.get_mut(scope)?;
+        let listed = watched.listing.take()?;
+        watched.whole = true;
+        self.mark_listed(scope);
+        Some(listed)
+    }
+
+    /// Nobody waits for the first listing of a watch any more.
+    pub(crate) fn mark_listed(&mut self, scope: &Scope) {
+        if let Some(unlisted) = &mut self.unlisted {
+            unlisted.remove(scope);
+        }
+    }
+
+    /// A watch stands; says whether the guard had no right to it before.
+    pub(crate) fn permit(&mut self, scope: &Scope) -> bool {
+        self.open.get_mut(scope).is_some_and(|watched| watched.forbidden.take().is_some())
+    }
+
+    /// The guard has no right to a watch; says whether that is new.
+    pub(crate) fn forbid(&mut self, scope: &Scope, why: String) -> bool {
+        self.open.get_mut(scope).is_some_and(|watched| watched.forbidden.replace(why).is_none())
+    }
+
+    /// Whether the guard has no right to watch an object.
+    pub(crate) fn is_forbidden(&self, object: &ObjectId) -> bool {
+        self.open.iter().any(|(scope, watched)| watched.forbidden.is_some() && scope.holds(object))
+    }
+
+    /// What a release declares of kinds that the guard has no right to watch, in
+    /// the order of kinds; less what is `known` otherwise.
+    pub(crate) fn unwatched(&self, release: &Release, known: &HashSet<&ObjectId>) -> Vec<Unwatched> {
+        let of_scope = |(scope, watched): (&Scope, &Watched)| {
+            let why = watched.forbidden.as_ref()?;
+            let is_one = |object: &ObjectId, it: &Declarations| {
+                it.latest.is_some() && scope.holds(object) && !known.contains(object)
+            };
+            let objects = release.objects.iter().filter(|(object, it)| is_one(object, it)).count();
+            (objects > 0).then(|| Unwatched { kind: scope.kind.clone(), objects, why: why.clone() })
+        };
+        let mut unwatched: Vec<_> = self.open.iter().filter_map(of_scope).collect();
+        unwatched.sort_by(|a, b| (&a.kind, &a.why).cmp(&(&b.kind, &b.why)));
+        unwatched
+    }
+}

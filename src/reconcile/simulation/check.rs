@@ -1,0 +1,68 @@
+//! What has to be so once trouble has ended.
+
+use super::Run;
+use crate::helm::record::Status;
+use crate::verdict::health::Reason;
+
+impl Run {
+    /// Everything is as declared, and that is said.
+    pub(super) fn check_synced(&mut self, when: &str) {
+        let drift = self.world.drift();
+        let leader = self.world.lease.holder.unwrap_or_default();
+        let reports: Vec<_> = self.guards[leader].reports.values().cloned().collect();
+        for report in &reports {
+            let health = report.health();
+            let own = format!("{}:", report.release);
+            let is_synced = drift.iter().all(|line| !line.starts_with(&own));
+            let latest = self.world.records.get(&report.release).and_then(|records| records.last());
+            let is_deployed = latest.is_some_and(|it| it.status == Status::Deployed);
+            if is_deployed && (health.reason == Reason::InSync) != is_synced {
+                let message = health.message.clone();
+                self.world.break_down(format!(
+                    "{when}: {} is said to be {} ({message}), and: {drift:?}",
+                    report.release,
+                    health.reason.as_str()
+                ));
+            }
+        }
+        let reported = reports.len();
+        if !drift.is_empty() {
+            let said: Vec<String> = reports
+                .iter()
+                .map(|it| format!("{}: {} {:?}", it.release, it.health().message, it.drifted))
+                .collect();
+            self.world.break_down(format!("{when}: {drift:?}; {said:?}"));
+        }
+        if reported != self.world.records.len() {
+            self.world.break_down(format!("{when}: {reported} reports of {}", self.world.records.len()));
+        }
+        if !self.world.orders.is_empty() {
+            let orders = self.world.orders.clone();
+            self.world.break_down(format!("{when}: orders are not answered: {orders:?}"));
+        }
+        if let Some((at, count)) = self.world.answers.iter().find(|(_, count)| **count > 1) {
+            let what = format!("{when}: {at} was answered {count} times");
+            self.world.break_down(what);
+        }
+        if !self.crashed {
+            self.check_nothing_dropped_is_back(when);
+        }
+    }
+
+    /// What Helm dropped is not there again by a guard's hand.
+    fn check_nothing_dropped_is_back(&mut self, when: &str) {
+        let made: Vec<_> =
+            self.world.objects.values().filter(|it| self.world.made.contains(&it.uid)).cloned().collect();
+        for stored in made {
+            let Some(id) = stored.release() else { continue };
+            let latest = self.world.records.get(&id).and_then(|records| records.last());
+            let is_declared = latest.is_some_and(|latest| {
+                let documents = self.world.documents(&id, &latest.manifest);
+                documents.iter().any(|(object, _)| *object == stored.id)
+            });
+            if !is_declared {
+                self.world.break_down(format!("{when}: {} is back", stored.id.name));
+            }
+        }
+    }
+}

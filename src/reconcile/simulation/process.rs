@@ -1,0 +1,355 @@
+//! One guard: the loop, and around it what the shell does, in steps that can be
+//! held up, come twice, fail or be cut off.
+
+mod checks;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::super::event::{Action, Errand, Event, Fault, Order, Outcome, Ruled, Tidings, Work};
+use super::super::machine::{Reconciler, Settings};
+use super::super::report::ReleaseReport;
+use super::super::scopes::Scope;
+use super::random::Random;
+use super::world::{Change, Kept, Records, World, failed};
+use crate::helm::release::{Appearance, Release};
+use crate::model::{ObjectId, ReleaseId};
+use crate::policy::Policy;
+use crate::policy::guarded::{OrderAnswer, OrderResult};
+use crate::policy::signing::SigningKey;
+
+/// For how long a leader writes after it has renewed its lease.
+const LEAD: SignedDuration = SignedDuration::from_secs(10);
+
+/// After which silence somebody else takes the lease.
+const SILENCE: SignedDuration = SignedDuration::from_secs(15);
+
+/// The most actions that one event may lead to.
+const MOST_ACTIONS: usize = 64;
+
+pub(super) struct Guard {
+    number: usize,
+    machine: Reconciler,
+    skew: SignedDuration,
+    policy: Arc<Policy>,
+    scope: Scope,
+    watching: bool,
+    cursor: usize,
+    records: usize,
+    releases: BTreeMap<ReleaseId, (Records, Arc<Release>)>,
+    appearances: BTreeMap<(String, u64), Appearance>,
+    /// Handed out and not begun.
+    work: VecDeque<(Errand, ReleaseId, Work)>,
+    /// Done and not told.
+    done: VecDeque<(Errand, ReleaseId, Outcome)>,
+    timer: Option<Timestamp>,
+    leads_until: Option<Timestamp>,
+    leads: bool,
+    /// The lease's renewals, and since when there were no more.
+    seen: (u64, Timestamp),
+    /// The orders that were handed over.
+    ordered: BTreeSet<String>,
+    pub(super) reports: BTreeMap<ReleaseId, ReleaseReport>,
+    /// The final answers that were given.
+    answered: BTreeMap<String, OrderAnswer>,
+    /// Pieces of work in this second.
+    load: (i64, usize),
+    /// When each object was written lately.
+    pace: BTreeMap<ObjectId, VecDeque<Timestamp>>,
+}
+
+pub(super) fn scope() -> Scope {
+    Scope { group: String::new(), version: "v1".to_owned(), kind: "ConfigMap".to_owned(), namespace: None }
+}
+
+impl Guard {
+    pub(super) fn new(number: usize, skew: SignedDuration, policy: &Arc<Policy>, world: &mut World) -> Self {
+        let settings = Settings { key: SigningKey::new([7; 32]), read_only: false, dry_runs: true };
+        let now = world.now + skew;
+        let mut guard = Self {
+            number,
+            machine: Reconciler::new(settings, BTreeSet::new()),
+            skew,
+            policy: Arc::clone(policy),
+            scope: scope(),
+            watching: false,
+            cursor: world.log.len(),
+            records: world.log.len(),
+            releases: BTreeMap::new(),
+            appearances: BTreeMap::new(),
+            work: VecDeque::new(),
+            done: VecDeque::new(),
+            timer: None,
+            leads_until: None,
+            leads: false,
+            seen: (world.lease.renewals, now),
+            ordered: BTreeSet::new(),
+            reports: BTreeMap::new(),
+            answered: BTreeMap::new(),
+            load: (0, 0),
+            pace: BTreeMap::new(),
+        };
+        let listed: Vec<ReleaseId> = world.records.keys().cloned().collect();
+        for record in world.records.values().flatten() {
+            guard.appearances.insert((record.uid().to_owned(), record.revision), Appearance::Listed);
+        }
+        for id in listed {
+            let ruled = guard.ruled(&id, world);
+            guard.handle(Event::Release(id, ruled), world);
+        }
+        let wanted = BTreeSet::from([guard.scope.clone()]);
+        guard.handle(Event::Scopes { wanted, unserved: BTreeSet::new() }, world);
+        guard
+    }
+
+    fn now(&self, world: &World) -> Timestamp {
+        world.now + self.skew
+    }
+
+    /// When something is due by this guard's clock, in the world's time.
+    pub(super) fn due(&self) -> Option<Timestamp> {
+        self.timer.map(|at| at - self.skew)
+    }
+
+    pub(super) fn has_work(&self) -> bool {
+        !self.work.is_empty() || !self.done.is_empty()
+    }
+
+    pub(super) fn is_behind(&self, world: &World) -> bool {
+        !self.watching || self.cursor < world.log.len() || self.records < world.log.len()
+    }
+
+    /// Nothing happens by it unless something else does.
+    pub(super) fn is_at_rest(&self, world: &World) -> bool {
+        !self.has_work() && !self.is_behind(world)
+    }
+
+    fn handle(&mut self, event: Event, world: &mut World) {
+        let now = self.now(world);
+        let actions = self.machine.handle(event, now);
+        if actions.len() > MOST_ACTIONS {
+            world.break_down(format!("guard {}: {} actions for one event", self.number, actions.len()));
+        }
+        for action in actions {
+            match action {
+                Action::Do(errand, release, work) => {
+                    self.count(world);
+                    if let Work::Write { object, .. } = &work {
+                        self.check_write(object, world);
+                    }
+                    let open =
+                        self.work.iter().map(|(_, of, _)| of).chain(self.done.iter().map(|(_, of, _)| of));
+                    if open.filter(|of| **of == release).count() > 0 {
+                        world.break_down(format!("guard {} works on {release} twice at once", self.number));
+                    }
+                    self.work.push_back((errand, release, work));
+                }
+                Action::SetTimer(at) => self.timer = at,
+                Action::Report(report) => self.take_report(*report, world),
+                Action::Withdraw(release) => drop(self.reports.remove(&release)),
+                Action::Relist => self.watching = false,
+                _ => {}
+            }
+        }
+    }
+
+    /// The leader stores what it knows.
+    fn take_report(&mut self, report: ReleaseReport, world: &mut World) {
+        let id = report.release.clone();
+        self.check_report(&report, world);
+        if self.leads && world.lease.holder == Some(self.number) && world.records.contains_key(&id) {
+            let first = super::super::drifts::First {
+                uid: report.record.clone(),
+                revision: report.records.revision,
+                digest: report.digest,
+            };
+            world.kept.insert(id.clone(), Kept { first, seen: report.seen_alive.clone() });
+            let answer = report.answer.as_ref().filter(|it| it.result != OrderResult::Waiting);
+            if let Some(answer) = answer
+                && world.orders.get(&id) == Some(&answer.at)
+            {
+                world.orders.remove(&id);
+                *world.answers.entry(answer.at.clone()).or_default() += 1;
+            }
+        }
+        self.reports.insert(id, report);
+    }
+
+    fn ruled(&mut self, id: &ReleaseId, world: &World) -> Option<Ruled> {
+        let state = world.state_of(id);
+        let known = self.releases.get(id);
+        if let Some((_, release)) = known.filter(|(known, _)| *known == state) {
+            return Some(Ruled { release: Arc::clone(release), policy: Arc::clone(&self.policy) });
+        }
+        for record in world.records.get(id).into_iter().flatten() {
+            let key = (record.uid().to_owned(), record.revision);
+            self.appearances.entry(key).or_insert(Appearance::Seen(record.status));
+        }
+        let previous = known.map(|(_, release)| Arc::clone(release));
+        match world.release(id, previous.as_deref(), &self.appearances) {
+            Some(release) => {
+                let release = Arc::new(release);
+                self.releases.insert(id.clone(), (state, Arc::clone(&release)));
+                Some(Ruled { release, policy: Arc::clone(&self.policy) })
+            }
+            None => {
+                self.releases.remove(id);
+                None
+            }
+        }
+    }
+
+    /// The watch of records tells the next change.
+    pub(super) fn hear_record(&mut self, world: &mut World) {
+        while let Some(change) = world.log.get(self.records).cloned() {
+            self.records += 1;
+            if let Change::Record(id) = change {
+                let ruled = self.ruled(&id, world);
+                self.handle(Event::Release(id, ruled), world);
+                return;
+            }
+        }
+    }
+
+    /// The watch of objects tells the next change, or lists everything.
+    pub(super) fn hear_object(&mut self, world: &mut World) {
+        if !self.watching {
+            return self.list(world);
+        }
+        while let Some(change) = world.log.get(self.cursor).cloned() {
+            self.cursor += 1;
+            let Change::Object { object, version, stored } = change else { continue };
+            let tidings = match stored.filter(|stored| stored.is_labelled()) {
+                Some(stored) => Tidings::Object { live: Box::new(stored.live()), is_listed: false },
+                None => Tidings::Gone { object, version: version.to_string() },
+            };
+            return self.handle(Event::Watch(self.scope.clone(), tidings), world);
+        }
+    }
+
+    fn list(&mut self, world: &mut World) {
+        self.watching = true;
+        self.cursor = world.log.len();
+        let lives: Vec<_> = world
+            .objects
+            .values()
+            .filter(|stored| stored.is_labelled())
+            .map(|stored| stored.live())
+            .collect();
+        self.handle(Event::Watch(self.scope.clone(), Tidings::Relisting), world);
+        for live in lives {
+            let tidings = Tidings::Object { live: Box::new(live), is_listed: true };
+            self.handle(Event::Watch(self.scope.clone(), tidings), world);
+        }
+        self.handle(Event::Watch(self.scope.clone(), Tidings::Listed), world);
+        self.handle(Event::Watch(self.scope.clone(), Tidings::Watching), world);
+    }
+
+    /// The watch breaks, and what happened meanwhile is not told.
+    pub(super) fn expire(&mut self) {
+        self.watching = false;
+    }
+
+    /// The watch tells once more what it has told.
+    pub(super) fn repeat(&mut self, count: usize) {
+        self.cursor = self.cursor.saturating_sub(count);
+    }
+
+    pub(super) fn wake(&mut self, world: &mut World) {
+        let now = self.now(world);
+        if self.timer.take_if(|at| *at <= now).is_some() {
+            self.handle(Event::Due, world);
+        }
+    }
+
+    /// Does a piece of work; `fault` says how it fails, if it does.
+    pub(super) fn work(&mut self, world: &mut World, random: &mut Random, faults: bool) {
+        let place = random.below(self.work.len());
+        let Some((errand, release, work)) = self.work.remove(place) else { return };
+        let (lost, unanswered) = (faults && random.chance(4), faults && random.chance(4));
+        let outcome = match lost {
+            true => failed(Fault::Unanswered, "the connection broke"),
+            false => self.carry_out(&release, &work, world),
+        };
+        let outcome = match unanswered {
+            true => failed(Fault::Unanswered, "no answer"),
+            false => outcome,
+        };
+        self.done.push_back((errand, release, outcome));
+    }
+
+    fn carry_out(&mut self, release: &ReleaseId, work: &Work, world: &mut World) -> Outcome {
+        match work {
+            Work::ReadObject { object, .. } => {
+                let live = world.objects.get(object).map(|stored| Box::new(stored.live()));
+                Outcome::Object { live, version: "v1".to_owned() }
+            }
+            Work::ReadRecords { release } => Outcome::Records(self.ruled(release, world)),
+            Work::ReadDocument { revision, object } => world.document(release, *revision, object),
+            Work::ReadNamespace { .. } => Outcome::Namespace { deleting: world.terminating },
+            Work::Ask { object, uid, revision, .. } => world.canonical(release, *revision, object, uid),
+            Work::Probe { .. } => failed(Fault::AlreadyExists, "already exists"),
+            Work::Write { object, write, .. } => {
+                if self.leads_until.is_none_or(|until| self.now(world) >= until) {
+                    return failed(Fault::NotLeading, "this replica does not lead");
+                }
+                world.write(self.number, object, write)
+            }
+        }
+    }
+
+    /// What came of a piece of work is told.
+    pub(super) fn tell(&mut self, world: &mut World, random: &mut Random) {
+        let place = random.below(self.done.len());
+        if let Some((errand, _, outcome)) = self.done.remove(place) {
+            self.handle(Event::Outcome(errand, outcome), world);
+        }
+    }
+
+    /// Renews the lease or takes it, if that is due; hands over what people want.
+    pub(super) fn lead(&mut self, world: &mut World) {
+        let now = self.now(world);
+        if world.lease.renewals != self.seen.0 {
+            self.seen = (world.lease.renewals, now);
+        }
+        let is_silent = now.duration_since(self.seen.1) >= SILENCE;
+        if world.lease.holder == Some(self.number) || world.lease.holder.is_none() || is_silent {
+            world.lease.holder = Some(self.number);
+            world.lease.renewals += 1;
+            self.seen = (world.lease.renewals, now);
+            self.leads_until = Some(now + LEAD);
+        }
+        self.note_lead(world);
+    }
+
+    /// Notices that it leads, or no more.
+    pub(super) fn note_lead(&mut self, world: &mut World) {
+        let leads = self.leads_until.is_some_and(|until| self.now(world) < until);
+        if leads != self.leads {
+            self.leads = leads;
+            if leads {
+                for (release, kept) in world.kept.clone() {
+                    let Kept { first, seen } = kept;
+                    let order = Order::Remember { release, first, seen, contested: Vec::new() };
+                    self.handle(Event::Order(order), world);
+                }
+            } else {
+                self.ordered.clear();
+            }
+            let number = self.number;
+            world.say(|| format!("guard {number} leads: {leads}"));
+            self.handle(Event::Leads(leads), world);
+        }
+        if self.leads {
+            for (release, at) in world.orders.clone() {
+                if self.ordered.insert(at.clone()) {
+                    self.pace.clear();
+                    let order = Order::Reconcile { release, at, ticket: None };
+                    self.handle(Event::Order(order), world);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What no guard may do, whatever happens.
+//!
+//! Entry points: `Guard::count`, `check_write`, `check_report`. Invariant: a fault breaks the world down, with words.
+//! Must not change what the guard does.
+
+use jiff::SignedDuration;
+
+use super::super::super::report::ReleaseReport;
+use super::super::world::World;
+use super::Guard;
+use crate::model::ObjectId;
+use crate::policy::guarded::OrderResult;
+use crate::verdict::health::Reason;
+
+/// The most writes to one object within [`WHILE`] that nobody ordered.
+const MOST_WRITES: usize = 40;
+
+const WHILE: SignedDuration = SignedDuration::from_mins(10);
+
+/// The most pieces of work that one second of the world's may lead to.
+const MOST_WORK: usize = 600;
+
+impl Guard {
+    /// Counts a piece of work.
+    pub(super) fn count(&mut self, world: &mut World) {
+        let second = world.now.as_second();
+        if self.load.0 != second {
+            self.load = (second, 0);
+        }
+        self.load.1 += 1;
+        if self.load.1 > MOST_WORK {
+            world.break_down(format!("guard {} is hot", self.number));
+        }
+    }
+
+    /// Nobody writes who does not lead, nor again and again.
+    pub(super) fn check_write(&mut self, object: &ObjectId, world: &mut World) {
+        let (number, now) = (self.number, self.now(world));
+        if !self.leads {
+            world.break_down(format!("guard {number} wants to write {} and does not lead", object.name));
+        }
+        let times = self.pace.entry(object.clone()).or_default();
+        times.push_back(now);
+        while times.front().is_some_and(|first| now.duration_since(*first) > WHILE) {
+            times.pop_front();
+        }
+        if times.len() > MOST_WRITES {
+            world.break_down(format!("guard {number} writes {} again and again", object.name));
+        }
+    }
+
+    /// What is said of a release was so at some time since the watch told last.
+    pub(super) fn check_report(&mut self, report: &ReleaseReport, world: &mut World) {
+        let (id, number) = (&report.release, self.number);
+        let was = self.reports.get(id).map(|before| before.health().reason);
+        let is_new = was != Some(Reason::InSync) && report.health().reason == Reason::InSync;
+        if is_new && !world.was_in_sync(id, report.records.revision, self.cursor) {
+            world.break_down(format!("guard {number} says of {id} that it is in sync, and it is not"));
+        }
+        let Some(answer) = report.answer.as_ref().filter(|it| it.result != OrderResult::Waiting) else {
+            return;
+        };
+        let first = self.answered.entry(answer.at.clone()).or_insert_with(|| answer.clone());
+        if first != answer {
+            let message = format!("{:?} and {:?}", first.message, answer.message);
+            world.break_down(format!("guard {number} answers {} twice: {message}", answer.at));
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Additions below sealed paths.
+
+use super::*;
+
+const SEAL: &str = "{edits: Deny, seal: [{target: {kind: Deployment}, paths: [/spec, /metadata/labels]}]}";
+const CONTAINERS: &str = "/spec/template/spec/containers";
+/// What a dry run may turn yet.
+const SIDE: &str = "Deny drift? /spec/template/spec/containers/[name=side]";
+
+/// The live object with a second container.
+fn with_side(image: &str) -> Value {
+    live(&[(CONTAINERS, json!([{"name": "app", "image": "app:1"}, {"name": "side", "image": image}]))])
+}
+
+fn sealed() -> Case<'static> {
+    Case { policy: SEAL, new: Some(with_side("side:1")), ..Case::default() }
+}
+
+fn pending() -> Vec<Release> {
+    let status = Status::PendingUpgrade;
+    vec![assembled(Given { status, manifest: MANIFEST, ..Given::default() }, None)]
+}
+
+#[test]
+fn addition_below_a_sealed_path_is_drift() {
+    check(sealed(), SIDE);
+    check(Case { policy: "", ..sealed() }, "Allow unchanged");
+    check(Case { policy: "{seal: [{paths: [/data]}]}", ..sealed() }, "Allow unchanged");
+    check(Case { policy: "{seal: [{target: {kind: Job}, paths: ['*']}]}", ..sealed() }, "Allow unchanged");
+    check(Case { policy: &SEAL.replace("Deny", "Warn"), ..sealed() }, &SIDE.replace("Deny", "Warn"));
+    check(Case { policy: &SEAL.replace("Deny", "Revert"), ..sealed() }, &SIDE.replace("Deny", "Revert"));
+    // Changed, kept, removed.
+    let image = format!("{SIDE}/image");
+    check(Case { old: Some(with_side("side:0")), ..sealed() }, &image);
+    check(Case { old: Some(with_side("side:1")), ..sealed() }, "Allow unchanged");
+    check(Case { old: Some(with_side("side:1")), new: Some(live(&[])), ..sealed() }, "Allow unchanged");
+    let created = Case { operation: Operation::Create, old: None, ..sealed() };
+    check(created, SIDE);
+    let labelled = live(&[("/metadata/labels/mine", json!("yes"))]);
+    check(Case { new: Some(labelled), ..sealed() }, "Deny drift? /metadata/labels/mine");
+}
+
+#[test]
+fn controllers_appliers_and_webhooks_may_add() {
+    check(
+        Case { user: "system:serviceaccount:kube-system:deployment-controller", ..sealed() },
+        "Allow unchanged",
+    );
+    check(Case { user: "system:kube-controller-manager", ..sealed() }, "Allow unchanged");
+    check(Case { user: "system:serviceaccount:kube-system:traefik-controller", ..sealed() }, SIDE);
+    check(Case { user: "system:serviceaccount:shop:my-controller", ..sealed() }, SIDE);
+    let mut applied = with_side("side:1");
+    let owned = json!({"k:{\"name\":\"side\"}": {".": {}, "f:image": {}, "f:name": {}}});
+    let owned = json!({"f:spec": {"f:template": {"f:spec": {"f:containers": owned}}}});
+    applied["metadata"]["managedFields"] = json!([
+        {"manager": "injector", "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": owned},
+    ]);
+    check(Case { new: Some(applied.clone()), ..sealed() }, "Allow unchanged");
+    // A dry run of the manifest gets the same from a webhook, which owns nothing.
+    let injected = with_side("side:1");
+    check(Case { evidence: Evidence::Canonical(&injected), ..sealed() }, "Allow unchanged");
+    // Whoever takes it away may not put another one in its place.
+    let other = with_side("other:1");
+    check(Case { evidence: Evidence::Canonical(&other), ..sealed() }, &SIDE.replace('?', ""));
+    // Who is found to own it there has added it before.
+    applied["metadata"]["managedFields"][0]["operation"] = json!("Update");
+    check(Case { evidence: Evidence::Canonical(&applied), ..sealed() }, &SIDE.replace('?', ""));
+    let bare = live(&[]);
+    check(Case { evidence: Evidence::Canonical(&bare), ..sealed() }, &SIDE.replace('?', ""));
+    assert!(sealed().verdict().arguable, "a dry run is made before it is refused");
+}
+
+#[test]
+fn helm_operation_is_not_refused_where_no_dry_run_can_tell() {
+    let under_way = |evidence| Case { claims: pending(), evidence, ..sealed() };
+    let verdict = under_way(Evidence::Unavailable).verdict();
+    assert_eq!((verdict.outcome, verdict.reason), (Outcome::Record, Reason::Unsettled));
+    let injected = with_side("side:1");
+    check(under_way(Evidence::Canonical(&injected)), "Allow unchanged");
+    let bare = live(&[]);
+    check(under_way(Evidence::Canonical(&bare)), &SIDE.replace('?', ""));
+}
+
+#[test]
+fn exceptions_cover_additions() {
+    let with = |more: &str| SEAL.replace("edits: Deny", &format!("edits: Deny, {more}"));
+    let ignored = with("ignore: [{paths: ['/spec/template/spec/containers/[name=side]']}]");
+    check(Case { policy: &ignored, ..sealed() }, "Allow ignored");
+    let allowed = with("allow: [{name: a, paths: ['/spec/template/spec/containers/[name=side]']}]");
+    assert_eq!(Case { policy: &allowed, ..sealed() }.verdict().reason, Reason::Allowed);
+    let exempt = with("exempt: [{kind: User, name: alice}]");
+    assert_eq!(Case { policy: &exempt, ..sealed() }.verdict().reason, Reason::Exempt);
+}
+
+#[test]
+fn helm_upgrade_may_change_fields_that_it_drops() {
+    let declared = |status| {
+        let side = "{name: app, image: \"app:1\"}, {name: side, image: \"side:0\"}";
+        vec![second(status, MANIFEST, &MANIFEST.replace("{name: app, image: \"app:1\"}", side))]
+    };
+    let changed = |status| Case { claims: declared(status), old: Some(with_side("side:0")), ..sealed() };
+    check(changed(Status::PendingUpgrade), "Allow unchanged");
+    check(changed(Status::Deployed), &format!("{SIDE}/image"));
+    // The server fills in fields, and no element comes back by itself; nor is anything beside it meant.
+    check(Case { old: Some(live(&[])), ..changed(Status::PendingUpgrade) }, SIDE);
+    let args = live(&[(
+        CONTAINERS,
+        json!([{"name": "app", "image": "app:1"}, {"name": "side", "image": "side:0", "args": ["x"]}]),
+    )]);
+    check(Case { new: Some(args), ..changed(Status::PendingUpgrade) }, &format!("{SIDE}/args"));
+    let labelled = live(&[("/metadata/labels/mine", json!("yes"))]);
+    check(
+        Case { old: Some(live(&[])), new: Some(labelled), ..changed(Status::PendingUpgrade) },
+        "Deny drift? /metadata/labels/mine",
+    );
+}
+
+#[test]
+fn changing_what_a_webhook_set_is_drift() {
+    let canonical = with_side("side:0");
+    let changed = |image: &str| Case {
+        old: Some(with_side("side:0")),
+        new: Some(with_side(image)),
+        evidence: Evidence::Canonical(&canonical),
+        ..sealed()
+    };
+    check(changed("evil:1"), &format!("{}/image", SIDE.replace('?', "")));
+    let other = with_side("side:1");
+    check(Case { evidence: Evidence::Canonical(&other), ..changed("side:1") }, "Allow unchanged");
+}

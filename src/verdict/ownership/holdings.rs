@@ -1,0 +1,89 @@
+//! Who owns which places of one object.
+//!
+//! Entry point: [`Holdings::of`], which goes through each entry once. Invariant: who owns an empty
+//! value, as Helm does where a manifest declares one, does not own what others own below it.
+
+use std::collections::{HashMap, HashSet};
+
+use super::fieldset::Held;
+use super::owners::{Entry, Manager, Operation, Owners};
+use super::prefixes;
+use crate::declaration::path::{Path, Segment};
+use crate::model::{MANAGED_BY, RELEASE_NAME};
+
+/// Who owns which places of one object.
+pub(in crate::verdict) struct Holdings<'o> {
+    by_path: HashMap<u64, Vec<(&'o Entry, Held)>>,
+    /// Those who own a place as one value.
+    whole: HashMap<u64, Vec<&'o Entry>>,
+    /// The names of those who have set Helm's label or annotations.
+    helms: HashSet<&'o str>,
+    is_complete: bool,
+}
+
+/// How a manager owns a place.
+#[derive(Clone, Copy)]
+pub(in crate::verdict) struct Holding<'o> {
+    pub(in crate::verdict) manager: &'o Manager,
+    /// Whether it owns parts of the place alone.
+    pub(in crate::verdict) is_in_parts: bool,
+    /// Whether it is Helm's.
+    pub(in crate::verdict) is_helms: bool,
+}
+
+impl<'o> Holdings<'o> {
+    pub(in crate::verdict) fn of(owners: &'o Owners) -> Self {
+        let mut by_path: HashMap<u64, Vec<(&Entry, Held)>> = HashMap::new();
+        let mut whole: HashMap<u64, Vec<&Entry>> = HashMap::new();
+        for entry in owners.read() {
+            entry.owned.each(&mut |path, held| {
+                by_path.entry(path).or_default().push((entry, held));
+                if held == Held::Whole {
+                    whole.entry(path).or_default().push(entry);
+                }
+            });
+        }
+        let marks = [["metadata", "annotations", RELEASE_NAME], ["metadata", "labels", MANAGED_BY.0]];
+        let marks = marks.map(|names| Path(names.map(|name| Segment::Field(name.to_owned())).to_vec()));
+        let marked = marks.iter().filter_map(|mark| by_path.get(&prefixes(mark).last()?));
+        let helms = marked.flatten().map(|(entry, _)| entry.manager.name.as_str()).collect();
+        let is_complete = !owners.is_empty() && owners.skipped().is_empty();
+        Self { by_path, whole, helms, is_complete }
+    }
+
+    /// Whether all managers are known: who owns a place, and that nobody does.
+    pub(in crate::verdict) fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Who owns what is at `path` or parts of it; where nobody does, who but Helm owns what is above
+    /// it as one value.
+    pub(in crate::verdict) fn at(&self, path: &Path) -> Vec<Holding<'o>> {
+        let prefixes: Vec<u64> = prefixes(path).collect();
+        let Some((last, above)) = prefixes.split_last() else { return Vec::new() };
+        let own = self.by_path.get(last).into_iter().flatten();
+        let own: Vec<_> = own.map(|(entry, held)| self.holding(entry, *held)).collect();
+        if !own.is_empty() {
+            return own;
+        }
+        let above = above.iter().flat_map(|prefix| self.whole.get(prefix).into_iter().flatten());
+        above.map(|entry| self.holding(entry, Held::Whole)).filter(|it| !it.is_helms).collect()
+    }
+
+    /// The highest places below `path` that managers which update own themselves, Helm's left out.
+    pub(in crate::verdict) fn parts(&self, path: &Path) -> Vec<(Path, &'o Manager)> {
+        let entries = prefixes(path).last().and_then(|it| self.by_path.get(&it)).into_iter().flatten();
+        let others = entries.filter(|(entry, held)| {
+            entry.manager.operation == Operation::Update && !self.holding(entry, *held).is_helms
+        });
+        others
+            .flat_map(|(entry, _)| entry.owned.below(path).into_iter().map(|it| (it, &entry.manager)))
+            .collect()
+    }
+
+    fn holding(&self, entry: &'o Entry, held: Held) -> Holding<'o> {
+        let manager = &entry.manager;
+        let is_helms = self.helms.contains(manager.name.as_str());
+        Holding { manager, is_in_parts: held == Held::Parts, is_helms }
+    }
+}

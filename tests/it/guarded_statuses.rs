@@ -1,0 +1,320 @@
+//! What a GuardedRelease and events say of what the loop knows, on a real API server: nothing is written while nothing
+//! changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kubemoor::cluster::events::Events;
+use kubemoor::cluster::guarded::GuardedReleases;
+use kubemoor::cluster::kinds::Kinds;
+use kubemoor::cluster::lease::Leadership;
+use kubemoor::cluster::objects::Objects;
+use kubemoor::cluster::policies::InForce;
+use kubemoor::cluster::releases::Releases;
+use kubemoor::config::RecordDriver;
+use kubemoor::guard::announce::Announcer;
+use kubemoor::guard::orders::Command;
+use kubemoor::guard::state::State;
+use kubemoor::guard::status::Statuses;
+use kubemoor::metrics::{NoticeMetrics, RecordMetrics, registry};
+use kubemoor::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
+use kubemoor::notify::Notifiers;
+use kubemoor::policy::Policy;
+use kubemoor::policy::agreement::{Agreement, SeenAlive};
+use kubemoor::policy::book::{Book, Labels};
+use kubemoor::policy::guarded::{OrderAnswer, OrderResult};
+use kubemoor::policy::signing::SigningKey;
+use kubemoor::reconcile::report::{DriftKind, Drifted, Incident, ReleaseReport};
+use kubemoor::verdict::health::{Control, Reason, RecordFacts, RecordState};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::guarded_releases::{installed, is_there, path};
+use crate::support::{Caller, ControlPlane, Helm, Identity, RELEASE, SOON, eventually, folder};
+
+/// The parts that tell, with a loop played by the test.
+struct Told {
+    control_plane: ControlPlane,
+    admin: Caller,
+    release: ReleaseId,
+    state: Arc<State>,
+    commands: mpsc::Receiver<Command>,
+    guarded: GuardedReleases,
+    stop: CancellationToken,
+    _helm: Helm,
+}
+
+impl Told {
+    async fn new() -> Self {
+        let control_plane = ControlPlane::start();
+        let admin = Caller::new(&control_plane, Identity::Admin).await;
+        control_plane.define_policies();
+        let (namespace, helm) = installed(&control_plane, "told").await;
+        control_plane.apply_deploy(&["namespace.yaml", "rbac.yaml"]).await;
+        let client = control_plane.client(Identity::Guard).await;
+        let stop = CancellationToken::new();
+        let kinds = Kinds::read(client.clone()).await.unwrap();
+        let following = Arc::clone(&kinds);
+        let ending = stop.clone();
+        tokio::spawn(async move { following.run(ending).await });
+        let mut registry = registry();
+        let releases = Releases::new(
+            client.clone(),
+            RecordDriver::Secret,
+            Vec::new(),
+            Arc::clone(&kinds),
+            Arc::default(),
+            RecordMetrics::register(&mut registry, || [("deployed", 1)]),
+        );
+        tokio::spawn(Arc::clone(&releases).run(stop.clone()));
+        releases.health().wait_for(|health| health.indexed).await.unwrap();
+        let metrics = NoticeMetrics::register(&mut registry);
+        let state = Arc::new(State::default());
+        let book =
+            Arc::new(Book::new(Policy::new(EditsMode::Deny, DriftMode::Repair, Duration::from_secs(3600))));
+        let in_force = InForce::new(Arc::clone(&book), Labels::new());
+        let leadership = Leadership::alone();
+        let (sender, commands) = mpsc::channel(16);
+        let writes = 50.try_into().unwrap();
+        let statuses = Statuses {
+            guarded: GuardedReleases::new(client.clone(), leadership.clone(), writes),
+            kinds: Arc::clone(&kinds),
+            releases: Arc::clone(&releases),
+            state: Arc::clone(&state),
+            in_force: Arc::clone(&in_force),
+            namespaces: Vec::new(),
+            commands: sender,
+            suspended: std::collections::HashSet::new(),
+            leadership: leadership.clone(),
+            metrics: metrics.clone(),
+            key: SigningKey::new([7; 32]),
+            settled: Arc::default(),
+            lease: None,
+        };
+        tokio::spawn(statuses.run(stop.clone()));
+        let announcer = Announcer {
+            state: Arc::clone(&state),
+            events: Some(Events::new(client.clone(), leadership.clone(), "test".to_owned())),
+            notifiers: Notifiers::start(Vec::new(), "urn:test", &metrics, &TaskTracker::new(), &stop)
+                .unwrap(),
+            book,
+            kinds,
+            releases,
+            objects: Objects::new(client.clone(), writes),
+            leadership: leadership.clone(),
+            metrics,
+        };
+        tokio::spawn(announcer.run(stop.clone()));
+        let release = ReleaseId { namespace, name: RELEASE.to_owned() };
+        is_there(&admin, &path(&release.namespace, RELEASE), true).await;
+        let guarded = GuardedReleases::new(client, leadership, writes);
+        Self { control_plane, admin, release, state, commands, guarded, stop, _helm: helm }
+    }
+
+    fn drifted(&self) -> Drifted {
+        Drifted {
+            object: ObjectId {
+                group: String::new(),
+                kind: "ConfigMap".to_owned(),
+                namespace: Some(self.release.namespace.clone()),
+                name: "settings".to_owned(),
+            },
+            kind: DriftKind::Changed,
+            findings: Vec::new(),
+            by: Some("kubectl-edit".to_owned()),
+            since: Timestamp::UNIX_EPOCH,
+            repaired: None,
+            kept: None,
+            contested_by: None,
+            unconfirmed: false,
+            doubt: false,
+            allowed: false,
+        }
+    }
+
+    fn seen(&self) -> SeenAlive {
+        let seal = "AAECAwQFBgcICQoLDA0ODw";
+        let agreement = Agreement::read(seal, &["/data/open".to_owned()]);
+        SeenAlive { object: self.drifted().object, agreement: Some(agreement.unwrap()), settled: None }
+    }
+
+    fn report(&self, reason: Reason) -> ReleaseReport {
+        let drifted = if reason == Reason::InSync { Vec::new() } else { vec![self.drifted()] };
+        ReleaseReport {
+            release: self.release.clone(),
+            record: Some("u7".to_owned()),
+            digest: [7; 32],
+            declared: 1,
+            seen_alive: vec![self.seen()],
+            confirmed: 1,
+            unconfirmed: Vec::new(),
+            drifted,
+            flaws: Vec::new(),
+            foreign: Vec::new(),
+            unwatched: Vec::new(),
+            excused: Vec::new(),
+            records: RecordFacts { revision: 1, deployed: None, state: RecordState::Deployed },
+            control: Control::of(DriftMode::Repair),
+            answer: None,
+        }
+    }
+
+    async fn status(&self) -> Value {
+        let object = self.admin.get(&path(&self.release.namespace, RELEASE)).await.done().unwrap();
+        object["status"].clone()
+    }
+
+    async fn says(&self, ready: &str, reason: &str) -> Value {
+        eventually(&format!("Ready={ready} {reason}"), SOON, || async {
+            let status = self.status().await;
+            let condition = status["conditions"][0].clone();
+            if condition["status"] == ready && condition["reason"] == reason {
+                Ok(status)
+            } else {
+                Err(status.to_string())
+            }
+        })
+        .await
+    }
+
+    /// Waits until the audit log, which comes after the answers, has so many writes of the status and no more.
+    async fn is_written(&self, times: usize) {
+        let is_write = |event: &Value| {
+            event["user"]["username"] == Identity::Guard.user()
+                && event["objectRef"]["subresource"] == "status"
+                && event["objectRef"]["resource"] == "guardedreleases"
+        };
+        eventually(&format!("the status was written {times} times"), SOON, || async {
+            let writes = self.control_plane.audit_events().iter().filter(|event| is_write(event)).count();
+            if writes == times { Ok(()) } else { Err(writes.to_string()) }
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_says_what_the_loop_knows_and_is_written_only_when_that_changes() {
+    let mut told = Told::new().await;
+    told.state.publish(told.report(Reason::InSync));
+    let status = told.says("True", "InSync").await;
+    assert_eq!(
+        (&status["edits"], &status["drift"], &status["declared"]),
+        (&json!("Deny"), &json!("Repair"), &json!(1))
+    );
+    assert_eq!(status["observedGeneration"], 1);
+    // What kubectl remembers of the API is older than the definition.
+    let cache = format!("--cache-dir={}", folder("kubectl-cache").display());
+    let columns = told.control_plane.kubectl(Identity::Admin, &["get", "gr", "-A", &cache]);
+    let columns = String::from_utf8(columns.stdout).unwrap();
+    let head: Vec<_> = columns.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(
+        head,
+        ["NAMESPACE", "NAME", "READY", "REASON", "REVISION", "DRIFTED", "EDITS", "DRIFT", "AGE"]
+    );
+
+    told.state.publish(told.report(Reason::Drifted));
+    let status = told.says("False", "Drifted").await;
+    assert_eq!(status["drifts"][0]["by"], "kubectl-edit");
+    told.is_written(2).await;
+    // The same again, and another release's noise: nothing is written.
+    for _ in 0..3 {
+        told.state.publish(told.report(Reason::Drifted));
+        let touch = json!({"metadata": {"annotations": {"touched": Timestamp::now().to_string()}}});
+        told.admin.merge(&path(&told.release.namespace, RELEASE), &touch).await.done().unwrap();
+    }
+
+    // What people set is handed on, each once.
+    let object = path(&told.release.namespace, RELEASE);
+    told.admin
+        .merge(&object, &json!({"spec": {"suspend": true, "reconcileAt": "now"}}))
+        .await
+        .done()
+        .unwrap();
+    assert_eq!(told.commands.recv().await.unwrap(), Command::Suspend(told.release.clone(), true));
+    let order = Command::Reconcile { release: told.release.clone(), at: "now".to_owned(), ticket: None };
+    assert_eq!(told.commands.recv().await.unwrap(), order);
+    let status = told.says("Unknown", "Suspended").await;
+    assert_eq!(status["lastReconcileAt"], Value::Null, "the order is not carried out yet");
+    assert_eq!(status["observedGeneration"], 2);
+    told.is_written(3).await;
+    told.admin.merge(&object, &json!({"spec": {"suspend": null}})).await.done().unwrap();
+    assert_eq!(told.commands.recv().await.unwrap(), Command::Suspend(told.release.clone(), false));
+    told.says("False", "Drifted").await;
+    let answer = OrderAnswer {
+        at: "now".to_owned(),
+        result: OrderResult::Refused,
+        message: "1 object stays as it is".to_owned(),
+    };
+    told.state.publish(ReleaseReport { answer: Some(answer), ..told.report(Reason::Drifted) });
+    eventually("the order is answered", SOON, || async {
+        let status = told.status().await;
+        let is_done = status["lastReconcileAt"] == "now" && status["order"]["result"] == "Refused";
+        if is_done { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+    assert!(told.commands.try_recv().is_err(), "a wish is told twice");
+
+    // What a guard that starts anew reads.
+    let remembered = told.guarded.remembered(&SigningKey::new([7; 32])).await.unwrap();
+    assert_eq!((remembered[0].revision, remembered[0].digest), (1, [7; 32]));
+    assert_eq!(remembered[0].seen, [told.seen()]);
+    told.stop.cancel();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_stands_on_the_object_and_on_its_release() {
+    let told = Told::new().await;
+    let incident = Incident { release: told.release.clone(), revision: 1, drifted: told.drifted() };
+    told.state.tell(incident.clone());
+    told.state.tell(incident.clone());
+    let repaired = Drifted { repaired: Some(Ok(())), ..told.drifted() };
+    told.state.tell(Incident { drifted: repaired, ..incident.clone() });
+    let list = format!("/apis/events.k8s.io/v1/namespaces/{}/events", told.release.namespace);
+    let events = eventually("all events are there", SOON, || async {
+        let events = told.admin.get(&list).await.done()?;
+        let ours: Vec<_> = events["items"].as_array().unwrap().clone();
+        let ours: Vec<_> =
+            ours.into_iter().filter(|it| it["reportingController"] == "kubemoor.dev/guard").collect();
+        if ours.len() == 4 { Ok(ours) } else { Err(format!("{} events: {ours:?}", ours.len())) }
+    })
+    .await;
+    for event in &events {
+        assert!(event["regarding"]["uid"].is_string(), "{event}");
+        assert!(event["note"].as_str().unwrap().contains("by kubectl-edit"), "{event}");
+    }
+    let mut said: Vec<_> = events
+        .iter()
+        .map(|event| {
+            [&event["regarding"]["kind"], &event["type"], &event["reason"]].map(|it| it.as_str().unwrap())
+        })
+        .collect();
+    said.sort_unstable();
+    assert_eq!(
+        said,
+        [
+            ["ConfigMap", "Normal", "Repaired"],
+            ["ConfigMap", "Warning", "Drifted"],
+            ["GuardedRelease", "Normal", "Repaired"],
+            ["GuardedRelease", "Warning", "Drifted"],
+        ]
+    );
+    // Said again and again it stays one event, which counts.
+    eventually("the series is written", SOON, || async {
+        told.state.tell(incident.clone());
+        let events = told.admin.get(&list).await.done()?;
+        let ours = events["items"].as_array().unwrap();
+        let ours = ours.iter().filter(|it| it["reportingController"] == "kubemoor.dev/guard");
+        let counts: Vec<_> = ours.map(|it| it["series"]["count"].as_u64().unwrap_or(1)).collect();
+        assert_eq!(counts.len(), 4, "{events}");
+        if counts.iter().filter(|count| **count > 1).count() == 2 {
+            Ok(())
+        } else {
+            Err(format!("{counts:?}"))
+        }
+    })
+    .await;
+    told.stop.cancel();
+}

@@ -1,0 +1,90 @@
+//! The container image: what it holds, and that packing it twice gives the same bytes.
+//!
+//! The program that is packed here is the one of the tests; `make test-image` builds the real one twice.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::root;
+
+#[test]
+fn image_holds_the_program_and_authorities_alone_and_runs_as_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = folder.path().join("image.tar");
+    pack(&archive, folder.path(), "022");
+    let layout = folder.path().join("layout");
+    unpack(&archive, &layout);
+
+    let index = read(&layout.join("index.json"));
+    let manifest = blob(&layout, &index["manifests"][0]);
+    let config = blob(&layout, &manifest["config"]);
+    assert_eq!(config["os"], "linux");
+    assert_eq!(config["config"]["User"], "65532:65532");
+    assert_eq!(config["config"]["Entrypoint"], json!(["/kubemoor"]));
+
+    let mut held = BTreeMap::new();
+    for layer in manifest["layers"].as_array().unwrap() {
+        let listing = Command::new("tar")
+            .args(["--list", "--gzip", "--verbose", "--numeric-owner", "--file"])
+            .arg(blob_path(&layout, layer))
+            .output()
+            .unwrap();
+        assert!(listing.status.success(), "{}", String::from_utf8_lossy(&listing.stderr));
+        for line in String::from_utf8(listing.stdout).unwrap().lines() {
+            let words: Vec<_> = line.split_whitespace().collect();
+            held.insert(words[5].to_owned(), format!("{} {}", words[0], words[1]));
+        }
+    }
+    let folders = ["etc/", "etc/ssl/", "etc/ssl/certs/"].map(|path| (path, "dr-xr-xr-x 0/0"));
+    let files = [("etc/ssl/certs/ca-certificates.crt", "-r--r--r-- 0/0"), ("kubemoor", "-r-xr-xr-x 0/0")];
+    let expected = folders.into_iter().chain(files);
+    assert_eq!(held, expected.map(|(path, mode)| (path.to_owned(), mode.to_owned())).collect());
+}
+
+#[test]
+fn packing_twice_gives_the_same_bytes_whatever_the_folder_and_the_mask() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let archives = [(one.path(), "022"), (other.path(), "077")].map(|(folder, mask)| {
+        let archive = folder.join("image.tar");
+        pack(&archive, folder, mask);
+        fs::read(archive).unwrap()
+    });
+    assert!(archives[0] == archives[1], "the archives differ");
+}
+
+/// Packs the program of the tests, with `folder` for what is temporary.
+fn pack(archive: &Path, folder: &Path, mask: &str) {
+    let output = Command::new("bash")
+        .args(["-c", "umask \"$0\"; exec deploy/image/build \"$@\"", mask])
+        .args([archive, Path::new(env!("CARGO_BIN_EXE_kubemoor"))])
+        .current_dir(root())
+        .env("TMPDIR", folder)
+        .env("SOURCE_DATE_EPOCH", "1700000000")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn unpack(archive: &Path, layout: &Path) {
+    fs::create_dir(layout).unwrap();
+    let status = Command::new("tar")
+        .args([Path::new("--extract"), Path::new("--file"), archive, Path::new("--directory"), layout])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+fn blob(layout: &Path, descriptor: &Value) -> Value {
+    read(&blob_path(layout, descriptor))
+}
+
+fn blob_path(layout: &Path, descriptor: &Value) -> std::path::PathBuf {
+    layout.join("blobs").join(descriptor["digest"].as_str().unwrap().replace(':', "/"))
+}
+
+fn read(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
