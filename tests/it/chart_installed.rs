@@ -37,6 +37,9 @@ async fn two_replicas_of_the_chart_refuse_edits_and_one_takes_over() {
     let settings = shop(&control_plane).await;
     let alice = Caller::new(&control_plane, Identity::Alice).await;
     guarded(&alice, RELEASE, &settings).await;
+    for pod in &pods {
+        assert!(!pod.log().contains("removed or overwritten"), "{}", pod.log());
+    }
     // Either replica may be asked.
     for edit in 0..20 {
         let edit = json!({"data": {"mode": format!("slow-{edit}")}});
