@@ -36,6 +36,7 @@ FILES: dict[str, tuple[dict[str, Any], str]] = {
     "deploy/enforce/privileged.yaml": (PRIVILEGED, "privileged.yaml"),
     "certs/issuer.yaml": (CERT_MANAGER, "issuer.yaml"),
     "certs/certificate.yaml": (CERT_MANAGER, "certificate.yaml"),
+    "certs/workload.yaml": (CERT_MANAGER, "workload.yaml"),
 }
 
 TABLE = """\

@@ -18,6 +18,7 @@ mod attacks_ports;
 mod attacks_versions;
 mod bad_input;
 mod break_glass;
+mod cert_manager;
 mod chart;
 mod chart_installed;
 mod chart_rights;

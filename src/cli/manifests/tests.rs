@@ -101,6 +101,23 @@ fn every_flag_of_install_reaches_its_place() {
 }
 
 #[test]
+fn cert_manager_flag_prints_its_objects_and_as_many_replicas_as_wanted() {
+    let check = |args: &[&str], replicas: u8| {
+        let objects =
+            objects(&printed(&[&["install", "--cert-manager", "--namespace=guard"], args].concat()));
+        let certificate = find(&objects, "Certificate", "kubemoor").unwrap();
+        assert_eq!(certificate["spec"]["dnsNames"][0], "kubemoor.guard.svc");
+        assert!(find(&objects, "Issuer", "kubemoor-ca").is_some());
+        let deployment = find(&objects, "Deployment", "kubemoor").unwrap();
+        assert_eq!(deployment["spec"]["replicas"], replicas);
+        let volume = &deployment["spec"]["template"]["spec"]["volumes"][0];
+        assert_eq!(volume["secret"]["secretName"], certificate["spec"]["secretName"]);
+    };
+    check(&[], 2);
+    check(&["--replicas=3"], 3);
+}
+
+#[test]
 fn rights_to_write_come_only_with_deny_and_repair() {
     let check = |args: &[&str], arbiter: bool, repair: bool| {
         let objects = objects(&printed(&[&["install"], args].concat()));

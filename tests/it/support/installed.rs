@@ -250,7 +250,7 @@ impl Pod {
 
     /// What it answers on its admin port.
     fn answer(&self, path: &str) -> impl Future<Output = Result<(u16, String), String>> + use<> {
-        let url = format!("https://127.0.0.1:{}{path}", self.admin_port);
+        let url = format!("https://localhost:{}{path}", self.admin_port);
         let authority = fs::read(&self.authority);
         async move {
             install_crypto_provider();
