@@ -1,7 +1,8 @@
 //! `kubemoor manifests`: prints what installs Kubemoor.
 //!
 //! Entry point: [`run`]. Invariant: `deploy/` holds what is printed without
-//! flags; the files there are the source, flags replace single values in them.
+//! flags. The chart in `deploy/chart` is the source of the files there, but for
+//! the namespace and what is computed here; flags replace single values in them.
 //! The static webhook configuration comes from the builder that `--register`
 //! uses, over the kinds that charts declare.
 
@@ -55,6 +56,14 @@ pub(super) struct Install {
     /// What becomes of drift that the loop finds; Repair adds the rights of repairs
     #[arg(long, env = "KUBEMOOR_DRIFT", value_name = "MODE", default_value = "Report", ignore_case = true)]
     drift: DriftMode,
+
+    /// Have cert-manager make the certificate, which all replicas share
+    #[arg(long, env = "KUBEMOOR_CERT_MANAGER")]
+    cert_manager: bool,
+
+    /// How many replicas [default: 2 with --cert-manager]
+    #[arg(long, env = "KUBEMOOR_REPLICAS", value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=16), requires = "cert_manager")]
+    replicas: Option<u8>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -95,10 +104,16 @@ pub(super) struct Webhook {
 const NAMESPACE: &str = "kubemoor-system";
 const IMAGE: &str = concat!("kubemoor:", env!("CARGO_PKG_VERSION"));
 
+/// How many replicas share a certificate, if no number is given.
+const REPLICAS: u8 = 2;
+
 const NAMESPACE_YAML: &str = include_str!("../../deploy/namespace.yaml");
 const RBAC_YAML: &str = include_str!("../../deploy/rbac.yaml");
 const NETWORK_YAML: &str = include_str!("../../deploy/networkpolicy.yaml");
 const WORKLOAD_YAML: &str = include_str!("../../deploy/workload.yaml");
+const ISSUER_YAML: &str = include_str!("../../certs/issuer.yaml");
+const CERTIFICATE_YAML: &str = include_str!("../../certs/certificate.yaml");
+const CERT_MANAGER_WORKLOAD_YAML: &str = include_str!("../../certs/workload.yaml");
 const ARBITER_YAML: &str = include_str!("../../deploy/enforce/arbiter.yaml");
 const REPAIR_YAML: &str = include_str!("../../deploy/enforce/repair.yaml");
 
@@ -182,7 +197,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 
 impl Install {
     fn text(self) -> String {
-        let Self { namespace, image, edits, drift } = self;
+        let Self { namespace, image, edits, drift, cert_manager, replicas } = self;
         let mut files = vec![NAMESPACE_YAML, RBAC_YAML];
         if edits >= EditsMode::Revert || drift == DriftMode::Repair {
             files.push(ARBITER_YAML);
@@ -190,9 +205,16 @@ impl Install {
         if drift == DriftMode::Repair {
             files.push(REPAIR_YAML);
         }
-        files.extend([NETWORK_YAML, WORKLOAD_YAML]);
+        files.push(NETWORK_YAML);
+        if cert_manager {
+            files.extend([ISSUER_YAML, CERTIFICATE_YAML, CERT_MANAGER_WORKLOAD_YAML]);
+        } else {
+            files.push(WORKLOAD_YAML);
+        }
+        let replicas = replicas.unwrap_or(REPLICAS);
         files
             .join("---\n")
+            .replace(&format!("replicas: {REPLICAS}\n"), &format!("replicas: {replicas}\n"))
             .replace(NAMESPACE, &namespace)
             .replace(&format!("image: {IMAGE}"), &format!("image: {image}"))
             .replace("--edits=Warn", &format!("--edits={}", name_of(edits)))

@@ -62,6 +62,12 @@ pub enum PlaceError {
 }
 
 impl Found {
+    /// Whether somebody has written anything into it: a chart makes the Secret empty.
+    pub fn has_content(&self) -> bool {
+        let is_filled = |data: &Value| data.as_object().is_some_and(|data| !data.is_empty());
+        self.kept.is_some() || self.live.is_null() || self.live.get("data").is_some_and(is_filled)
+    }
+
     /// What this process holds itself.
     pub fn of(kept: Kept) -> Self {
         Self { kept: Some(kept), live: Value::Null }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use super::kinds::Kinds;
 use super::queue::Changes;
 use super::raw::Raw;
+use super::reflect::Source;
 use crate::client::call::{self, CallError, PATIENCE};
 use crate::client::resource::{GROUP, Partial, Resource, VERSION, segment};
 use crate::client::watch::{Event, Watch};
@@ -98,5 +99,13 @@ async fn is_defined(client: kube::Client, name: String) -> Result<bool, CallErro
         Ok(_) => Ok(true),
         Err(error) if error.is_not_found() => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+impl Source for CustomWatch {
+    type Object = serde_json::Value;
+
+    fn next(&mut self) -> impl Future<Output = Event<Self::Object>> + Send {
+        self.next()
     }
 }

@@ -10,7 +10,6 @@
 use std::collections::HashSet;
 use std::hash::Hash;
 
-use super::custom::CustomWatch;
 use super::progress::Listings;
 use crate::client::call::CallError;
 use crate::client::watch::{Event, Form, Watch};
@@ -114,14 +113,6 @@ impl<F: Form> Source for Watch<F> {
     type Object = F;
 
     fn next(&mut self) -> impl Future<Output = Event<F>> + Send {
-        self.next()
-    }
-}
-
-impl Source for CustomWatch {
-    type Object = serde_json::Value;
-
-    fn next(&mut self) -> impl Future<Output = Event<Self::Object>> + Send {
         self.next()
     }
 }

@@ -6,8 +6,8 @@ A request names the operation and what it is about:
 
     {"op": "install", "namespace": "shop", "release": "web", "chart": "/path", "values": {}, "options": {}}
 
-op: install, upgrade, rollback, uninstall, history, status, get, list. `chart` and `values` belong to install and
-upgrade. `options` go to the Helm SDK as they are; it refuses a key that it does not know. The useful ones:
+op: install, upgrade, rollback, uninstall, history, status, get, list, test; template and lint, which ask no cluster.
+`chart` and `values` belong to install, upgrade, template and lint. `options` go to the Helm SDK as they are; it refuses a key that it does not know. The useful ones:
 
     install    create_namespace, wait ("watcher", "legacy", "hookOnly"), timeout_seconds, rollback_on_failure,
                take_ownership, force_conflicts, server_side_apply (bool), disable_hooks, skip_crds, replace, labels
@@ -76,12 +76,27 @@ OPERATIONS = {
     "status": (on_release, "helm_status"),
     "get": (on_release, "helm_get"),
     "list": (on_namespace, "helm_list"),
+    "test": (on_release, "helm_test_run"),
 }
+
+
+def template(request: Request) -> Any:
+    chart = helm_python.Chart.load(request["chart"])
+    return chart.render(request["values"], name=request["release"], namespace=request["namespace"])
+
+
+def lint(request: Request) -> Any:
+    return helm_python.lint(request["chart"], request["values"], strict=True, namespace=request["namespace"])
+
+
+OFFLINE = {"template": template, "lint": lint}
 
 
 def answer(kubeconfig: str, line: str) -> dict[str, Any]:
     try:
         request = json.loads(line)
+        if request["op"] in OFFLINE:
+            return {"ok": True, "result": OFFLINE[request["op"]](request)}
         operation, function = OPERATIONS[request["op"]]
         # A connection of its own for every operation, as each run of the helm program has: nothing is cached.
         with helm_python.Config(kubeconfig_path=kubeconfig, namespace=request["namespace"]) as config:

@@ -88,7 +88,8 @@ fn every_flag_of_install_reaches_its_place() {
             "--register",
             "--service=guard/kubemoor",
             "--edits=Deny",
-            "--drift=Repair"
+            "--drift=Repair",
+            "--ledger=sqlite:/var/lib/kubemoor/ledger/ledger.db"
         ])
     );
     let namespace = find(&objects, "Namespace", "guard").unwrap();
@@ -97,6 +98,23 @@ fn every_flag_of_install_reaches_its_place() {
         assert_eq!(binding["subjects"][0]["namespace"], "guard");
         assert!(find(&objects, "ClusterRole", binding["roleRef"]["name"].as_str().unwrap()).is_some());
     }
+}
+
+#[test]
+fn cert_manager_flag_prints_its_objects_and_as_many_replicas_as_wanted() {
+    let check = |args: &[&str], replicas: u8| {
+        let objects =
+            objects(&printed(&[&["install", "--cert-manager", "--namespace=guard"], args].concat()));
+        let certificate = find(&objects, "Certificate", "kubemoor").unwrap();
+        assert_eq!(certificate["spec"]["dnsNames"][0], "kubemoor.guard.svc");
+        assert!(find(&objects, "Issuer", "kubemoor-ca").is_some());
+        let deployment = find(&objects, "Deployment", "kubemoor").unwrap();
+        assert_eq!(deployment["spec"]["replicas"], replicas);
+        let volume = &deployment["spec"]["template"]["spec"]["volumes"][0];
+        assert_eq!(volume["secret"]["secretName"], certificate["spec"]["secretName"]);
+    };
+    check(&[], 2);
+    check(&["--replicas=3"], 3);
 }
 
 #[test]

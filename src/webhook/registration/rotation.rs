@@ -146,7 +146,7 @@ impl Rotation {
             }
             None if !writes => None,
             None => {
-                if found.is_some() || sight.known.is_some() {
+                if found.as_ref().is_some_and(Found::has_content) || sight.known.is_some() {
                     tracing::warn!(
                         "the secret that callers are known by was removed or overwritten, and is made anew"
                     );

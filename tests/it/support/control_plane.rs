@@ -69,6 +69,12 @@ impl ControlPlane {
         Self::try_start(certificate.apiserver()).unwrap_or_else(|message| panic!("{message}"))
     }
 
+    /// The same, with an API server that calls the addresses behind a Service: nothing routes a Service's own address.
+    pub(crate) fn start_routing() -> Self {
+        Self::try_start(vec!["--enable-aggregator-routing=true".to_owned()])
+            .unwrap_or_else(|message| panic!("{message}"))
+    }
+
     /// The minor version of its Kubernetes: 20 for 1.20.
     pub(crate) fn minor(&self) -> u32 {
         self.minor

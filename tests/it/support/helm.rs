@@ -43,7 +43,7 @@ impl Helm {
         let home = folder("helm");
         let log = home.join("helm.log");
         let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/control-plane/helm.py");
-        let mut command = Command::new(provided("KUBEMOOR_HELM_PYTHON", "helm/bin/python3"));
+        let mut command = Command::new(helm_python());
         // A home of its own: the discovery cache must not outlive the control plane.
         command.arg(driver).arg(kubeconfig).env("HOME", &home);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
@@ -90,6 +90,27 @@ impl Helm {
         options: Value,
     ) -> Result<Value, String> {
         self.run("uninstall", namespace, release, None, options).await
+    }
+
+    /// Runs the release's tests.
+    pub(crate) async fn test(&self, namespace: &str, release: &str, options: Value) -> Result<Value, String> {
+        self.run("test", namespace, release, None, options).await
+    }
+
+    /// The text of each template, rendered without a cluster.
+    pub(crate) async fn template(
+        &self,
+        namespace: &str,
+        release: &str,
+        chart: &Chart,
+        options: Value,
+    ) -> Result<Value, String> {
+        self.run("template", namespace, release, Some(chart), options).await
+    }
+
+    /// What `helm lint --strict` finds.
+    pub(crate) async fn lint(&self, namespace: &str, chart: &Chart, options: Value) -> Result<Value, String> {
+        self.run("lint", namespace, "lint", Some(chart), options).await
     }
 
     /// The revisions, oldest first, each with `revision` and `status`.
@@ -140,6 +161,11 @@ impl Helm {
     }
 }
 
+/// The Python that has the Helm SDK.
+pub(crate) fn helm_python() -> PathBuf {
+    provided("KUBEMOOR_HELM_PYTHON", "helm/bin/python3")
+}
+
 impl Drop for Helm {
     fn drop(&mut self) {
         self.kill();
@@ -162,6 +188,11 @@ impl Chart {
     pub(crate) fn new(name: &str) -> Self {
         let chart = Self { path: folder("chart").join(name) };
         chart.write("Chart.yaml", &format!("apiVersion: v2\nname: {name}\nversion: 0.1.0\n"))
+    }
+
+    /// The chart of a folder of the repository.
+    pub(crate) fn shipped(folder: &str) -> Self {
+        Self { path: Path::new(env!("CARGO_MANIFEST_DIR")).join(folder) }
     }
 
     /// Adds or replaces a template.

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -36,6 +36,7 @@ pub(crate) struct Process {
     name: &'static str,
     program: PathBuf,
     arguments: Vec<String>,
+    environment: Vec<(String, String)>,
     log: PathBuf,
     child: Option<Child>,
 }
@@ -43,7 +44,14 @@ pub(crate) struct Process {
 impl Process {
     /// Describes the process; its output will go to a file in `dir`.
     pub(crate) fn new(name: &'static str, program: PathBuf, arguments: Vec<String>, dir: &Path) -> Self {
-        Self { name, program, arguments, log: dir.join(format!("{name}.log")), child: None }
+        let (environment, log) = (Vec::new(), dir.join(format!("{name}.log")));
+        Self { name, program, arguments, environment, log, child: None }
+    }
+
+    /// Adds variables to the environment.
+    pub(crate) fn with_environment(mut self, environment: Vec<(String, String)>) -> Self {
+        self.environment.extend(environment);
+        self
     }
 
     pub(crate) fn start(&mut self) {
@@ -51,7 +59,7 @@ impl Process {
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
         let mut command = Command::new(&self.program);
         // As deploy/ runs the guard: what a thread has freed is not kept for it alone.
-        command.env("MALLOC_ARENA_MAX", "2");
+        command.env("MALLOC_ARENA_MAX", "2").envs(self.environment.iter().cloned());
         command.args(&self.arguments).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let child = command
             .spawn()
@@ -184,7 +192,25 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// A loopback port that nobody listens on.
+/// An address of this machine that is not loopback: the API server takes no other as an endpoint of a Service.
+///
+/// # Panics
+/// When the machine has none.
+pub(crate) fn own_address() -> Ipv4Addr {
+    let routes = fs::read_to_string("/proc/net/fib_trie").unwrap();
+    let mut address = Ipv4Addr::UNSPECIFIED;
+    for line in routes.lines() {
+        if let Some(text) = line.trim().strip_prefix("|-- ") {
+            address = text.parse().unwrap();
+        }
+        if line.contains("/32 host LOCAL") && !address.is_loopback() && !address.is_link_local() {
+            return address;
+        }
+    }
+    panic!("this machine has no network address besides loopback: give it one");
+}
+
+/// A port that nobody listens on, of loopback.
 ///
 /// Below the range from which the system picks ports for outgoing connections, so that it stays free until its
 /// server listens, also while that server is stopped.

@@ -1,0 +1,274 @@
+//! The guard as its chart installs it: on a real control plane, with the real Helm SDK, and as a process with the
+//! arguments, environment, files and account of the Deployment.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Caller, Chart, ControlPlane, Guard, HOME, Helm, Identity, Installed, RELEASE, SOON, eventually, folder,
+    wait_until_guarded,
+};
+
+const SETTINGS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
+const STATUS: &str = "/apis/kubemoor.dev/v1alpha1/namespaces/kubemoor-system/guardedreleases/kubemoor";
+
+/// Installs a release to guard, and says where its ConfigMap is.
+async fn shop(control_plane: &ControlPlane) -> String {
+    let namespace = control_plane.namespace("shop").await;
+    let chart = Chart::new(RELEASE).template("all.yaml", SETTINGS);
+    let helm = Helm::start(control_plane, Identity::Deployer);
+    helm.install(&namespace, RELEASE, &chart, json!({})).await.unwrap();
+    format!("/api/v1/namespaces/{namespace}/configmaps/settings")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_replicas_of_the_chart_refuse_edits_and_one_takes_over() {
+    let control_plane = ControlPlane::start_routing();
+    let chart = Installed::new(&control_plane).await;
+    // The modes come from a file of policies, and the rights with them.
+    let policy = json!({"name": "all", "spec": {"edits": "Deny", "drift": "Repair"}});
+    let receiver = json!({"name": "nobody", "url": "https://127.0.0.1:1/"});
+    chart
+        .install(json!({"policies": [policy], "notifiers": {"receivers": [receiver]}, "cluster": {"name": "west"}}))
+        .await
+        .unwrap();
+    let mut pods = chart.start(2).await;
+    let settings = shop(&control_plane).await;
+    let alice = Caller::new(&control_plane, Identity::Alice).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
+    for pod in &pods {
+        assert!(!pod.log().contains("removed or overwritten"), "{}", pod.log());
+    }
+    // Either replica may be asked.
+    for edit in 0..20 {
+        let edit = json!({"data": {"mode": format!("slow-{edit}")}});
+        alice.merge(&settings, &edit).await.refused(RELEASE).unwrap();
+    }
+
+    eventually("the release of the guard is in sync", SOON, || async {
+        let status = chart.admin.get(STATUS).await.done()?["status"].clone();
+        if status["conditions"][0]["reason"] == "InSync" { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+    let (tested, ran) = chart.test().await;
+    assert!(tested.is_ok() && ran.code == 0, "{tested:?} {ran:?}");
+
+    let leader = if pods[0].leads().await { 0 } else { 1 };
+    pods.remove(leader).kill();
+    chart.route(&pods.iter().collect::<Vec<_>>()).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
+    eventually("the other replica leads", SOON, || async { pods[0].leads().await }).await;
+    assert!(pods[0].terminate().success(), "{}", pods[0].log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn own_release_is_repaired_and_upgraded_without_a_fight() {
+    let control_plane = ControlPlane::start_routing();
+    let chart = Installed::new(&control_plane).await;
+    chart.install(json!({"edits": "Deny", "drift": "Repair"})).await.unwrap();
+    let pods = chart.start(2).await;
+    let in_sync = async |revision: u64| {
+        eventually(&format!("revision {revision} is in sync"), SOON, || async {
+            let status = chart.admin.get(STATUS).await.done()?["status"].clone();
+            let is = status["conditions"][0]["reason"] == "InSync"
+                && status["revision"] == revision
+                // The guard's own Secret and Lease are opted out.
+                && status["confirmed"].as_u64().map(|confirmed| json!(confirmed + 2)) == Some(status["declared"].clone());
+            if is { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await;
+    };
+    in_sync(1).await;
+
+    // The webhook never sees the guard's own namespace; the loop repairs it.
+    let alice = Caller::new(&control_plane, Identity::Alice).await;
+    let service = format!("/api/v1/namespaces/{HOME}/services/kubemoor");
+    let deployment = format!("/apis/apps/v1/namespaces/{HOME}/deployments/kubemoor");
+    alice.delete(&service).await.done().unwrap();
+    alice.merge(&deployment, &json!({"spec": {"replicas": 0}})).await.done().unwrap();
+    eventually("both are as declared", SOON, || async {
+        alice.get(&service).await.done()?;
+        let replicas = alice.get(&deployment).await.done()?["spec"]["replicas"].clone();
+        if replicas == 2 { Ok(()) } else { Err(format!("{replicas} replicas")) }
+    })
+    .await;
+    in_sync(1).await;
+    let own = format!("system:serviceaccount:{HOME}:kubemoor");
+    let writes = || {
+        let is_write = |event: &&Value| {
+            event["user"]["username"] == own.as_str()
+                // A controller may be faster: the guard's write is refused, and it looks again.
+                && event["responseStatus"]["code"].as_u64().unwrap() < 300
+                && ["create", "patch", "update", "delete"].contains(&event["verb"].as_str().unwrap())
+                && ["services", "deployments"]
+                    .contains(&event["objectRef"]["resource"].as_str().unwrap_or_default())
+                && !event["requestURI"].as_str().unwrap().contains("dryRun")
+        };
+        control_plane.audit_events().iter().filter(is_write).count()
+    };
+    assert_eq!(writes(), 2, "one write for each repair");
+
+    // Helm upgrades and rolls back the guard while it runs, its roles and certificates included.
+    chart
+        .upgrade(json!({"edits": "Deny", "drift": "Repair", "podLabels": {"team": "platform"}}))
+        .await
+        .unwrap();
+    in_sync(2).await;
+    let path = format!("/api/v1/namespaces/{HOME}/secrets/kubemoor-certificate");
+    let certificate = async || chart.admin.get(&path).await.done().map(|secret| secret["data"].clone());
+    let before = certificate().await;
+    chart.upgrade(json!({"edits": "Deny", "drift": "Repair", "rights": {"privileged": true}})).await.unwrap();
+    in_sync(3).await;
+    assert_eq!(certificate().await, before, "a new certificate");
+    // Deleted, it comes back as it was.
+    alice.delete(&path).await.done().unwrap();
+    eventually("the certificate is back", SOON, || async {
+        let now = certificate().await;
+        if now == before { Ok(()) } else { now.and(Err("another certificate".to_owned())) }
+    })
+    .await;
+    in_sync(3).await;
+    chart.helm.rollback(HOME, "kubemoor", json!({"version": 1})).await.unwrap();
+    in_sync(4).await;
+    assert_eq!(writes(), 2, "the guard fights Helm: {}", pods[0].log());
+}
+
+/// Everything in the cluster, but what comes and goes by itself.
+fn everything(control_plane: &ControlPlane) -> BTreeSet<String> {
+    let run = |arguments: &[&str]| {
+        let output = control_plane.kubectl(Identity::Admin, arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let kinds = run(&["api-resources", "--verbs=list,delete", "--cached=false", "-o", "name"]);
+    let kinds: Vec<_> = kinds.lines().filter(|kind| !kind.starts_with("events")).collect();
+    let row = "{range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{\"\\n\"}{end}";
+    let found = run(&["get", &kinds.join(","), "-A", "--ignore-not-found", "-o", &format!("jsonpath={row}")]);
+    found.lines().map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uninstalling_leaves_nothing_but_the_definitions_that_are_kept() {
+    let control_plane = ControlPlane::start_routing();
+    let chart = Installed::new(&control_plane).await;
+    chart.admin.post("/api/v1/namespaces", &json!({"metadata": {"name": HOME}})).await.done().unwrap();
+    let settings = shop(&control_plane).await;
+    let alice = Caller::new(&control_plane, Identity::Alice).await;
+    let default = format!("/api/v1/namespaces/{HOME}/serviceaccounts/default");
+    eventually("the namespace is complete", SOON, || async {
+        let secrets = alice.get(&default).await.done()?["secrets"].clone();
+        if secrets.is_array() || control_plane.minor() >= 24 { Ok(()) } else { Err(secrets.to_string()) }
+    })
+    .await;
+    let before = everything(&control_plane);
+    let mut definitions: BTreeSet<String> = ["driftallowances", "driftpolicies", "guardedreleases"]
+        .map(|plural| format!("CustomResourceDefinition//{plural}.kubemoor.dev"))
+        .into();
+    // The API server serves them by it.
+    definitions.insert("APIService//v1alpha1.kubemoor.dev".to_owned());
+    for keep in [true, false] {
+        chart
+            .install(json!({"edits": "Deny", "drift": "Repair", "crds": {"keep": keep}}))
+            .await
+            .unwrap_or_else(|error| panic!("keep: {keep}: {error}"));
+        let mut pods = chart.start(2).await;
+        wait_until_guarded(&alice, RELEASE, &settings).await;
+        // The guard runs on while Helm uninstalls, as pods do, and makes nothing anew.
+        let (uninstalled, ran) = chart.uninstall().await;
+        assert!(uninstalled.is_ok() && ran.code == 0, "{uninstalled:?} {ran:?}");
+        for pod in &mut pods {
+            assert!(pod.terminate().success(), "{}", pod.log());
+        }
+        let endpoints = format!("/api/v1/namespaces/{HOME}/endpoints/kubemoor");
+        // Some API servers delete it with its Service.
+        chart.admin.delete(&endpoints).await;
+        eventually("nothing is left", SOON, || async {
+            let left: BTreeSet<_> = everything(&control_plane).difference(&before).cloned().collect();
+            let mut expected = if keep { definitions.clone() } else { BTreeSet::new() };
+            // The statuses go with their definition.
+            expected.extend(left.iter().filter(|row| keep && row.starts_with("GuardedRelease/")).cloned());
+            if left == expected { Ok(()) } else { Err(format!("{left:?}")) }
+        })
+        .await;
+        alice.merge(&settings, &json!({"data": {"mode": format!("free-{keep}")}})).await.done().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_in_a_secret_and_one_replica_of_its_own_certificate_work() {
+    let control_plane = ControlPlane::start_routing();
+    let chart = Installed::new(&control_plane).await;
+    chart.admin.post("/api/v1/namespaces", &json!({"metadata": {"name": HOME}})).await.done().unwrap();
+    let file = folder("ledger").join("named.db");
+    let secret =
+        json!({"metadata": {"name": "ledger"}, "stringData": {"dsn": format!("sqlite:{}", file.display())}});
+    chart.admin.post(&format!("/api/v1/namespaces/{HOME}/secrets"), &secret).await.done().unwrap();
+    let alone = json!({"replicas": 1, "certificates": {"source": "Guard"}, "edits": "Deny"});
+    chart.install(alone.clone()).await.unwrap();
+    let mut pods = chart.start(1).await;
+    let settings = shop(&control_plane).await;
+    let alice = Caller::new(&control_plane, Identity::Alice).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
+    assert!(pods[0].terminate().success());
+
+    // From one replica with a certificate of its own to two that share another.
+    let shared = json!({"ledger": {"postgres": {"existingSecret": "ledger", "key": "dsn"}}, "edits": "Deny"});
+    chart.upgrade(shared).await.unwrap();
+    let pods = chart.start(2).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
+    alice.merge(&settings, &json!({"data": {"mode": "slow"}})).await.refused(RELEASE).unwrap();
+    eventually("the ledger is the one of the Secret", SOON, || async { file.exists() }).await;
+    drop(pods);
+    // And back, also by way of a claim.
+    chart.upgrade(json!({"replicas": 1, "ledger": {"persistence": {"enabled": true}}})).await.unwrap();
+    chart.upgrade(alone).await.unwrap();
+    let _pods = chart.start(1).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_that_is_down_under_fail_can_be_started_and_upgraded() {
+    let control_plane = ControlPlane::start_routing();
+    let chart = Installed::new(&control_plane).await;
+    let values = json!({"edits": "Deny", "drift": "Repair"});
+    chart.install(values.clone()).await.unwrap();
+    let pods = chart.start(1).await;
+    let settings = shop(&control_plane).await;
+    let alice = Caller::new(&control_plane, Identity::Alice).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
+    Guard::extend_webhook_timeouts(&control_plane, "Fail").await;
+    drop(pods);
+    let edit = json!({"data": {"mode": "slow"}});
+    eventually("edits fail without the guard", SOON, || async {
+        let answer = alice.merge(&settings, &edit).await;
+        if answer.to_string().contains("failed calling webhook") { Ok(()) } else { Err(answer.to_string()) }
+    })
+    .await;
+
+    // New pods are made, and the old version starts.
+    let path = format!("/api/v1/namespaces/{HOME}/pods");
+    let names = async || {
+        let pods = alice.get(&path).await.done().unwrap();
+        let names = pods["items"].as_array().unwrap().iter().map(|pod| pod["metadata"]["name"].to_string());
+        names.collect::<BTreeSet<_>>()
+    };
+    let old = names().await;
+    alice.delete(&path).await.done().unwrap();
+    eventually("there are new pods", SOON, || async {
+        let new = names().await;
+        if new.len() == 2 && new.is_disjoint(&old) { Ok(()) } else { Err(format!("{new:?}")) }
+    })
+    .await;
+
+    // Helm writes roles, which no selector of a webhook can leave out.
+    let refused = chart.upgrade(values.clone()).await.unwrap_err();
+    assert!(refused.contains("failed calling webhook"), "{refused}");
+    for kind in ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] {
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}/kubemoor");
+        chart.admin.delete(&path).await.done().unwrap();
+    }
+    eventually("Helm upgrades the guard", SOON, || async { chart.upgrade(values.clone()).await }).await;
+    let _pods = chart.start(2).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
+}
