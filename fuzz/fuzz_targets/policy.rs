@@ -11,7 +11,7 @@ use kubemoor::helm::release::Declared;
 use kubemoor::model::{Actor, DriftMode, EditsMode, ObjectId, ReleaseId};
 use kubemoor::policy::Policy;
 use kubemoor::policy::allowance::Request;
-use kubemoor::policy::book::{Labels, Policies};
+use kubemoor::policy::resolver::{Labels, Policies};
 use kubemoor::policy::mask::Mask;
 use kubemoor::policy::pattern::{Pattern, PatternError};
 use kubemoor::policy::read::read;
