@@ -53,7 +53,8 @@ impl Fields {
         let is_of_update = old.is_some();
         let field =
             Unnamed { ty: self.ty, name: "", within: "", default: None, is_changed: false, is_of_update };
-        walk.value(Some(&self.root), Spot { field, is_member: false }, scope, old, new);
+        let spot = Spot { node: Some(&self.root), field, is_member: false };
+        walk.value(spot, scope, old, new);
         walk.found
     }
 
@@ -97,19 +98,15 @@ struct Walk<'t, 'v> {
 /// Where the walk is.
 #[derive(Clone, Copy)]
 struct Spot<'s> {
+    /// What is declared here; none where nothing is.
+    node: Option<&'s Node>,
     field: Unnamed<'s>,
     is_member: bool,
 }
 
 impl<'t, 'v> Walk<'t, 'v> {
-    fn value(
-        &mut self,
-        node: Option<&Node>,
-        spot: Spot<'_>,
-        scope: &impl Scope,
-        old: Option<&'v Value>,
-        new: &'v Value,
-    ) {
+    fn value(&mut self, spot: Spot<'_>, scope: &impl Scope, old: Option<&'v Value>, new: &'v Value) {
+        let node = spot.node;
         // A leaf is held against the declaration as one value.
         let is_closed = matches!(node, Some(Node::Leaf(leaf)) if !self.is_open(leaf, new));
         if new.is_null() || is_closed || self.path.len() >= MAX_DEPTH {
@@ -127,14 +124,14 @@ impl<'t, 'v> Walk<'t, 'v> {
                 Value::Object(map),
             ) => {
                 for (name, value) in map {
-                    self.member(node, spot, scope, old, (name, value));
+                    self.member(spot, scope, old, (name, value));
                 }
             }
             (Shape::List { item, kind: ListKind::Map(keys) }, Value::Array(items)) => {
-                self.elements(node, (spot, *item, keys), scope, old, items);
+                self.elements((spot, *item, keys), scope, old, items);
             }
             (Shape::List { kind: ListKind::Set, .. }, Value::Array(items)) => {
-                self.set(node, spot, scope, old, items);
+                self.set(spot, scope, old, items);
             }
             _ if is_undeclared && !self.is_within(spot.field.ty, old, new) => self.found(spot, old, new),
             _ => {}
@@ -153,7 +150,7 @@ impl<'t, 'v> Walk<'t, 'v> {
     }
 
     /// Whether each part of a new value is an addition of its own.
-    fn is_taken_apart(&self, Spot { field, is_member }: Spot<'_>, new: &Value) -> bool {
+    fn is_taken_apart(&self, Spot { field, is_member, .. }: Spot<'_>, new: &Value) -> bool {
         let of_many = match (self.types.shape(field.ty), new) {
             (Shape::Map { atomic: false, .. }, Value::Object(_)) => true,
             (Shape::List { kind: ListKind::Map(_) | ListKind::Set, .. }, Value::Array(_)) => true,
@@ -165,7 +162,6 @@ impl<'t, 'v> Walk<'t, 'v> {
 
     fn member(
         &mut self,
-        node: Option<&Node>,
         above: Spot<'_>,
         scope: &impl Scope,
         old: Option<&'v Value>,
@@ -182,22 +178,22 @@ impl<'t, 'v> Walk<'t, 'v> {
             _ => (TypeId::ANY, None, false),
         };
         let field = Unnamed { ty, name, within: above.field.name, default, ..above.field };
-        let below = node.and_then(|node| node.entry(name));
+        let node = above.node.and_then(|node| node.entry(name));
+        let old = old.and_then(|old| old.get(name));
         self.path.push(segment);
-        self.value(below, Spot { field, is_member }, &scope, old.and_then(|old| old.get(name)), value);
+        self.value(Spot { node, field, is_member }, &scope, old, value);
         self.path.pop();
     }
 
     fn elements(
         &mut self,
-        node: Option<&Node>,
         (above, ty, keys): (Spot<'_>, TypeId, &[ListKey]),
         scope: &impl Scope,
         old: Option<&'v Value>,
         items: &'v [Value],
     ) {
         let mut declared: HashMap<Vec<String>, &Node> = HashMap::new();
-        if let Some(Node::Elements(elements)) = node {
+        if let Some(Node::Elements(elements)) = above.node {
             let key = |values: &[Value]| values.iter().map(Segment::spelled).collect();
             declared.extend(elements.items.iter().map(|item| (key(&item.keys), &item.node)));
         }
@@ -222,22 +218,15 @@ impl<'t, 'v> Walk<'t, 'v> {
             let segment = Segment::Key(keys);
             let Some(scope) = scope.step(&segment) else { continue };
             let old = before.get_mut(&spelled).and_then(Vec::pop);
-            let below = declared.get(&spelled).copied();
+            let node = declared.get(&spelled).copied();
             self.path.push(segment);
-            self.value(below, Spot { field, is_member: true }, &scope, old, item);
+            self.value(Spot { node, field, is_member: true }, &scope, old, item);
             self.path.pop();
         }
     }
 
-    fn set(
-        &mut self,
-        node: Option<&Node>,
-        above: Spot<'_>,
-        scope: &impl Scope,
-        old: Option<&'v Value>,
-        items: &'v [Value],
-    ) {
-        let declared: &[Value] = if let Some(Node::Set(set)) = node { &set.values } else { &[] };
+    fn set(&mut self, above: Spot<'_>, scope: &impl Scope, old: Option<&'v Value>, items: &'v [Value]) {
+        let declared: &[Value] = if let Some(Node::Set(set)) = above.node { &set.values } else { &[] };
         let before = old.and_then(Value::as_array).into_iter().flatten();
         let known: HashSet<String> = before.chain(declared).map(Segment::spelled).collect();
         for item in items.iter().filter(|item| !known.contains(&Segment::spelled(item))) {
@@ -262,7 +251,7 @@ impl<'t, 'v> Walk<'t, 'v> {
     }
 
     fn found(&mut self, spot: Spot<'_>, old: Option<&'v Value>, new: &'v Value) {
-        let Spot { field, is_member } = spot;
+        let Spot { field, is_member, .. } = spot;
         let field = Unnamed { is_changed: old.is_some(), ..field };
         if is_member || !equality::is_filled_in(self.types, self.family, field, new, 0) {
             let path = Path(self.path.clone());

@@ -25,7 +25,7 @@ mod settle;
 /// See [`Fields::changed`].
 pub(super) fn changed(fields: &Fields, old: &Value, new: &Value) -> Vec<FieldChange> {
     let mut walk = Walk { types: &fields.types, family: fields.family, found: Vec::new() };
-    walk.changed(&fields.root, "", &Trail::ROOT, Some(old), Some(new));
+    walk.changed(&fields.root, "", &Trail::ROOT, Versions { old: Some(old), new: Some(new) });
     walk.found
 }
 
@@ -77,6 +77,33 @@ struct Walk<'t> {
     found: Vec<FieldChange>,
 }
 
+/// What one place of an object holds before and after.
+#[derive(Clone, Copy)]
+struct Versions<'v> {
+    old: Option<&'v Value>,
+    new: Option<&'v Value>,
+}
+
+/// What a change is told with.
+#[derive(Default)]
+struct Values {
+    declared: Option<Value>,
+    old: Option<Value>,
+    new: Option<Value>,
+}
+
+impl<'v> Versions<'v> {
+    /// What a field of both holds.
+    fn field(self, name: &str) -> Self {
+        let value = |object: Option<&'v Value>| object.and_then(|object| object.get(name));
+        Self { old: value(self.old), new: value(self.new) }
+    }
+
+    fn told(self) -> Values {
+        Values { declared: None, old: self.old.map(copy), new: self.new.map(copy) }
+    }
+}
+
 /// The first keys of elements, in the order of their places.
 fn order<'e>(elements: impl Iterator<Item = (&'e Element, usize)>) -> Value {
     let mut sorted: Vec<(&Element, usize)> = elements.collect();
@@ -119,51 +146,39 @@ fn is_absent(value: Option<&Value>) -> bool {
 }
 
 impl Walk<'_> {
-    fn push(
-        &mut self,
-        trail: &Trail<'_>,
-        declared: Option<Value>,
-        old: Option<Value>,
-        new: Option<Value>,
-        agreement: Agreement,
-    ) {
+    fn push(&mut self, trail: &Trail<'_>, values: Values, agreement: Agreement) {
+        let Values { declared, old, new } = values;
         self.found.push(FieldChange { path: trail.path(), declared, old, new, agreement });
     }
 
-    fn changed(
-        &mut self,
-        node: &Node,
-        name: &str,
-        trail: &Trail<'_>,
-        old: Option<&Value>,
-        new: Option<&Value>,
-    ) {
+    fn changed(&mut self, node: &Node, name: &str, trail: &Trail<'_>, versions: Versions<'_>) {
+        let Versions { old, new } = versions;
         if old.is_none() && new.is_none() {
             return;
         }
         match node {
             Node::Leaf(leaf) => {
                 let spot = Spot::new(name, leaf.place, self.family).of(trail.holder());
-                if let Some(agreement) = self.leaf_changed(leaf, spot, old, new) {
+                if let Some(agreement) = self.leaf_changed(leaf, spot, versions) {
                     let declared = Some(leaf.value.value());
-                    self.push(trail, declared, old.map(copy), new.map(copy), agreement);
+                    self.push(trail, Values { declared, ..versions.told() }, agreement);
                 }
             }
             Node::Object(entries) => {
                 let before = self.found.len();
                 for entry in entries {
-                    let (old, new) =
-                        (old.and_then(|v| v.get(&*entry.name)), new.and_then(|v| v.get(&*entry.name)));
-                    self.changed(&entry.node, &entry.name, &trail.then(Step::Field(&entry.name)), old, new);
+                    let trail = trail.then(Step::Field(&entry.name));
+                    self.changed(&entry.node, &entry.name, &trail, versions.field(&entry.name));
                 }
                 // Of what holds nothing but nulls it is declared that it is there.
                 let is_lost = old.is_some_and(Value::is_object) && is_absent(new);
                 if is_lost && self.found.len() == before && is_struct(entries) {
-                    self.push(trail, None, Some(Value::Object(Map::new())), None, Agreement::Differs);
+                    let old = Some(Value::Object(Map::new()));
+                    self.push(trail, Values { old, ..Values::default() }, Agreement::Differs);
                 }
             }
-            Node::Elements(elements) => self.elements_changed(elements, trail, old, new),
-            Node::Set(set) => self.set_changed(set, trail, old, new),
+            Node::Elements(elements) => self.elements_changed(elements, trail, versions),
+            Node::Set(set) => self.set_changed(set, trail, versions),
         }
     }
 
@@ -171,8 +186,7 @@ impl Walk<'_> {
         &self,
         leaf: &Leaf,
         spot: Spot<'_>,
-        old: Option<&Value>,
-        new: Option<&Value>,
+        Versions { old, new }: Versions<'_>,
     ) -> Option<Agreement> {
         if equality::is_same(self.types, leaf.ty, old, new) {
             return None;
@@ -218,39 +232,41 @@ impl Walk<'_> {
         &mut self,
         elements: &Elements,
         trail: &Trail<'_>,
-        old: Option<&Value>,
-        new: Option<&Value>,
+        Versions { old, new }: Versions<'_>,
     ) {
         let (old, new) = (Index::new(elements, self.types, old), Index::new(elements, self.types, new));
         let mut places = Vec::new();
         for item in &elements.items {
             let trail = trail.then(Step::Key(new.keys, &item.keys));
             let (before, after) = (old.find(item), new.find(item));
+            let shown = || Values { declared: None, old: old.shown(item), new: new.shown(item) };
             if let (true, Some(before), Some(after)) = (elements.ordered, before.place(), after.place()) {
                 places.push((item, before, after));
             }
             match (before, after) {
                 (Found::None, Found::None) => {}
                 (Found::One(_, old), Found::One(_, new)) => {
-                    self.changed(&item.node, "", &trail, Some(old), Some(new));
+                    self.changed(&item.node, "", &trail, Versions { old: Some(old), new: Some(new) });
                 }
-                (Found::None, Found::One(_, new)) => self.changed(&item.node, "", &trail, None, Some(new)),
+                (Found::None, Found::One(_, new)) => {
+                    self.changed(&item.node, "", &trail, Versions { old: None, new: Some(new) });
+                }
                 (Found::Many, Found::Many) => {
                     let (before, after) = (old.collect(item), new.collect(item));
                     let same = before.len() == after.len()
                         && before.iter().zip(&after).all(|(old, new)| !self.is_changed(&item.node, old, new));
                     if !same {
-                        self.push(&trail, None, old.shown(item), new.shown(item), Agreement::Differs);
+                        self.push(&trail, shown(), Agreement::Differs);
                     }
                 }
                 (Found::Many, Found::One(_, one)) => {
                     let agreement = self.worst(&item.node, one);
-                    self.push(&trail, None, old.shown(item), new.shown(item), agreement);
+                    self.push(&trail, shown(), agreement);
                 }
                 (Found::One(_, _), Found::Many | Found::None)
                 | (Found::Many, Found::None)
                 | (Found::None, Found::Many) => {
-                    self.push(&trail, None, old.shown(item), new.shown(item), Agreement::Differs);
+                    self.push(&trail, shown(), Agreement::Differs);
                 }
             }
         }
@@ -270,21 +286,25 @@ impl Walk<'_> {
         if before != after {
             let declared = order(places.iter().enumerate().map(|(place, (element, _, _))| (*element, place)));
             let agreement = if before_ascends { Agreement::Altered } else { ordering(after_ascends) };
-            self.push(trail, Some(declared), Some(before), Some(after), agreement);
+            let values = Values { declared: Some(declared), old: Some(before), new: Some(after) };
+            self.push(trail, values, agreement);
         }
     }
 
-    fn set_changed(&mut self, set: &Set, trail: &Trail<'_>, old: Option<&Value>, new: Option<&Value>) {
+    fn set_changed(&mut self, set: &Set, trail: &Trail<'_>, Versions { old, new }: Versions<'_>) {
         let held = |list| Held::new(self.types, set.item, set.values.len(), list);
         let (before, after) = (held(old), held(new));
         for value in &set.values {
             let step = trail.then(Step::Element(value));
+            let declared = || Values { declared: Some(value.clone()), ..Values::default() };
             match (before.find(value).is_some(), after.find(value).is_some()) {
                 (true, false) => {
-                    self.push(&step, Some(value.clone()), Some(value.clone()), None, Agreement::Differs);
+                    let values = Values { old: Some(value.clone()), ..declared() };
+                    self.push(&step, values, Agreement::Differs);
                 }
                 (false, true) => {
-                    self.push(&step, Some(value.clone()), None, Some(value.clone()), Agreement::Agrees);
+                    let values = Values { new: Some(value.clone()), ..declared() };
+                    self.push(&step, values, Agreement::Agrees);
                 }
                 (true, true) | (false, false) => {}
             }
@@ -301,7 +321,8 @@ impl Walk<'_> {
                     (Spot::new(name, leaf.place, self.family).of(trail.holder()), leaf.value.value());
                 let agreement = equality::agreement(self.types, leaf.ty, spot, &declared, live);
                 if agreement != Agreement::Agrees {
-                    self.push(trail, Some(declared), None, live.map(copy), agreement);
+                    let told = Versions { old: None, new: live }.told();
+                    self.push(trail, Values { declared: Some(declared), ..told }, agreement);
                 }
             }
             Node::Object(entries) => {
@@ -311,7 +332,7 @@ impl Walk<'_> {
                     self.drift(&entry.node, &entry.name, &trail.then(Step::Field(&entry.name)), live);
                 }
                 if is_absent(live) && self.found.len() == before && is_struct(entries) {
-                    self.push(trail, None, None, None, Agreement::Missing);
+                    self.push(trail, Values::default(), Agreement::Missing);
                 }
             }
             Node::Elements(elements) => self.elements_drift(elements, trail, live),
@@ -320,7 +341,8 @@ impl Walk<'_> {
                 for value in &set.values {
                     if held.find(value).is_none() {
                         let step = trail.then(Step::Element(value));
-                        self.push(&step, Some(value.clone()), None, None, Agreement::Differs);
+                        let values = Values { declared: Some(value.clone()), ..Values::default() };
+                        self.push(&step, values, Agreement::Differs);
                     }
                 }
             }
@@ -338,20 +360,22 @@ impl Walk<'_> {
                     self.drift(&item.node, "", &trail, Some(value));
                 }
                 Found::None | Found::Many => {
-                    self.push(&trail, None, None, index.shown(item), Agreement::Differs);
+                    let values = Values { new: index.shown(item), ..Values::default() };
+                    self.push(&trail, values, Agreement::Differs);
                 }
             }
         }
         if elements.ordered && !places.is_sorted_by_key(|(_, place)| *place) {
             let declared = order(places.iter().enumerate().map(|(place, (element, _))| (*element, place)));
             let live = order(places.into_iter());
-            self.push(trail, Some(declared), None, Some(live), ordering(false));
+            let values = Values { declared: Some(declared), old: None, new: Some(live) };
+            self.push(trail, values, ordering(false));
         }
     }
 
     fn is_changed(&self, node: &Node, old: &Value, new: &Value) -> bool {
         let mut walk = Walk { types: self.types, family: self.family, found: Vec::new() };
-        walk.changed(node, "", &Trail::ROOT, Some(old), Some(new));
+        walk.changed(node, "", &Trail::ROOT, Versions { old: Some(old), new: Some(new) });
         !walk.found.is_empty()
     }
 

@@ -145,7 +145,7 @@ impl Walk<'_> {
                 Some(object(entries.collect()))
             }
             (Shape::List { item, kind: ListKind::Map(keys) }, Value::Array(items)) => {
-                match self.elements(ty, *item, keys, items, at) {
+                match self.elements(ListType { list: ty, item: *item, keys }, items, at) {
                     Some(_) if items.is_empty() => None,
                     None => leaf(ty),
                     elements => elements,
@@ -163,9 +163,7 @@ impl Walk<'_> {
     /// Elements by their keys; none if the keys do not tell them apart.
     fn elements(
         &self,
-        list: TypeId,
-        item: TypeId,
-        keys: &[ListKey],
+        ListType { list, item, keys }: ListType<'_>,
         values: &[Value],
         at: &Above<'_>,
     ) -> Option<Node> {
@@ -191,6 +189,13 @@ impl Walk<'_> {
         let ordered = ORDERED.contains(&at.name) && matches!(keys, [key] if &*key.name == "name");
         Some(Node::Elements(Box::new(Elements { list, ordered, items: items.into() })))
     }
+}
+
+/// The type of a list whose elements have keys.
+struct ListType<'t> {
+    list: TypeId,
+    item: TypeId,
+    keys: &'t [ListKey],
 }
 
 /// Entries in the order in which they are searched.

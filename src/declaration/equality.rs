@@ -10,7 +10,7 @@
 
 use serde_json::{Map, Value};
 
-use self::whole::Comparison;
+use self::whole::{Comparison, Sides};
 use super::schema::{ListKey, ListKind, MAX_DEPTH, Scalar, Shape, Struct, TypeId, Types};
 
 pub(super) use self::alike::Alike;
@@ -151,7 +151,7 @@ pub fn agreement(
         live if declared.is_null() => whole::with_null(types, ty, spot, live),
         None => whole::with_absent(types, ty, spot, declared),
         Some(_) if is_open_empty(types, ty, declared, live) => Agreement::Agrees,
-        Some(live) => Comparison::of(types).present(ty, spot, declared, live, 0),
+        Some(live) => Comparison::of(types).present(ty, spot, Sides { declared, live, depth: 0 }),
     }
 }
 

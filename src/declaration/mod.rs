@@ -10,8 +10,6 @@
 //! [`schema::MAX_DEPTH`] levels is looked at, and a doubt is said as a doubt.
 //! Must not know a release, a policy or a cluster.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
-// The walks over an object hand down where they stand: types, path, both sides, what was found.
-#![allow(clippy::too_many_arguments)]
 
 mod restore;
 mod stored;

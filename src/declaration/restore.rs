@@ -31,7 +31,7 @@ pub(super) fn restore<'p>(
     let walk = Walk { types: &fields.types, family: fields.family };
     let paths: Vec<&[Segment]> = paths.into_iter().map(|path| path.0.as_slice()).collect();
     let mut place = Some(new.take());
-    walk.back(&fields.root, "", &paths, Some(old), &mut place);
+    walk.back(Part { name: "", node: &fields.root }, &paths, Some(old), &mut place);
     *new = place.unwrap_or_else(|| Value::Object(Map::new()));
 }
 
@@ -52,6 +52,13 @@ struct Walk<'t> {
     family: Family,
 }
 
+/// A part of the declaration, and the name of the field or entry that it stands in.
+#[derive(Clone, Copy)]
+struct Part<'f> {
+    name: &'f str,
+    node: &'f Node,
+}
+
 /// Who spelled a value.
 #[derive(Clone, Copy, PartialEq)]
 enum Whose {
@@ -60,19 +67,19 @@ enum Whose {
 }
 
 impl Walk<'_> {
-    /// Sets what is at `paths` below `node` back. Recursion follows the
+    /// Sets what is at `paths` below `part` back. Recursion follows the
     /// declarations.
-    fn back(&self, node: &Node, name: &str, paths: &Paths<'_>, old: Option<&Value>, new: &mut Option<Value>) {
-        match node {
+    fn back(&self, part: Part<'_>, paths: &Paths<'_>, old: Option<&Value>, new: &mut Option<Value>) {
+        match part.node {
             Node::Leaf(leaf) if paths.iter().any(|path| path.is_empty()) => {
-                *new = self.value(leaf, name, old, Whose::ApiServers);
+                *new = self.value(leaf, part.name, old, Whose::ApiServers);
             }
             Node::Leaf(_) => {}
             // A struct is there again, with all that it held.
             Node::Object(_) if is_gone(new) && paths.iter().any(|path| path.is_empty()) => {
                 *new = old.cloned();
             }
-            Node::Object(_) => self.fields_back(node, paths, old, new),
+            node @ Node::Object(_) => self.fields_back(node, paths, old, new),
             Node::Elements(elements) => self.elements_back(elements, paths, old, new),
             Node::Set(set) => {
                 let wanted: Vec<&Value> = paths
@@ -109,7 +116,8 @@ impl Walk<'_> {
         };
         for (field, node, paths) in below {
             let mut value = map.remove(field);
-            self.back(node, field, &paths, old.and_then(|old| old.get(field)), &mut value);
+            let part = Part { name: field, node };
+            self.back(part, &paths, old.and_then(|old| old.get(field)), &mut value);
             map.extend(value.map(|value| (field.to_owned(), value)));
         }
         // What the edit made only to hold this goes along.

@@ -38,9 +38,9 @@ pub struct Move {
 /// See [`Fields::moved`].
 pub(in crate::declaration) fn moved(fields: &Fields, live: &Value) -> Vec<Move> {
     let walk = Walk { types: &fields.types, family: fields.family, found: Vec::new() };
-    let mut found = Vec::new();
-    walk.moved(&fields.root, "", &Trail::ROOT, live, &mut found);
-    found
+    let mut search = Search { walk, found: Vec::new() };
+    search.moved(&fields.root, "", &Trail::ROOT, live);
+    search.found
 }
 
 /// Gives the elements that were moved in `live` their declared keys.
@@ -71,35 +71,36 @@ struct Missing<'f> {
     gap: Range<usize>,
 }
 
-impl Walk<'_> {
-    fn moved(&self, node: &Node, name: &str, trail: &Trail<'_>, live: &Value, found: &mut Vec<Move>) {
+/// A walk that looks for moved elements.
+struct Search<'t> {
+    walk: Walk<'t>,
+    found: Vec<Move>,
+}
+
+impl Search<'_> {
+    fn moved(&mut self, node: &Node, name: &str, trail: &Trail<'_>, live: &Value) {
         match node {
             Node::Leaf(_) | Node::Set(_) => {}
             Node::Object(entries) => {
                 for entry in entries {
                     if let Some(live) = live.get(&*entry.name) {
-                        self.moved(
-                            &entry.node,
-                            &entry.name,
-                            &trail.then(Step::Field(&entry.name)),
-                            live,
-                            found,
-                        );
+                        let trail = trail.then(Step::Field(&entry.name));
+                        self.moved(&entry.node, &entry.name, &trail, live);
                     }
                 }
             }
             Node::Elements(elements) => {
                 let Value::Array(list) = live else { return };
-                let index = Index::of(elements, self.types, list);
+                let index = Index::of(elements, self.walk.types, list);
                 for item in &elements.items {
                     if let Found::One(_, value) = index.find(item) {
                         let trail = trail.then(Step::Key(index.keys, &item.keys));
-                        self.moved(&item.node, "", &trail, value, found);
+                        self.moved(&item.node, "", &trail, value);
                     }
                 }
                 let (missing, is_declared) = missing(elements, &index, list.len());
                 if !missing.is_empty() {
-                    self.pair(&missing, is_declared, (list, index.keys, name), trail, found);
+                    self.pair(&missing, is_declared, (list, index.keys, name), trail);
                 }
             }
         }
@@ -107,16 +108,15 @@ impl Walk<'_> {
 
     /// Finds an element for each that is missing.
     fn pair(
-        &self,
+        &mut self,
         missing: &[Missing<'_>],
         mut is_taken: Vec<bool>,
         (list, keys, name): (&[Value], &[ListKey], &str),
         trail: &Trail<'_>,
-        found: &mut Vec<Move>,
     ) {
         let unique =
             UNIQUE.iter().find(|(of, field)| *of == name && keys.iter().all(|key| *key.name != **field));
-        let unique = unique.filter(|_| self.family != Family::Custom);
+        let unique = unique.filter(|_| self.walk.family != Family::Custom);
         let by_unique: HashMap<&str, usize> = unique
             .into_iter()
             .flat_map(|(_, field)| {
@@ -132,8 +132,9 @@ impl Walk<'_> {
             });
             let shares = own.and_then(|own| by_unique.get(own.as_str()).copied());
             let is_free = |place: &usize| is_taken.get(*place).is_some_and(|taken| !taken);
-            let is_alike =
-                |place: &usize| list.get(*place).is_some_and(|stray| self.is_but_for_keys(item, keys, stray));
+            let is_alike = |place: &usize| {
+                list.get(*place).is_some_and(|stray| self.walk.is_but_for_keys(item, keys, stray))
+            };
             let alike = || gap.clone().filter(is_free).take(MAX_TRIED).find(is_alike);
             let Some(place) = shares.filter(is_free).or_else(alike) else { continue };
             let stray = list.get(place).and_then(|stray| values(stray, keys));
@@ -142,14 +143,16 @@ impl Walk<'_> {
             let stray = stray.filter(is_only);
             if let (Some(stray), Some(taken)) = (stray, is_taken.get_mut(place)) {
                 *taken = true;
-                found.push(Move {
+                self.found.push(Move {
                     declared: trail.then(Step::Key(keys, &item.keys)).path(),
                     live: trail.then(Step::Key(keys, &stray)).path(),
                 });
             }
         }
     }
+}
 
+impl Walk<'_> {
     /// Whether an element would be as declared if it had the declared keys.
     fn is_but_for_keys(&self, item: &Element, keys: &[ListKey], stray: &Value) -> bool {
         let Value::Object(mut fields) = stray.clone() else { return false };

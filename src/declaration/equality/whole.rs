@@ -24,48 +24,73 @@ pub(super) struct Comparison<'t> {
     left: Cell<Option<usize>>,
 }
 
+/// A declared value and the live one that it is held against.
+#[derive(Clone, Copy)]
+pub(super) struct Sides<D, L = D> {
+    pub(super) declared: D,
+    pub(super) live: L,
+    /// How deep both stand.
+    pub(super) depth: usize,
+}
+
+/// What is known of a field that is not declared.
+#[derive(Clone, Copy)]
+struct FieldType<'t> {
+    ty: TypeId,
+    /// What the server sets where the field is absent.
+    default: Option<&'t Value>,
+}
+
+impl<'t> FieldType<'t> {
+    fn without_default(ty: TypeId) -> Self {
+        Self { ty, default: None }
+    }
+}
+
+impl<D, L> Sides<D, L> {
+    /// Two parts of both, as deep.
+    fn part<P, Q>(&self, declared: P, live: Q) -> Sides<P, Q> {
+        Sides { declared, live, depth: self.depth }
+    }
+}
+
 impl<'t> Comparison<'t> {
     pub(super) fn of(types: &'t Types) -> Self {
         Self { types, left: Cell::new(None) }
     }
 
     /// Holds a declared value against a live one that is not null.
-    pub(super) fn present(
-        &self,
-        ty: TypeId,
-        spot: Spot<'_>,
-        declared: &Value,
-        live: &Value,
-        depth: usize,
-    ) -> Agreement {
+    pub(super) fn present(&self, ty: TypeId, spot: Spot<'_>, sides: Sides<&Value>) -> Agreement {
+        let Sides { declared, live, depth } = sides;
         work::note();
         if depth >= MAX_DEPTH || !self.spend(|| 1 + width(declared) + width(live)) {
             return Agreement::Doubt;
         }
         match (self.types.shape(ty), declared, live) {
-            (_, Value::Null, live) => self.extra(ty, spot, None, live, depth),
+            (_, Value::Null, live) => self.extra(FieldType::without_default(ty), spot, live, depth),
             (_, Value::Array(items), Value::Array(others)) if items.is_empty() && !others.is_empty() => {
                 filled(spot, declared, live)
             }
             (Shape::List { item, .. }, Value::Array(declared), Value::Array(live))
-                if known::loses_order(spot.name) && self.in_any_order(*item, spot, declared, live, depth) =>
+                if known::loses_order(spot.name)
+                    && self.in_any_order(*item, spot, sides.part(declared, live)) =>
             {
                 Agreement::Agrees
             }
             (Shape::List { item, kind }, Value::Array(declared), Value::Array(live)) => {
-                self.list((*item, kind), spot, declared, live, depth)
+                self.list((*item, kind), spot, sides.part(declared, live))
             }
             (Shape::Struct(shape), Value::Object(declared), Value::Object(live)) => {
-                self.structure(shape, spot, declared, live, depth)
+                self.structure(shape, spot, sides.part(declared, live))
             }
             (Shape::Map { value, .. }, Value::Object(declared), Value::Object(live)) => {
-                self.map((*value, Place::Entry), spot, declared, live, depth)
+                self.map((*value, Place::Entry), spot, sides.part(declared, live))
             }
             (_, Value::Array(declared), Value::Array(live)) => {
-                self.list((TypeId::ANY, &ListKind::Atomic), spot, declared, live, depth)
+                self.list((TypeId::ANY, &ListKind::Atomic), spot, sides.part(declared, live))
             }
             (_, Value::Object(declared), Value::Object(live)) => {
-                self.map((TypeId::ANY, Place::Field), spot, declared, live, depth)
+                self.map((TypeId::ANY, Place::Field), spot, sides.part(declared, live))
             }
             (_, Value::Array(_) | Value::Object(_), _) | (_, _, Value::Array(_) | Value::Object(_)) => {
                 filled(spot, declared, live)
@@ -88,17 +113,12 @@ impl<'t> Comparison<'t> {
     }
 
     /// A live field that is not declared, in a value that is declared as a whole.
-    fn extra(
-        &self,
-        ty: TypeId,
-        spot: Spot<'_>,
-        default: Option<&Value>,
-        live: &Value,
-        depth: usize,
-    ) -> Agreement {
-        let is_default =
-            |default: &Value| self.present(ty, spot, default, live, depth + 1) == Agreement::Agrees;
-        if live.is_null() || default.is_some_and(is_default) {
+    fn extra(&self, field: FieldType<'_>, spot: Spot<'_>, live: &Value, depth: usize) -> Agreement {
+        let is_default = |declared: &Value| {
+            let sides = Sides { declared, live, depth: depth + 1 };
+            self.present(field.ty, spot, sides) == Agreement::Agrees
+        };
+        if live.is_null() || field.default.is_some_and(is_default) {
             return Agreement::Agrees;
         }
         match spot.family {
@@ -116,14 +136,8 @@ impl<'t> Comparison<'t> {
         }
     }
 
-    fn structure(
-        &self,
-        shape: &Struct,
-        spot: Spot<'_>,
-        declared: &Map<String, Value>,
-        live: &Map<String, Value>,
-        depth: usize,
-    ) -> Agreement {
+    fn structure(&self, shape: &Struct, spot: Spot<'_>, sides: Sides<&Map<String, Value>>) -> Agreement {
+        let Sides { declared, live, depth } = sides;
         let completed = limits::completed(spot, declared);
         let declared = completed.as_ref().unwrap_or(declared);
         let mut worst = Agreement::Agrees;
@@ -133,18 +147,18 @@ impl<'t> Comparison<'t> {
                 None if shape.open => (TypeId::ANY, Place::Field),
                 None => (TypeId::ANY, Place::Unlisted),
             };
-            worst = max(worst, self.member(ty, spot.part(name, place), value, live.get(name), depth));
+            worst = max(worst, self.member(ty, spot.part(name, place), sides.part(value, live.get(name))));
             if worst == Agreement::Differs {
                 return worst;
             }
         }
         let is_declared = |name: &String| declared.get(name).is_some_and(|value| !value.is_null());
         for (name, value) in live.iter().filter(|(name, _)| !is_declared(name)) {
-            let (ty, default) = match shape.field(name) {
-                Some(field) => (field.ty, field.default.as_deref()),
-                None => (TypeId::ANY, None),
+            let field = match shape.field(name) {
+                Some(field) => FieldType { ty: field.ty, default: field.default.as_deref() },
+                None => FieldType::without_default(TypeId::ANY),
             };
-            worst = max(worst, self.extra(ty, spot.part(name, Place::Field), default, value, depth));
+            worst = max(worst, self.extra(field, spot.part(name, Place::Field), value, depth));
         }
         worst
     }
@@ -155,13 +169,12 @@ impl<'t> Comparison<'t> {
         &self,
         (ty, place): (TypeId, Place),
         spot: Spot<'_>,
-        declared: &Map<String, Value>,
-        live: &Map<String, Value>,
-        depth: usize,
+        sides: Sides<&Map<String, Value>>,
     ) -> Agreement {
+        let Sides { declared, live, depth } = sides;
         let mut worst = Agreement::Agrees;
         for (name, value) in declared {
-            worst = max(worst, self.member(ty, spot.part(name, place), value, live.get(name), depth));
+            worst = max(worst, self.member(ty, spot.part(name, place), sides.part(value, live.get(name))));
         }
         for (name, value) in live.iter().filter(|(name, _)| !declared.contains_key(*name)) {
             let extra = match place {
@@ -169,7 +182,7 @@ impl<'t> Comparison<'t> {
                 Place::Entry if declared.is_empty() => Agreement::Altered,
                 Place::Entry => Agreement::Differs,
                 Place::Field | Place::Template | Place::Unlisted => {
-                    self.extra(ty, spot.part(name, place), None, value, depth)
+                    self.extra(FieldType::without_default(ty), spot.part(name, place), value, depth)
                 }
             };
             worst = max(worst, extra);
@@ -177,17 +190,11 @@ impl<'t> Comparison<'t> {
         worst
     }
 
-    fn member(
-        &self,
-        ty: TypeId,
-        spot: Spot<'_>,
-        declared: &Value,
-        live: Option<&Value>,
-        depth: usize,
-    ) -> Agreement {
+    fn member(&self, ty: TypeId, spot: Spot<'_>, sides: Sides<&Value, Option<&Value>>) -> Agreement {
+        let Sides { declared, live, depth } = sides;
         match live.filter(|value| !value.is_null()) {
             None => with_absent(self.types, ty, spot, declared),
-            Some(live) => self.present(ty, spot, declared, live, depth + 1),
+            Some(live) => self.present(ty, spot, Sides { declared, live, depth: depth + 1 }),
         }
     }
 

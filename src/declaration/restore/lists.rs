@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Paths, Walk, list};
+use super::{Part, Paths, Walk, list};
 use crate::declaration::compare::index::{Index, Known};
 use crate::declaration::fields::{Element, Elements};
 use crate::declaration::path::Segment;
@@ -88,7 +88,8 @@ impl Walk<'_> {
                     }
                     if let (Some(at), false) = (first, wanted.below.is_empty()) {
                         let mut value = slots.take(at);
-                        self.back(&item.node, "", &wanted.below, before.find(item).one(), &mut value);
+                        let part = Part { name: "", node: &item.node };
+                        self.back(part, &wanted.below, before.find(item).one(), &mut value);
                         let value = value.unwrap_or_else(|| self.bare(elements, item));
                         slots.put(first, preceding, value);
                     }

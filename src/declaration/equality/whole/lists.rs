@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::super::keys::ByKeys;
 use super::super::{Agreement, Alike, Family, MAX_PAIRS, Place, Spot, in_step, key_value, known, work};
-use super::Comparison;
+use super::{Comparison, Sides};
 use crate::declaration::schema::{ListKey, ListKind, MAX_DEPTH, TypeId};
 
 /// Values that are looked at to find a list's elements in another order, for each value of the list.
@@ -20,31 +20,28 @@ impl Comparison<'_> {
         &self,
         (item, kind): (TypeId, &ListKind),
         spot: Spot<'_>,
-        declared: &[Value],
-        live: &[Value],
-        depth: usize,
+        sides: Sides<&[Value]>,
     ) -> Agreement {
+        let Sides { declared, live, .. } = sides;
         let small = declared.len().saturating_mul(live.len()) <= MAX_PAIRS;
         let agreement = match kind {
-            ListKind::Map(keys) if small => self.keyed((item, keys), spot, declared, live, depth),
-            ListKind::Set if small => self.set(item, declared, live, depth),
+            ListKind::Map(keys) if small => self.keyed((item, keys), spot, sides),
+            ListKind::Set if small => self.set(item, sides),
             _ if known::is_shared(spot.family, spot.name) && spot.family != Family::Pod => {
-                match self.in_order(item, spot, declared, live, depth) {
+                match self.in_order(item, spot, sides) {
                     worst if declared.len() <= live.len() => worst,
                     _ => Agreement::Differs,
                 }
             }
             // Admission plugins put theirs anywhere.
-            _ if known::is_shared(spot.family, spot.name) && small => {
-                self.trying(declared, live, depth, || {
-                    let held = |wanted: &Value| {
-                        let spot = spot.part("", Place::Entry);
-                        live.iter().map(|own| self.member(item, spot, wanted, Some(own), depth)).min()
-                    };
-                    declared.iter().filter_map(held).max().unwrap_or(Agreement::Agrees)
-                })
-            }
-            _ => match (self.in_order(item, spot, declared, live, depth), declared.len().cmp(&live.len())) {
+            _ if known::is_shared(spot.family, spot.name) && small => self.trying(sides, || {
+                let held = |wanted: &Value| {
+                    let spot = spot.part("", Place::Entry);
+                    live.iter().map(|own| self.member(item, spot, sides.part(wanted, Some(own)))).min()
+                };
+                declared.iter().filter_map(held).max().unwrap_or(Agreement::Agrees)
+            }),
+            _ => match (self.in_order(item, spot, sides), declared.len().cmp(&live.len())) {
                 (worst, Ordering::Equal) => worst,
                 (Agreement::Differs, _) | (_, Ordering::Greater) => Agreement::Differs,
                 _ if known::completes(spot.name) && spot.family == Family::Core => Agreement::Doubt,
@@ -61,7 +58,8 @@ impl Comparison<'_> {
         }
     }
 
-    fn set(&self, item: TypeId, declared: &[Value], live: &[Value], depth: usize) -> Agreement {
+    fn set(&self, item: TypeId, sides: Sides<&[Value]>) -> Agreement {
+        let Sides { declared, live, depth } = sides;
         if declared.len() == live.len() && in_step(self.types, item, declared, live, depth + 1) {
             return Agreement::Agrees;
         }
@@ -80,17 +78,11 @@ impl Comparison<'_> {
         }
     }
 
-    fn in_order(
-        &self,
-        item: TypeId,
-        spot: Spot<'_>,
-        declared: &[Value],
-        live: &[Value],
-        depth: usize,
-    ) -> Agreement {
+    fn in_order(&self, item: TypeId, spot: Spot<'_>, sides: Sides<&[Value]>) -> Agreement {
         let mut worst = Agreement::Agrees;
-        for (declared, live) in declared.iter().zip(live) {
-            worst = max(worst, self.member(item, spot.part("", Place::Entry), declared, Some(live), depth));
+        for (declared, live) in sides.declared.iter().zip(sides.live) {
+            let spot = spot.part("", Place::Entry);
+            worst = max(worst, self.member(item, spot, sides.part(declared, Some(live))));
             if worst == Agreement::Differs {
                 break;
             }
@@ -99,23 +91,18 @@ impl Comparison<'_> {
     }
 
     /// Whether the lists agree but for their order.
-    pub(super) fn in_any_order(
-        &self,
-        item: TypeId,
-        spot: Spot<'_>,
-        declared: &[Value],
-        live: &[Value],
-        depth: usize,
-    ) -> bool {
+    pub(super) fn in_any_order(&self, item: TypeId, spot: Spot<'_>, sides: Sides<&[Value]>) -> bool {
+        let Sides { declared, live, .. } = sides;
         if declared.len() != live.len() || declared.len() * live.len() > MAX_PAIRS {
             return false;
         }
-        self.trying(declared, live, depth, || {
+        self.trying(sides, || {
             let spot = spot.part("", Place::Entry);
             let mut rest: Vec<&Value> = live.iter().collect();
             declared.iter().all(|wanted| {
-                let agrees =
-                    |own: &&Value| self.member(item, spot, wanted, Some(own), depth) == Agreement::Agrees;
+                let agrees = |own: &&Value| {
+                    self.member(item, spot, sides.part(wanted, Some(*own))) == Agreement::Agrees
+                };
                 rest.iter().position(agrees).map(|index| rest.swap_remove(index)).is_some()
             })
         })
@@ -123,10 +110,11 @@ impl Comparison<'_> {
 
     /// Does what tries elements against each other, within a bound on the values
     /// that are looked at.
-    fn trying<T>(&self, declared: &[Value], live: &[Value], depth: usize, work: impl FnOnce() -> T) -> T {
+    fn trying<T>(&self, sides: Sides<&[Value]>, work: impl FnOnce() -> T) -> T {
         let is_outermost = self.left.get().is_none();
         if is_outermost {
-            let size = declared.iter().chain(live).map(|item| size(item, depth)).sum::<usize>();
+            let all = sides.declared.iter().chain(sides.live);
+            let size = all.map(|item| size(item, sides.depth)).sum::<usize>();
             self.left.set(Some(TRIES * size));
         }
         let done = work();
@@ -138,17 +126,11 @@ impl Comparison<'_> {
 
     /// A list of keyed elements as one value: keys pair them where each key is
     /// there once. Doubled keys are in doubt unless the lists agree in order.
-    fn keyed(
-        &self,
-        (item, keys): (TypeId, &[ListKey]),
-        spot: Spot<'_>,
-        declared: &[Value],
-        live: &[Value],
-        depth: usize,
-    ) -> Agreement {
+    fn keyed(&self, (item, keys): (TypeId, &[ListKey]), spot: Spot<'_>, sides: Sides<&[Value]>) -> Agreement {
+        let Sides { declared, live, .. } = sides;
         let in_order_or_doubt = || {
             let same = declared.len() == live.len();
-            match same && self.in_order(item, spot, declared, live, depth) == Agreement::Agrees {
+            match same && self.in_order(item, spot, sides) == Agreement::Agrees {
                 true => Agreement::Agrees,
                 false => Agreement::Doubt,
             }
@@ -163,7 +145,7 @@ impl Comparison<'_> {
             match (others.first_two(&values), among.first_two(&values)[1].is_some()) {
                 ([Some(only), None], false) => {
                     let spot = spot.part("", Place::Entry);
-                    worst = max(worst, self.member(item, spot, element, Some(only), depth));
+                    worst = max(worst, self.member(item, spot, sides.part(element, Some(only))));
                 }
                 ([None, _], false) => return Agreement::Differs,
                 _ => return max(in_order_or_doubt(), worst),
