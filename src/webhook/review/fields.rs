@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::{Head, Kind, Request, Resource, ReviewError};
@@ -50,6 +50,23 @@ pub(super) struct Fields<'a> {
     /// The field that stands twice.
     duplicate: Option<&'static str>,
 }
+
+/// The value of a field, however the body is read.
+trait Given<'a>: Sized {
+    type Error;
+
+    /// What it is as a value of this type.
+    fn read<T: Deserialize<'a>>(self) -> Result<T, Self::Error>;
+
+    /// The text of an object; none of null.
+    fn object(self) -> Result<Option<Excerpt<'a>>, Self::Error>;
+
+    /// Nobody wants it.
+    fn skip(self) -> Result<(), Self::Error>;
+}
+
+/// The value that comes next of a map.
+struct Next<'m, A>(&'m mut A);
 
 /// A string that borrows from the body unless it holds escapes.
 #[derive(serde::Deserialize)]
@@ -201,6 +218,28 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Takes the value of a field of the request.
+    fn take<V: Given<'a>>(&mut self, field: Field, value: V) -> Result<(), V::Error> {
+        match field {
+            Field::Uid => self.uid = value.read()?,
+            Field::Kind => self.object_kind = value.read()?,
+            Field::Resource => self.resource = value.read()?,
+            Field::SubResource => self.subresource = value.read()?,
+            Field::Name => self.name = value.read()?,
+            Field::Namespace => self.namespace = value.read()?,
+            Field::Operation => self.operation = value.read()?,
+            Field::UserInfo => self.user = value.read()?,
+            Field::Object => self.object = value.object()?,
+            Field::OldObject => self.old_object = value.object()?,
+            Field::DryRun => self.dry_run = value.read()?,
+            Field::Options => self.options = value.read()?,
+            Field::RequestKind | Field::RequestResource | Field::RequestSubResource | Field::Other => {
+                value.skip()?;
+            }
+        }
+        Ok(())
+    }
+
     fn complete(mut self, head: Head<'a>) -> Request<'a> {
         let actor = self.author();
         Request {
@@ -284,8 +323,20 @@ fn filled(text: Option<Text<'_>>) -> Option<Cow<'_, str>> {
     text.map(|text| text.0).filter(|text| !text.is_empty())
 }
 
-fn excerpt(text: Option<&RawValue>) -> Option<Excerpt<'_>> {
-    text.map(|text| Excerpt::of(text.get()))
+impl<'a, A: MapAccess<'a>> Given<'a> for Next<'_, A> {
+    type Error = A::Error;
+
+    fn read<T: Deserialize<'a>>(self) -> Result<T, A::Error> {
+        self.0.next_value()
+    }
+
+    fn object(self) -> Result<Option<Excerpt<'a>>, A::Error> {
+        Ok(self.0.next_value::<Option<&RawValue>>()?.map(|text| Excerpt::of(text.get())))
+    }
+
+    fn skip(self) -> Result<(), A::Error> {
+        self.0.next_value::<IgnoredAny>().map(drop)
+    }
 }
 
 impl<'a> DeserializeSeed<'a> for OuterSeed<'_, 'a> {
@@ -374,23 +425,7 @@ impl<'a> Visitor<'a> for RequestSeed<'_, 'a> {
                 // The parser finds that the map goes on, and gives up.
                 return Ok(());
             }
-            match field {
-                Field::Uid => fields.uid = map.next_value()?,
-                Field::Kind => fields.object_kind = map.next_value()?,
-                Field::Resource => fields.resource = map.next_value()?,
-                Field::SubResource => fields.subresource = map.next_value()?,
-                Field::Name => fields.name = map.next_value()?,
-                Field::Namespace => fields.namespace = map.next_value()?,
-                Field::Operation => fields.operation = map.next_value()?,
-                Field::UserInfo => fields.user = map.next_value()?,
-                Field::Object => fields.object = excerpt(map.next_value()?),
-                Field::OldObject => fields.old_object = excerpt(map.next_value()?),
-                Field::DryRun => fields.dry_run = map.next_value()?,
-                Field::Options => fields.options = map.next_value()?,
-                Field::RequestKind | Field::RequestResource | Field::RequestSubResource | Field::Other => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
+            fields.take(field, Next(&mut map))?;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::value::{Error, StrDeserializer};
 
-use super::{Excerpt, Field, Fields, Met, Outer};
+use super::{Excerpt, Field, Fields, Given, Met, Outer};
 use crate::declaration::outline::{Entry, Outline, Part};
 
 /// The first field that is read.
@@ -19,6 +19,12 @@ use crate::declaration::outline::{Entry, Outline, Part};
 enum Begin {
     Head,
     BehindHead,
+}
+
+/// A value whose text is found and not read.
+struct Outlined<'a, 'o> {
+    value: Part<'a, 'o>,
+    outline: &'o Arc<Outline>,
 }
 
 impl<'a> Fields<'a> {
@@ -38,9 +44,9 @@ impl<'a> Fields<'a> {
         outline.root(whole)?.each_entry(|entry| {
             match (name(&entry)?, entry.value) {
                 (Outer::ApiVersion, value) if fields.api_version.is_none() => {
-                    fields.api_version = read(value)?;
+                    fields.api_version = read(value).ok()?;
                 }
-                (Outer::Kind, value) if fields.kind.is_none() => fields.kind = read(value)?,
+                (Outer::Kind, value) if fields.kind.is_none() => fields.kind = read(value).ok()?,
                 (Outer::Request, value) if !fields.has_request => {
                     fields.has_request = true;
                     fields.outlined_request(value, &outline, begin)?;
@@ -61,27 +67,14 @@ impl<'a> Fields<'a> {
     ) -> Option<()> {
         let mut met = Met::new();
         request.each_entry(|entry| {
-            let (field, value) = (name::<Field>(&entry)?, entry.value);
+            let field = name::<Field>(&entry)?;
             if !met.note(field) {
                 return None;
             }
-            match field {
-                field if begin == Begin::BehindHead && field < Field::UserInfo => {}
-                Field::Uid => self.uid = read(value)?,
-                Field::Kind => self.object_kind = read(value)?,
-                Field::Resource => self.resource = read(value)?,
-                Field::SubResource => self.subresource = read(value)?,
-                Field::Name => self.name = read(value)?,
-                Field::Namespace => self.namespace = read(value)?,
-                Field::Operation => self.operation = read(value)?,
-                Field::UserInfo => self.user = read(value)?,
-                Field::Object => self.object = object(value, outline),
-                Field::OldObject => self.old_object = object(value, outline),
-                Field::DryRun => self.dry_run = read(value)?,
-                Field::Options => self.options = read(value)?,
-                Field::RequestKind | Field::RequestResource | Field::RequestSubResource | Field::Other => {}
+            if begin == Begin::BehindHead && field < Field::UserInfo {
+                return Some(());
             }
-            Some(())
+            self.take(field, Outlined { value: entry.value, outline }).ok()
         })
     }
 }
@@ -92,12 +85,25 @@ fn name<'a, F: Deserialize<'a>>(entry: &Entry<'a, '_>) -> Option<F> {
     F::deserialize(StrDeserializer::<Error>::new(name)).ok()
 }
 
-fn read<'a, T: Deserialize<'a>>(value: Part<'a, '_>) -> Option<T> {
-    serde_json::from_str(value.text()).ok()
+fn read<'a, T: Deserialize<'a>>(value: Part<'a, '_>) -> Result<T, serde_json::Error> {
+    serde_json::from_str(value.text())
 }
 
-fn object<'a>(value: Part<'a, '_>, outline: &Arc<Outline>) -> Option<Excerpt<'a>> {
-    (value.text() != "null").then(|| Excerpt::within(value, outline))
+impl<'a> Given<'a> for Outlined<'a, '_> {
+    type Error = serde_json::Error;
+
+    fn read<T: Deserialize<'a>>(self) -> Result<T, serde_json::Error> {
+        read(self.value)
+    }
+
+    fn object(self) -> Result<Option<Excerpt<'a>>, serde_json::Error> {
+        let Self { value, outline } = self;
+        Ok((value.text() != "null").then(|| Excerpt::within(value, outline)))
+    }
+
+    fn skip(self) -> Result<(), serde_json::Error> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
