@@ -62,6 +62,27 @@ fn patch(scene: &Scene, who: &[&str], patch: &Value) -> (bool, String) {
     (output.status.success(), String::from_utf8(output.stderr).unwrap())
 }
 
+fn assert_bad_requests_are_refused_by_name(scene: &Scene, hour: &str) {
+    let as_alice = ["--as=alice", "--as-group=people"];
+    for (allow, until, reason) in [
+        ("/data/color", "9999-01-01T00:00:00Z", "TooFar"),
+        ("*", "9999-01-01T00:00:00Z", "TooFar"),
+        // The last day of that year is beyond what a clock holds.
+        ("*", "9999-12-31T23:59:59Z", "InvalidTime"),
+        ("/data/color", "tomorrow", "InvalidTime"),
+        ("/data/color", "2020-01-01T00:00:00Z", "InvalidTime"),
+        ("/data/color", "", "InvalidTime"),
+        ("data/color", hour, "InvalidPath"),
+        (",", hour, "Missing"),
+    ] {
+        let (passes, said) = patch(scene, &as_alice, &asking(allow, until));
+        assert!(!passes && said.contains(reason), "{allow} {until}: {said}");
+    }
+    let endless = json!({"metadata": {"annotations": {"kubemoor.dev/allow": "/data/color", "kubemoor.dev/allow-until": null}}});
+    let (passes, said) = patch(scene, &as_alice, &endless);
+    assert!(!passes && said.contains("kubemoor.dev/allow-until: Missing"), "{said}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_annotation_is_a_request_that_only_a_right_grants() {
     let (scene, _guard) = guarded("Deny").await;
@@ -114,24 +135,7 @@ async fn an_annotation_is_a_request_that_only_a_right_grants() {
     let (passes, said) = patch(&scene, &["--as=carol"], &asking("/data/color", &hour));
     assert!(!passes && said.contains("NoRight: carol may not create driftallowances"), "{said}");
 
-    // Bad requests are refused by name.
-    for (allow, until, reason) in [
-        ("/data/color", "9999-01-01T00:00:00Z", "TooFar"),
-        ("*", "9999-01-01T00:00:00Z", "TooFar"),
-        // The last day of that year is beyond what a clock holds.
-        ("*", "9999-12-31T23:59:59Z", "InvalidTime"),
-        ("/data/color", "tomorrow", "InvalidTime"),
-        ("/data/color", "2020-01-01T00:00:00Z", "InvalidTime"),
-        ("/data/color", "", "InvalidTime"),
-        ("data/color", &hour, "InvalidPath"),
-        (",", &hour, "Missing"),
-    ] {
-        let (passes, said) = patch(&scene, &as_alice, &asking(allow, until));
-        assert!(!passes && said.contains(reason), "{allow} {until}: {said}");
-    }
-    let endless = json!({"metadata": {"annotations": {"kubemoor.dev/allow": "/data/color", "kubemoor.dev/allow-until": null}}});
-    let (passes, said) = patch(&scene, &as_alice, &endless);
-    assert!(!passes && said.contains("kubemoor.dev/allow-until: Missing"), "{said}");
+    assert_bad_requests_are_refused_by_name(&scene, &hour);
     assert_eq!(allowances(&scene).await.len(), 1);
     let color = json!({"data": {"color": "red"}});
     alice.merge(&settings, &color).await.refused(RELEASE).unwrap();
@@ -198,6 +202,26 @@ async fn what_comes_past_the_guard_counts_for_nothing_and_what_the_chart_says_is
     assert_eq!(allowances(&scene).await.len(), 0);
 }
 
+fn assert_kinds_are_taken_as_by_kubectl(scene: &Scene) {
+    for kind in ["cm", "configmaps", "ConfigMap"] {
+        let object = format!("{kind}/settings");
+        let made = scene.moor(&["allow", &object, "--path", "/data/color", "--for", "1h"]);
+        assert!(made.code == 0 && made.out.contains("of ConfigMap/settings"), "{made:?}");
+        assert_eq!(scene.moor(&["revoke", &object]).code, 0);
+    }
+}
+
+fn assert_bad_commands_fail(scene: &Scene) {
+    for (arguments, said) in [
+        (["--path", "data", "--for", "1h"], "data"),
+        (["--path", "/data/color", "--for", "800h"], "days off"),
+        (["--path", "/data/color", "--until", "2020-01-01T00:00:00Z"], "past"),
+    ] {
+        scene.moor(&[&["allow", "configmap/settings"], &arguments[..]].concat()).assert_failed(&[said]);
+    }
+    scene.moor(&["allow", "gadget/x", "--path", "*", "--for", "1h"]).assert_failed(&["gadget"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_allowance_is_made_listed_and_ended_by_command_and_ends_by_itself() {
     let (scene, _guard) = guarded("Deny").await;
@@ -227,13 +251,7 @@ async fn an_allowance_is_made_listed_and_ended_by_command_and_ends_by_itself() {
     command(&["revoke", "configmap/settings"]).assert_failed(&["there is no allowance", "get allowances"]);
     command(&["revoke", "nobody"]).assert_failed(&["nobody"]);
 
-    // However kubectl would take the kind.
-    for kind in ["cm", "configmaps", "ConfigMap"] {
-        let object = format!("{kind}/settings");
-        let made = command(&["allow", &object, "--path", "/data/color", "--for", "1h"]);
-        assert!(made.code == 0 && made.out.contains("of ConfigMap/settings"), "{made:?}");
-        assert_eq!(command(&["revoke", &object]).code, 0);
-    }
+    assert_kinds_are_taken_as_by_kubectl(&scene);
 
     // The deletion is a word of its own.
     let delete = ["allow", "configmap/settings", "--for", "1h", "--path", "*"];
@@ -262,14 +280,7 @@ async fn an_allowance_is_made_listed_and_ended_by_command_and_ends_by_itself() {
     let ended = command(&["get", "allowances", "-o", "json"]).json();
     assert_eq!(ended[0]["state"], "Ended", "{ended}");
 
-    for (arguments, said) in [
-        (["--path", "data", "--for", "1h"], "data"),
-        (["--path", "/data/color", "--for", "800h"], "days off"),
-        (["--path", "/data/color", "--until", "2020-01-01T00:00:00Z"], "past"),
-    ] {
-        command(&[&["allow", "configmap/settings"], &arguments[..]].concat()).assert_failed(&[said]);
-    }
-    command(&["allow", "gadget/x", "--path", "*", "--for", "1h"]).assert_failed(&["gadget"]);
+    assert_bad_commands_fail(&scene);
 }
 
 #[tokio::test(flavor = "multi_thread")]

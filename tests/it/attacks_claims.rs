@@ -221,15 +221,7 @@ async fn dropping_helms_label_through_the_status_is_refused() {
     };
     let old = object("Helm", "shop", "a");
     let ask = async |new: String| {
-        let review = Review {
-            group: "",
-            kind: "ConfigMap",
-            resource: "configmaps",
-            namespace,
-            name: "settings",
-            old: &old,
-            new: &new,
-        };
+        let review = Review::of_settings(namespace, &old, &new);
         let text = review.text().replace(
             r#""name":"settings","namespace""#,
             r#""subResource":"status","name":"settings","namespace""#,

@@ -32,15 +32,7 @@ fn forged(namespace: &str, live: &Value) -> String {
     edited["metadata"]["annotations"]["kubemoor.dev/allow-until"] = json!(until);
     edited["data"]["level"] = json!("forged");
     let (old, new) = (live.to_string(), edited.to_string());
-    let review = Review {
-        group: "",
-        kind: "ConfigMap",
-        resource: "configmaps",
-        namespace,
-        name: "settings",
-        old: &old,
-        new: &new,
-    };
+    let review = Review::of_settings(namespace, &old, &new);
     let groups = r#""groups":["people"]"#;
     let text = review.text();
     assert!(text.contains(groups));

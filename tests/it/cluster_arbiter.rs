@@ -10,26 +10,13 @@ use kubemoor::model::ObjectId;
 use serde_json::json;
 
 use crate::cluster_releases::{Watched, config_map, release_id};
-use crate::support::{Chart, ControlPlane, Helm, Identity, eventually};
+use crate::support::{Chart, ControlPlane, Helm, Identity, charts, eventually};
 
 const WITHIN: Duration = Duration::from_secs(10);
 
-const DEPLOYMENT: &str = "\
-apiVersion: apps/v1
-kind: Deployment
-metadata:
-  name: web
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      containers:
-      - name: app
-        image: registry.example/web:1
-        resources: {limits: {cpu: 2000m, memory: 1024Mi}}
-";
+const DEPLOYMENT: &str = charts::deployment!(
+    "{name: app, image: registry.example/web:1, resources: {limits: {cpu: 2000m, memory: 1024Mi}}}"
+);
 
 /// What tells the declaration of an object of the release `web`.
 fn digest(watched: &Watched, object: &ObjectId, namespace: &str) -> Option<Digest> {

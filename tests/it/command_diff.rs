@@ -4,31 +4,15 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
-use crate::support::{Caller, ControlPlane, Identity, Ran, Scene, eventually, moor, run};
+use crate::support::{Caller, ControlPlane, Identity, Ran, Scene, charts, eventually, moor, run};
 
-const TEMPLATES: &str = r#"
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      containers:
-      - {name: app, image: "app:1", resources: {requests: {cpu: 1000m}}, env: [{name: A, value: a}, {name: B, value: b}]}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: key}
-stringData: {password: hunter2}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {mode: fast}
-"#;
+const TEMPLATES: &str = concat!(
+    charts::deployment!(
+        r#"{name: app, image: "app:1", resources: {requests: {cpu: 1000m}}, env: [{name: A, value: a}, {name: B, value: b}]}"#
+    ),
+    "---\napiVersion: v1\nkind: Secret\nmetadata: {name: key}\nstringData: {password: hunter2}\n---",
+    charts::config_map!("settings", "{mode: fast}"),
+);
 
 /// No guard that other tests start may deny or repair what drifts here.
 pub(crate) fn unguarded() -> &'static ControlPlane {
@@ -122,10 +106,8 @@ async fn what_lives_is_held_against_what_is_declared() {
     assert!(all.out.contains(&format!("shop in namespace {namespace}")), "{all:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn replicas_are_an_autoscalers_but_for_none_where_it_rests() {
-    let namespace = install("diff-scaled", TEMPLATES).await;
-    let alice = Caller::new(unguarded(), Identity::Alice).await;
+/// Makes an autoscaler of the Deployment.
+async fn autoscale(alice: &Caller, namespace: &str) {
     let scaler = json!({
         "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"},
         "spec": {
@@ -135,6 +117,13 @@ async fn replicas_are_an_autoscalers_but_for_none_where_it_rests() {
     });
     let scalers = format!("/apis/autoscaling/v1/namespaces/{namespace}/horizontalpodautoscalers");
     alice.post(&scalers, &scaler).await.done().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_are_an_autoscalers_but_for_none_where_it_rests() {
+    let namespace = install("diff-scaled", TEMPLATES).await;
+    let alice = Caller::new(unguarded(), Identity::Alice).await;
+    autoscale(&alice, &namespace).await;
     let web = format!("/apis/apps/v1/namespaces/{namespace}/deployments/web");
     for (replicas, code) in [(4, 0), (9, 0), (0, 1)] {
         alice.merge(&web, &json!({"spec": {"replicas": replicas}})).await.done().unwrap();
@@ -178,15 +167,7 @@ async fn what_policies_let_be_is_no_drift_where_they_select_the_cluster_and_the_
     diff(&namespace, &twice).assert_failed(&["--cluster-label env", "two values"]);
 
     // An autoscaler that no release declares moves nothing by that policy.
-    let scaler = json!({
-        "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-            "minReplicas": 1, "maxReplicas": 4,
-        },
-    });
-    let scalers = format!("/apis/autoscaling/v1/namespaces/{namespace}/horizontalpodautoscalers");
-    alice.post(&scalers, &scaler).await.done().unwrap();
+    autoscale(&alice, &namespace).await;
     let web = format!("/apis/apps/v1/namespaces/{namespace}/deployments/web");
     alice.merge(&web, &json!({"spec": {"replicas": 4}})).await.done().unwrap();
     let prod = diff(&namespace, &["--cluster-label", "env=prod"]);

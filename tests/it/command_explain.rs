@@ -3,24 +3,12 @@
 use serde_json::json;
 
 use crate::command_diff::{install, unguarded};
-use crate::support::{Caller, ControlPlane, Identity, Ran, Scene, moor, run};
+use crate::support::{Caller, ControlPlane, Identity, Ran, Scene, charts, moor, run};
 
-const TEMPLATES: &str = r#"
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: app, image: "app:1"}]}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: key}
-stringData: {password: hunter2}
-"#;
+const TEMPLATES: &str = concat!(
+    charts::deployment!(r#"{name: app, image: "app:1"}"#),
+    "---\napiVersion: v1\nkind: Secret\nmetadata: {name: key}\nstringData: {password: hunter2}\n",
+);
 
 fn explain(namespace: &str, arguments: &[&str]) -> Ran {
     moor(unguarded(), Identity::Alice, &[&["explain", "-n", namespace], arguments].concat())

@@ -17,6 +17,34 @@ async fn emergency_line(guard: &Guard) -> String {
     text.lines().find(|line| line.contains("emergency")).unwrap_or_default().to_owned()
 }
 
+async fn wait_until_off(guard: &Guard) {
+    eventually("the guard says that it is off", SOON, || async {
+        emergency_line(guard).await.starts_with("[!]emergency: off")
+    })
+    .await;
+}
+
+/// Gives each webhook a timeout of the admin's own.
+async fn set_timeouts(configurations: &Api<ValidatingWebhookConfiguration>, seconds: i32) {
+    let live = configurations.get(NAME).await.unwrap();
+    let webhooks = live.webhooks.iter().flatten();
+    let knobs: Vec<_> =
+        webhooks.map(|webhook| json!({"name": webhook.name, "timeoutSeconds": seconds})).collect();
+    let patch = Patch::Strategic(json!({"webhooks": knobs}));
+    configurations.patch(NAME, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Waits until each webhook has this timeout.
+async fn wait_for_timeouts(configurations: &Api<ValidatingWebhookConfiguration>, seconds: i32) {
+    eventually("the configuration is as it was", SOON, || async {
+        let live = configurations.get_opt(NAME).await.unwrap();
+        live.is_some_and(|live| {
+            live.webhooks.iter().flatten().all(|webhook| webhook.timeout_seconds == Some(seconds))
+        })
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_starts_anew() {
     let scene = Scene::on(ControlPlane::start()).install("emergency", CONFIG).await;
@@ -28,15 +56,7 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     // The admin's own settings are to come back as well.
     let configurations: Api<ValidatingWebhookConfiguration> =
         Api::all(scene.control_plane.client(Identity::Admin).await);
-    let live = configurations.get(NAME).await.unwrap();
-    let knobs: Vec<_> = live
-        .webhooks
-        .iter()
-        .flatten()
-        .map(|webhook| json!({"name": webhook.name, "timeoutSeconds": 9}))
-        .collect();
-    let patch = Patch::Strategic(json!({"webhooks": knobs}));
-    configurations.patch(NAME, &PatchParams::default(), &patch).await.unwrap();
+    set_timeouts(&configurations, 9).await;
 
     let emergency = |switch: &str| moor(&scene.control_plane, Identity::Alice, &["emergency", switch]);
     assert!(emergency("on").out.contains("Nothing had been opened"));
@@ -47,10 +67,7 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     );
     assert!(configurations.get_opt(NAME).await.unwrap().is_none());
     scene.alice.merge(&settings, &edit("slow")).await.done().unwrap();
-    eventually("the guard says so", SOON, || async {
-        emergency_line(&guard).await.starts_with("[!]emergency: off")
-    })
-    .await;
+    wait_until_off(&guard).await;
     assert!(guard.is_ready().await, "a guard that is off is still well");
     guard.wait_for_metric("kubemoor_emergency 1").await;
     guard.wait_for_log("the emergency switch is off").await;
@@ -71,18 +88,12 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     })
     .await;
     assert_eq!(emergency("off").code, 0);
-    eventually("the guard is off again", SOON, || async {
-        emergency_line(&guard).await.starts_with("[!]emergency: off")
-    })
-    .await;
+    wait_until_off(&guard).await;
 
     // A restart changes nothing, and nothing is repaired.
     assert!(guard.terminate().success());
     guard.start_again().await;
-    eventually("the new guard knows", SOON, || async {
-        emergency_line(&guard).await.starts_with("[!]emergency: off")
-    })
-    .await;
+    wait_until_off(&guard).await;
     scene.alice.delete(&settings).await.done().unwrap();
     eventually("the guard has seen the deletion", SOON, || async {
         let metrics = guard.metrics().await;
@@ -101,13 +112,7 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     assert!(configurations.get_opt(MARKER).await.unwrap().is_none());
     eventually("the guard says so", SOON, || async { emergency_line(&guard).await == "[+]emergency ok" })
         .await;
-    eventually("the configuration is as it was", SOON, || async {
-        let live = configurations.get_opt(NAME).await.unwrap();
-        live.is_some_and(|live| {
-            live.webhooks.iter().flatten().all(|webhook| webhook.timeout_seconds == Some(9))
-        })
-    })
-    .await;
+    wait_for_timeouts(&configurations, 9).await;
     scene.upgrade(json!({})).await.unwrap();
     scene.wait_until_guarded(&settings).await;
 }

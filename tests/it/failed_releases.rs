@@ -4,25 +4,14 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Chart, ControlPlane, Guard, Helm, Identity, RELEASE, Ran, SOON, Scene, eventually, moor,
+    Chart, ControlPlane, Guard, Helm, Identity, RELEASE, Ran, SOON, Scene, charts, eventually, moor,
 };
 
-const TEMPLATES: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: info, color: blue}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: app, image: 'registry.example/web:1'}]}
-";
+const TEMPLATES: &str = concat!(
+    charts::config_map!("settings", "{level: info, color: blue}"),
+    "---",
+    charts::deployment!("{name: app, image: 'registry.example/web:1'}"),
+);
 
 /// No Service listens on port 0: the API server says no.
 const BROKEN: &str = "

@@ -3,34 +3,17 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{RELEASE, SOON, Scene, eventually};
+use crate::support::{RELEASE, SOON, Scene, charts, eventually};
 
-const TEMPLATES: &str = r#"
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 1
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: app, image: "registry.example/shop:1"}]}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: info}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: owned}
-data: {level: info}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: kept}
-data: {level: info}
-"#;
+const TEMPLATES: &str = concat!(
+    charts::deployment!(1, r#"{name: app, image: "registry.example/shop:1"}"#),
+    "---",
+    charts::config_map!("settings", "{level: info}"),
+    "---",
+    charts::config_map!("owned", "{level: info}"),
+    "---",
+    charts::config_map!("kept", "{level: info}"),
+);
 
 /// Sets every sealed field while edits are only recorded.
 async fn seal(shop: &Scene, drift: &str) {

@@ -7,35 +7,20 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, Caller, Helm, Identity, POLICED, RELEASE, SOON, Scene, SceneBuilder, StorageNamespace,
+    Answer, Caller, Helm, Identity, POLICED, RELEASE, SOON, Scene, SceneBuilder, StorageNamespace, charts,
     eventually, forged, moor, opened, record_name, sealed,
 };
 
-const TEMPLATES: &str = r#"
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: {{ .Values.level | default "info" }}}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      containers:
-      - {name: app, image: registry.example/shop:1, env: [{name: LEVEL, value: {{ .Values.level | default "info" }}}]}
-{{- if .Values.extra }}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: extra}
-data: {a: b}
-{{- end }}
-"#;
+const TEMPLATES: &str = concat!(
+    charts::config_map!("settings", r#"{level: {{ .Values.level | default "info" }}}"#),
+    "---",
+    charts::deployment!(
+        r#"{name: app, image: registry.example/shop:1, env: [{name: LEVEL, value: {{ .Values.level | default "info" }}}]}"#
+    ),
+    "{{- if .Values.extra }}\n---",
+    charts::config_map!("extra", "{a: b}"),
+    "{{- end }}\n",
+);
 
 const SETTINGS: &str = "configmaps/settings";
 

@@ -126,15 +126,11 @@ impl Leaders {
         let object = self.scene.admin.get(&self.path).await.done().unwrap();
         let mut edited = object.clone();
         edited["data"]["level"] = json!("mine");
-        let review = Review {
-            group: "",
-            kind: "ConfigMap",
-            resource: "configmaps",
-            namespace: object["metadata"]["namespace"].as_str().unwrap(),
-            name: "settings",
-            old: &object.to_string(),
-            new: &edited.to_string(),
-        };
+        let review = Review::of_settings(
+            object["metadata"]["namespace"].as_str().unwrap(),
+            &object.to_string(),
+            &edited.to_string(),
+        );
         guard.judge_behind(review.text()).await.passes()
     }
 }

@@ -21,15 +21,7 @@ async fn refused(guard: &Guard, value: &str) {
         )
     };
     let (old, new) = (object("a"), object(value));
-    let review = Review {
-        group: "",
-        kind: "ConfigMap",
-        resource: "configmaps",
-        namespace: "shop",
-        name: "settings",
-        old: &old,
-        new: &new,
-    };
+    let review = Review::of_settings("shop", &old, &new);
     let reply = guard.judge(review.text()).await;
     assert!(reply.refusal().contains("/data/image"), "{reply:?}");
 }

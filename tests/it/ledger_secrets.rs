@@ -53,13 +53,8 @@ fn check_files(ledger: &Path) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn no_output_of_the_guard_holds_a_value_of_a_secret() {
-    assert_eq!(planted(STANDARD.encode(EDITED).as_bytes()).len(), 1, "the search finds nothing");
-    let shop = Scene::shared().install("secrets", SECRET).await;
-    let secret = shop.core("secrets/db");
-    shop.wait_until_guarded(&secret).await;
-
+/// Edits are refused, and no refusal holds a value.
+async fn check_refusals(shop: &Scene, secret: &str) {
     let mut messages = Vec::new();
     for edit in [
         json!({"data": {"password": STANDARD.encode(EDITED)}}),
@@ -67,15 +62,42 @@ async fn no_output_of_the_guard_holds_a_value_of_a_secret() {
         json!({"metadata": {"annotations": {"note": PATCHED}}}),
         json!({"data": null, "stringData": {"other": PATCHED}}),
     ] {
-        let answer = shop.alice.merge(&secret, &edit).await;
+        let answer = shop.alice.merge(secret, &edit).await;
         answer.refused("shop").unwrap();
         messages.push(answer.body.to_string());
     }
     let patched = json!(STANDARD.encode(PATCHED));
-    let answer = shop.alice.patch(&secret, "replace", "/data/password", &patched).await;
+    let answer = shop.alice.patch(secret, "replace", "/data/password", &patched).await;
     answer.refused("shop").unwrap();
     messages.push(answer.body.to_string());
     check("the refusals", messages.concat().as_bytes());
+}
+
+/// What a guard says in other places than to who edits.
+async fn check_outputs(shop: &Scene) {
+    check("the log", shop.guard().log().as_bytes());
+    check("the metrics", shop.guard().metrics().await.as_bytes());
+    check_files(shop.guard().ledger());
+    let (namespace, here) = (shop.namespace.as_str(), ControlPlane::get());
+    let asked = shop.guard().admin_url(&format!("/api/v1/ledger?namespace={namespace}"));
+    let asked = shop.guard().https().get(asked).bearer_auth(Identity::Admin.token()).send().await.unwrap();
+    assert_eq!(asked.status(), 200);
+    check("the ledger over HTTP", &asked.bytes().await.unwrap());
+    let events = here.kubectl(Identity::Admin, &["get", "events", "-A", "-o", "json"]);
+    check("the events", &events.stdout);
+    let audited = ControlPlane::get().audit_events().into_iter();
+    let annotations: String = audited.map(|event| event["annotations"].to_string()).collect();
+    check("the audit annotations", annotations.as_bytes());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_output_of_the_guard_holds_a_value_of_a_secret() {
+    assert_eq!(planted(STANDARD.encode(EDITED).as_bytes()).len(), 1, "the search finds nothing");
+    let shop = Scene::shared().install("secrets", SECRET).await;
+    let secret = shop.core("secrets/db");
+    shop.wait_until_guarded(&secret).await;
+
+    check_refusals(&shop, &secret).await;
 
     // What the loop never saw alive it does not re-create.
     let lists_secrets = |event: &serde_json::Value| {
@@ -121,19 +143,7 @@ async fn no_output_of_the_guard_holds_a_value_of_a_secret() {
     for format in ["table", "json", "yaml"] {
         check(&format!("audit -o {format}"), &audit(format));
     }
-    check("the log", shop.guard().log().as_bytes());
-    check("the metrics", shop.guard().metrics().await.as_bytes());
-    check_files(shop.guard().ledger());
-    let (namespace, here) = (shop.namespace.as_str(), ControlPlane::get());
-    let asked = shop.guard().admin_url(&format!("/api/v1/ledger?namespace={namespace}"));
-    let asked = shop.guard().https().get(asked).bearer_auth(Identity::Admin.token()).send().await.unwrap();
-    assert_eq!(asked.status(), 200);
-    check("the ledger over HTTP", &asked.bytes().await.unwrap());
-    let events = here.kubectl(Identity::Admin, &["get", "events", "-A", "-o", "json"]);
-    check("the events", &events.stdout);
-    let audited = ControlPlane::get().audit_events().into_iter();
-    let annotations: String = audited.map(|event| event["annotations"].to_string()).collect();
-    check("the audit annotations", annotations.as_bytes());
+    check_outputs(&shop).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,19 +10,12 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::support::{SOON, Scene, eventually, folder};
+use crate::support::{SOON, Scene, charts, eventually, folder};
 
-const TEMPLATES: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: info}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: password}
-stringData: {password: hunter2}
-";
+const TEMPLATES: &str = concat!(
+    charts::config_map!("settings", "{level: info}"),
+    "---\napiVersion: v1\nkind: Secret\nmetadata: {name: password}\nstringData: {password: hunter2}\n",
+);
 
 /// A receiver of messages that refuses the first ones.
 #[derive(Clone, Default)]

@@ -147,15 +147,7 @@ async fn judged(guard: &Guard) -> bool {
         .to_string()
     };
     let (old, new) = (object("a"), object("b"));
-    let review = Review {
-        group: "",
-        kind: "ConfigMap",
-        resource: "configmaps",
-        namespace: "shop",
-        name: "settings",
-        old: &old,
-        new: &new,
-    };
+    let review = Review::of_settings("shop", &old, &new);
     guard.judge(review.text()).await.passes()
 }
 

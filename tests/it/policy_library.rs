@@ -145,21 +145,9 @@ async fn an_updater_sets_the_image_of_a_workload_that_asks_for_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jenkins_is_scaled_to_nothing_for_the_weekend() {
-    const JENKINS: &str = "
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: jenkins}
-spec:
-  replicas: 1
-  serviceName: jenkins
-  selector: {matchLabels: {app: jenkins}}
-  template:
-    metadata: {labels: {app: jenkins}}
-    spec: {containers: [{name: app, image: 'registry.example/jenkins:1'}]}
-";
     check(Case {
         file: "jenkins-weekend.yaml",
-        templates: JENKINS,
+        templates: charts::JENKINS,
         object: "statefulset/jenkins",
         at: ("apis/apps/v1", "statefulsets/jenkins"),
         group: "jenkins-admins",

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::support::{Identity, RELEASE, SOON, Scene, eventually, moor};
+use crate::support::{Identity, RELEASE, SOON, Scene, charts, eventually, moor};
 
 const CONFIGURATION: &str = "
 apiVersion: v1
@@ -30,23 +30,11 @@ metadata: {name: reader}
 rules: [{apiGroups: [''], resources: [configmaps], verbs: [get, list]}]
 ";
 
-const WORKLOADS: &str = "
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      containers:
-      - name: app
-        image: registry.example/web:1
-        resources: {requests: {cpu: '1', memory: 1Gi}}
-        env: [{name: A, value: a}, {name: B, value: b}]
-        ports: [{containerPort: 8080, protocol: TCP}]
----
+const WORKLOADS: &str = concat!(
+    charts::deployment!(
+        "{name: app, image: registry.example/web:1, resources: {requests: {cpu: '1', memory: 1Gi}}, env: [{name: A, value: a}, {name: B, value: b}], ports: [{containerPort: 8080, protocol: TCP}]}"
+    ),
+    "---
 apiVersion: v1
 kind: Service
 metadata: {name: web}
@@ -64,7 +52,8 @@ spec:
   template:
     metadata: {labels: {app: store}}
     spec: {containers: [{name: store, image: 'registry.example/store:1', args: [a, b]}]}
-";
+",
+);
 
 const EDGES: &str = "
 apiVersion: networking.k8s.io/v1
@@ -89,8 +78,51 @@ metadata: {name: limits}
 spec: {hard: {pods: '3', requests.cpu: '2'}}
 ";
 
-/// Edits of one sort after the other: the object, and the merge patch; none deletes it.
-fn edits() -> Vec<(&'static str, &'static str, Vec<Option<Value>>)> {
+/// The objects of a chart, and of each edits one after the other: merge patches; none deletes it.
+type Edits = Vec<(&'static str, Vec<Option<Value>>)>;
+
+fn edits_of_configuration() -> Edits {
+    vec![
+        (
+            "api/v1/configmaps/settings",
+            vec![
+                Some(json!({"data": {"level": "mine"}})),
+                Some(json!({"data": {"level": "info"}})),
+                Some(json!({"data": {"added": "by hand"}})),
+                Some(json!({"metadata": {"labels": {"tier": "back"}}})),
+                Some(json!({"metadata": {"annotations": {"example.org/team": null}}})),
+                None,
+            ],
+        ),
+        (
+            "api/v1/secrets/token",
+            vec![
+                Some(json!({"data": {"password": "bWluZQ=="}})),
+                Some(json!({"data": {"password": "Zmlyc3Q="}})),
+                Some(json!({"data": {"other": "bWluZQ=="}})),
+            ],
+        ),
+        (
+            "api/v1/serviceaccounts/shop",
+            vec![
+                Some(json!({"automountServiceAccountToken": true})),
+                Some(json!({"automountServiceAccountToken": false})),
+            ],
+        ),
+        (
+            "apis/rbac.authorization.k8s.io/v1/roles/reader",
+            vec![
+                Some(json!({"rules": []})),
+                Some(
+                    json!({"rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}]}),
+                ),
+                Some(json!({"metadata": {"labels": {"added": "by-hand"}}})),
+            ],
+        ),
+    ]
+}
+
+fn edits_of_workloads() -> Edits {
     let container = |more: Value| {
         let mut own = json!({
             "name": "app", "image": "registry.example/web:1",
@@ -103,47 +135,6 @@ fn edits() -> Vec<(&'static str, &'static str, Vec<Option<Value>>)> {
     };
     vec![
         (
-            CONFIGURATION,
-            "api/v1/configmaps/settings",
-            vec![
-                Some(json!({"data": {"level": "mine"}})),
-                Some(json!({"data": {"level": "info"}})),
-                Some(json!({"data": {"added": "by hand"}})),
-                Some(json!({"metadata": {"labels": {"tier": "back"}}})),
-                Some(json!({"metadata": {"annotations": {"example.org/team": null}}})),
-                None,
-            ],
-        ),
-        (
-            CONFIGURATION,
-            "api/v1/secrets/token",
-            vec![
-                Some(json!({"data": {"password": "bWluZQ=="}})),
-                Some(json!({"data": {"password": "Zmlyc3Q="}})),
-                Some(json!({"data": {"other": "bWluZQ=="}})),
-            ],
-        ),
-        (
-            CONFIGURATION,
-            "api/v1/serviceaccounts/shop",
-            vec![
-                Some(json!({"automountServiceAccountToken": true})),
-                Some(json!({"automountServiceAccountToken": false})),
-            ],
-        ),
-        (
-            CONFIGURATION,
-            "apis/rbac.authorization.k8s.io/v1/roles/reader",
-            vec![
-                Some(json!({"rules": []})),
-                Some(
-                    json!({"rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}]}),
-                ),
-                Some(json!({"metadata": {"labels": {"added": "by-hand"}}})),
-            ],
-        ),
-        (
-            WORKLOADS,
             "apis/apps/v1/deployments/web",
             vec![
                 Some(json!({"spec": {"replicas": 5}})),
@@ -158,7 +149,6 @@ fn edits() -> Vec<(&'static str, &'static str, Vec<Option<Value>>)> {
             ],
         ),
         (
-            WORKLOADS,
             "api/v1/services/web",
             vec![
                 Some(json!({"spec": {"selector": {"app": "mine"}}})),
@@ -167,7 +157,6 @@ fn edits() -> Vec<(&'static str, &'static str, Vec<Option<Value>>)> {
             ],
         ),
         (
-            WORKLOADS,
             "apis/apps/v1/statefulsets/store",
             vec![
                 Some(json!({"spec": {"replicas": 3}})),
@@ -176,8 +165,12 @@ fn edits() -> Vec<(&'static str, &'static str, Vec<Option<Value>>)> {
                 ),
             ],
         ),
+    ]
+}
+
+fn edits_of_edges() -> Edits {
+    vec![
         (
-            EDGES,
             "apis/networking.k8s.io/v1/ingresses/web",
             vec![
                 Some(json!({"spec": {"rules": [{"host": "mine.example"}]}})),
@@ -187,7 +180,6 @@ fn edits() -> Vec<(&'static str, &'static str, Vec<Option<Value>>)> {
             ],
         ),
         (
-            EDGES,
             "apis/networking.k8s.io/v1/networkpolicies/web",
             vec![
                 Some(json!({"spec": {"ingress": [{"ports": [{"port": 9090, "protocol": "TCP"}]}]}})),
@@ -195,7 +187,6 @@ fn edits() -> Vec<(&'static str, &'static str, Vec<Option<Value>>)> {
             ],
         ),
         (
-            EDGES,
             "api/v1/resourcequotas/limits",
             vec![
                 Some(json!({"spec": {"hard": {"pods": "5"}}})),
@@ -280,17 +271,20 @@ fn names(objects: &Value, of: impl Fn(&Value) -> &Value) -> BTreeSet<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn drift_is_reported_for_exactly_what_server_side_apply_would_change() {
-    for chart in [CONFIGURATION, WORKLOADS, EDGES] {
+    for (chart, edits) in [
+        (CONFIGURATION, edits_of_configuration()),
+        (WORKLOADS, edits_of_workloads()),
+        (EDGES, edits_of_edges()),
+    ] {
         let scene = Scene::own().install("dry-runs", chart).await;
         scene.control_plane.apply_deploy(&["enforce/arbiter.yaml"]).await;
         let _guard = scene.start_guard(&["--drift", "Report"]).await;
         scene.wait_for_reason("InSync").await;
         let documents = documents(&scene).await;
         assert_eq!(changed(&scene, &documents).await, BTreeMap::new());
-        let edits: Vec<_> = edits().into_iter().filter(|(of, _, _)| *of == chart).collect();
-        let rounds = edits.iter().map(|(_, _, edits)| edits.len()).max().unwrap();
+        let rounds = edits.iter().map(|(_, edits)| edits.len()).max().unwrap();
         for round in 0..rounds {
-            for (_, place, edits) in &edits {
+            for (place, edits) in &edits {
                 let Some(edit) = edits.get(round) else { continue };
                 let (api, name) = place.rsplit_once('/').unwrap();
                 let (api, plural) = api.rsplit_once('/').unwrap();

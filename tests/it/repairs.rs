@@ -2,22 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::support::charts::SETTINGS;
+use crate::support::charts::{self, SETTINGS};
 use crate::support::{ControlPlane, RELEASE, SOON, Scene, eventually, wait_until_recreated};
 
-const DEPLOYMENT: &str = r#"
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      containers:
-      - {name: app, image: registry.example/shop:1, env: [{name: LEVEL, value: {{ .Values.level | default "info" }}}]}
-"#;
+const DEPLOYMENT: &str = charts::deployment!(
+    r#"{name: app, image: registry.example/shop:1, env: [{name: LEVEL, value: {{ .Values.level | default "info" }}}]}"#
+);
 
 const NEVER: &str = r#"
 apiVersion: batch/v1

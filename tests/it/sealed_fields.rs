@@ -3,42 +3,18 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{ControlPlane, Identity, RELEASE, Scene, define_widgets};
+use crate::support::{ControlPlane, Identity, RELEASE, Scene, charts, define_widgets};
 
-const WORKLOADS: &str = r#"
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: app, image: "registry.example/shop:1"}]}
----
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: store}
-spec:
-  replicas: 1
-  serviceName: store
-  selector: {matchLabels: {app: store}}
-  template:
-    metadata: {labels: {app: store}}
-    spec: {containers: [{name: store, image: "registry.example/store:1"}]}
-"#;
+const WORKLOADS: &str = concat!(
+    charts::deployment!(r#"{name: app, image: "registry.example/shop:1"}"#),
+    "---",
+    charts::stateful_set!("store", r#"{name: store, image: "registry.example/store:1"}"#),
+);
 
-const SETTINGS: &str = r#"
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: info}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: settings}
-stringData: {password: sesame}
-"#;
+const SETTINGS: &str = concat!(
+    charts::config_map!("settings", "{level: info}"),
+    "---\napiVersion: v1\nkind: Secret\nmetadata: {name: settings}\nstringData: {password: sesame}\n",
+);
 
 const CRON_JOB: &str = r#"
 apiVersion: batch/VERSION

@@ -3,28 +3,16 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Identity, RELEASE, SOON, Scene, eventually, moor};
+use crate::support::{Identity, RELEASE, SOON, Scene, charts, eventually, moor};
 
-const TEMPLATES: &str = r#"
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 1
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      containers:
-      - name: app
-        image: "registry.example/shop:{{ .Values.tag | default "1" }}"
-        env: [{name: LEVEL, value: info}]
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: {{ .Values.level | default "info" | quote }}}
-"#;
+const TEMPLATES: &str = concat!(
+    charts::deployment!(
+        1,
+        r#"{name: app, image: "registry.example/shop:{{ .Values.tag | default "1" }}", env: [{name: LEVEL, value: info}]}"#
+    ),
+    "---",
+    charts::config_map!("settings", r#"{level: {{ .Values.level | default "info" | quote }}}"#),
+);
 
 const POD: &str = "/spec/template/spec";
 

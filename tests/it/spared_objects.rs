@@ -7,33 +7,13 @@ use serde_json::{Value, json};
 
 use crate::support::{Caller, Identity, POLICED, RELEASE, SOON, Scene, charts, eventually};
 
-const WORKLOADS: &str = "
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: app, image: 'registry.example/shop:1'}]}
----
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: jenkins}
-spec:
-  replicas: 1
-  serviceName: jenkins
-  selector: {matchLabels: {app: jenkins}}
-  template:
-    metadata: {labels: {app: jenkins}}
-    spec: {containers: [{name: app, image: 'registry.example/jenkins:1'}]}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: info}
-";
+const WORKLOADS: &str = concat!(
+    charts::deployment!("{name: app, image: 'registry.example/shop:1'}"),
+    "---",
+    charts::stateful_set!("jenkins", "{name: app, image: 'registry.example/jenkins:1'}"),
+    "---",
+    charts::config_map!("settings", "{level: info}"),
+);
 
 const REPLICAS: &str = "/spec/replicas";
 

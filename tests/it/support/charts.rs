@@ -6,52 +6,69 @@ use std::path::Path;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
+/// A ConfigMap of this name and data, as a constant.
+macro_rules! config_map {
+    ($name:literal, $data:literal) => {
+        concat!("\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: ", $name, "}\ndata: ", $data, "\n")
+    };
+}
+
+/// The Deployment `web` with this container, of two replicas where nothing else is said, as a
+/// constant.
+macro_rules! deployment {
+    ($container:literal) => {
+        $crate::support::charts::deployment!(2, $container)
+    };
+    ($replicas:literal, $container:literal) => {
+        concat!(
+            "\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: ",
+            $replicas,
+            "\n  selector: {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n",
+            "    spec: {containers: [",
+            $container,
+            "]}\n",
+        )
+    };
+}
+
+/// A StatefulSet of this name with one replica of this container, as a constant.
+macro_rules! stateful_set {
+    ($name:literal, $container:literal) => {
+        concat!(
+            "\napiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: ",
+            $name,
+            "}\nspec:\n  replicas: 1\n  serviceName: ",
+            $name,
+            "\n  selector: {matchLabels: {app: ",
+            $name,
+            "}}\n  template:\n    metadata: {labels: {app: ",
+            $name,
+            "}}\n    spec: {containers: [",
+            $container,
+            "]}\n",
+        )
+    };
+}
+
+pub(crate) use {config_map, deployment, stateful_set};
+
 /// One ConfigMap. Its value: `level`.
-pub(crate) const SETTINGS: &str = r#"
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: {{ .Values.level | default "info" }}}
-"#;
+pub(crate) const SETTINGS: &str = config_map!("settings", r#"{level: {{ .Values.level | default "info" }}}"#);
 
 /// Two ConfigMaps.
-pub(crate) const TWO: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: info}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: extra}
-data: {color: blue}
-";
+pub(crate) const TWO: &str =
+    concat!(config_map!("settings", "{level: info}"), "---", config_map!("extra", "{color: blue}"));
 
 /// Two ConfigMaps. The value `image` of the first is `a` unless said otherwise.
-pub(crate) const IMAGE_AND_COLOR: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {image: '{{ .Values.image | default \"a\" }}'}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: extra}
-data: {color: blue}
-";
+pub(crate) const IMAGE_AND_COLOR: &str = concat!(
+    config_map!("settings", "{image: '{{ .Values.image | default \"a\" }}'}"),
+    "---",
+    config_map!("extra", "{color: blue}"),
+);
 
 /// A Deployment of two replicas with one container. Its value: `tag`.
-pub(crate) const DEPLOYMENT: &str = r#"
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: app, image: "registry.example/shop:{{ .Values.tag | default "1" }}"}]}
-"#;
+pub(crate) const DEPLOYMENT: &str =
+    deployment!(r#"{name: app, image: "registry.example/shop:{{ .Values.tag | default "1" }}"}"#);
 
 /// A Deployment, a Secret and a ConfigMap. Its values: `replicas`, `tag`, `level`, `port` and `password`.
 pub(crate) const WORKLOAD: &str = r#"
@@ -81,6 +98,9 @@ kind: ConfigMap
 metadata: {name: settings}
 data: {level: {{ .Values.level | default "info" }}}
 "#;
+
+/// A StatefulSet that its policy lets people scale.
+pub(crate) const JENKINS: &str = stateful_set!("jenkins", "{name: app, image: 'registry.example/jenkins:1'}");
 
 /// A ConfigMap as a manifest says it.
 pub(crate) const MANIFEST: &str = "\

@@ -33,7 +33,13 @@ pub(crate) struct Reply {
     pub(crate) body: Value,
 }
 
-impl Review<'_> {
+impl<'a> Review<'a> {
+    /// An update of the ConfigMap `settings`.
+    pub(crate) fn of_settings(namespace: &'a str, old: &'a str, new: &'a str) -> Self {
+        let (group, kind, resource, name) = ("", "ConfigMap", "configmaps", "settings");
+        Self { group, kind, resource, namespace, name, old, new }
+    }
+
     /// The review with its fields in the order in which the API server writes them: objects last.
     pub(crate) fn text(&self) -> String {
         let Self { group, kind, resource, namespace, name, old, new } = self;
