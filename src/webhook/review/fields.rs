@@ -7,13 +7,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
+use self::given::Next;
 use super::{Head, Kind, Request, Resource, ReviewError};
 use crate::declaration::outline::Excerpt;
 use crate::model::{Actor, Operation};
 
+mod given;
 mod outlined;
 
 /// How far a body is read.
@@ -50,23 +51,6 @@ pub(super) struct Fields<'a> {
     /// The field that stands twice.
     duplicate: Option<&'static str>,
 }
-
-/// The value of a field, however the body is read.
-trait Given<'a>: Sized {
-    type Error;
-
-    /// What it is as a value of this type.
-    fn read<T: Deserialize<'a>>(self) -> Result<T, Self::Error>;
-
-    /// The text of an object; none of null.
-    fn object(self) -> Result<Option<Excerpt<'a>>, Self::Error>;
-
-    /// Nobody wants it.
-    fn skip(self) -> Result<(), Self::Error>;
-}
-
-/// The value that comes next of a map.
-struct Next<'m, A>(&'m mut A);
 
 /// A string that borrows from the body unless it holds escapes.
 #[derive(serde::Deserialize)]
@@ -218,28 +202,6 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Takes the value of a field of the request.
-    fn take<V: Given<'a>>(&mut self, field: Field, value: V) -> Result<(), V::Error> {
-        match field {
-            Field::Uid => self.uid = value.read()?,
-            Field::Kind => self.object_kind = value.read()?,
-            Field::Resource => self.resource = value.read()?,
-            Field::SubResource => self.subresource = value.read()?,
-            Field::Name => self.name = value.read()?,
-            Field::Namespace => self.namespace = value.read()?,
-            Field::Operation => self.operation = value.read()?,
-            Field::UserInfo => self.user = value.read()?,
-            Field::Object => self.object = value.object()?,
-            Field::OldObject => self.old_object = value.object()?,
-            Field::DryRun => self.dry_run = value.read()?,
-            Field::Options => self.options = value.read()?,
-            Field::RequestKind | Field::RequestResource | Field::RequestSubResource | Field::Other => {
-                value.skip()?;
-            }
-        }
-        Ok(())
-    }
-
     fn complete(mut self, head: Head<'a>) -> Request<'a> {
         let actor = self.author();
         Request {
@@ -321,22 +283,6 @@ impl Met {
 /// the field's tag says.
 fn filled(text: Option<Text<'_>>) -> Option<Cow<'_, str>> {
     text.map(|text| text.0).filter(|text| !text.is_empty())
-}
-
-impl<'a, A: MapAccess<'a>> Given<'a> for Next<'_, A> {
-    type Error = A::Error;
-
-    fn read<T: Deserialize<'a>>(self) -> Result<T, A::Error> {
-        self.0.next_value()
-    }
-
-    fn object(self) -> Result<Option<Excerpt<'a>>, A::Error> {
-        Ok(self.0.next_value::<Option<&RawValue>>()?.map(|text| Excerpt::of(text.get())))
-    }
-
-    fn skip(self) -> Result<(), A::Error> {
-        self.0.next_value::<IgnoredAny>().map(drop)
-    }
 }
 
 impl<'a> DeserializeSeed<'a> for OuterSeed<'_, 'a> {

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::value::{Error, StrDeserializer};
 
-use super::{Excerpt, Field, Fields, Given, Met, Outer};
+use super::given::Given;
+use super::{Excerpt, Field, Fields, Met, Outer};
 use crate::declaration::outline::{Entry, Outline, Part};
 
 /// The first field that is read.
