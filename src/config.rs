@@ -42,7 +42,7 @@ pub struct Serve {
     pub cluster_labels: BTreeMap<String, String>,
     /// How long a Helm operation may be silent before it loses its rights.
     pub operation_timeout: Duration,
-    /// Where is kept who did what.
+    /// The database of the audit ledger.
     pub ledger: Ledger,
     /// The file of those who are told of drifts and repairs.
     pub notifiers: Option<PathBuf>,

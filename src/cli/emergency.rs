@@ -20,9 +20,9 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Switch {
-    /// Open everything until a person arms it again: no webhook is called, no guard repairs
+    /// Turn the guard off until a person turns it on again: no webhook is called, nothing is repaired
     Off(Cluster),
-    /// Arm again: the webhooks come back as they were, guards judge and repair
+    /// Turn the guard on again: the webhooks return as they were, guards check and repair
     On(Cluster),
 }
 

@@ -249,7 +249,7 @@ impl Statuses {
         match Ticket::read(text, &self.key, &order, Timestamp::now()) {
             Ok(ticket) => Some(ticket),
             Err(error) => {
-                tracing::warn!(release.id = %release, "the annotation {CONFIRMED_BY} counts for nothing: {error}");
+                tracing::warn!(release.id = %release, "the annotation {CONFIRMED_BY} has no effect: {error}");
                 None
             }
         }

@@ -55,7 +55,7 @@ impl Drifts {
         self.lives.get(object)
     }
 
-    /// An object lives like this.
+    /// Records the last known state of an object.
     pub(crate) fn record_life(&mut self, object: ObjectId, life: Life) {
         if let Some(before) = self.lives.get(&object).filter(|before| before.release != life.release) {
             let before = before.release.clone();

@@ -97,7 +97,7 @@ pub enum DriftKind {
     /// Declared fields have their values and belong to a manager that would
     /// make Helm's next upgrade fail.
     Ownership,
-    /// It is being deleted, and something holds that up.
+    /// It is being deleted, and a finalizer may be blocking the deletion.
     Terminating,
     /// It is nested deeper than what is judged.
     Unreadable,

@@ -62,10 +62,10 @@ pub(super) struct CallerArgs {
     pub(super) client_ca: Option<PathBuf>,
 }
 
-/// Where is kept who did what.
+/// The database of the audit ledger.
 #[derive(Debug, clap::Args)]
 pub(super) struct LedgerArgs {
-    /// Where is kept who did what: sqlite:PATH or postgres://USER@HOST/DATABASE
+    /// Database of the audit ledger: sqlite:PATH or postgres://USER@HOST/DATABASE
     #[arg(
         long,
         env = "KUBEMOOR_LEDGER",

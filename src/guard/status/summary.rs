@@ -113,7 +113,7 @@ impl Conditions<'_> {
         ];
         if let Some((_, flaw)) = report.flaws.first() {
             let told = report.flaws.iter().map(|(object, flaw)| format!("{object}: {flaw}"));
-            let message = format!("the chart's own annotations allow nothing: {}", named(told));
+            let message = format!("the chart has invalid annotations, which have no effect: {}", named(told));
             all.push(self.one("AnnotationsAccepted", "False", flaw.reason.as_str(), &message));
         }
         if !report.foreign.is_empty() {

@@ -156,7 +156,12 @@ impl Reconciler {
                 None => Next::settled(),
             },
             Plan::Hold(left) => {
-                self.keep(task, Some("its release's record was not made by Helm before the guard's eyes"));
+                self.keep(
+                    task,
+                    Some(
+                        "its release's records may come from a backup, so repairs are on hold for 10 minutes",
+                    ),
+                );
                 Next::later(Duration::try_from(left).unwrap_or(RETRY))
             }
             Plan::Report(reason) => self.report(task, &situation, reason),
