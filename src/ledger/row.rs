@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use crate::helm::release::Release;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
 use crate::policy::allowance::Allowance;
+use crate::verdict::difference::Difference;
 use crate::verdict::edit::{Finding, Grounds, Verdict};
 use crate::verdict::shown::Shown;
 
@@ -131,6 +132,8 @@ pub struct Change {
     pub old: Option<Shown>,
     /// Its value after.
     pub new: Option<Shown>,
+    /// Where the values first differ, of long or nested ones.
+    pub difference: Option<Box<Difference>>,
 }
 
 impl Row {
@@ -269,7 +272,7 @@ impl Row {
         };
         let mut words = vec![format!("{how} {until}")];
         words.extend((!reason.is_empty()).then(|| reason.clone()));
-        let change = |path| Change { path, declared: None, old: None, new: None };
+        let change = |path| Change { path, declared: None, old: None, new: None, difference: None };
         Self {
             time,
             kind: Kind::Allowance,
@@ -318,8 +321,9 @@ impl Default for Changes {
 impl Change {
     /// What an edit does to a field.
     pub fn of(finding: &Finding) -> Self {
-        let Finding { path, declared, old, new, doubt: _, added: _ } = finding;
-        Self { path: path.to_string(), declared: declared.clone(), old: old.clone(), new: new.clone() }
+        let Finding { path, declared, old, new, difference, doubt: _, added: _ } = finding;
+        let (declared, old, new) = (declared.clone(), old.clone(), new.clone());
+        Self { path: path.to_string(), declared, old, new, difference: difference.clone() }
     }
 }
 

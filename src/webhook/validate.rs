@@ -230,7 +230,7 @@ impl Validator {
             return (Answer::allow().respond(&head.uid), Verdict::allow(verdict.reason));
         }
         self.keep_unread(&verdict, subject, head, body.bytes());
-        (put(&verdict, message).respond(&head.uid), verdict)
+        (put(&verdict, &message).respond(&head.uid), verdict)
     }
 
     /// Judges a review; a large one when it is its turn, apart from the threads that answer.
@@ -252,7 +252,7 @@ impl Validator {
                 false => Verdict::unjudged(&policy, Reason::Busy),
             };
             self.keep_unread(&verdict, subject, head, bytes);
-            return Ok((put(&verdict, subject.no_room()).respond(&head.uid), verdict));
+            return Ok((put(&verdict, &subject.no_room()).respond(&head.uid), verdict));
         };
         aside(self.judged_now(whole)).await
     }
@@ -282,7 +282,7 @@ impl Validator {
                 None => {
                     let (verdict, message) =
                         self.judge_unread_record(&case.subject, case.operation, &case.actor, Reason::Late);
-                    let response = put(&verdict, message).respond(&uid);
+                    let response = put(&verdict, &message).respond(&uid);
                     if !case.dry_run {
                         self.keep(&verdict, case, uid.into_owned());
                     }

@@ -250,9 +250,13 @@ async fn who_has_no_rights_learns_nothing_not_even_what_is_there() {
     let denial = |namespace: &str, name: &str| {
         format!(
             "Error from server (Forbidden): admission webhook \"scale.kubemoor.dev\" denied the request: \
-             Deployment/{name} in namespace {namespace} is declared by Helm release {name} in namespace {namespace} \
-             (revision 1), and this edit would leave it otherwise: /spec/replicas (declared 2, was 2, would be 5). \
-             Change the chart's values and run `helm upgrade {name} -n {namespace}`."
+             Deployment {name:?} is managed by Helm release {name:?} (revision 1). This change is not allowed:\n  \
+             spec.replicas: 2 -> 5 (release: 2)\n\
+             To make it permanent, change the chart value and upgrade: helm upgrade {name} CHART -n {namespace} \
+             --reuse-values --set KEY=VALUE\n\
+             To make it for a while: kubectl moor allow deployment/{name} -n {namespace} --path /spec/replicas --for \
+             2h --reason TEXT\n\
+             Details: kubectl moor explain deployment/{name} -n {namespace} --path /spec/replicas"
         )
     };
     let nobody = Member::new(&trove.scene.control_plane).await;

@@ -43,7 +43,8 @@ impl Validator {
             edit.user = case.actor.user,
             edit.groups = ?case.actor.groups,
             review.uid = uid,
-            "{message}"
+            "{}",
+            message.line()
         );
         self.keep(verdict, case, uid);
     }
