@@ -7,6 +7,7 @@
 //! connection that hangs.
 
 mod calling;
+mod certifying;
 mod cluster;
 mod emergency;
 mod leading;
@@ -33,6 +34,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use self::calling::{Calling, Judging, Keeping};
+use self::certifying::Certifying;
 use self::parts::Parts;
 use crate::admin::{self, Books, Condition, Readiness};
 use crate::cluster::directory;
@@ -163,6 +165,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let readiness = Readiness::new();
     // Before anybody can ask: no condition at all would count as ready.
     let records = readiness.condition("records");
+    let certifying = Certifying::new(&tls, &certificates, &readiness);
     let calling = Calling::open(&callers, &metrics.admission, &readiness)?;
     let judging = Judging::new(calling.door.clone());
     let (stop, serving) = (CancellationToken::new(), CancellationToken::new());
@@ -204,7 +207,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
             let linger = if cluster.own_namespace.is_some() { LINGER } else { Duration::ZERO };
             let own = cluster.own_namespace.as_deref();
             let keeping = Keeping::new(&callers, own, &tls, run.services.judging.door().callers().clone());
-            run.cluster(cluster, keeping).await?;
+            run.cluster(cluster, keeping, certifying).await?;
             linger
         }
     };
@@ -332,6 +335,9 @@ async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
 fn tls_source(tls: &Tls) -> tls::Source {
     match tls {
         Tls::Made { dir, names } => tls::Source::SelfMade { directory: dir.clone(), names: names.clone() },
+        Tls::Shared { names, life, .. } => {
+            tls::Source::Shared { names: names.clone(), pace: tls::Pace::of(*life) }
+        }
         Tls::Given { cert, key } => tls::Source::Given { certificate: cert.clone(), key: key.clone() },
     }
 }

@@ -24,6 +24,9 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 94
 /// whomever it could not ask the guard for.
 const CALLER_TOKEN_AGE: Duration = Duration::from_secs(24 * 3600);
 
+/// For how long a certificate in --tls-secret is valid: 90 days.
+const TLS_AGE: Duration = Duration::from_secs(90 * 24 * 3600);
+
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9080);
 
 /// The flags of `kubemoor serve`.
@@ -60,6 +63,14 @@ pub(super) struct Args {
     /// Where the CA and the certificate are, or are made [default: certs]
     #[arg(long, env = "KUBEMOOR_TLS_DIR", value_name = "DIR")]
     tls_dir: Option<PathBuf>,
+
+    /// The Secret by which replicas share a CA and a certificate that their leader makes and renews; needs --register and --service
+    #[arg(long, env = "KUBEMOOR_TLS_SECRET", value_name = "NAME")]
+    tls_secret: Option<String>,
+
+    /// For how long a certificate in --tls-secret is valid; its CA is valid four times as long [default: 2160h]
+    #[arg(long, env = "KUBEMOOR_TLS_AGE", value_name = "DURATION", value_parser = parse_tls_age)]
+    tls_age: Option<Duration>,
 
     /// A certificate chain made elsewhere (PEM); needs --tls-key
     #[arg(long, env = "KUBEMOOR_TLS_CERT", value_name = "FILE")]
@@ -171,6 +182,9 @@ pub(super) enum ConflictError {
     /// A namespace that cannot exist.
     #[error("--namespace {0:?} is no namespace's name: give lower-case letters, digits and dashes")]
     ReadNamespace(String),
+    /// A Secret that cannot exist.
+    #[error("--tls-secret {0:?} is not the name of a Secret: use lower-case letters, digits and dashes")]
+    ReadSecret(String),
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
@@ -190,6 +204,8 @@ impl Args {
             webhook_url,
             service,
             tls_dir,
+            tls_secret,
+            tls_age,
             tls_cert,
             tls_key,
             caller_token_file,
@@ -226,6 +242,8 @@ impl Args {
             ("--record-driver", record_driver.is_some(), "--store", store.is_some()),
             ("--notifiers", notifiers.is_some(), "--store", store.is_some()),
             ("--tls-dir", tls_dir.is_some(), "--tls-cert", tls_cert.is_some()),
+            ("--tls-secret", tls_secret.is_some(), "--tls-dir", tls_dir.is_some()),
+            ("--tls-secret", tls_secret.is_some(), "--tls-cert", tls_cert.is_some()),
             (
                 "--caller-token-age",
                 caller_token_age.is_some(),
@@ -243,6 +261,15 @@ impl Args {
         if caller_token_age.is_some() && !register {
             return Err(ConflictError::Needs("--caller-token-age", "--register"));
         }
+        if tls_secret.is_some() && !(register && service.is_some()) {
+            return Err(ConflictError::Needs("--tls-secret", "--register and --service"));
+        }
+        if tls_age.is_some() && tls_secret.is_none() {
+            return Err(ConflictError::Needs("--tls-age", "--tls-secret"));
+        }
+        if let Some(name) = tls_secret.as_ref().filter(|name| !config::is_dns_label(name)) {
+            return Err(ConflictError::ReadSecret(name.clone()));
+        }
         if register && tls_cert.is_some() && service.is_none() && caller_token_file.is_none() {
             let kept_nowhere = "--tls-cert of a guard that registers without --service";
             return Err(ConflictError::Needs(kept_nowhere, "--caller-token-file"));
@@ -255,7 +282,16 @@ impl Args {
         let own_service = service.clone();
         let own_namespace = service.as_ref().map(|service| service.namespace.clone());
         let endpoint = webhook_url.map(Endpoint::Url).or(service.map(Endpoint::Service));
-        let tls = tls(tls_dir, tls_cert, tls_key, endpoint.as_ref())?;
+        let shared = tls_secret.zip(own_namespace.clone()).map(|(secret, namespace)| Tls::Shared {
+            namespace,
+            secret,
+            names: names(endpoint.as_ref()),
+            life: tls_age.unwrap_or(TLS_AGE),
+        });
+        let tls = match shared {
+            Some(shared) => shared,
+            None => tls(tls_dir, tls_cert, tls_key, endpoint.as_ref())?,
+        };
         let registration = match (register, endpoint) {
             (false, _) => None,
             (true, Some(endpoint)) => Some(Registration { endpoint, select_all }),
@@ -333,10 +369,18 @@ fn parse_store(text: &str) -> Result<PathBuf, &'static str> {
     }
 }
 
-/// A time in which a token can follow another.
+/// A time in which a token or a certificate can follow another.
 fn parse_age(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
-        age if age < Duration::from_secs(10) => Err("a token's age is at least 10s".to_owned()),
+        age if age < Duration::from_secs(10) => Err("an age is at least 10s".to_owned()),
+        age => Ok(age),
+    }
+}
+
+/// A time for which a certificate can be valid.
+fn parse_tls_age(text: &str) -> Result<Duration, String> {
+    match parse_age(text)? {
+        age if age > TLS_AGE * 40 => Err("an age is at most 86400h".to_owned()),
         age => Ok(age),
     }
 }

@@ -15,6 +15,7 @@
 mod custom;
 pub mod discovery;
 mod live;
+mod own_secret;
 mod payloads;
 mod queue;
 mod raw;
@@ -29,6 +30,7 @@ pub mod arbiter;
 pub mod autoscalers;
 pub mod call;
 pub mod caller_secret;
+pub mod certificate_secret;
 pub mod client;
 pub mod directory;
 pub mod events;

@@ -100,5 +100,6 @@ mod reverts;
 mod rewritten_values;
 mod sealed_fields;
 mod sealed_paths;
+mod shared_certificate;
 mod spared_objects;
 mod support;
