@@ -1,10 +1,10 @@
 //! The composition root: builds everything, owns the tasks and the order of
 //! shutdown.
 //!
-//! Entry point: [`serve`]. Invariant: the only module that knows everybody; it
-//! holds no rule. The webhook answers from the start, with an error until the
+//! Entry point: [`serve`]. Invariant: the only module that knows everybody.
+//! The webhook answers from the start, with an error until the
 //! index is whole, so that the webhook's `failurePolicy` decides and not a
-//! connection that hangs.
+//! connection that hangs. Must not hold a rule.
 
 mod calling;
 mod certifying;
@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use axum::Router;
 use parking_lot::RwLock;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -37,9 +38,6 @@ use self::calling::{Calling, Judging, Keeping};
 use self::certifying::Certifying;
 use self::parts::Parts;
 use crate::admin::{self, Books, Condition, Readiness};
-use crate::cluster::directory;
-use crate::cluster::policies::InForce;
-use crate::cluster::policies::files::Folder;
 use crate::config::{self, RecordDriver, Source, Tls};
 use crate::declaration::catalog::Catalog;
 use crate::guard::state::State;
@@ -49,11 +47,14 @@ use crate::metrics::{
     self, AdmissionMetrics, ConnectionMetrics, EmergencyMetrics, GuardMetrics, LedgerMetrics, NoticeMetrics,
     Port, RecordMetrics, ReleaseFigures,
 };
+use crate::mirror::directory;
+use crate::mirror::policies::InForce;
+use crate::mirror::policies::files::Folder;
 use crate::notify;
 use crate::notify::file::Notifier;
 use crate::policy::Policy;
 use crate::policy::book::Book;
-use crate::server::{self, Limits, descriptors};
+use crate::server::{self, Limits, TlsPort, descriptors};
 use crate::tls::{self, Certificates};
 use crate::webhook::look::Truth;
 use crate::webhook::validate::Setup;
@@ -100,7 +101,15 @@ struct Metrics {
     index: Arc<RwLock<Index>>,
 }
 
+/// What both ports are served with.
+struct Serving<'a> {
+    certificates: &'a Certificates,
+    connections: ConnectionMetrics,
+    stop: CancellationToken,
+}
+
 /// What is told to stop after the guard's own work.
+#[derive(Default)]
 struct Stops {
     /// Answering, and health.
     serving: CancellationToken,
@@ -155,66 +164,107 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let certificates = Certificates::load(tls_source(&tls), jiff::Timestamp::now())?;
     let mut registry = metrics::registry();
     let connections = ConnectionMetrics::register(&mut registry);
-    let index = Arc::new(RwLock::new(Index::within(memory::for_declarations())));
-    let metrics = Metrics::register(&mut registry, index);
+    let state = Arc::new(State::default());
+    let metrics = Metrics::register(&mut registry, &state, release_metrics);
     let cluster_name = ledger.cluster_name.clone();
     let (ledger, writer) = Ledger::new(ledger, LedgerMetrics::register(&mut registry))?;
-    let state = Arc::new(State::default());
-    let reports = Arc::clone(&state);
-    ReleaseFigures::register(&mut registry, release_metrics, move || reports.standings());
     let readiness = Readiness::new();
     // Before anybody can ask: no condition at all would count as ready.
     let records = readiness.condition("records");
     let certifying = Certifying::new(&tls, &certificates, &readiness);
     let calling = Calling::open(&callers, &metrics.admission, &readiness)?;
     let judging = Judging::new(calling.door.clone());
-    let (stop, serving) = (CancellationToken::new(), CancellationToken::new());
-    let closing = CancellationToken::new();
-    let mut parts = Parts::default();
-
+    let stops = Stops::default();
     let books = Books::new(ledger.clone());
     let router = admin::router(readiness.clone(), Arc::new(registry), books.clone());
-    let (admin_tls, of_admin) = (certificates.server_config()?, connections.of(Port::Admin));
-    let admin = admin::serve(admin_listener, admin_tls, router, of_admin, serving.clone());
-    parts.spawn("serving health and metrics", admin);
-    let answering = judging.clone();
-    let answer = move |peer, request| answering.clone().answer(peer, request);
-    let settings = calling.server_config(&certificates)?;
-    let webhook =
-        server::serve(webhook_listener, settings, answer, Limits::default(), connections, serving.clone());
-    parts.spawn("the webhook", webhook);
-    calling.keep(&mut parts, &stop);
-    let (keeper, kept) = (certificates.clone(), stop.clone());
-    parts.spawn("the certificate's renewal", async move { keeper.keep(kept).await });
 
-    if let Some(folder) = folder {
-        let (in_force, stop) = (Arc::clone(&in_force), stop.clone());
-        parts.spawn("following the policy files", async move { folder.keep(in_force, stop).await });
-    }
+    let mut parts = Parts::default();
+    let serving = Serving { certificates: &certificates, connections, stop: stops.serving.clone() };
+    serving.admin(admin_listener, router, &mut parts)?;
+    serving.webhook(webhook_listener, (&calling, &judging), &mut parts)?;
     let (naming, named) = oneshot::channel();
-    let written = writer.start(named, closing.clone()).context("cannot start the ledger's writer")?;
+    let written = writer.start(named, stops.closing.clone()).context("cannot start the ledger's writer")?;
     parts.spawn("the ledger's writer", written);
     let naming = Naming { given: cluster_name, told: Some(naming) };
 
+    let stop = CancellationToken::new();
     let services = Services { book, in_force, state, metrics, certificates, judging, ledger, stop };
+    services.follow_files(calling, folder, &mut parts);
     let mut run = Run { services, notifiers, readiness, books, naming, parts };
-    let linger = match source {
-        Source::Directory(path) => {
-            run.directory(&path, &records)?;
-            Duration::ZERO
+    let linger = run.begin(source, Secured { callers: &callers, tls: &tls, certifying }, &records).await?;
+    run.until_told(stops, linger).await
+}
+
+impl Serving<'_> {
+    /// Answers for health, metrics and the ledger.
+    fn admin(&self, listener: TcpListener, router: Router, parts: &mut Parts) -> anyhow::Result<()> {
+        let (tls, metrics) = (self.certificates.server_config()?, self.connections.of(Port::Admin));
+        let admin = admin::serve(TlsPort { listener, tls, metrics }, router, self.stop.clone());
+        parts.spawn("serving health and metrics", admin);
+        Ok(())
+    }
+
+    /// Answers the API server.
+    fn webhook(
+        &self,
+        listener: TcpListener,
+        (calling, judging): (&Calling, &Judging),
+        parts: &mut Parts,
+    ) -> anyhow::Result<()> {
+        let (tls, metrics) = (calling.server_config(self.certificates)?, self.connections.clone());
+        let judging = judging.clone();
+        let answer = move |peer, request| judging.clone().answer(peer, request);
+        let port = TlsPort { listener, tls, metrics };
+        parts.spawn("the webhook", server::serve(port, answer, Limits::default(), self.stop.clone()));
+        Ok(())
+    }
+}
+
+impl Services {
+    /// Begins to follow what comes from files: callers, certificates and policies.
+    fn follow_files(&self, calling: Calling, folder: Option<Folder>, parts: &mut Parts) {
+        calling.keep(parts, &self.stop);
+        let (certificates, stop) = (self.certificates.clone(), self.stop.clone());
+        parts.spawn("the certificate's renewal", async move { certificates.keep(stop).await });
+        if let Some(folder) = folder {
+            let (in_force, stop) = (Arc::clone(&self.in_force), self.stop.clone());
+            parts.spawn("following the policy files", async move { folder.keep(in_force, stop).await });
         }
-        Source::Cluster(cluster) => {
-            let linger = if cluster.own_namespace.is_some() { LINGER } else { Duration::ZERO };
-            let own = cluster.own_namespace.as_deref();
-            let keeping = Keeping::new(&callers, own, &tls, run.services.judging.door().callers().clone());
-            run.cluster(cluster, keeping, certifying).await?;
-            linger
-        }
-    };
-    run.until_told(Stops { serving, closing }, linger).await
+    }
+}
+
+/// By what the webhook and its callers know each other.
+struct Secured<'a> {
+    callers: &'a config::Callers,
+    tls: &'a Tls,
+    /// None where the certificate is not shared.
+    certifying: Option<Certifying>,
 }
 
 impl Run {
+    /// Begins to serve the releases of a source. Gives for how long the guard goes on once it is told to stop.
+    async fn begin(
+        &mut self,
+        source: Source,
+        secured: Secured<'_>,
+        records: &Condition,
+    ) -> anyhow::Result<Duration> {
+        match source {
+            Source::Directory(path) => {
+                self.directory(&path, records)?;
+                Ok(Duration::ZERO)
+            }
+            Source::Cluster(cluster) => {
+                let linger = if cluster.own_namespace.is_some() { LINGER } else { Duration::ZERO };
+                let own = cluster.own_namespace.as_deref();
+                let Secured { callers, tls, certifying } = secured;
+                let keeping = Keeping::new(callers, own, tls, self.services.judging.door().callers().clone());
+                self.cluster(cluster, keeping, certifying).await?;
+                Ok(linger)
+            }
+        }
+    }
+
     /// Serves the releases of a directory.
     fn directory(&mut self, path: &std::path::Path, releases: &Condition) -> anyhow::Result<()> {
         let catalog = Catalog::with_core();
@@ -293,16 +343,20 @@ impl Naming {
 }
 
 impl Metrics {
-    fn register(registry: &mut Registry, index: Arc<RwLock<Index>>) -> Self {
-        let counted = Arc::clone(&index);
-        Self {
+    /// Registers all of them; those of each release (`of_releases`) where they are wanted.
+    fn register(registry: &mut Registry, state: &Arc<State>, of_releases: bool) -> Self {
+        let index = Arc::new(RwLock::new(Index::within(memory::for_declarations())));
+        let (counted, reports) = (Arc::clone(&index), Arc::clone(state));
+        let metrics = Self {
             admission: AdmissionMetrics::register(registry),
             records: RecordMetrics::register(registry, move || states(&counted.read())),
             guard: GuardMetrics::register(registry),
             emergency: EmergencyMetrics::register(registry),
             notices: NoticeMetrics::register(registry),
             index,
-        }
+        };
+        ReleaseFigures::register(registry, of_releases, move || reports.standings());
+        metrics
     }
 }
 

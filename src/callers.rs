@@ -115,7 +115,7 @@ impl CallerSecret {
 
 impl Callers {
     /// Whether somebody who shows `token` may call.
-    pub fn admit(&self, token: &[u8]) -> bool {
+    pub fn admits(&self, token: &[u8]) -> bool {
         self.0.borrow().admits(token)
     }
 

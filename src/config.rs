@@ -2,8 +2,8 @@
 //!
 //! Entry points: [`Serve`], built by the command line, taken apart by the
 //! composition root. Invariant: a value of these types needs no further check.
-//! This module reads no environment and no file, and has no defaults: those
-//! stand on the command line, where a user sees them.
+//! Must not read the environment or a file, nor have defaults: those stand on
+//! the command line, where a user sees them.
 
 mod ledger;
 

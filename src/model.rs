@@ -1,12 +1,14 @@
 //! The nouns that every other module speaks in: which object, which release,
 //! who, and what was done.
 //!
-//! Invariant: plain values. No wire format, no I/O, no clock, no rule.
+//! Entry points: [`ObjectId`], [`ReleaseId`], [`Actor`]. Invariant: plain values.
+//! Must not know a wire format, I/O, a clock or a rule.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The field manager of the arbiter's dry runs. A dry run under this name
 /// stores nothing and is never judged.
@@ -201,6 +203,19 @@ impl fmt::Display for ObjectId {
             Some(namespace) => write!(f, "{}/{} in namespace {namespace}", self.kind, self.name),
             None => write!(f, "{}/{}", self.kind, self.name),
         }
+    }
+}
+
+impl ReleaseId {
+    /// The release that Helm's annotations name, if they name one: `text` gives the value of an annotation.
+    pub fn from_annotations(text: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        Some(Self { namespace: text(RELEASE_NAMESPACE)?, name: text(RELEASE_NAME)? })
+    }
+
+    /// The same of an object as JSON.
+    pub fn named_by(object: &Value) -> Option<Self> {
+        let annotations = object.get("metadata")?.get("annotations")?;
+        Self::from_annotations(|key| annotations.get(key)?.as_str().map(str::to_owned))
     }
 }
 

@@ -32,6 +32,7 @@ use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, debug, debug_span, warn};
@@ -39,6 +40,16 @@ use tracing::{Instrument, debug, debug_span, warn};
 use self::patience::{Impatient, Turn};
 use self::seats::{Seat, Seats};
 use crate::metrics::{ConnectionEnd, ConnectionMetrics};
+
+/// A port that is served.
+pub struct TlsPort {
+    /// Where connections arrive.
+    pub listener: TcpListener,
+    /// What they are encrypted by.
+    pub tls: Arc<ServerConfig>,
+    /// Where they are counted.
+    pub metrics: ConnectionMetrics,
+}
 
 /// The times and numbers that keep one client from holding up the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,28 +107,23 @@ impl Default for Limits {
     }
 }
 
-/// Accepts connections on `listener` and answers their requests by `answer`,
+/// Accepts connections on `port` and answers their requests by `answer`,
 /// which is told the peer's address,
-/// until `stop` is cancelled. Then it closes the listener and idle connections,
+/// until `stop` is cancelled. Then it closes the port and idle connections,
 /// lets requests in flight end within [`Limits::drain`], cuts off the rest and
 /// returns.
 ///
 /// A handshake, head or request that fails ends its connection and is counted
-/// in `metrics`. When the system refuses further connections, accepting pauses
+/// in the port's metrics. When the system refuses further connections, accepting pauses
 /// and goes on.
-pub async fn serve<H, F, B>(
-    listener: TcpListener,
-    tls: Arc<ServerConfig>,
-    answer: H,
-    limits: Limits,
-    metrics: ConnectionMetrics,
-    stop: CancellationToken,
-) where
+pub async fn serve<H, F, B>(port: TlsPort, answer: H, limits: Limits, stop: CancellationToken)
+where
     H: Fn(IpAddr, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let TlsPort { listener, tls, metrics } = port;
     let abort = CancellationToken::new();
     let shared = Arc::new(Shared {
         tls: TlsAcceptor::from(tls),
@@ -209,21 +215,9 @@ where
         if let Err(error) = stream.set_nodelay(true) {
             debug!(%error, "small writes may be delayed");
         }
-        let handshake = timeout(self.limits.handshake, self.tls.accept(stream));
-        let stream = tokio::select! {
-            () = self.stop.cancelled() => return ConnectionEnd::Stopped,
-            () = seat.needed() => return ConnectionEnd::Displaced,
-            shaken = handshake => match shaken {
-                Ok(Ok(stream)) => stream,
-                Ok(Err(error)) => {
-                    debug!(%error, "the TLS handshake failed");
-                    return ConnectionEnd::Handshake;
-                }
-                Err(_) => {
-                    debug!("the TLS handshake took more than {:?}", self.limits.handshake);
-                    return ConnectionEnd::Handshake;
-                }
-            },
+        let stream = match self.handshake(stream, seat).await {
+            Ok(stream) => stream,
+            Err(end) => return end,
         };
         let stream = TokioIo::new(Impatient::new(stream, &turn, self.limits));
         let (served, idling) = (&turn, &turn);
@@ -272,6 +266,28 @@ where
                     farewell = Some(Instant::now() + FAREWELL);
                 }
             }
+        }
+    }
+}
+
+impl<H> Shared<H> {
+    /// Encrypts a connection; tells how it ended where it did.
+    async fn handshake(&self, stream: TcpStream, seat: &Seat) -> Result<TlsStream<TcpStream>, ConnectionEnd> {
+        let handshake = timeout(self.limits.handshake, self.tls.accept(stream));
+        tokio::select! {
+            () = self.stop.cancelled() => Err(ConnectionEnd::Stopped),
+            () = seat.needed() => Err(ConnectionEnd::Displaced),
+            shaken = handshake => match shaken {
+                Ok(Ok(stream)) => Ok(stream),
+                Ok(Err(error)) => {
+                    debug!(%error, "the TLS handshake failed");
+                    Err(ConnectionEnd::Handshake)
+                }
+                Err(_) => {
+                    debug!("the TLS handshake took more than {:?}", self.limits.handshake);
+                    Err(ConnectionEnd::Handshake)
+                }
+            },
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Log lines, on standard error.
 //!
-//! Entry point: [`init`], once per process. A terminal gets text, everything
-//! else one JSON object per line. Must not be called from the library's core,
-//! which logs nothing.
+//! Entry points: [`init`], once per process; [`FailureLog`] for whatever is tried
+//! again and again. A terminal gets text, everything else one JSON object per
+//! line. Invariant: a failure that lasts is logged once. Must not be called from
+//! the library's core, which logs nothing.
 
 use std::io::IsTerminal;
 
@@ -27,6 +28,27 @@ pub enum TelemetryError {
     /// The process logs already.
     #[error("logging has begun already in this process")]
     Install,
+}
+
+/// Which failures of something that is tried again and again are logged: the
+/// first of each run of them. One for each thing that can fail, since one
+/// failure must not hide another.
+#[derive(Debug, Default)]
+pub struct FailureLog {
+    is_failing: bool,
+}
+
+impl FailureLog {
+    /// It failed. Whether to log it: only the first failure since it worked is.
+    #[must_use]
+    pub fn note_failure(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_failing, true)
+    }
+
+    /// It worked, so that its next failure is logged.
+    pub fn note_success(&mut self) {
+        self.is_failing = false;
+    }
 }
 
 /// Begins to log what `filter` lets through, such as `info,kubemoor=debug`.

@@ -6,7 +6,8 @@
 //! told by [`Certificates::adopt`]. Invariant: once loaded, the port always has a certificate: what
 //! replaces it on disk counts only if it is whole. Certificates are read by
 //! content and not by file events, because the volumes of Secrets change by a
-//! link to another directory. Private keys never reach a log or an error.
+//! link to another directory. Private keys never reach a log or an error. Must
+//! not know what is served under the certificate.
 
 mod authority;
 mod clients;

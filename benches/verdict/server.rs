@@ -15,17 +15,17 @@ use http::{Request, Response, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use kubemoor::callers::{CallerToken, Callers};
-use kubemoor::cluster::directory;
 use kubemoor::config::{self, LedgerUrl, RecordDriver, Retention};
 use kubemoor::declaration::catalog::Catalog;
 use kubemoor::helm::index::Index;
 use kubemoor::ledger::Ledger;
 use kubemoor::ledger::row::{Change, Changes, Kind, Row};
 use kubemoor::metrics::{self, AdmissionMetrics, ConnectionMetrics, LedgerMetrics};
+use kubemoor::mirror::directory;
 use kubemoor::model::{Actor, DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
 use kubemoor::policy::book::{Book, Labels, Policies};
 use kubemoor::policy::{self, Policy};
-use kubemoor::server::{Limits, serve};
+use kubemoor::server::{Limits, TlsPort, serve};
 use kubemoor::tls::{Certificates, Source};
 use kubemoor::verdict::shown::Shown;
 use kubemoor::webhook::door::{Door, Proof};
@@ -230,7 +230,8 @@ where
     let connections = ConnectionMetrics::register(&mut metrics::registry());
     println!("{}", listener.local_addr().unwrap());
     let (tls, stop) = (certificates.server_config().unwrap(), CancellationToken::new());
-    serve(listener, tls, answer, Limits::default(), connections, stop).await;
+    let port = TlsPort { listener, tls, metrics: connections };
+    serve(port, answer, Limits::default(), stop).await;
 }
 
 fn validator(folder: &Path, others: &Others) -> Validator {

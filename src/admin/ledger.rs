@@ -23,7 +23,7 @@ use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
 use super::Peer;
-use crate::cluster::access;
+use crate::client::access::{self, Right};
 use crate::ledger::Ledger;
 use crate::ledger::query::{Filter, PAGE, Page};
 use crate::model::Actor;
@@ -103,7 +103,8 @@ impl Books {
         let actor = actor.ok_or(Refusal::Unauthenticated)?;
         let Query(asked) = asked.map_err(|error| Refusal::Malformed(error.body_text()))?;
         let namespace = asked.namespace.as_deref();
-        let may = access::may(client, &actor, "list", GROUP, RESOURCE, namespace).await;
+        let right = Right { verb: "list", group: GROUP, resource: RESOURCE, namespace, name: None };
+        let may = access::may(client, &actor, &right).await;
         if !may.map_err(|error| unasked(&error))? {
             return Err(Refusal::Forbidden);
         }

@@ -19,15 +19,12 @@ use http::{Request, StatusCode, header};
 use hyper::body::Incoming;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
-use rustls::ServerConfig;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 pub use self::ledger::Books;
 pub use self::readiness::{Condition, Readiness};
-use crate::metrics::ConnectionMetrics;
-use crate::server::{self, Limits};
+use crate::server::{self, Limits, TlsPort};
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -61,14 +58,8 @@ pub fn router(readiness: Readiness, metrics: Arc<Registry>, books: Books) -> Rou
         .route(ledger::PATH, get(ledger::answer).with_state(books))
 }
 
-/// Serves `router` on `listener` until `stop` is cancelled.
-pub async fn serve(
-    listener: TcpListener,
-    tls: Arc<ServerConfig>,
-    router: Router,
-    metrics: ConnectionMetrics,
-    stop: CancellationToken,
-) {
+/// Serves `router` on `port` until `stop` is cancelled.
+pub async fn serve(port: TlsPort, router: Router, stop: CancellationToken) {
     let answer = move |peer, mut request: Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer));
         let answered = router.clone().call(request);
@@ -77,7 +68,7 @@ pub async fn serve(
             response
         }
     };
-    server::serve(listener, tls, answer, LIMITS, metrics, stop).await;
+    server::serve(port, answer, LIMITS, stop).await;
 }
 
 async fn ready(State(readiness): State<Readiness>) -> impl axum::response::IntoResponse {

@@ -8,8 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::parts::Parts;
 use crate::admin::{Condition, Readiness};
-use crate::cluster::certificate_secret::CertificateSecret;
-use crate::cluster::lease::Leadership;
+use crate::client::certificate_secret::CertificateSecret;
+use crate::client::lease::Leadership;
 use crate::config;
 use crate::tls::{Certificates, Pace};
 use crate::webhook::registration::renewal::Renewal;

@@ -20,20 +20,20 @@ use super::emergency::obey;
 use super::leading::Office;
 use super::meeting::{Met, meet};
 use super::parts::{Halt, Parts};
-use super::policing::Policing;
+use super::policing::{Policing, PolicySources};
 use super::registrar::Registrar;
 use super::telling::{self, Telling};
 use super::{Naming, Run, Services, permitting, transitions, trusting};
 use crate::admin::Condition;
-use crate::cluster::arbiter::Arbiter;
-use crate::cluster::client::{self, Connection};
-use crate::cluster::kinds::Kinds;
-use crate::cluster::lease::Leadership;
-use crate::cluster::objects::Objects;
-use crate::cluster::releases::{Health, Releases};
+use crate::client::connection::{self, Connection};
+use crate::client::lease::Leadership;
+use crate::client::objects::Objects;
 use crate::config;
 use crate::guard::Guard;
 use crate::guard::orders;
+use crate::mirror::arbiter::Arbiter;
+use crate::mirror::kinds::Kinds;
+use crate::mirror::releases::{Health, RecordSource, Releases};
 use crate::model::ReleaseId;
 use crate::notify::file::Notifier;
 use crate::policy::settled::SettledValues;
@@ -102,7 +102,7 @@ impl Run {
         certifying: Option<Certifying>,
     ) -> anyhow::Result<()> {
         // Only the kubeconfig can be wrong here; the rest waits for the API server.
-        let connection = client::connect(cluster.kubeconfig.as_deref()).await?;
+        let connection = connection::connect(cluster.kubeconfig.as_deref()).await?;
         self.books.trust(connection.client.clone());
         let [records, policies, switch, loop_listed] =
             ["records", "policies", "emergency", "loop"].map(|name| self.readiness.condition(name));
@@ -192,8 +192,7 @@ impl Work {
         let (stop, in_force) = (&services.stop, &services.in_force);
         let releases = Releases::new(
             client.clone(),
-            cluster.record_driver,
-            cluster.namespaces.clone(),
+            RecordSource { driver: cluster.record_driver, namespaces: cluster.namespaces.clone() },
             Arc::clone(&kinds),
             Arc::clone(&services.metrics.index),
             services.metrics.records.clone(),
@@ -218,9 +217,15 @@ impl Work {
         if let Some(certifying) = self.certifying.clone() {
             certifying.start(client.clone(), leadership.clone(), open.clone(), parts, stop);
         }
-        let clears = (!cluster.read_only).then_some(&leadership);
-        let watched = (&*cluster.namespaces, clears);
-        let policing = Policing::start(&client, &kinds, &releases, in_force, watched, parts, stop);
+        let sources = PolicySources {
+            client: &client,
+            kinds: &kinds,
+            releases: &releases,
+            in_force,
+            namespaces: &cluster.namespaces,
+            leadership: (!cluster.read_only).then_some(&leadership),
+        };
+        let policing = sources.follow(parts, stop);
         let objects = Objects::new(client.clone(), WRITES).led(leadership.clone());
         let arbiter = (!cluster.read_only)
             .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS))

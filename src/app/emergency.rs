@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Condition;
-use crate::cluster::policies::InForce;
 use crate::metrics::EmergencyMetrics;
+use crate::mirror::policies::InForce;
 
 /// Does what `open` says until `stop`.
 pub(super) async fn obey(

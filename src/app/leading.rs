@@ -8,7 +8,7 @@
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::lease::{Election, Leadership, Place};
+use crate::client::lease::{Election, Leadership, Place};
 use crate::config;
 use crate::policy::guarded::LeaseReference;
 

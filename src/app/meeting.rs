@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::admin::Condition;
-use crate::cluster::client::Connection;
-use crate::cluster::identity;
-use crate::cluster::kinds::Kinds;
+use crate::client::connection::Connection;
+use crate::client::identity;
+use crate::mirror::kinds::Kinds;
 
 /// The pause between attempts to reach an API server at the start.
 const RETRY: Duration = Duration::from_secs(2);
@@ -28,9 +28,9 @@ pub(super) async fn meet(connection: Connection, records: &Condition) -> Met {
     loop {
         let met = async {
             let kinds = Kinds::read(connection.client.clone()).await?;
-            let own_account = identity::own_name(&connection).await?;
+            let own_account = identity::own_name(&connection.client, connection.claimed.clone()).await?;
             let uid = identity::cluster_uid(&connection.client).await?;
-            Ok::<_, crate::cluster::call::CallError>((kinds, own_account, uid))
+            Ok::<_, crate::client::call::CallError>((kinds, own_account, uid))
         };
         match met.await {
             Ok((kinds, own_account, uid)) => {

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::allowances::Allowances;
-use crate::cluster::releases::Releases;
 use crate::ledger::Ledger;
 use crate::ledger::row::{Permitted, Row};
+use crate::mirror::allowances::Allowances;
+use crate::mirror::releases::Releases;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::allowance::Allowance;
 

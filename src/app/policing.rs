@@ -1,7 +1,7 @@
 //! What may change in a cluster, and what becomes of it: policies, allowances,
 //! labels of namespaces and autoscalers, each followed by a task of its own.
 //!
-//! Entry points: [`Policing::start`], then [`Policing::known`]. Invariant: no
+//! Entry points: [`PolicySources::follow`], then [`Policing::known`]. Invariant: no
 //! edit is judged before all of them were listed once, since each can turn a
 //! refusal into an allow.
 
@@ -12,37 +12,40 @@ use tokio_util::sync::CancellationToken;
 
 use super::parts::Parts;
 use crate::admin::Condition;
-use crate::cluster::allowances::Allowances;
-use crate::cluster::autoscalers::Autoscalers;
-use crate::cluster::kinds::Kinds;
-use crate::cluster::lease::Leadership;
-use crate::cluster::namespaces::Namespaces;
-use crate::cluster::policies::InForce;
-use crate::cluster::policies::watch::PolicyWatch;
-use crate::cluster::progress::Progress;
-use crate::cluster::releases::Releases;
+use crate::client::lease::Leadership;
+use crate::mirror::allowances::Allowances;
+use crate::mirror::autoscalers::Autoscalers;
+use crate::mirror::kinds::Kinds;
+use crate::mirror::namespaces::Namespaces;
+use crate::mirror::policies::InForce;
+use crate::mirror::policies::watch::PolicyWatch;
+use crate::mirror::progress::Progress;
+use crate::mirror::releases::Releases;
 
-/// What following a cluster's policies takes.
+/// Where a cluster's policies come from, and what may be done about them.
+pub(super) struct PolicySources<'a> {
+    pub(super) client: &'a kube::Client,
+    pub(super) kinds: &'a Arc<Kinds>,
+    pub(super) releases: &'a Arc<Releases>,
+    pub(super) in_force: &'a Arc<InForce>,
+    /// The namespaces whose allowances and autoscalers are followed; empty for all.
+    pub(super) namespaces: &'a [String],
+    /// While this replica leads, statuses are kept, and allowances that ended long ago cleared
+    /// away; without it nothing is written.
+    pub(super) leadership: Option<&'a Leadership>,
+}
+
+/// What is followed of a cluster's policies.
 pub(super) struct Policing {
     pub(super) allowances: Arc<Allowances>,
     pub(super) autoscalers: Arc<Autoscalers>,
     listings: Vec<watch::Receiver<Progress>>,
 }
 
-impl Policing {
-    /// Starts to follow them, as tasks of `parts`. Allowances and
-    /// autoscalers only in the namespaces `watched`, if any is named. While this
-    /// replica leads, statuses are kept, and allowances that ended long ago cleared
-    /// away; without `leadership` nothing is written.
-    pub(super) fn start(
-        client: &kube::Client,
-        kinds: &Arc<Kinds>,
-        releases: &Arc<Releases>,
-        in_force: &Arc<InForce>,
-        (watched, leadership): (&[String], Option<&Leadership>),
-        parts: &mut Parts,
-        stop: &CancellationToken,
-    ) -> Self {
+impl PolicySources<'_> {
+    /// Starts to follow them, as tasks of `parts`.
+    pub(super) fn follow(self, parts: &mut Parts, stop: &CancellationToken) -> Policing {
+        let Self { client, kinds, releases, in_force, namespaces: watched, leadership } = self;
         let policies = PolicyWatch::new(
             client.clone(),
             Arc::clone(kinds),
@@ -65,9 +68,11 @@ impl Policing {
             "following the autoscalers",
             async move { following.run(releases.index(), stopping).await },
         );
-        Self { allowances, autoscalers, listings }
+        Policing { allowances, autoscalers, listings }
     }
+}
 
+impl Policing {
     /// Waits until all of them were listed; says through `condition` what is
     /// missing meanwhile.
     pub(super) async fn known(&mut self, condition: &Condition) {

@@ -14,11 +14,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::callers::Callers;
-use crate::cluster::discovery;
-use crate::cluster::lease::Leadership;
-use crate::cluster::policies::InForce;
-use crate::cluster::releases::Releases;
+use crate::client::discovery;
+use crate::client::lease::Leadership;
 use crate::config;
+use crate::mirror::policies::InForce;
+use crate::mirror::releases::Releases;
 use crate::policy::book::Book;
 use crate::tls::Certificates;
 use crate::webhook::registration::keep::{self, Configuration, Wish};
@@ -100,25 +100,16 @@ impl Registrar {
                 send(validating, Wish::Unknown);
                 send(changing, Wish::Unknown);
             }
-            tokio::select! {
-                _ = changes.next() => {}
-                Ok(()) = policies.changed() => {}
-                Ok(()) = callers.changed() => {}
-                changed = open.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                }
-                changed = leading.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                }
-                changed = authority.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                }
+            let changed = tokio::select! {
+                _ = changes.next() => Ok(()),
+                Ok(()) = policies.changed() => Ok(()),
+                Ok(()) = callers.changed() => Ok(()),
+                changed = open.changed() => changed,
+                changed = leading.changed() => changed,
+                changed = authority.changed() => changed,
+            };
+            if changed.is_err() {
+                return;
             }
         }
     }

@@ -14,26 +14,27 @@ use tokio_util::task::TaskTracker;
 
 use super::leading::Office;
 use super::parts::Parts;
-use crate::cluster::call::CallError;
-use crate::cluster::events::Events;
-use crate::cluster::guarded::{self, GuardedReleases, Remembered};
-use crate::cluster::identity;
-use crate::cluster::kinds::Kinds;
-use crate::cluster::lease::Leadership;
-use crate::cluster::objects::Objects;
-use crate::cluster::policies::InForce;
-use crate::cluster::releases::Releases;
+use crate::client::call::CallError;
+use crate::client::events::Events;
+use crate::client::guarded::{self, GuardedReleases, Remembered};
+use crate::client::identity;
+use crate::client::lease::Leadership;
+use crate::client::objects::Objects;
 use crate::config;
 use crate::guard::announce::Announcer;
 use crate::guard::orders::Command;
 use crate::guard::state::State;
 use crate::guard::status::Statuses;
 use crate::metrics::NoticeMetrics;
+use crate::mirror::kinds::Kinds;
+use crate::mirror::policies::InForce;
+use crate::mirror::releases::Releases;
 use crate::model::ReleaseId;
 use crate::notify::Notifiers;
 use crate::notify::file::Notifier;
 use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
+use crate::telemetry::FailureLog;
 
 /// Writes of GuardedReleases per second.
 const WRITES: NonZeroU32 = match NonZeroU32::new(20) {
@@ -63,88 +64,96 @@ pub(super) struct Telling {
 impl Telling {
     /// Starts all of it, as tasks of `parts`.
     pub(super) async fn start(
-        self,
+        mut self,
         cluster: &config::Cluster,
         office: &Office,
         parts: &mut Parts,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
-        let Self {
-            client,
-            kinds,
-            releases,
-            objects,
-            state,
-            in_force,
-            commands,
-            suspended,
-            notifiers,
-            metrics,
-            key,
-            settled,
-        } = self;
+        let notifiers = self.deliver(parts, stop).await?;
+        let announcer = self.announcer(notifiers, cluster, office);
+        parts.spawn("telling of drifts and repairs", announcer.run(stop.clone()));
+        if !cluster.read_only {
+            self.keep_statuses(cluster, office, parts, stop).await;
+        }
+        Ok(())
+    }
+
+    /// Starts to deliver notifications.
+    async fn deliver(&mut self, parts: &mut Parts, stop: &CancellationToken) -> anyhow::Result<Notifiers> {
         let deliveries = TaskTracker::new();
-        let source = match identity::cluster_uid(&client).await {
+        let source = match identity::cluster_uid(&self.client).await {
             Ok(Some(uid)) => format!("urn:kubemoor:{uid}"),
             // A receiver of several clusters cannot tell them apart then.
             Ok(None) | Err(_) => "urn:kubemoor:unknown".to_owned(),
         };
-        let notifiers = Notifiers::start(notifiers, &source, &metrics, &deliveries, stop)?;
+        let notifiers = std::mem::take(&mut self.notifiers);
+        let notifiers = Notifiers::start(notifiers, &source, &self.metrics, &deliveries, stop)?;
         deliveries.close();
         let stopped = stop.clone();
         parts.spawn("delivering notifications", async move {
             deliveries.wait().await;
             stopped.cancelled().await;
         });
-        let leadership = office.leadership.clone();
+        Ok(notifiers)
+    }
+
+    /// What tells of drifts and repairs: by notifications, and by events where the guard may write.
+    fn announcer(&self, notifiers: Notifiers, cluster: &config::Cluster, office: &Office) -> Announcer {
+        let Office { leadership, identity, .. } = office;
         let (events, teller) = if cluster.read_only {
             (None, Leadership::alone())
         } else {
-            (
-                Some(Events::new(client.clone(), leadership.clone(), office.identity.clone())),
-                leadership.clone(),
-            )
+            let events = Events::new(self.client.clone(), leadership.clone(), identity.clone());
+            (Some(events), leadership.clone())
         };
-        let announcer = Announcer {
-            state: Arc::clone(&state),
+        Announcer {
+            state: Arc::clone(&self.state),
             events,
             notifiers,
-            book: Arc::clone(in_force.book()),
-            kinds: Arc::clone(&kinds),
-            releases: Arc::clone(&releases),
-            objects,
+            book: Arc::clone(self.in_force.book()),
+            kinds: Arc::clone(&self.kinds),
+            releases: Arc::clone(&self.releases),
+            objects: self.objects.clone(),
             leadership: teller,
-            metrics: metrics.clone(),
-        };
-        parts.spawn("telling of drifts and repairs", announcer.run(stop.clone()));
-        if !cluster.read_only {
-            metrics.leads(leadership.holds());
-            let statuses = Statuses {
-                guarded: GuardedReleases::new(client, leadership.clone(), WRITES),
-                kinds,
-                releases,
-                state,
-                in_force,
-                namespaces: cluster.namespaces.clone(),
-                commands,
-                suspended,
-                leadership,
-                metrics,
-                key,
-                lease: office.place(),
-                settled,
-            };
-            let stop = stop.clone();
-            // Before the loop has judged anything.
-            let first = statuses.guarded.remembered(&statuses.key).await;
-            parts.spawn("keeping GuardedReleases", async move {
-                // Before any status is written over.
-                if remember(&statuses, first, &stop).await {
-                    statuses.run(stop).await;
-                }
-            });
+            metrics: self.metrics.clone(),
         }
-        Ok(())
+    }
+
+    /// Starts to keep GuardedReleases.
+    async fn keep_statuses(
+        self,
+        cluster: &config::Cluster,
+        office: &Office,
+        parts: &mut Parts,
+        stop: &CancellationToken,
+    ) {
+        let leadership = office.leadership.clone();
+        self.metrics.leads(leadership.holds());
+        let statuses = Statuses {
+            guarded: GuardedReleases::new(self.client, leadership.clone(), WRITES),
+            kinds: self.kinds,
+            releases: self.releases,
+            state: self.state,
+            in_force: self.in_force,
+            namespaces: cluster.namespaces.clone(),
+            commands: self.commands,
+            suspended: self.suspended,
+            leadership,
+            metrics: self.metrics,
+            key: self.key,
+            lease: office.place(),
+            settled: self.settled,
+        };
+        let stop = stop.clone();
+        // Before the loop has judged anything.
+        let first = statuses.guarded.remembered(&statuses.key).await;
+        parts.spawn("keeping GuardedReleases", async move {
+            // Before any status is written over.
+            if remember(&statuses, first, &stop).await {
+                statuses.run(stop).await;
+            }
+        });
     }
 }
 
@@ -154,7 +163,7 @@ async fn remember(
     first: Result<Vec<Remembered>, CallError>,
     stop: &CancellationToken,
 ) -> bool {
-    let (mut complained, mut read) = (false, first);
+    let (mut failures, mut read) = (FailureLog::default(), first);
     let telling = async {
         loop {
             match read {
@@ -166,7 +175,7 @@ async fn remember(
                     return;
                 }
                 Err(error) => {
-                    if !std::mem::replace(&mut complained, true) {
+                    if failures.note_failure() {
                         tracing::warn!(
                             "what an earlier guard knew of releases cannot be read, trying again: {error}"
                         );

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::releases::Releases;
 use crate::helm::release::Release;
 use crate::ledger::Ledger;
 use crate::ledger::row::Row;
+use crate::mirror::releases::Releases;
 use crate::model::ReleaseId;
 
 /// Records transitions until `stop`.

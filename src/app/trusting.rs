@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::policies::InForce;
-use crate::cluster::releases::Releases;
+use crate::mirror::policies::InForce;
+use crate::mirror::releases::Releases;
 
 /// Hands on what policies say until `stop`.
 pub(super) async fn run(releases: Arc<Releases>, in_force: Arc<InForce>, stop: CancellationToken) {

@@ -13,7 +13,7 @@ fn token(letter: char) -> CallerToken {
 fn only_a_whole_known_token_is_admitted() {
     let callers = Callers::default();
     for nobody in ["", "a", &"a".repeat(64)] {
-        assert!(!callers.admit(nobody.as_bytes()), "{nobody:?}");
+        assert!(!callers.admits(nobody.as_bytes()), "{nobody:?}");
     }
     callers.accept(token('a'), Some(token('b')));
     for (shown, admitted) in [
@@ -25,10 +25,10 @@ fn only_a_whole_known_token_is_admitted() {
         (format!("{}b", "a".repeat(63)), false),
         (String::new(), false),
     ] {
-        assert_eq!(callers.admit(shown.as_bytes()), admitted, "{shown:?}");
+        assert_eq!(callers.admits(shown.as_bytes()), admitted, "{shown:?}");
     }
     callers.accept(token('b'), None);
-    assert!(!callers.admit("a".repeat(64).as_bytes()));
+    assert!(!callers.admits("a".repeat(64).as_bytes()));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn one_token_follows_another_with_an_overlap() {
         let callers = Callers::default();
         read.admit(&callers);
         assert_eq!(
-            (callers.admit(old.expose().as_bytes()), callers.admit(next.expose().as_bytes())),
+            (callers.admits(old.expose().as_bytes()), callers.admits(next.expose().as_bytes())),
             (by_old, by_next)
         );
     }

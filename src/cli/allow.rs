@@ -14,9 +14,9 @@ use super::connect::{self, ClusterArgs, NamespaceArgs};
 use super::object::ObjectArg;
 use super::output::{self, OutputArgs};
 use super::serve::parse_duration;
-use crate::cluster::allowances::requests::{self, Kept, MakeError, Wish};
-use crate::cluster::client::Connection;
-use crate::cluster::identity;
+use crate::client::allowances::{self, Kept, MakeError, Wish};
+use crate::client::connection::Connection;
+use crate::client::identity;
 use crate::model::{Actor, ObjectId};
 use crate::policy::allowance::{Allowance, Request};
 use crate::policy::flaw::Flaw;
@@ -133,7 +133,7 @@ async fn allow(args: Args) -> anyhow::Result<Allowed> {
     let namespace = namespace.or_default(&connection);
     let kinds = connect::kinds(&connection).await?;
     let object = object.resolve(&connection, &kinds, &namespace).await?;
-    let user = identity::own_name(&connection).await;
+    let user = identity::own_name(&connection.client, connection.claimed.clone()).await;
     let user = user.map_err(|error| connect::failed(&connection, "ask who you are", error))?;
     let by = user.map(|user| Actor { user, ..Actor::default() });
     let patterns = request.grant.mask.0.iter().map(ToString::to_string);
@@ -145,9 +145,9 @@ async fn allow(args: Args) -> anyhow::Result<Allowed> {
         reason: reason.as_deref(),
         by: by.as_ref(),
     };
-    let resource = requests::resource(&wish);
-    has_room(&connection, &resource, now).await?;
-    let kept = requests::make(&connection.client, &resource, PATIENCE).await;
+    let resource = allowances::resource(&wish);
+    check_room(&connection, &resource, now).await?;
+    let kept = allowances::make(&connection.client, &resource, PATIENCE).await;
     let kept = kept.map_err(|error| match error {
         MakeError::Call(error) => connect::failed(&connection, "make the allowance", error),
         other => anyhow::Error::new(other),
@@ -165,12 +165,12 @@ async fn allow(args: Args) -> anyhow::Result<Allowed> {
 
 /// Fails where the guard would not count one more in its namespace. Whoever may
 /// not list them learns that from the guard alone.
-async fn has_room(connection: &Connection, wanted: &DriftAllowance, now: Timestamp) -> anyhow::Result<()> {
+async fn check_room(connection: &Connection, wanted: &DriftAllowance, now: Timestamp) -> anyhow::Result<()> {
     let namespace = wanted.metadata.namespace.clone().unwrap_or_default();
-    let Ok(listed) = requests::list(&connection.client, Some(&namespace)).await else { return Ok(()) };
+    let Ok(listed) = allowances::list(&connection.client, Some(&namespace)).await else { return Ok(()) };
     let others = listed.iter().filter(|it| it.metadata.name != wanted.metadata.name);
     let open = others.filter(|it| Allowance::compile(it).is_ok_and(|it| it.open(now))).count();
-    if open >= requests::MOST_HERE {
+    if open >= allowances::MOST_HERE {
         return Err(MakeError::Full { namespace }.into());
     }
     Ok(())
@@ -183,7 +183,7 @@ async fn revoked(args: RevokeArgs) -> anyhow::Result<Revoked> {
     let names =
         if what.contains('/') { of_object(&connection, &what, &namespace).await? } else { vec![what] };
     for name in &names {
-        let deleted = requests::delete(&connection.client, &namespace, name, None).await;
+        let deleted = allowances::delete(&connection.client, &namespace, name, None).await;
         if !deleted.map_err(|error| connect::failed(&connection, "delete the allowance", error))? {
             bail!(
                 "there is no allowance {name} in namespace {namespace}: `kubemoor get allowances -A` lists all"
@@ -198,7 +198,7 @@ async fn of_object(connection: &Connection, what: &str, namespace: &str) -> anyh
     let object: ObjectArg = what.parse().map_err(|error: &str| anyhow!(error))?;
     let kinds = connect::kinds(connection).await?;
     let object = object.resolve(connection, &kinds, namespace).await?;
-    let listed = requests::list(&connection.client, Some(namespace)).await;
+    let listed = allowances::list(&connection.client, Some(namespace)).await;
     let listed = listed.map_err(|error| connect::failed(connection, "list the allowances", error))?;
     let is_for = |spec: &crate::policy::resource::AllowedObject| {
         spec.group == object.group && spec.kind == object.kind && spec.name == object.name

@@ -110,52 +110,21 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 }
 
 async fn audit(args: Args) -> anyhow::Result<()> {
-    let Args {
-        ledger,
-        server,
-        certificate_authority: authority,
-        cluster,
-        release,
-        namespace,
-        editor,
-        since,
-        verdict,
-        limit,
-        ..
-    } = args;
-    for (left, left_given, right, right_given) in [
-        ("--ledger", ledger.is_some(), "--server", server.is_some()),
-        ("--ledger", ledger.is_some(), "--certificate-authority", authority.is_some()),
-        ("--would-deny", args.would_deny, "--follow", args.follow),
-        ("--would-deny", args.would_deny, "--verdict", verdict.is_some()),
-    ] {
-        if left_given && right_given {
-            return Err(ConflictError::Exclude(left, right).into());
-        }
-    }
-    let source = match (ledger, server) {
-        (Some(url), _) => Source::database(&url).await?,
-        (None, server) => {
-            let server = server.unwrap_or_else(|| http::Uri::from_static(SERVER));
-            let access = cluster.access();
-            if access.user.is_some() {
-                bail!(
-                    "a guard asks whose your token is, not whom you act as: leave --as out, or choose others with --context"
-                );
-            }
-            Source::guard(server, authority.as_deref(), &access).await?
-        }
-    };
-    let since = Some(since.time(Timestamp::now()));
-    let mut filter = Filter { namespace, release, user: editor, verdict, since, ..Filter::default() };
+    args.check()?;
+    let Args { ledger, server, certificate_authority, cluster, release, namespace, editor, .. } = args;
+    let source = open(ledger, server, certificate_authority, cluster).await?;
+    let since = Some(args.since.time(Timestamp::now()));
+    let verdict = args.verdict;
+    let filter = Filter { namespace, release, user: editor, verdict, since, ..Filter::default() };
     let (mut entries, more) = match args.would_deny {
-        true => would_be_denied(&source, &filter, limit).await?,
-        false => rows(&source, &filter, limit).await?,
+        true => denied_entries(&source, &filter, args.limit).await?,
+        false => rows(&source, &filter, args.limit).await?,
     };
     entries.reverse();
     if more {
         warn(&format!(
-            "there are more rows; the newest {limit} are shown: give --limit or narrow the filter"
+            "there are more rows; the newest {} are shown: give --limit or narrow the filter",
+            args.limit
         ));
     }
     let mut show = Show::new(args.output);
@@ -163,23 +132,47 @@ async fn audit(args: Args) -> anyhow::Result<()> {
         return put(&show.permits(&entries)?);
     }
     put(&show.rows(&entries)?)?;
-    // Only rows within the overlap can come again.
-    let mut shown: HashSet<i64> = entries.iter().map(|entry| entry.id).collect();
-    let mut newest = entries.last().map(|entry| entry.time);
-    if !args.follow {
-        return Ok(());
+    match args.follow {
+        true => follow(&source, filter, &entries, show).await,
+        false => Ok(()),
     }
+}
+
+async fn open(
+    ledger: Option<LedgerUrl>,
+    server: Option<http::Uri>,
+    authority: Option<PathBuf>,
+    cluster: ClusterArgs,
+) -> anyhow::Result<Source> {
+    if let Some(url) = ledger {
+        return Source::database(&url).await;
+    }
+    let server = server.unwrap_or_else(|| http::Uri::from_static(SERVER));
+    let access = cluster.access();
+    if access.user.is_some() {
+        bail!(
+            "a guard asks whose your token is, not whom you act as: leave --as out, or choose others with --context"
+        );
+    }
+    Source::guard(server, authority.as_deref(), &access).await
+}
+
+/// Shows the rows that are added to those that are `shown` already. Ends with an error alone.
+async fn follow(source: &Source, mut filter: Filter, shown: &[Entry], mut show: Show) -> anyhow::Result<()> {
+    // Only rows within the overlap can come again.
+    let mut known: HashSet<i64> = shown.iter().map(|entry| entry.id).collect();
+    let mut newest = shown.last().map(|entry| entry.time);
     loop {
         tokio::time::sleep(EVERY).await;
         if let Some(newest) = newest {
             let from = newest.checked_sub(OVERLAP).unwrap_or(Timestamp::MIN);
             filter.since = filter.since.map(|since| since.max(from));
         }
-        let (mut entries, _) = rows(&source, &filter, u32::MAX).await?;
+        let (mut entries, _) = rows(source, &filter, u32::MAX).await?;
         entries.reverse();
         let seen = entries.iter().map(|entry| entry.id).collect();
-        entries.retain(|entry| !shown.contains(&entry.id));
-        shown = seen;
+        entries.retain(|entry| !known.contains(&entry.id));
+        known = seen;
         newest = newest.max(entries.last().map(|entry| entry.time));
         put(&show.rows(&entries)?)?;
     }
@@ -187,7 +180,7 @@ async fn audit(args: Args) -> anyhow::Result<()> {
 
 /// Of the edits that passed the newest that Deny would have refused, newest first, and
 /// whether there may be more.
-async fn would_be_denied(source: &Source, filter: &Filter, limit: u32) -> anyhow::Result<(Vec<Entry>, bool)> {
+async fn denied_entries(source: &Source, filter: &Filter, limit: u32) -> anyhow::Result<(Vec<Entry>, bool)> {
     let (mut found, mut any_more) = (Vec::new(), false);
     for outcome in PASSED {
         let filter = Filter { verdict: Some(outcome.as_str().to_owned()), ..filter.clone() };
@@ -234,6 +227,20 @@ fn put(text: &str) -> anyhow::Result<()> {
 
 fn is_broken_pipe(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe
+}
+
+impl Args {
+    /// Whether the flags go together.
+    fn check(&self) -> Result<(), ConflictError> {
+        let ledger = ("--ledger", self.ledger.is_some());
+        let would_deny = ("--would-deny", self.would_deny);
+        ConflictError::check_exclusions([
+            [ledger, ("--server", self.server.is_some())],
+            [ledger, ("--certificate-authority", self.certificate_authority.is_some())],
+            [would_deny, ("--follow", self.follow)],
+            [would_deny, ("--verdict", self.verdict.is_some())],
+        ])
+    }
 }
 
 impl Since {

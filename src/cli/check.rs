@@ -16,18 +16,18 @@ use serde::Serialize;
 use super::labels::LabelArgs;
 use super::output::{self, OutputArgs, PLAIN, Table, Text};
 use super::{Outcome, policy_files, warn};
-use crate::cluster::directory;
 use crate::config::RecordDriver;
 use crate::declaration::catalog::Catalog;
 use crate::helm::index::Index;
 use crate::helm::release::Release;
+use crate::mirror::directory;
 use crate::model::{Autoscaler, DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::allowance::Allowance;
 use crate::policy::book::{Book, Labels, Policies};
+use crate::verdict::circumstances::Circumstances;
 use crate::verdict::edit::{self, Evidence, Owner, Rules, Verdict};
-use crate::verdict::exceptions::Circumstances;
-use crate::webhook::case::{Case, Subject};
+use crate::webhook::case::{Basis, Case, Subject};
 use crate::webhook::review::{self, Request};
 
 /// The flags of `kubemoor check`.
@@ -162,9 +162,11 @@ impl Bench<'_> {
         let autoscalers = scaling.map(|(_, autoscaler)| autoscaler.clone()).collect();
         let circumstances = Circumstances { allowances, autoscalers, ..Circumstances::default() };
         let index = RwLock::new(index);
-        let mut judgement = case.judge(&index, &circumstances, &rules, Evidence::None, now);
+        let (circumstances, rules, evidence) = (&circumstances, &rules, Evidence::None);
+        let basis = Basis { index: &index, circumstances, rules, evidence, now };
+        let mut judgement = case.judge(basis);
         if judgement.verdict.arguable {
-            judgement = case.judge(&index, &circumstances, &rules, Evidence::Nowhere, now);
+            judgement = case.judge(Basis { evidence: Evidence::Nowhere, ..basis });
         }
         let message = (judgement.verdict.outcome != edit::Outcome::Allow).then_some(judgement.message);
         Ok(Report { object: case.subject.object, operation, verdict: judgement.verdict, message })

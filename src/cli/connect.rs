@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 
-use crate::cluster::call::CallError;
-use crate::cluster::client::{self, Access, Connection};
-use crate::cluster::kinds::Kinds;
+use crate::client::call::CallError;
+use crate::client::connection::{self, Access, Connection};
 use crate::config;
+use crate::mirror::kinds::Kinds;
 use crate::model::ReleaseId;
 
 /// Which cluster, and as whom: kubectl's own flags.
@@ -63,7 +63,7 @@ pub(super) struct NamespacesArgs {
 impl ClusterArgs {
     /// A client; nobody was talked to yet.
     pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
-        Ok(client::connect_by(&self.access()).await?)
+        Ok(connection::connect_by(&self.access()).await?)
     }
 
     /// The credentials that the flags choose.

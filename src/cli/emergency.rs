@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Outcome;
 use super::connect::{self, ClusterArgs, failed};
 use super::output::{self, OutputArgs};
-use crate::cluster::client::Connection;
+use crate::client::connection::Connection;
 use crate::webhook::registration::emergency::{self, Armed, EmergencyError, MARKER};
 
 /// The flags of `kubemoor emergency`.

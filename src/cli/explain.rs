@@ -4,9 +4,12 @@
 //! Entry point: [`run`]. Invariant: what is said comes from the same records,
 //! policies and comparison that the guard judges by; nothing is written.
 
+mod advice;
+mod compare;
 mod fields;
 mod pasted;
 mod report;
+mod show;
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -15,7 +18,7 @@ use anyhow::{Context, anyhow, bail};
 use jiff::Timestamp;
 
 use self::pasted::Denial;
-use self::report::Report;
+use self::report::{Inquiry, Report};
 use super::Outcome;
 use super::connect::{self, ClusterArgs, NamespaceArgs};
 use super::labels::LabelArgs;
@@ -23,7 +26,7 @@ use super::object::ObjectArg;
 use super::output::{self, OutputArgs};
 use super::reading::{Found, Reader, RecordArgs};
 use crate::helm::release::Release;
-use crate::model::{ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
+use crate::model::{ObjectId, ReleaseId};
 use crate::policy::pattern::Pattern;
 
 /// The most of a pasted denial that is read.
@@ -111,11 +114,7 @@ async fn explain(args: Args, question: Question) -> anyhow::Result<Report> {
         Found::NotServed => bail!("the API server serves no {} in the group {:?}", object.kind, object.group),
         Found::Unread(reason) => return Err(anyhow!("cannot read {object}: {reason}")),
     };
-    let named = live.as_ref().and_then(|live| {
-        let annotation =
-            |name: &str| live.pointer("/metadata/annotations")?.get(name)?.as_str().map(str::to_owned);
-        Some(ReleaseId { namespace: annotation(RELEASE_NAMESPACE)?, name: annotation(RELEASE_NAME)? })
-    });
+    let named = live.as_ref().and_then(ReleaseId::named_by);
     // The release that the object or the denial names, else any in its namespace.
     let named: Vec<ReleaseId> = named.into_iter().chain(question.release).collect();
     let mut release = declaring(&reader, named, &object).await;
@@ -123,7 +122,8 @@ async fn explain(args: Args, question: Question) -> anyhow::Result<Report> {
         release = declaring(&reader, reader.list(Some(&namespace)).await?, &object).await;
     }
     let patterns = question.paths.iter().filter_map(|path| Pattern::parse(path).ok()).collect();
-    report::of(&reader, object, live, release, patterns, Timestamp::now()).await
+    let inquiry = Inquiry { object, live, release, patterns };
+    Ok(report::of(&reader, inquiry, Timestamp::now()).await)
 }
 
 /// The first of these releases that declares the object. One that cannot be

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::Outcome;
 use super::connect::{self, ClusterArgs, NamespacesArgs};
 use super::output::{self, OutputArgs, Table, Text};
-use crate::cluster::allowances::requests;
+use crate::client::allowances;
 use crate::policy::allowance::Allowance;
 use crate::policy::resource::{AllowedObject, DriftAllowance};
 
@@ -87,7 +87,7 @@ async fn allowances(args: ListArgs) -> anyhow::Result<(Vec<Row>, Option<String>)
     let ListArgs { namespaces, output: _, cluster } = args;
     let connection = cluster.connect().await?;
     let namespace = namespaces.chosen(&connection);
-    let found = match requests::list(&connection.client, namespace.as_deref()).await {
+    let found = match allowances::list(&connection.client, namespace.as_deref()).await {
         Ok(found) => found,
         // Where the definition is absent there are none.
         Err(error) if error.is_not_found() => Vec::new(),

@@ -3,7 +3,7 @@
 //! Entry point: [`run`]. One file per command family. Invariant: an exit code
 //! of 0 means that all is well, 1 that something was found (a refusal, drift),
 //! 2 that the command could not be carried out; then one sentence on standard
-//! error says what failed and what to do. No rule is decided here.
+//! error says what failed and what to do. Must not decide a rule.
 
 mod allow;
 mod audit;

@@ -9,10 +9,10 @@ use std::str::FromStr;
 use anyhow::anyhow;
 
 use super::connect::failed;
-use crate::cluster::by_short_name;
-use crate::cluster::client::Connection;
-use crate::cluster::kinds::Kinds;
+use crate::client::by_short_name;
+use crate::client::connection::Connection;
 use crate::declaration::catalog::{Catalog, KindFacts};
+use crate::mirror::kinds::Kinds;
 use crate::model::ObjectId;
 
 /// A group whose kinds are all served in others as well, and only there today.

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use tokio::sync::Mutex;
 
-use crate::cluster::call::CallError;
-use crate::cluster::guarded;
-use crate::cluster::lease::pulse::pulse;
+use crate::client::call::CallError;
+use crate::client::guarded;
+use crate::client::lease::pulse::pulse;
 use crate::model::ReleaseId;
 use crate::policy::guarded::{GuardedReleaseStatus, LeaseReference};
 use crate::verdict::health::told::{Pulse, Told};

@@ -14,21 +14,21 @@ use tokio::sync::Mutex;
 
 use super::connect::{self, failed, forbidden, spoken, unknown_release};
 use super::pulses::Pulses;
-use crate::cluster::arbiter::{Arbiter, Question};
-use crate::cluster::call::CallError;
-use crate::cluster::client::Connection;
-use crate::cluster::kinds::Kinds;
-use crate::cluster::objects::Objects;
-use crate::cluster::policies::once::{self, Autoscaled};
-use crate::cluster::releases::{Closed, LookError, Releases};
+use crate::client::call::CallError;
+use crate::client::connection::Connection;
+use crate::client::objects::Objects;
 use crate::config::RecordDriver;
 use crate::helm::release::Release;
+use crate::mirror::arbiter::{Arbiter, Question};
+use crate::mirror::kinds::Kinds;
+use crate::mirror::policies::once::{self, Autoscaled};
+use crate::mirror::releases::{Closed, LookError, Releases};
 use crate::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::allowance::Allowance;
 use crate::policy::book::{Book, Labels, Policies};
 use crate::policy::resource::Autoscalers;
-use crate::verdict::exceptions::Circumstances;
+use crate::verdict::circumstances::Circumstances;
 
 /// How long a pending record may stay untouched: the default of `serve`.
 pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);

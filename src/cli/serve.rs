@@ -3,6 +3,8 @@
 //! Entry point: [`run`]. Invariant: flags that contradict each other, or that
 //! would have no effect, are an error before anything starts.
 
+mod groups;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,23 +12,15 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use thiserror::Error;
 
+pub(super) use self::groups::names;
+use self::groups::{CallerArgs, LedgerArgs, RegisterArgs, TlsArgs};
 use super::Outcome;
 use super::labels::{LabelArgs, LabelError};
 use crate::app;
-use crate::config::{
-    self, Callers, Cluster, Endpoint, LedgerUrl, LogFilter, Proof, RecordDriver, Registration, Retention,
-    ServiceRef, Source, Tls, WebhookUrl,
-};
+use crate::config::{self, Cluster, LogFilter, RecordDriver, Source};
 use crate::model::{DriftMode, EditsMode};
 
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9443);
-/// For how long a token is registered. The API server may quote the address to
-/// whomever it could not ask the guard for.
-const CALLER_TOKEN_AGE: Duration = Duration::from_secs(24 * 3600);
-
-/// For how long a certificate in --tls-secret is valid: 90 days.
-const TLS_AGE: Duration = Duration::from_secs(90 * 24 * 3600);
-
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9080);
 
 /// The flags of `kubemoor serve`.
@@ -48,49 +42,14 @@ pub(super) struct Args {
     #[arg(long, env = "KUBEMOOR_ADMIN_LISTEN", value_name = "ADDRESS:PORT", default_value_t = ADMIN_LISTEN)]
     admin_listen: SocketAddr,
 
-    /// Write the webhook configuration and keep it; needs --webhook-url or --service
-    #[arg(long, env = "KUBEMOOR_REGISTER")]
-    register: bool,
+    #[command(flatten)]
+    registering: RegisterArgs,
 
-    /// Where the API server reaches the webhook when it is no Service of the cluster
-    #[arg(long, env = "KUBEMOOR_WEBHOOK_URL", value_name = "https://HOST[:PORT][/PATH]")]
-    webhook_url: Option<WebhookUrl>,
+    #[command(flatten)]
+    certificate: TlsArgs,
 
-    /// The Service behind which the webhook is reached; its namespace is Kubemoor's own
-    #[arg(long, env = "KUBEMOOR_SERVICE", value_name = "NAMESPACE/NAME[:PORT]")]
-    service: Option<ServiceRef>,
-
-    /// Where the CA and the certificate are, or are made [default: certs]
-    #[arg(long, env = "KUBEMOOR_TLS_DIR", value_name = "DIR")]
-    tls_dir: Option<PathBuf>,
-
-    /// The Secret by which replicas share a CA and a certificate that their leader makes and renews; needs --register and --service
-    #[arg(long, env = "KUBEMOOR_TLS_SECRET", value_name = "NAME")]
-    tls_secret: Option<String>,
-
-    /// For how long a certificate in --tls-secret is valid; its CA is valid four times as long [default: 2160h]
-    #[arg(long, env = "KUBEMOOR_TLS_AGE", value_name = "DURATION", value_parser = parse_tls_age)]
-    tls_age: Option<Duration>,
-
-    /// A certificate chain made elsewhere (PEM); needs --tls-key
-    #[arg(long, env = "KUBEMOOR_TLS_CERT", value_name = "FILE")]
-    tls_cert: Option<PathBuf>,
-
-    /// The private key of --tls-cert (PEM)
-    #[arg(long, env = "KUBEMOOR_TLS_KEY", value_name = "FILE")]
-    tls_key: Option<PathBuf>,
-
-    /// A file with the token of the webhook's address, where the guard does not make it; two lines for two of them
-    #[arg(long, env = "KUBEMOOR_CALLER_TOKEN_FILE", value_name = "FILE")]
-    caller_token_file: Option<PathBuf>,
-
-    /// For how long the webhook's address keeps a token that the guard makes [default: 24h]
-    #[arg(long, env = "KUBEMOOR_CALLER_TOKEN_AGE", value_name = "DURATION", value_parser = parse_age)]
-    caller_token_age: Option<Duration>,
-
-    /// The authority (PEM) that signs the certificate which the API server shows to webhooks; nobody else is heard
-    #[arg(long, env = "KUBEMOOR_CLIENT_CA", value_name = "FILE")]
-    client_ca: Option<PathBuf>,
+    #[command(flatten)]
+    callers: CallerArgs,
 
     /// Guard the releases of this namespace only; may be repeated
     #[arg(long, env = "KUBEMOOR_NAMESPACE", value_name = "NAMESPACE", value_delimiter = ',')]
@@ -127,27 +86,9 @@ pub(super) struct Args {
     #[arg(long, env = "KUBEMOOR_READ_ONLY")]
     read_only: bool,
 
-    /// Where is kept who did what: sqlite:PATH or postgres://USER@HOST/DATABASE
-    #[arg(
-        long,
-        env = "KUBEMOOR_LEDGER",
-        value_name = "URL",
-        default_value = "sqlite:ledger.db",
-        hide_env_values = true
-    )]
-    ledger: LedgerUrl,
+    #[command(flatten)]
+    ledger: LedgerArgs,
 
-    /// How long rows of the ledger are kept
-    #[arg(long, env = "KUBEMOOR_LEDGER_AGE", value_name = "DURATION", default_value = "2160h", value_parser = parse_duration)]
-    ledger_age: Duration,
-
-    /// How many rows of this cluster the ledger keeps
-    #[arg(long, env = "KUBEMOOR_LEDGER_ROWS", value_name = "NUMBER", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
-    ledger_rows: u64,
-
-    /// The cluster's name on every row of the ledger [default: the uid of namespace kube-system]
-    #[arg(long, env = "KUBEMOOR_CLUSTER_NAME", value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    cluster_name: Option<String>,
     /// A file that names who is told of drifts and repairs, as CloudEvents over HTTP
     #[arg(long, env = "KUBEMOOR_NOTIFIERS", value_name = "FILE")]
     notifiers: Option<PathBuf>,
@@ -195,23 +136,16 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 impl Args {
     /// The settings that the flags amount to.
     pub(super) fn settings(self) -> Result<config::Serve, ConflictError> {
+        self.check()?;
         let Self {
             kubeconfig,
             store,
             listen,
             admin_listen,
-            register,
-            webhook_url,
-            service,
-            tls_dir,
-            tls_secret,
-            tls_age,
-            tls_cert,
-            tls_key,
-            caller_token_file,
-            caller_token_age,
-            client_ca,
-            namespace,
+            registering,
+            certificate,
+            callers,
+            namespace: namespaces,
             edits,
             drift,
             policies,
@@ -221,167 +155,105 @@ impl Args {
             select_all,
             read_only,
             ledger,
-            ledger_age,
-            ledger_rows,
-            cluster_name,
             notifiers,
             no_release_metrics,
             log,
         } = self;
-        let repair = drift == DriftMode::Repair;
-        // Judged on values and not by the parser, to which a switch set to
-        // `false` in the environment counts as given.
-        for (left, left_given, right, right_given) in [
-            ("--webhook-url", webhook_url.is_some(), "--service", service.is_some()),
-            ("--register", register, "--read-only", read_only),
-            ("--register", register, "--store", store.is_some()),
-            ("--drift Repair", repair, "--read-only", read_only),
-            ("--drift Repair", repair, "--store", store.is_some()),
-            ("--kubeconfig", kubeconfig.is_some(), "--store", store.is_some()),
-            ("--namespace", !namespace.is_empty(), "--store", store.is_some()),
-            ("--record-driver", record_driver.is_some(), "--store", store.is_some()),
-            ("--notifiers", notifiers.is_some(), "--store", store.is_some()),
-            ("--tls-dir", tls_dir.is_some(), "--tls-cert", tls_cert.is_some()),
-            ("--tls-secret", tls_secret.is_some(), "--tls-dir", tls_dir.is_some()),
-            ("--tls-secret", tls_secret.is_some(), "--tls-cert", tls_cert.is_some()),
-            (
-                "--caller-token-age",
-                caller_token_age.is_some(),
-                "--caller-token-file",
-                caller_token_file.is_some(),
-            ),
-        ] {
-            if left_given && right_given {
-                return Err(ConflictError::Exclude(left, right));
-            }
-        }
-        if select_all && !register {
-            return Err(ConflictError::Needs("--select-all", "--register"));
-        }
-        if caller_token_age.is_some() && !register {
-            return Err(ConflictError::Needs("--caller-token-age", "--register"));
-        }
-        if tls_secret.is_some() && !(register && service.is_some()) {
-            return Err(ConflictError::Needs("--tls-secret", "--register and --service"));
-        }
-        if tls_age.is_some() && tls_secret.is_none() {
-            return Err(ConflictError::Needs("--tls-age", "--tls-secret"));
-        }
-        if let Some(name) = tls_secret.as_ref().filter(|name| !config::is_dns_label(name)) {
-            return Err(ConflictError::ReadSecret(name.clone()));
-        }
-        if register && tls_cert.is_some() && service.is_none() && caller_token_file.is_none() {
-            let kept_nowhere = "--tls-cert of a guard that registers without --service";
-            return Err(ConflictError::Needs(kept_nowhere, "--caller-token-file"));
-        }
-        if let Some(name) = namespace.iter().find(|name| !config::is_dns_label(name)) {
-            return Err(ConflictError::ReadNamespace(name.clone()));
-        }
         let cluster_labels = cluster_labels.labels()?;
-
-        let own_service = service.clone();
-        let own_namespace = service.as_ref().map(|service| service.namespace.clone());
-        let endpoint = webhook_url.map(Endpoint::Url).or(service.map(Endpoint::Service));
-        let shared = tls_secret.zip(own_namespace.clone()).map(|(secret, namespace)| Tls::Shared {
-            namespace,
-            secret,
-            names: names(endpoint.as_ref()),
-            life: tls_age.unwrap_or(TLS_AGE),
-        });
-        let tls = match shared {
-            Some(shared) => shared,
-            None => tls(tls_dir, tls_cert, tls_key, endpoint.as_ref())?,
+        let tls = certificate.settings(&registering)?;
+        let registration = registering.settings(select_all)?;
+        let callers = callers.settings(registration.is_some())?;
+        let own_service = registering.service;
+        let cluster = Cluster {
+            kubeconfig,
+            namespaces,
+            record_driver: record_driver.unwrap_or(RecordDriver::Secret),
+            read_only,
+            own_namespace: own_service.as_ref().map(|service| service.namespace.clone()),
+            own_service,
+            registration,
         };
-        let registration = match (register, endpoint) {
-            (false, _) => None,
-            (true, Some(endpoint)) => Some(Registration { endpoint, select_all }),
-            (true, None) => return Err(ConflictError::Needs("--register", "--webhook-url or --service")),
-        };
-        let proof = match (caller_token_file, &registration, &client_ca) {
-            (Some(file), _, _) => Proof::File(file),
-            (None, Some(_), _) => Proof::Kept { life: caller_token_age.unwrap_or(CALLER_TOKEN_AGE) },
-            (None, None, Some(_)) => Proof::Certificate,
-            (None, None, None) => return Err(ConflictError::Anybody),
-        };
-        let source = match store {
-            Some(path) => Source::Directory(path),
-            None => Source::Cluster(Cluster {
-                kubeconfig,
-                namespaces: namespace,
-                record_driver: record_driver.unwrap_or(RecordDriver::Secret),
-                read_only,
-                own_namespace,
-                own_service,
-                registration,
-            }),
-        };
-        let retention = Retention { age: ledger_age, rows: ledger_rows };
-        let ledger = config::Ledger { url: ledger, cluster_name, retention };
         Ok(config::Serve {
-            source,
+            source: store.map_or(Source::Cluster(cluster), Source::Directory),
             listen,
             admin_listen,
             tls,
-            callers: Callers { proof, client_ca },
+            callers,
             edits,
             drift,
             policies,
             cluster_labels,
             operation_timeout,
-            ledger,
+            ledger: ledger.settings(),
             notifiers,
             release_metrics: !no_release_metrics,
             log,
         })
     }
-}
 
-fn tls(
-    dir: Option<PathBuf>,
-    cert: Option<PathBuf>,
-    key: Option<PathBuf>,
-    endpoint: Option<&Endpoint>,
-) -> Result<Tls, ConflictError> {
-    match (cert, key) {
-        (Some(cert), Some(key)) => Ok(Tls::Given { cert, key }),
-        (Some(_), None) => Err(ConflictError::Needs("--tls-cert", "--tls-key")),
-        (None, Some(_)) => Err(ConflictError::Needs("--tls-key", "--tls-cert")),
-        (None, None) => {
-            let dir = dir.unwrap_or_else(|| PathBuf::from("certs"));
-            Ok(Tls::Made { dir, names: names(endpoint) })
+    /// Whether the flags go together. Judged on values and not by the parser, to which a switch
+    /// set to `false` in the environment counts as given.
+    fn check(&self) -> Result<(), ConflictError> {
+        let RegisterArgs { register, service, webhook_url } = &self.registering;
+        let TlsArgs { tls_dir, tls_secret, tls_cert, .. } = &self.certificate;
+        let CallerArgs { caller_token_file, caller_token_age, client_ca: _ } = &self.callers;
+        let dir = ("--tls-dir", tls_dir.is_some());
+        let cert = ("--tls-cert", tls_cert.is_some());
+        let secret = ("--tls-secret", tls_secret.is_some());
+        let store = ("--store", self.store.is_some());
+        let read_only = ("--read-only", self.read_only);
+        let registering = ("--register", *register);
+        let repairing = ("--drift Repair", self.drift == DriftMode::Repair);
+        let token_age = ("--caller-token-age", caller_token_age.is_some());
+        let token_file = ("--caller-token-file", caller_token_file.is_some());
+        ConflictError::check_exclusions([
+            [("--webhook-url", webhook_url.is_some()), ("--service", service.is_some())],
+            [registering, read_only],
+            [registering, store],
+            [repairing, read_only],
+            [repairing, store],
+            [("--kubeconfig", self.kubeconfig.is_some()), store],
+            [("--namespace", !self.namespace.is_empty()), store],
+            [("--record-driver", self.record_driver.is_some()), store],
+            [("--notifiers", self.notifiers.is_some()), store],
+            [dir, cert],
+            [secret, dir],
+            [secret, cert],
+            [token_age, token_file],
+        ])?;
+        for (flag, is_given) in [("--select-all", self.select_all), token_age] {
+            if is_given && !register {
+                return Err(ConflictError::Needs(flag, "--register"));
+            }
+        }
+        if tls_secret.is_some() && !(*register && service.is_some()) {
+            return Err(ConflictError::Needs("--tls-secret", "--register and --service"));
+        }
+        if *register && tls_cert.is_some() && service.is_none() && caller_token_file.is_none() {
+            let kept_nowhere = "--tls-cert of a guard that registers without --service";
+            return Err(ConflictError::Needs(kept_nowhere, "--caller-token-file"));
+        }
+        match self.namespace.iter().find(|name| !config::is_dns_label(name)) {
+            Some(name) => Err(ConflictError::ReadNamespace(name.clone())),
+            None => Ok(()),
         }
     }
 }
 
-/// The names that a certificate made here is for: those by which the API server
-/// calls, and those by which `kubectl port-forward` is reached.
-pub(super) fn names(endpoint: Option<&Endpoint>) -> Vec<String> {
-    let mut names = endpoint.map(Endpoint::names).unwrap_or_default();
-    let local = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-    names.extend(local.into_iter().filter(|name| !names.contains(name)).collect::<Vec<_>>());
-    names
+impl ConflictError {
+    /// Fails on the first pair of flags that are both given.
+    pub(super) fn check_exclusions(
+        pairs: impl IntoIterator<Item = [(&'static str, bool); 2]>,
+    ) -> Result<(), Self> {
+        let mut given = pairs.into_iter().filter(|pair| pair.iter().all(|(_, is_given)| *is_given));
+        given.next().map_or(Ok(()), |[(left, _), (right, _)]| Err(Self::Exclude(left, right)))
+    }
 }
 
 fn parse_store(text: &str) -> Result<PathBuf, &'static str> {
     match text.strip_prefix("dir:") {
         Some(path) if !path.is_empty() => Ok(PathBuf::from(path)),
         _ => Err("a store is dir:PATH, such as dir:/var/lib/kubemoor"),
-    }
-}
-
-/// A time in which a token or a certificate can follow another.
-fn parse_age(text: &str) -> Result<Duration, String> {
-    match parse_duration(text)? {
-        age if age < Duration::from_secs(10) => Err("an age is at least 10s".to_owned()),
-        age => Ok(age),
-    }
-}
-
-/// A time for which a certificate can be valid.
-fn parse_tls_age(text: &str) -> Result<Duration, String> {
-    match parse_age(text)? {
-        age if age > TLS_AGE * 40 => Err("an age is at most 86400h".to_owned()),
-        age => Ok(age),
     }
 }
 

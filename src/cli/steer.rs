@@ -16,8 +16,8 @@ use super::Outcome;
 use super::connect::{self, ClusterArgs, NamespaceArgs, failed, parse_release, spoken};
 use super::output::{self, OutputArgs};
 use super::pulses::Pulses;
-use crate::cluster::client::Connection;
-use crate::cluster::guarded::{self, Setting};
+use crate::client::connection::Connection;
+use crate::client::guarded::{self, Setting};
 use crate::model::ReleaseId;
 use crate::policy::guarded::{OrderAnswer, OrderResult};
 

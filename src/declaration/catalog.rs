@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::embedded;
 use super::path::{Path, Segment};
 use super::schema::KindSchema;
 use crate::model::Gvk;
@@ -43,11 +42,6 @@ pub struct KindFacts {
 }
 
 impl Catalog {
-    /// The built-in catalog of the core kinds as a base to add to.
-    pub fn with_core() -> Self {
-        embedded::core().clone()
-    }
-
     /// The facts of a kind.
     pub fn facts(&self, group: &str, kind: &str) -> Option<&KindFacts> {
         self.kinds.get(&(group.to_owned(), kind.to_owned())).map(Arc::as_ref)

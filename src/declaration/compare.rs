@@ -36,6 +36,41 @@ pub(super) fn drift(fields: &Fields, live: &Value) -> Vec<FieldChange> {
     walk.found
 }
 
+impl Fields {
+    /// The declared paths at which `old` and `new` differ, each with whether
+    /// `new` is as declared there. Both come from the API server, in the
+    /// version of the manifest. Empty if no declared path changed.
+    ///
+    /// A declared empty value that `old` lacks has no opinion on what `new`
+    /// sets: the server fills node ports, cluster IPs, defaults.
+    pub fn changed(&self, old: &Value, new: &Value) -> Vec<FieldChange> {
+        changed(self, old, new)
+    }
+
+    /// The declared paths at which `live` is not, or may not be, as declared.
+    pub fn drift(&self, live: &Value) -> Vec<FieldChange> {
+        drift(self, live)
+    }
+
+    /// The declared list elements that are not in `live` and were moved: another
+    /// element, which nobody declares, stands in their place with other keys.
+    pub fn moved(&self, live: &Value) -> Vec<Move> {
+        moved::moved(self, live)
+    }
+
+    /// Gives elements that were moved in `live` their declared keys again; what
+    /// else they hold stays.
+    pub fn put_back(moves: &[Move], live: &mut Value) {
+        moved::put_back(moves, live);
+    }
+
+    /// Settles doubts: whether values after are what `canonical` holds, the
+    /// object as the API server would hold the declared manifest.
+    pub fn settler<'f, 'v>(&'f self, canonical: &'v Value) -> Settler<'f, 'v> {
+        Settler::new(self, canonical)
+    }
+}
+
 struct Walk<'t> {
     types: &'t Types,
     family: Family,

@@ -11,25 +11,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
+use super::document::SERVER_METADATA;
 use super::embedded;
 use super::equality::{self, Family, Place};
 use super::fields::{Element, Elements, Entry, Fields, Leaf, Node, Set};
-use super::outputs;
+use super::outputs::{self, Above};
 use super::schema::{KindSchema, ListKey, ListKind, MAX_DEPTH, Shape, Struct, TypeId, Types};
 use super::stored::Stored;
 use crate::model::Gvk;
-
-/// What of `metadata` no manifest decides.
-const SERVER_METADATA: &[&str] = &[
-    "creationTimestamp",
-    "generation",
-    "managedFields",
-    "name",
-    "namespace",
-    "resourceVersion",
-    "selfLink",
-    "uid",
-];
 
 /// The lists in which the order of elements has a meaning though they are told
 /// apart by keys: variables refer to earlier ones, init containers run one
@@ -44,6 +33,11 @@ pub fn declare(document: &Value, schema: Option<&KindSchema>) -> Fields {
     let walk = Walk { types: &schema.types, document };
     let root = walk.root(schema.root).unwrap_or_else(|| Node::Object(Box::new([])));
     Fields { types: Arc::clone(&schema.types), family: family(document), ty: schema.root, root }
+}
+
+/// Whether no manifest decides this field of `metadata`.
+fn is_no_manifests(name: &str) -> bool {
+    matches!(name, "name" | "namespace") || SERVER_METADATA.contains(&name)
 }
 
 /// Whose the document's kind is.
@@ -61,25 +55,6 @@ fn family(document: &Value) -> Family {
 struct Walk<'a> {
     types: &'a Types,
     document: &'a Value,
-}
-
-/// The names from the root to a value, to find what is not declared.
-#[derive(Clone, Copy)]
-pub(super) struct Above<'a> {
-    pub(super) above: Option<&'a Above<'a>>,
-    pub(super) name: &'a str,
-    depth: usize,
-}
-
-impl Above<'_> {
-    /// Whether the names up to here are these, from the root. List elements
-    /// are named `*`.
-    pub(super) fn is(&self, names: &[&str]) -> bool {
-        match names.split_last() {
-            None => self.above.is_none(),
-            Some((last, rest)) => self.above.is_some_and(|above| self.name == *last && above.is(rest)),
-        }
-    }
 }
 
 impl Walk<'_> {
@@ -115,7 +90,7 @@ impl Walk<'_> {
     /// The entry `name` of a value of type `ty`, if it declares anything.
     fn member(&self, ty: TypeId, name: &str, value: &Value, above: &Above<'_>) -> Option<Entry> {
         let at = Above { above: Some(above), name, depth: above.depth + 1 };
-        let server_owned = above.is(&["metadata"]) && SERVER_METADATA.contains(&name);
+        let server_owned = above.is(&["metadata"]) && is_no_manifests(name);
         if server_owned || outputs::is_output(self.document, &at, value) {
             return None;
         }

@@ -34,5 +34,12 @@ pub fn has_field(name: &str) -> bool {
     NAMES.contains(name)
 }
 
+impl Catalog {
+    /// The built-in catalog of the core kinds as a base to add to.
+    pub fn with_core() -> Self {
+        core().clone()
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,7 @@ use self::scalars::same_text;
 
 mod alike;
 mod filled;
+pub(super) mod keys;
 mod known;
 mod limits;
 mod scalars;

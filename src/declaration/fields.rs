@@ -13,11 +13,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::compare;
-pub use super::compare::{Move, Settler};
 use super::equality::{Agreement, Family, Place};
 use super::path::{Path, Segment, Step, Trail};
-use super::restore;
 use super::schema::{ListKey, ListKind, Shape, TypeId, Types};
 use super::stored::Stored;
 
@@ -103,49 +100,6 @@ impl Fields {
     /// nobody completes it.
     pub fn grant_rights(&self) -> bool {
         self.family == Family::Rights
-    }
-
-    /// The declared paths at which `old` and `new` differ, each with whether
-    /// `new` is as declared there. Both come from the API server, in the
-    /// version of the manifest. Empty if no declared path changed.
-    ///
-    /// A declared empty value that `old` lacks has no opinion on what `new`
-    /// sets: the server fills node ports, cluster IPs, defaults.
-    pub fn changed(&self, old: &Value, new: &Value) -> Vec<FieldChange> {
-        compare::changed(self, old, new)
-    }
-
-    /// The declared paths at which `live` is not, or may not be, as declared.
-    pub fn drift(&self, live: &Value) -> Vec<FieldChange> {
-        compare::drift(self, live)
-    }
-
-    /// The declared list elements that are not in `live` and were moved: another
-    /// element, which nobody declares, stands in their place with other keys.
-    pub fn moved(&self, live: &Value) -> Vec<Move> {
-        compare::moved::moved(self, live)
-    }
-
-    /// Gives elements that were moved in `live` their declared keys again; what
-    /// else they hold stays.
-    pub fn put_back(moves: &[Move], live: &mut Value) {
-        compare::moved::put_back(moves, live);
-    }
-
-    /// Settles doubts: whether values after are what `canonical` holds, the
-    /// object as the API server would hold the declared manifest.
-    pub fn settler<'f, 'v>(&'f self, canonical: &'v Value) -> Settler<'f, 'v> {
-        Settler::new(self, canonical)
-    }
-
-    /// Sets declared `paths` of `new` back: to what `old` has there, unless
-    /// that plainly is not as declared, then to the declared value. For a list
-    /// element, this is the whole element as it was; for a list, the order of
-    /// its declared elements. A path that is not declared changes nothing.
-    ///
-    /// Afterwards [`Self::changed`] finds no drift at these paths.
-    pub fn restore<'p>(&self, paths: impl IntoIterator<Item = &'p Path>, old: &Value, new: &mut Value) {
-        restore::restore(self, paths, old, new);
     }
 
     /// Every declared path with its declared value.

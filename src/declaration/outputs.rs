@@ -9,10 +9,28 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::declare::Above;
 use super::fields::Fields;
 use super::path::{Path, Segment};
 use crate::model::ObjectId;
+
+/// The names from the root to a value, to find what is not declared.
+#[derive(Clone, Copy)]
+pub(super) struct Above<'a> {
+    pub(super) above: Option<&'a Above<'a>>,
+    pub(super) name: &'a str,
+    pub(super) depth: usize,
+}
+
+impl Above<'_> {
+    /// Whether the names up to here are these, from the root. List elements
+    /// are named `*`.
+    pub(super) fn is(&self, names: &[&str]) -> bool {
+        match names.split_last() {
+            None => self.above.is_none(),
+            Some((last, rest)) => self.above.is_some_and(|above| self.name == *last && above.is(rest)),
+        }
+    }
+}
 
 /// Where a CA bundle stands: API group, kind, names from the root.
 const CA_BUNDLES: &[(&str, &str, &[&str])] = &[

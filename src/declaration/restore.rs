@@ -35,6 +35,18 @@ pub(super) fn restore<'p>(
     *new = place.unwrap_or_else(|| Value::Object(Map::new()));
 }
 
+impl Fields {
+    /// Sets declared `paths` of `new` back: to what `old` has there, unless
+    /// that plainly is not as declared, then to the declared value. For a list
+    /// element, this is the whole element as it was; for a list, the order of
+    /// its declared elements. A path that is not declared changes nothing.
+    ///
+    /// Afterwards [`Self::changed`] finds no drift at these paths.
+    pub fn restore<'p>(&self, paths: impl IntoIterator<Item = &'p Path>, old: &Value, new: &mut Value) {
+        restore(self, paths, old, new);
+    }
+}
+
 struct Walk<'t> {
     types: &'t Types,
     family: Family,

@@ -11,18 +11,19 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 use super::state::State;
-use crate::cluster::Resource;
-use crate::cluster::call::CallError;
-use crate::cluster::events::{Events, Notice, Published, Regarding};
-use crate::cluster::kinds::Kinds;
-use crate::cluster::lease::Leadership;
-use crate::cluster::objects::{Objects, Target};
-use crate::cluster::releases::Releases;
+use crate::client::Resource;
+use crate::client::call::CallError;
+use crate::client::events::{Events, Notice, Published, Regarding};
+use crate::client::lease::Leadership;
+use crate::client::objects::{Objects, Target};
 use crate::metrics::{EventFate, NoticeMetrics};
+use crate::mirror::kinds::Kinds;
+use crate::mirror::releases::Releases;
 use crate::model::{ObjectId, ReleaseId};
 use crate::notify::{Message, Notifiers, Subject};
 use crate::policy::book::Book;
 use crate::reconcile::report::{DriftKind, Drifted, Incident};
+use crate::telemetry::FailureLog;
 use crate::verdict::patch::patch;
 
 /// The most characters of a patch in an event.
@@ -54,7 +55,7 @@ impl Announcer {
     /// Tells until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         let mut incidents = self.state.incidents();
-        let mut complained = false;
+        let mut failures = FailureLog::default();
         loop {
             let incident = tokio::select! {
                 () = stop.cancelled() => return,
@@ -63,7 +64,7 @@ impl Announcer {
             match incident {
                 Ok(incident) if self.leadership.holds() => {
                     self.notify(&incident);
-                    self.publish(&incident, &mut complained).await;
+                    self.publish(&incident, &mut failures).await;
                 }
                 Ok(_) => {}
                 Err(RecvError::Lagged(missed)) => self.metrics.missed(missed),
@@ -92,7 +93,7 @@ impl Announcer {
         self.notifiers.send(&self.book.of(release).notify, message);
     }
 
-    async fn publish(&self, incident: &Incident, complained: &mut bool) {
+    async fn publish(&self, incident: &Incident, failures: &mut FailureLog) {
         let Some(events) = &self.events else { return };
         let object = self.object(&incident.release, &incident.drifted.object).await;
         let release = guarded(&incident.release);
@@ -117,14 +118,14 @@ impl Announcer {
                 Ok(Published::Dropped) => EventFate::Dropped,
                 Err(error) => {
                     // Where a namespace goes there is nobody to tell.
-                    if !is_terminating(&error) && !std::mem::replace(complained, true) {
+                    if !is_terminating(&error) && failures.note_failure() {
                         tracing::warn!("events cannot be written: {error}");
                     }
                     EventFate::Failed
                 }
             };
             if fate == EventFate::Written {
-                *complained = false;
+                failures.note_success();
             }
             self.metrics.event(fate);
         }

@@ -13,15 +13,15 @@ use tokio::time::Instant;
 
 use super::Shell;
 use super::orders::Command;
-use crate::cluster::Resource;
-use crate::cluster::autoscalers::is_autoscaler;
+use crate::client::Resource;
 use crate::helm::index::DeclaredResource;
 use crate::helm::release::Declarations;
+use crate::mirror::autoscalers::is_autoscaler;
 use crate::model::{Gvk, ObjectId, ReleaseId};
 use crate::reconcile::drifts::First;
 use crate::reconcile::event::{Event, Order, Ruled, Surroundings};
 use crate::reconcile::scopes::Scope;
-use crate::verdict::exceptions::Circumstances;
+use crate::verdict::circumstances::Circumstances;
 
 /// How long changes of the declared kinds are gathered before watches follow.
 const SETTLING: Duration = Duration::from_millis(200);

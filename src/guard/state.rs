@@ -12,8 +12,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
-use crate::cluster::{Announcer, Changes};
 use crate::metrics::Standing;
+use crate::mirror::{Announcer, Changes};
 use crate::model::ReleaseId;
 use crate::reconcile::report::{Incident, ReleaseReport};
 use crate::verdict::health::Health;

@@ -20,15 +20,17 @@ use tokio_util::sync::CancellationToken;
 use self::summary::{Context, summary};
 use super::orders::Command;
 use super::state::State;
-use crate::cluster::Event;
-use crate::cluster::call::CallError;
-use crate::cluster::guarded::{GuardedReleases, Remembered, StatusError};
-use crate::cluster::kinds::Kinds;
-use crate::cluster::lease::Leadership;
-use crate::cluster::policies::InForce;
-use crate::cluster::releases::Releases;
+use crate::client::Event;
+use crate::client::call::CallError;
+use crate::client::guarded::{GuardedReleases, Remembered};
+use crate::client::lease::Leadership;
+use crate::client::writer::SendError;
 use crate::helm::record::Status;
 use crate::metrics::{NoticeMetrics, StatusWrite};
+use crate::mirror::guarded::Watching;
+use crate::mirror::kinds::Kinds;
+use crate::mirror::policies::InForce;
+use crate::mirror::releases::Releases;
 use crate::model::ReleaseId;
 use crate::policy::guarded::{
     GuardedRelease, GuardedReleaseStatus, LeaseReference, OrderAnswer, OrderResult,
@@ -36,6 +38,7 @@ use crate::policy::guarded::{
 use crate::policy::order::{CONFIRMED_BY, Order, Ticket};
 use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
+use crate::telemetry::FailureLog;
 
 /// The shortest time between two writes of one status.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -95,7 +98,8 @@ struct Known {
     /// The spec.reconcileAt that was handed to the loop last.
     reconciled: HashMap<ReleaseId, String>,
     suspended: HashSet<ReleaseId>,
-    complained: bool,
+    watching: FailureLog,
+    writing: FailureLog,
 }
 
 impl Statuses {
@@ -109,26 +113,14 @@ impl Statuses {
 
     async fn keep(&self) {
         let mut known = Known { suspended: self.suspended.clone(), ..Known::default() };
-        let mut watch = self.guarded.watch(&self.kinds);
+        let mut watch = Watching::new(&self.guarded, &self.kinds);
         let (reports, records) = (self.state.changes(), self.releases.changes());
         let mut leading = self.leadership.watch();
         let mut policies = self.in_force.changes();
         loop {
             let next =
                 known.due.iter().min_by_key(|(_, at)| **at).map(|(release, at)| (release.clone(), *at));
-            let due = async {
-                match &next {
-                    Some((_, at)) => sleep_until(*at).await,
-                    None => std::future::pending().await,
-                }
-            };
-            let absent_at = known.absent_at;
-            let absent = async {
-                match absent_at {
-                    Some(at) => sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let (due, absent) = (until(next.as_ref().map(|(_, at)| *at)), until(known.absent_at));
             tokio::select! {
                 biased;
                 event = watch.next() => self.take_in(&mut known, event).await,
@@ -201,12 +193,13 @@ impl Statuses {
             Event::Watching => {
                 known.defined = true;
                 known.absent_at = None;
-                known.complained = false;
+                known.watching.note_success();
+                known.writing.note_success();
                 self.look_at_all(known);
             }
             Event::Broken(error) => {
                 known.listed = false;
-                if !std::mem::replace(&mut known.complained, true) {
+                if known.watching.note_failure() {
                     tracing::warn!(
                         "GuardedReleases cannot be watched, so their statuses are not kept: {error}"
                     );
@@ -322,11 +315,11 @@ impl Statuses {
         };
         match written {
             Ok(()) => self.metrics.status(StatusWrite::Written),
-            Err(StatusError::NotLeading) => {}
-            Err(StatusError::Call(error)) => {
+            Err(SendError::NotLeading) => {}
+            Err(SendError::Call(error)) => {
                 self.metrics.status(StatusWrite::Failed);
                 let passes = passes(&error);
-                if !passes && !std::mem::replace(&mut known.complained, true) {
+                if !passes && known.writing.note_failure() {
                     tracing::warn!(
                         "the GuardedRelease of release {release} cannot be written, trying again: {error}"
                     );
@@ -383,6 +376,14 @@ impl Known {
     fn look_at(&mut self, release: ReleaseId, pause: Duration) {
         let at = Instant::now() + pause;
         self.due.entry(release).and_modify(|due| *due = at.min(*due)).or_insert(at);
+    }
+}
+
+/// Ends at that time; never, where there is none.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::Guard;
 use crate::helm::release::Release;
-use crate::ledger::row::{Change, Repaired, Row};
+use crate::ledger::row::{Change, GuardedObject, Repaired, Row};
 use crate::metrics::{DriftFound, Repair};
 use crate::model::ObjectId;
 use crate::reconcile::brake::{Drifting, Reach};
@@ -163,8 +163,8 @@ fn keep(
     object: &ObjectId,
     (repaired, fields, detail): (Repaired, Vec<Change>, &str),
 ) {
-    let release = (&release.id, release.state.revision);
-    guard.ledger.record(Row::repair(Timestamp::now(), release, object, repaired, fields, detail));
+    let of = GuardedObject { release: &release.id, revision: release.state.revision, object };
+    guard.ledger.record(Row::repair(Timestamp::now(), of, repaired, fields, detail));
 }
 
 fn kept(drift: &Drift) -> &str {

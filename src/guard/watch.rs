@@ -8,9 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::News;
 use super::work::fault;
-use crate::cluster::call::CallError;
-use crate::cluster::objects::{Objects, Sightings};
-use crate::cluster::{self, Resource};
+use crate::client::call::CallError;
+use crate::client::objects::{Objects, Sightings};
+use crate::client::{Event, Resource};
 use crate::model::MANAGED_BY;
 use crate::reconcile::event::{Failure, Fault, Tidings};
 use crate::reconcile::scopes::Scope;
@@ -41,18 +41,18 @@ pub(super) async fn run(
             event = objects.next() => event,
         };
         let tidings = match event {
-            cluster::Event::Relisting => Tidings::Relisting,
-            cluster::Event::Listed(live) => Tidings::Object { live: Box::new(live), is_listed: true },
-            cluster::Event::Applied(live) => Tidings::Object { live: Box::new(live), is_listed: false },
-            cluster::Event::Deleted(live) => {
+            Event::Relisting => Tidings::Relisting,
+            Event::Listed(live) => Tidings::Object { live: Box::new(live), is_listed: true },
+            Event::Applied(live) => Tidings::Object { live: Box::new(live), is_listed: false },
+            Event::Deleted(live) => {
                 Tidings::Gone { object: live.sighting.id, version: live.sighting.resource_version }
             }
-            cluster::Event::Synced => Tidings::Listed,
-            cluster::Event::Watching => {
+            Event::Synced => Tidings::Listed,
+            Event::Watching => {
                 broken = None;
                 Tidings::Watching
             }
-            cluster::Event::Broken(error) => {
+            Event::Broken(error) => {
                 let fault = fault(&error);
                 if broken.is_none() {
                     complain(&scope, &error);

@@ -11,10 +11,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Guard, News};
-use crate::cluster::arbiter::{ArbiterError, Question};
-use crate::cluster::call::CallError;
-use crate::cluster::objects::{Target, WriteError};
-use crate::cluster::releases::DocumentError;
+use crate::client::call::CallError;
+use crate::client::objects::{Target, WriteError};
+use crate::mirror::arbiter::{ArbiterError, Question};
+use crate::mirror::releases::DocumentError;
 use crate::model::{ObjectId, ReleaseId};
 use crate::reconcile::event::{Document, Errand, Failure, Fault, Outcome, Secret, Work, Write};
 
@@ -124,7 +124,7 @@ async fn probe(
     Secret(document): Secret,
 ) -> Result<Outcome, Failure> {
     let target = target(guard, object, version)?;
-    guard.objects.would_create(&target, &document).await.map_err(of_write)?;
+    guard.objects.dry_run_create(&target, &document).await.map_err(of_write)?;
     Ok(Outcome::Written(Secret(Value::Null)))
 }
 

@@ -1,9 +1,9 @@
-//! What Helm stored, read the way Helm reads it: bytes of a record to a
-//! [`record::Record`], its manifest to objects, a release's records to a
-//! [`release::Release`], and what their state authorises ([`state::standing`]).
+//! What Helm stored, read the way Helm reads it.
 //!
-//! Invariant: values in, values out; total on any input, since whoever may
-//! write a Secret writes a record. Nothing here talks to a cluster.
+//! Entry points: bytes of a record become a [`record::Record`], its manifest
+//! objects, a release's records a [`release::Release`]; [`state::standing`] says
+//! what their state authorises. Invariant: values in, values out; total on any input, since whoever may
+//! write a Secret writes a record. Must not talk to a cluster.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod index;

@@ -11,8 +11,10 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 
+use base64::Engine;
 use base64::read::DecoderReader;
 use jiff::Timestamp;
+use serde_json::Value;
 
 use self::layers::{BASE64, Kept, layers};
 
@@ -166,6 +168,21 @@ impl Packed {
         Self { text: text.into(), is_secret }
     }
 
+    /// The text of a `data.release` that stands alone, of which nobody says whether it is a
+    /// Secret's: within Kubernetes' own base64 is base64 again.
+    pub fn unlabelled(text: impl Into<Box<str>>) -> Self {
+        let text = text.into();
+        let is_secret = BASE64.decode(&*text).is_ok_and(|inner| !inner.is_empty() && is_base64(&inner));
+        Self { text, is_secret }
+    }
+
+    /// What a Secret or ConfigMap, as the API gives it, holds as `data.release`; none where it
+    /// holds no text there.
+    pub fn of(object: &Value) -> Option<Self> {
+        let text = object.pointer("/data/release")?.as_str()?;
+        Some(Self::new(text, object.get("kind").and_then(Value::as_str) != Some("ConfigMap")))
+    }
+
     /// The record, and the length of its manifest, which is kept if it has no
     /// more than `keeps` bytes.
     ///
@@ -198,6 +215,11 @@ impl Packed {
             false => layers(text, DEFAULT_CAP, kept),
         }
     }
+}
+
+/// Whether the bytes are nothing but the alphabet of base64.
+pub fn is_base64(text: &[u8]) -> bool {
+    text.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'='))
 }
 
 /// The name of the Secret or ConfigMap that holds `revision` of `release`.

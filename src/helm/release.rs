@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-pub use self::assemble::{Assembled, Excess, MAX_OBJECTS, MAX_WEIGHT, assemble};
+pub use self::assemble::{Assembled, Excess, MAX_OBJECTS, MAX_WEIGHT, StoredRecords, assemble};
 pub use self::payload::Payload;
 use super::manifest::{self, Skipped};
 use super::record::{ApplyMethod, Record, Status};

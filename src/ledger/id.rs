@@ -11,7 +11,6 @@ use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest, Sha256};
 
 use super::row::Row;
-use super::store::StoreError;
 
 /// The low bits of an id, which tell writers apart.
 const TAG_BITS: u32 = 12;
@@ -23,6 +22,11 @@ const SLACK: i64 = 1_000_000;
 /// 2020-01-01T00:00:00Z in microseconds. The migrations know it as well.
 const EPOCH: i64 = 1_577_836_800_000_000;
 
+/// The operating system gives no random bytes.
+#[derive(Debug, thiserror::Error)]
+#[error("the operating system gives no random bytes")]
+pub struct NoRandomness;
+
 /// Gives ids; one per writer.
 pub(super) struct Ids {
     tag: i64,
@@ -31,7 +35,7 @@ pub(super) struct Ids {
 
 impl Ids {
     /// With a tag drawn at random.
-    pub(super) fn new() -> Result<Self, StoreError> {
+    pub(super) fn new() -> Result<Self, NoRandomness> {
         let [high, low] = random()?;
         Ok(Self { tag: i64::from(u16::from_be_bytes([high, low])) & ((1 << TAG_BITS) - 1), last: 0 })
     }
@@ -89,10 +93,10 @@ pub(super) fn cutoff(now: Timestamp, age: std::time::Duration) -> i64 {
 }
 
 /// Random bytes of the crypto provider that TLS uses as well.
-pub(super) fn random<const BYTES: usize>() -> Result<[u8; BYTES], StoreError> {
+pub(super) fn random<const BYTES: usize>() -> Result<[u8; BYTES], NoRandomness> {
     let mut bytes = [0; BYTES];
     let provider = rustls::crypto::aws_lc_rs::default_provider();
-    provider.secure_random.fill(&mut bytes).map_err(|_| StoreError::Random)?;
+    provider.secure_random.fill(&mut bytes).map_err(|_| NoRandomness)?;
     Ok(bytes)
 }
 

@@ -30,6 +30,30 @@ pub enum Kind {
     Allowance,
 }
 
+/// An edit, as the review of it tells.
+#[derive(Clone, Debug)]
+pub struct ReviewedEdit {
+    /// The object.
+    pub object: ObjectId,
+    /// What was done to it; none where that is not known.
+    pub operation: Option<Operation>,
+    /// By whom.
+    pub actor: Actor,
+    /// The uid of the admission request; may be empty.
+    pub uid: String,
+}
+
+/// An object of a release that the loop guards.
+#[derive(Clone, Copy, Debug)]
+pub struct GuardedObject<'a> {
+    /// The release.
+    pub release: &'a ReleaseId,
+    /// Its revision.
+    pub revision: u64,
+    /// The object.
+    pub object: &'a ObjectId,
+}
+
 /// What became of a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repaired {
@@ -111,14 +135,8 @@ pub struct Change {
 
 impl Row {
     /// An edit that was not plainly allowed.
-    pub fn verdict(
-        time: Timestamp,
-        verdict: &Verdict,
-        object: ObjectId,
-        operation: Option<Operation>,
-        actor: Actor,
-        uid: String,
-    ) -> Self {
+    pub fn verdict(time: Timestamp, edit: ReviewedEdit, verdict: &Verdict) -> Self {
+        let ReviewedEdit { object, operation, actor, uid } = edit;
         let grounds = verdict.grounds.as_ref();
         Self {
             time,
@@ -141,25 +159,23 @@ impl Row {
     /// `failurePolicy`.
     pub fn unreached(
         time: Timestamp,
+        edit: ReviewedEdit,
         release: Option<(ReleaseId, u64)>,
-        object: &ObjectId,
-        operation: Operation,
-        actor: &Actor,
         reason: &'static str,
-        uid: &str,
     ) -> Self {
+        let ReviewedEdit { object, operation, actor, uid } = edit;
         Self {
             time,
             kind: Kind::Verdict,
             release,
-            object: object.clone(),
-            operation: Some(operation),
-            actor: actor.clone(),
+            object,
+            operation,
+            actor,
             verdict: "Error",
             reason,
             detail: String::new(),
             fields: Changes::default(),
-            uid: uid.to_owned(),
+            uid,
             same: None,
             unread: false,
         }
@@ -201,12 +217,11 @@ impl Row {
         }
     }
 
-    /// What the loop did to an object of `release`. `detail` says why it failed
+    /// What the loop did to an object. `detail` says why it failed
     /// and must quote no value.
     pub fn repair(
         time: Timestamp,
-        release: (&ReleaseId, u64),
-        object: &ObjectId,
+        of: GuardedObject<'_>,
         repaired: Repaired,
         fields: Vec<Change>,
         detail: &str,
@@ -221,8 +236,8 @@ impl Row {
         Self {
             time,
             kind: Kind::Repair,
-            release: Some((release.0.clone(), release.1)),
-            object: object.clone(),
+            release: Some((of.release.clone(), of.revision)),
+            object: of.object.clone(),
             operation,
             actor: Actor::default(),
             verdict,

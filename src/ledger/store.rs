@@ -21,6 +21,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{PgPool, SqlitePool};
 
+use super::id::NoRandomness;
 use crate::config::LedgerUrl;
 use crate::verdict::shown::SealingKey;
 
@@ -123,8 +124,8 @@ pub enum StoreError {
         reason: String,
     },
     /// The operating system gives no random bytes.
-    #[error("the operating system gives no random bytes")]
-    Random,
+    #[error(transparent)]
+    Random(#[from] NoRandomness),
 }
 
 impl Store {

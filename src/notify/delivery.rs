@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::file::{Notifier, NotifierError};
 use crate::metrics::{NoticeMetrics, NotificationFate};
+use crate::telemetry::FailureLog;
 
 /// How CloudEvents are sent in structured mode.
 const CONTENT_TYPE: &str = "application/cloudevents+json; charset=utf-8";
@@ -32,7 +33,7 @@ pub(super) struct Delivery {
     client: reqwest::Client,
     notifier: Notifier,
     metrics: NoticeMetrics,
-    complained: bool,
+    failures: FailureLog,
 }
 
 /// How one attempt went.
@@ -54,7 +55,7 @@ impl Delivery {
             .default_headers(notifier.headers.clone())
             .build()
             .map_err(|error| NotifierError::Client { name: notifier.name.clone(), reason: reason(&error) })?;
-        Ok(Self { client, notifier, metrics, complained: false })
+        Ok(Self { client, notifier, metrics, failures: FailureLog::default() })
     }
 
     pub(super) async fn run(mut self, mut waiting: mpsc::Receiver<Arc<Vec<u8>>>, stop: CancellationToken) {
@@ -90,7 +91,7 @@ impl Delivery {
         loop {
             let why = match self.attempt(body).await {
                 Attempt::Taken => {
-                    self.complained = false;
+                    self.failures.note_success();
                     self.metrics.notification(NotificationFate::Delivered);
                     return;
                 }
@@ -129,7 +130,7 @@ impl Delivery {
     }
 
     fn complain(&mut self, why: &str) {
-        if !std::mem::replace(&mut self.complained, true) {
+        if self.failures.note_failure() {
             tracing::warn!(notifier = self.notifier.name, "a notifier does not take what it is told: {why}");
         }
     }

@@ -13,29 +13,16 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
+use super::declaration::Declaration;
 use super::settled::Settled;
 use super::signing::SigningKey;
-use crate::declaration::digest::Digest;
 use crate::declaration::path::Path;
-use crate::model::{ObjectId, ReleaseId};
+use crate::model::ObjectId;
 
 /// The most open paths that are kept of one object, and of one path the most
 /// characters; of more, what they lie below is open.
 const OPEN: usize = 20;
 const OPEN_CHARS: usize = 200;
-
-/// One declaration of one object of one release.
-#[derive(Clone, Copy, Debug)]
-pub struct Declaration<'a> {
-    /// The release.
-    pub release: &'a ReleaseId,
-    /// The object.
-    pub object: &'a ObjectId,
-    /// What it declares.
-    pub digest: &'a Digest,
-    /// The text of the seal under which the object holds nothing else; none where that is not said.
-    pub seal: Option<&'a str>,
-}
 
 /// What a live object was last seen to agree with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,25 +112,6 @@ impl Agreement {
             inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         self.open().iter().any(|open| within(open, path) || within(path, open))
-    }
-}
-
-impl Declaration<'_> {
-    /// The guard's mark on something that is said of this declaration.
-    pub(super) fn mark(&self, key: &SigningKey, purpose: &str, said: &[&[u8]]) -> [u8; 16] {
-        let Declaration { release, object: ObjectId { group, kind, namespace, name }, digest, seal } = self;
-        let scope: &[u8] = if namespace.is_some() { b"namespaced" } else { b"cluster" };
-        let namespace = namespace.as_deref().unwrap_or_default();
-        let texts = [&release.namespace, &release.name, group, kind, namespace, name];
-        let mut parts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
-        parts.extend([scope, digest.as_bytes()]);
-        // Nothing that is said begins like this.
-        let seal = seal.map(|seal| format!("sealed {seal}"));
-        parts.extend(seal.iter().map(|seal| seal.as_bytes()));
-        parts.extend(said);
-        let mut mark = [0; 16];
-        mark.iter_mut().zip(key.mark(purpose, &parts)).for_each(|(byte, marked)| *byte = marked);
-        mark
     }
 }
 

@@ -86,16 +86,7 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
     if name.is_empty() {
         flaws_of.add("metadata.name", FlawReason::Missing, "a policy has a name");
     }
-    let lists = [
-        ("spec.ignore", ignore.len()),
-        ("spec.allow", allow.len()),
-        ("spec.seal", seal.len()),
-        ("spec.exempt", exempt.len()),
-        ("spec.operators", operators.len()),
-        ("spec.notify", notify.len()),
-        ("spec.storage", storage.len()),
-    ];
-    if lists.into_iter().filter(|(field, count)| !flaws_of.within(field, *count, MAX_RULES)).count() > 0 {
+    if !are_short(&policy.spec, flaws_of) {
         return flaws.or(()).and(Err(Vec::new()));
     }
     let releases = releases.clone().unwrap_or_default();
@@ -127,10 +118,22 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
         cluster_selector: selector(cluster_selector, "spec.clusterSelector", flaws_of),
         name,
     };
-    let ignored = compiled.ignore.iter().map(|(_, mask)| mask);
-    let masks = ignored.chain(compiled.allow.iter().map(|(_, standing)| &standing.grant.mask));
-    compiled.ineffective = masks.flat_map(Mask::names_helms).map(ToString::to_string).collect();
+    compiled.ineffective = compiled.paths_of_helms();
     flaws.or(compiled)
+}
+
+/// Whether no list has more items than one may.
+fn are_short(spec: &DriftPolicySpec, flaws: &mut Flaws) -> bool {
+    let lists = [
+        ("spec.ignore", spec.ignore.len()),
+        ("spec.allow", spec.allow.len()),
+        ("spec.seal", spec.seal.len()),
+        ("spec.exempt", spec.exempt.len()),
+        ("spec.operators", spec.operators.len()),
+        ("spec.notify", spec.notify.len()),
+        ("spec.storage", spec.storage.len()),
+    ];
+    lists.into_iter().filter(|(field, count)| !flaws.within(field, *count, MAX_RULES)).count() == 0
 }
 
 impl Compiled {
@@ -139,6 +142,13 @@ impl Compiled {
         self.names.matches(&release.name)
             && self.namespaces.matches(&release.namespace)
             && self.namespace_selector.matches(|key| labels.get(key).map(|value| value.as_str().into()))
+    }
+
+    /// The paths of rules that mean Helm's own label or annotations.
+    fn paths_of_helms(&self) -> Vec<String> {
+        let ignored = self.ignore.iter().map(|(_, mask)| mask);
+        let masks = ignored.chain(self.allow.iter().map(|(_, standing)| &standing.grant.mask));
+        masks.flat_map(Mask::names_helms).map(ToString::to_string).collect()
     }
 
     /// Whether the policy is in force in a cluster of these labels.

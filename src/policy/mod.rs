@@ -4,14 +4,15 @@
 //! Entry points: [`compile::compile`] and [`read::read`] take policies from
 //! text, [`book::Book`] gives the [`Policy`] of a release, [`Policy::rules`]
 //! what it says of an object; [`allowance::Allowance`] is what was allowed for
-//! a time. Invariant: plain values, each checked before it takes effect. This
-//! module reads no file and judges nothing.
+//! a time. Invariant: plain values, each checked before it takes effect.
+//! Must not read a file or judge.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod agreement;
 pub mod allowance;
 pub mod book;
 pub mod compile;
+pub mod declaration;
 pub mod flaw;
 mod glob;
 pub mod grant;

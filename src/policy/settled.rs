@@ -14,7 +14,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::RwLock;
 use serde_json::{Value, json};
 
-use super::agreement::Declaration;
+use super::declaration::Declaration;
 use super::signing::SigningKey;
 use crate::declaration::digest::Digest;
 use crate::declaration::path::Path;

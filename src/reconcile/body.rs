@@ -1,38 +1,19 @@
 //! What is written to put an object right.
 //!
-//! Entry points: [`of`] and [`applied`] for server-side apply, [`merged`] for a
-//! merge patch, [`immutable`] for what the API server does not let change.
+//! Entry points: [`applied`] for server-side apply, [`merged`] for a merge
+//! patch, [`immutable`] for what the API server does not let change.
 //! Invariant: pure; masked paths have their live value in every body, and a
 //! body for an existing object holds the version that it is made for.
 
 use serde_json::{Map, Value};
 
+use crate::declaration::compare::Move;
 use crate::declaration::equality::Agreement;
-use crate::declaration::fields::{FieldChange, Fields, Move};
+use crate::declaration::fields::{FieldChange, Fields};
 use crate::declaration::path::{Path, Segment};
 use crate::model::{Cause, ObjectId};
 use crate::policy::mask::Mask;
 use crate::verdict::{additions, sealed};
-
-/// What of the metadata no write may hold, because the API server sets it.
-pub(crate) const SERVERS_OWN: [&str; 6] =
-    ["managedFields", "creationTimestamp", "resourceVersion", "uid", "generation", "selfLink"];
-
-/// The document of an object in the version in which it is served.
-pub(crate) fn of(document: Option<Value>, api_version: String) -> Option<Value> {
-    let mut document = document?;
-    let fields = document.as_object_mut()?;
-    fields.insert("apiVersion".to_owned(), api_version.into());
-    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
-        SERVERS_OWN.iter().for_each(|field| drop(metadata.remove(*field)));
-    }
-    // What is never compared with the live object is not written to one.
-    fields.remove("status");
-    if fields.get("aggregationRule").is_some_and(Value::is_object) {
-        fields.remove("rules");
-    }
-    Some(document)
-}
 
 /// Takes the field at a path of plain names out of a document.
 pub(crate) fn leave_out(path: &Path, document: &mut Value) {

@@ -24,7 +24,7 @@ use crate::policy::Policy;
 use crate::policy::agreement::SeenAlive;
 use crate::policy::order::Ticket;
 use crate::policy::settled::Settled;
-use crate::verdict::exceptions::Circumstances;
+use crate::verdict::circumstances::Circumstances;
 
 /// Something that the loop learns.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Holds a live object against its release, and notes how it stands.
 //!
-//! Entry points: [`weigh`] says how it stands, [`record`] notes it. Invariant:
+//! Entry points: [`Weighing::weigh`] says how it stands, [`record`] notes it. Invariant:
 //! the object is dropped afterwards; only [`Drifts`] learns what came of it. Must
 //! not decide what is done about it.
 
@@ -20,9 +20,9 @@ use crate::helm::release::{Declared, Release};
 use crate::helm::state;
 use crate::model::DriftMode;
 use crate::policy::Policy;
+use crate::verdict::circumstances::Circumstances;
 use crate::verdict::drift::{self, Subject, findings};
 use crate::verdict::edit::{Evidence, Finding};
-use crate::verdict::exceptions::Circumstances;
 use crate::verdict::sealed;
 
 /// How an object stands.
@@ -47,61 +47,68 @@ pub(crate) struct News {
     pub(crate) agrees: bool,
 }
 
-/// How an object stands against what `release` declares of it.
-pub(crate) fn weigh(
-    release: &Release,
-    live: &Live,
-    policy: &Policy,
-    circumstances: &Circumstances,
-    evidence: Evidence<'_>,
-    now: Timestamp,
-) -> Standing {
-    let object = &live.sighting.id;
-    if policy.drift == DriftMode::Ignore {
-        return Standing::Undeclared;
-    }
-    let Some(standing) = state::standing(release, object, policy.operation_timeout, now) else {
-        return Standing::Undeclared;
-    };
-    let off = |kind, changes| {
-        if standing.pending { Standing::Underway } else { Standing::Drifts(kind, changes) }
-    };
-    let Some(value) = &live.object else {
-        return match standing.alternatives.iter().any(|declared| declared.opted_out) {
-            true => Standing::AsDeclared(None),
-            false if live.sighting.deleting => off(DriftKind::Terminating, Vec::new()),
-            false => off(DriftKind::Unreadable, Vec::new()),
+/// A live object, and the release that it is held against.
+pub(crate) struct Weighing<'a> {
+    pub(crate) release: &'a Release,
+    pub(crate) live: &'a Live,
+    /// The policy of the release.
+    pub(crate) policy: &'a Policy,
+    /// What else is known of the object.
+    pub(crate) circumstances: &'a Circumstances,
+    pub(crate) now: Timestamp,
+}
+
+impl Weighing<'_> {
+    /// How the object stands against what the release declares of it.
+    pub(crate) fn weigh(&self, evidence: Evidence<'_>) -> Standing {
+        let Self { release, live, policy, circumstances, now } = *self;
+        let object = &live.sighting.id;
+        if policy.drift == DriftMode::Ignore {
+            return Standing::Undeclared;
+        }
+        let Some(standing) = state::standing(release, object, policy.operation_timeout, now) else {
+            return Standing::Undeclared;
         };
-    };
-    let subject = Subject { object, standing: &standing, policy, circumstances, now };
-    // Who has set what is sealed its managers tell.
-    let is_sealed = standing.alternatives.iter().any(|it| !policy.rules(object, it).sealed.is_empty());
-    let whole = if is_sealed || sealed::is_set(object, value) { live.whole() } else { None };
-    let value = whole.as_ref().unwrap_or(value);
-    let mut found = drift::compare(&subject, Some(value), evidence);
-    if let (drift::Live::Drifted(drift), None) = (&found, &whole)
-        && drift.hangs_on_managers()
-        && let Some(whole) = live.whole()
-    {
-        found = drift::compare(&subject, Some(&whole), evidence);
-    }
-    let agreed = match found {
-        drift::Live::OptedOut => return Standing::AsDeclared(None),
-        drift::Live::BeingDeleted => return off(DriftKind::Terminating, Vec::new()),
-        drift::Live::AsBefore => return Standing::Underway,
-        drift::Live::Drifted(drift) => return off(DriftKind::Changed, drift.changes),
-        drift::Live::AsDeclared(agreed) => agreed,
-        drift::Live::Awaited | drift::Live::Allowed | drift::Live::Missing => None,
-    };
-    let agreed = agreed.map(Agreed::of);
-    if policy.drift != DriftMode::Repair || release.state.status != Status::Deployed {
-        return Standing::AsDeclared(agreed);
-    }
-    let Some(declared) = release.declared(object) else { return Standing::AsDeclared(agreed) };
-    let spared = subject.exceptions(declared).mask(value);
-    match taken(live, declared, release.state.apply_method, &spared) {
-        Some(taken) => Standing::Taken(taken, agreed),
-        None => Standing::AsDeclared(agreed),
+        let off = |kind, changes| {
+            if standing.pending { Standing::Underway } else { Standing::Drifts(kind, changes) }
+        };
+        let Some(value) = &live.object else {
+            return match standing.alternatives.iter().any(|declared| declared.opted_out) {
+                true => Standing::AsDeclared(None),
+                false if live.sighting.deleting => off(DriftKind::Terminating, Vec::new()),
+                false => off(DriftKind::Unreadable, Vec::new()),
+            };
+        };
+        let subject = Subject { object, standing: &standing, policy, circumstances, now };
+        // Who has set what is sealed its managers tell.
+        let is_sealed = standing.alternatives.iter().any(|it| !policy.rules(object, it).sealed.is_empty());
+        let whole = if is_sealed || sealed::is_set(object, value) { live.whole() } else { None };
+        let value = whole.as_ref().unwrap_or(value);
+        let mut found = drift::compare(&subject, Some(value), evidence);
+        if let (drift::Live::Drifted(drift), None) = (&found, &whole)
+            && drift.hangs_on_managers()
+            && let Some(whole) = live.whole()
+        {
+            found = drift::compare(&subject, Some(&whole), evidence);
+        }
+        let agreed = match found {
+            drift::Live::OptedOut => return Standing::AsDeclared(None),
+            drift::Live::BeingDeleted => return off(DriftKind::Terminating, Vec::new()),
+            drift::Live::AsBefore => return Standing::Underway,
+            drift::Live::Drifted(drift) => return off(DriftKind::Changed, drift.changes),
+            drift::Live::AsDeclared(agreed) => agreed,
+            drift::Live::Awaited | drift::Live::Allowed | drift::Live::Missing => None,
+        };
+        let agreed = agreed.map(Agreed::of);
+        if policy.drift != DriftMode::Repair || release.state.status != Status::Deployed {
+            return Standing::AsDeclared(agreed);
+        }
+        let Some(declared) = release.declared(object) else { return Standing::AsDeclared(agreed) };
+        let spared = subject.exceptions(declared).mask(value);
+        match taken(live, declared, release.state.apply_method, &spared) {
+            Some(taken) => Standing::Taken(taken, agreed),
+            None => Standing::AsDeclared(agreed),
+        }
     }
 }
 
@@ -143,7 +150,8 @@ pub(crate) fn record(
             let is_doubt = |change: &FieldChange| change.agreement == Agreement::Doubt;
             let doubt = !changes.is_empty() && changes.iter().all(is_doubt);
             let helms = drifts.life(object).map(|life| life.managers.clone()).unwrap_or_default();
-            drifts.record_drift(id, object, seen(live, kind, &changes, &helms, doubt, now))
+            let drift = Drift { doubt, ..Drift::new(kind, now) };
+            drifts.record_drift(id, object, seen(live, &changes, &helms, drift))
         }
     };
     News { stands, agrees }
@@ -161,17 +169,10 @@ pub(crate) fn are_additions(changes: &[FieldChange]) -> bool {
     !changes.is_empty() && changes.iter().all(|change| change.agreement.is_addition())
 }
 
-/// A drift as it was seen.
-pub(crate) fn seen(
-    live: &Live,
-    kind: DriftKind,
-    changes: &[FieldChange],
-    helms: &[Manager],
-    doubt: bool,
-    now: Timestamp,
-) -> Drift {
+/// A drift as it was seen: with the fields that differ, and who wrote them.
+pub(crate) fn seen(live: &Live, changes: &[FieldChange], helms: &[Manager], drift: Drift) -> Drift {
     let mut findings = findings(&live.sighting.id, changes);
     findings.truncate(SHOWN_FIELDS);
     let by = writer(live, changes, helms);
-    Drift { findings, by, doubt, ..Drift::new(kind, now) }
+    Drift { findings, by, ..drift }
 }

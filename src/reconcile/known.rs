@@ -17,7 +17,7 @@ use crate::helm::release::Release;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::settled::{Settled, Settlements};
-use crate::verdict::exceptions::Circumstances;
+use crate::verdict::circumstances::Circumstances;
 
 /// What the loop was told of releases.
 #[derive(Debug, Default)]

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use super::live::Manager;
 use crate::model::ReleaseId;
-use crate::policy::agreement::{Agreement, Declaration};
+use crate::policy::agreement::Agreement;
+use crate::policy::declaration::Declaration;
 use crate::policy::signing::SigningKey;
 
 /// An object's last life.

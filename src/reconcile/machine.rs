@@ -12,6 +12,7 @@ pub(super) mod observe;
 mod order;
 mod pass;
 mod publish;
+pub(crate) mod repair;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use self::pass::Passes;
+use self::repair::Repairs;
 use super::alarms::Alarms;
 use super::asked::Asked;
 use super::brake::Drifting;
@@ -26,7 +28,6 @@ use super::drifts::Drifts;
 use super::event::{Action, Errand, Event, Work};
 use super::known::Known;
 use super::recent::Recent;
-use super::repair::Repairs;
 use super::scopes::Scopes;
 use super::told::Told;
 use crate::model::ReleaseId;

@@ -29,7 +29,6 @@ pub mod live;
 pub(crate) mod machine;
 pub(crate) mod plan;
 pub(crate) mod recent;
-pub(crate) mod repair;
 pub mod report;
 pub(crate) mod rollout;
 pub(crate) mod scopes;

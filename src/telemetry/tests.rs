@@ -1,4 +1,4 @@
-//! Filters as they are given on the command line.
+//! Filters as they are given on the command line, and which failures are logged.
 
 use super::*;
 
@@ -16,4 +16,13 @@ fn a_filter_that_is_none_is_said_in_one_sentence() {
         assert!(error.starts_with(&format!("the log filter {filter:?} is not understood")), "{error}");
         assert!(!error.contains('\n'), "{error}");
     }
+}
+
+#[test]
+fn first_failure_of_each_run_is_logged() {
+    let mut failures = FailureLog::default();
+    failures.note_success();
+    assert_eq!([failures.note_failure(), failures.note_failure()], [true, false]);
+    failures.note_success();
+    assert_eq!([failures.note_failure(), failures.note_failure()], [true, false]);
 }

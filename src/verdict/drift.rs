@@ -13,8 +13,9 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::additions;
+use super::circumstances::{Circumstances, DeclaredObject};
 use super::edit::{Evidence, Finding, Reason};
-use super::exceptions::{Circumstances, Exceptions};
+use super::exceptions::Exceptions;
 use super::ownership::Owners;
 use super::sealed;
 use super::shown::Shown;
@@ -180,8 +181,8 @@ fn may_be_rewritten(change: &FieldChange) -> bool {
 impl<'a> Subject<'a, '_> {
     /// What may differ of the object as one of its manifests declares it.
     pub fn exceptions(&self, declared: &'a Arc<Declared>) -> Exceptions<'a> {
-        let named = (self.object, &self.standing.release.id);
-        Exceptions::new(named, declared, self.policy, self.circumstances, None, self.now)
+        let of = DeclaredObject { object: self.object, release: &self.standing.release.id, declared };
+        Exceptions::new(of, self.policy, self.circumstances, None, self.now)
     }
 }
 
@@ -263,10 +264,8 @@ fn changes(
         if let (Agreement::Doubt, Some(settler)) = (change.agreement, &mut settler) {
             change.agreement = settler.settle(&change);
         }
-        let named = (subject.object, &release.id);
-        if change.agreement == Agreement::Agrees
-            || subject.circumstances.have_settled(named, declared, &change)
-        {
+        let of = DeclaredObject { object: subject.object, release: &release.id, declared };
+        if change.agreement == Agreement::Agrees || subject.circumstances.have_settled(of, &change) {
             continue;
         }
         match exceptions.of_field(&change) {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::exceptions::Circumstances;
+use super::circumstances::Circumstances;
 use super::shown::Shown;
 use crate::declaration::path::Path;
-use crate::model::{Actor, ObjectId, Operation, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
+use crate::model::{Actor, ObjectId, Operation, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::book::Book;
 
@@ -206,13 +206,7 @@ impl Finding {
 impl Owner {
     /// What the annotations of `object` say.
     pub fn of(object: &Value) -> Self {
-        let annotation = |name: &str| object.get("metadata")?.get("annotations")?.get(name)?.as_str();
-        match (annotation(RELEASE_NAMESPACE), annotation(RELEASE_NAME)) {
-            (Some(namespace), Some(name)) => {
-                Self::Release(ReleaseId { namespace: namespace.to_owned(), name: name.to_owned() })
-            }
-            _ => Self::Nobody,
-        }
+        ReleaseId::named_by(object).map_or(Self::Nobody, Self::Release)
     }
 
     /// The release, where it is known and there is one.

@@ -14,40 +14,23 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::circumstances::{Circumstances, DeclaredObject};
 use super::edit::Reason;
 use super::identities;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
-use crate::helm::release::Declared;
-use crate::model::{Actor, Autoscaler, ObjectId, ReleaseId};
-use crate::policy::agreement::Declaration;
+use crate::model::{Actor, Autoscaler, ReleaseId};
 use crate::policy::allowance::Allowance;
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
 use crate::policy::reach::Reach;
 use crate::policy::resource::Autoscalers;
 use crate::policy::seal::Seal;
-use crate::policy::settled::Settled;
 use crate::policy::standing::Standing;
 use crate::policy::{ObjectRules, Policy};
 
 /// Patterns of grants above which they are not asked one by one.
 const MANY: usize = 64;
-
-/// What is known of one object at the moment, beside its releases.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Circumstances {
-    /// The allowances for it.
-    pub allowances: Vec<Arc<Allowance>>,
-    /// How far autoscalers may scale it, each by itself.
-    pub autoscalers: Vec<Autoscaler>,
-    /// An autoscaler went that scaled it since its release was last written,
-    /// with the releases that declared it: nobody meant its replicas to change
-    /// with that, so a live object that nothing else scales keeps them.
-    pub departed: Option<Vec<ReleaseId>>,
-    /// Values of it that a dry run has settled.
-    pub settled: Option<Arc<Settled>>,
-}
 
 /// One of the things by which fields may differ.
 #[derive(Clone, Copy, Debug)]
@@ -76,33 +59,16 @@ pub struct Exceptions<'a> {
     now: Timestamp,
 }
 
-impl Circumstances {
-    /// Whether a dry run has settled that what became of a field of `object` is what
-    /// `release` declares.
-    pub fn have_settled(
-        &self,
-        (object, release): (&ObjectId, &ReleaseId),
-        declared: &Declared,
-        change: &FieldChange,
-    ) -> bool {
-        self.settled.as_ref().zip(declared.digest.as_ref()).is_some_and(|(settled, digest)| {
-            let declaration = Declaration { release, object, digest, seal: None };
-            settled.holds(&declaration, &change.path, change.new.as_ref())
-        })
-    }
-}
-
 impl<'a> Exceptions<'a> {
-    /// The exceptions of `object`, which `release` declares; with an actor
-    /// those for him alone.
+    /// The exceptions of an object; with an actor those for this one alone.
     pub fn new(
-        (object, release): (&ObjectId, &ReleaseId),
-        declared: &'a Arc<Declared>,
+        of: DeclaredObject<'a>,
         policy: &Policy,
         circumstances: &'a Circumstances,
         actor: Option<&'a Actor>,
         now: Timestamp,
     ) -> Self {
+        let DeclaredObject { object, release, declared } = of;
         let counts = |allowance: &&Allowance| allowance.open(now) && allowance.is_for(object, release);
         // Records of other namespaces have no say here, but that of the object's own release.
         let has_say = |by: &ReleaseId| by == release || object.namespace.as_ref() == Some(&by.namespace);

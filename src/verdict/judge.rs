@@ -5,20 +5,18 @@
 //! value, and one that touches neither a declared path nor a sealed field is
 //! never refused.
 
+mod weigh;
+
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::Value;
 
+use self::weigh::{Weighed, Weighing};
+use super::circumstances::DeclaredObject;
 use super::claims::counting;
 use super::edit::{Edit, Evidence, Finding, Grounds, Outcome, Reason, Rules, Verdict};
 use super::exceptions::Exceptions;
-use super::shown::Shown;
-use super::{additions, identities, sealed};
-use crate::declaration::additions::Addition;
-use crate::declaration::equality::Agreement;
-use crate::declaration::fields::{FieldChange, Settler};
-use crate::declaration::path::Path;
+use super::identities;
 use crate::helm::release::{Declared, Release};
 use crate::helm::state::{self, Standing};
 use crate::model::{EditsMode, Operation, PROBE_MANAGER};
@@ -132,7 +130,7 @@ fn deletion(edit: &Edit<'_>, claim: &Claim<'_>, now: Timestamp) -> Verdict {
     let grounds = grounds(standing.release, Vec::new());
     let allowed = || {
         let mut alternatives = standing.alternatives.iter();
-        alternatives.find_map(|declared| exceptions(edit, claim, declared, now).of_deletion())
+        alternatives.find_map(|declared| claim.exceptions(edit, declared, now).of_deletion())
     };
     match exempt(edit, policy).or_else(allowed) {
         Some(reason) => Verdict::excused(policy, reason, grounds),
@@ -150,7 +148,8 @@ fn change(edit: &Edit<'_>, claim: &Claim<'_>, evidence: Evidence<'_>, now: Times
         }
         // The arbiter was asked about the first alternative.
         let evidence = if index == 0 { evidence } else { Evidence::None };
-        let weighed = weigh(edit, declared, claim, new, evidence, now);
+        let exceptions = claim.exceptions(edit, declared, now);
+        let weighed = Weighing { edit, new, standing, declared, exceptions, evidence }.weigh();
         if weighed.findings.is_empty() {
             return match weighed.allowed.is_empty() {
                 true => Verdict::allow(weighed.reason),
@@ -198,194 +197,17 @@ fn exempt(edit: &Edit<'_>, policy: &Policy) -> Option<Reason> {
     policy.exempt.iter().any(|subject| subject.is(edit.actor)).then_some(Reason::Exempt)
 }
 
-fn exceptions<'a>(
-    edit: &'a Edit<'_>,
-    claim: &Claim<'_>,
-    declared: &'a Arc<Declared>,
-    now: Timestamp,
-) -> Exceptions<'a> {
-    let named = (edit.object, &claim.standing.release.id);
-    Exceptions::new(named, declared, &claim.policy, edit.circumstances, Some(edit.actor), now)
-}
-
-struct Weighed {
-    findings: Vec<Finding>,
-    /// Whether neither a webhook that only adds nor a server that drops what it
-    /// does not know can have made one of them.
-    certain: bool,
-    /// Whether a dry run can tell of all of them that they are as declared.
-    in_doubt: bool,
-    /// What drifts and may, since an allowance covers it.
-    allowed: Vec<Finding>,
-    /// Why the edit passes if there is no finding.
-    reason: Reason,
-}
-
-impl Weighed {
-    /// How far the edit is from what is declared: what is only in doubt weighs
-    /// least, however much of it there is.
-    fn weight(&self) -> (bool, usize) {
-        (self.findings.iter().any(|finding| !finding.doubt), self.findings.len())
+impl Claim<'_> {
+    /// What may differ of the object as one of the manifests declares it.
+    fn exceptions<'a>(
+        &'a self,
+        edit: &'a Edit<'_>,
+        declared: &'a Arc<Declared>,
+        now: Timestamp,
+    ) -> Exceptions<'a> {
+        let of = DeclaredObject { object: edit.object, release: &self.standing.release.id, declared };
+        Exceptions::new(of, &self.policy, edit.circumstances, Some(edit.actor), now)
     }
-}
-
-fn weigh(
-    edit: &Edit<'_>,
-    declared: &Arc<Declared>,
-    claim: &Claim<'_>,
-    new: &Value,
-    evidence: Evidence<'_>,
-    now: Timestamp,
-) -> Weighed {
-    let standing = &claim.standing;
-    let exceptions = exceptions(edit, claim, declared, now);
-    let changes = match edit.old {
-        Some(old) => declared.fields.changed(old, new),
-        None => declared.fields.drift(new),
-    };
-    let mut reason = if changes.is_empty() { Reason::Unchanged } else { Reason::AsDeclared };
-    let (mut findings, mut allowed) = (Vec::new(), Vec::new());
-    let mut settler = settler(declared, evidence);
-    let (mut certain, mut in_doubt) = (false, true);
-    for change in changes {
-        if identities::writes(edit.actor, edit.object, &change.path) {
-            reason = Reason::Identity;
-            continue;
-        }
-        let named = (edit.object, &standing.release.id);
-        match settled(&change, standing, settler.as_mut()) {
-            Agreement::Agrees => {}
-            _ if edit.circumstances.have_settled(named, declared, &change) => {}
-            agreement => {
-                let excused = exceptions.of_field(&change);
-                let finding = finding(edit, change, agreement == Agreement::Doubt);
-                match excused {
-                    None => {
-                        certain |= agreement == Agreement::Differs;
-                        in_doubt &= matches!(agreement, Agreement::Doubt | Agreement::Missing);
-                        findings.push(finding);
-                    }
-                    Some(Reason::Allowed) => allowed.push(finding),
-                    Some(other) => reason = other,
-                }
-            }
-        }
-    }
-    if let (Some(old), false) = (edit.old, edit.scale) {
-        for change in sealed::changes(edit.object, &declared.fields, old, new) {
-            if identities::writes(edit.actor, edit.object, &change.path)
-                || (change.deletion && standing.deletion.covers(old))
-            {
-                reason = Reason::InBand;
-                continue;
-            }
-            // A declared null is judged already.
-            if findings.iter().any(|finding: &Finding| finding.path == change.path) {
-                continue;
-            }
-            let excused = match change.deletion {
-                true => exceptions.of_deletion(),
-                false => exceptions.of_sealed(&change.path, change.old, change.new),
-            };
-            let finding = Finding {
-                declared: None,
-                old: shown(edit, &change.path, change.old),
-                new: shown(edit, &change.path, change.new),
-                path: change.path,
-                doubt: false,
-                added: false,
-            };
-            match excused {
-                None => {
-                    (certain, in_doubt) = (true, false);
-                    findings.push(finding);
-                }
-                Some(Reason::Allowed) => allowed.push(finding),
-                Some(other) => reason = other,
-            }
-        }
-    }
-    let added = additions(edit, declared, standing, &exceptions, new, evidence);
-    for (finding, excused) in added {
-        match excused {
-            None => findings.push(finding),
-            Some(Reason::Allowed) => allowed.push(finding),
-            Some(other) => reason = other,
-        }
-    }
-    Weighed { findings, certain, in_doubt, allowed, reason }
-}
-
-/// What the edit adds below sealed paths, each with why it may. Whether a webhook or the server
-/// adds it to whatever is sent only a dry run can tell. What a Helm operation drops the server may
-/// fill in again.
-fn additions(
-    edit: &Edit<'_>,
-    declared: &Declared,
-    standing: &Standing<'_>,
-    exceptions: &Exceptions<'_>,
-    new: &Value,
-    evidence: Evidence<'_>,
-) -> Vec<(Finding, Option<Reason>)> {
-    let seal = exceptions.sealed();
-    if seal.is_empty() || identities::is_built_in(edit.actor) {
-        return Vec::new();
-    }
-    let mut found = additions::of_edit(edit.object, &declared.fields, seal, edit.old, new);
-    if let Evidence::Canonical(canonical) = evidence {
-        additions::drop_servers(&mut found, canonical, (edit.operation, standing.pending));
-    }
-    let baseline = standing.release.objects.get(edit.object).and_then(|it| it.baseline.as_ref());
-    if let Some(baseline) = baseline.filter(|_| standing.pending) {
-        found.retain(|it| it.is_member || !baseline.fields.covers(&it.path, it.new));
-    }
-    let judged = found.into_iter().map(|Addition { path, old, new, .. }| {
-        let excused = exceptions.of_sealed(&path, old, Some(new));
-        let (old, new) = (shown(edit, &path, old), shown(edit, &path, Some(new)));
-        (Finding { declared: None, old, new, path, doubt: false, added: true }, excused)
-    });
-    judged.collect()
-}
-
-/// Whether the value after is the declared one, as far as the evidence goes.
-///
-/// While an operation is under way the arbiter counts even against a plain
-/// difference: a mutating webhook may rewrite what Helm sends, and the dry run
-/// passes through the same webhooks.
-fn settled(
-    change: &FieldChange,
-    standing: &Standing<'_>,
-    settler: Option<&mut Settler<'_, '_>>,
-) -> Agreement {
-    match (change.agreement, settler) {
-        (Agreement::Doubt | Agreement::Missing, Some(settler)) => settler.settle(change),
-        (Agreement::Altered | Agreement::Differs, Some(settler)) if standing.pending => {
-            settler.settle(change)
-        }
-        (agreement, _) => agreement,
-    }
-}
-
-fn settler<'d, 'v>(declared: &'d Declared, evidence: Evidence<'v>) -> Option<Settler<'d, 'v>> {
-    match evidence {
-        Evidence::Canonical(canonical) => Some(declared.fields.settler(canonical)),
-        Evidence::None | Evidence::Unavailable | Evidence::Nowhere => None,
-    }
-}
-
-fn finding(edit: &Edit<'_>, change: FieldChange, doubt: bool) -> Finding {
-    Finding {
-        declared: shown(edit, &change.path, change.declared.as_ref()),
-        old: shown(edit, &change.path, change.old.as_ref()),
-        new: shown(edit, &change.path, change.new.as_ref()),
-        path: change.path,
-        doubt,
-        added: false,
-    }
-}
-
-fn shown(edit: &Edit<'_>, path: &Path, value: Option<&Value>) -> Option<Shown> {
-    value.map(|value| Shown::of(edit.object, path, value))
 }
 
 fn grounds(release: &Release, fields: Vec<Finding>) -> Grounds {

@@ -9,10 +9,12 @@
 //!
 //! Invariant: values in, values out; no I/O, no clock, no logging; total on any
 //! JSON. No verdict holds a Secret's value: [`shown::Shown`] is what a person
-//! may see, and nothing else of a value leaves this module.
+//! may see, and nothing else of a value leaves this module. Must not know who
+//! asks: a request, the loop or a command.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod additions;
+pub mod circumstances;
 pub mod claims;
 pub mod dependants;
 pub mod drift;

@@ -178,22 +178,28 @@ pub fn patch(live: &Value, managed_fields: Value) -> Patch {
     Patch(vec![replace("managedFields", managed_fields), replace("resourceVersion", version)])
 }
 
-/// The `managedFields` that an edit from `old` to `new` has to leave when the
-/// paths `back` were set back in `new`, which makes `result`.
+/// An edit of which some paths are set back.
+#[derive(Clone, Copy)]
+pub struct PartUndone<'a> {
+    /// The object before.
+    pub old: &'a Value,
+    /// The object as the editor wants it.
+    pub new: &'a Value,
+    /// The object without what is set back.
+    pub result: &'a Value,
+    /// The manager that the request names; empty if it names none.
+    pub editor: &'a str,
+}
+
+/// The `managedFields` that an edit has to leave when the paths `back` are set back.
 ///
 /// What the edit changed there is as it was before; what the manifest declares
 /// is Helm's, and no updating manager's. An old object without `managedFields`
-/// (Kubernetes 1.20 sends it so) tells nothing: then `editor`, the manager that
-/// the request names, loses the paths even if it applies. `None` if nothing has
+/// (Kubernetes 1.20 sends it so) tells nothing: then the manager that the request
+/// names loses the paths even if it applies. `None` if nothing has
 /// to change, or nothing is known.
-pub fn undone(
-    old: &Value,
-    new: &Value,
-    result: &Value,
-    back: &[Back],
-    method: ApplyMethod,
-    editor: &str,
-) -> Option<Value> {
+pub fn undone(edit: PartUndone<'_>, back: &[Back], method: ApplyMethod) -> Option<Value> {
+    let PartUndone { old, new, result, editor } = edit;
     let (before, mut owners) = (Owners::of(old), Owners::of(new));
     if owners.is_empty() {
         return None;

@@ -16,17 +16,19 @@ use serde_json::{Map, Value};
 
 use super::additions;
 use super::edit::Finding;
-use super::ownership::{self, Back};
+use super::ownership::{self, Back, PartUndone};
 use super::sealed;
 use super::shown::Shown;
+use crate::declaration::compare::Move;
+use crate::declaration::document::SERVER_METADATA;
 use crate::declaration::equality::Agreement;
-use crate::declaration::fields::{FieldChange, Fields, Move};
+use crate::declaration::fields::{FieldChange, Fields};
 use crate::declaration::lookup::Lookup;
 use crate::declaration::path::{Path, Segment};
 use crate::helm::release::{Declared, Release};
 use crate::model::ObjectId;
 use crate::policy::Policy;
-use crate::policy::agreement::Declaration;
+use crate::policy::declaration::Declaration;
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
 use crate::policy::settled::Settled;
@@ -36,9 +38,6 @@ const MAX_FINDINGS: usize = 256;
 
 /// Where kubectl notes what it applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-
-/// What of `metadata` the API server keeps, and what an edit is no edit by.
-const BOOKKEEPING: [&str; 5] = ["creationTimestamp", "generation", "managedFields", "resourceVersion", "uid"];
 
 /// An edit of a declared object, whole.
 #[derive(Clone, Copy)]
@@ -122,46 +121,13 @@ pub fn plan(
     if has_drifted(&drift, &rules.ignored, restored) {
         return Err(Irreversible::Drifted);
     }
-    let leaves = fields.leaves();
-    // With whole elements first: what is ignored comes back with them.
-    let mut elements = edit.new.clone();
-    let moved = moved(edit, fields, findings, &rules.ignored);
-    Fields::put_back(&moved, &mut elements);
-    let whole = findings.iter().map(|finding| &finding.path).filter(|path| is_element(path));
-    fields.restore(whole, edit.old, &mut elements);
-    let has_elements = findings.iter().any(|finding| is_element(&finding.path));
-    let shuffled =
-        if has_elements { shuffled(edit.old, &elements, fields, &leaves, &changes) } else { Vec::new() };
-    let mut result = elements.clone();
-    let mut back: Vec<Back> =
-        moved.into_iter().map(|it| Back { path: it.live, declared: Vec::new() }).collect();
-    let mut parts: Vec<&Path> = shuffled.iter().collect();
-    for Finding { path, .. } in findings {
-        let change = changes.iter().find(|change| change.path == *path);
-        match change {
-            Some(_) if is_element(path) => {}
-            Some(_) => parts.push(path),
-            None if sealed::is_sealed(edit.object, path) => unseal(&path.0, edit.old, &mut result),
-            None => additions::undo(path, edit.old, &mut result),
-        }
-        // The order of a list is owned by nobody.
-        if change.is_none_or(|change| !is_order(change, &leaves)) {
-            let below = leaves.iter().map(|(leaf, _)| leaf).filter(|leaf| leaf.0.starts_with(&path.0));
-            let declared = if change.is_some() { below.cloned().collect() } else { Vec::new() };
-            back.push(Back { path: path.clone(), declared });
-        }
-    }
-    fields.restore(parts.iter().copied(), edit.old, &mut result);
-    // What is spelled otherwise than the manifest has it comes back as it was.
-    let settled = settled.iter().filter(|path| parts.contains(path));
-    Mask(settled.filter_map(|path| Pattern::parse(&path.to_string()).ok()).collect())
-        .carry(edit.old, &mut result);
-    rules.ignored.carry(&elements, &mut result);
+    let undoing = Undoing { edit, fields, ignored: &rules.ignored, findings, changes: &changes };
+    let (result, back) = undoing.undo(&settled);
     if is_same(edit.old, &result) {
         return Err(Irreversible::NothingRemains);
     }
-    let owners =
-        ownership::undone(edit.old, edit.new, &result, &back, release.state.apply_method, edit.field_manager);
+    let undone = PartUndone { old: edit.old, new: edit.new, result: &result, editor: edit.field_manager };
+    let owners = ownership::undone(undone, &back, release.state.apply_method);
     let set_back = findings.iter().map(|finding| SetBack {
         path: finding.path.clone(),
         wanted: finding.new.clone(),
@@ -171,6 +137,70 @@ pub fn plan(
     let mut patch = json_patch::diff(edit.new, &result);
     patch.0.extend(owners.map(|owners| ownership::replace("managedFields", owners)));
     Ok(Plan { patch, set_back })
+}
+
+/// An edit of which all that drifts is undone.
+struct Undoing<'a> {
+    edit: Whole<'a>,
+    /// What the manifest declares.
+    fields: &'a Fields,
+    ignored: &'a Mask,
+    findings: &'a [Finding],
+    /// What the edit changes of what is declared.
+    changes: &'a [FieldChange],
+}
+
+impl Undoing<'_> {
+    /// The object without what drifts, and the paths that are Helm's again. `settled` are the paths at which the
+    /// object before was spelled otherwise than declared.
+    fn undo(&self, settled: &[Path]) -> (Value, Vec<Back>) {
+        let Self { edit, fields, ignored, findings, changes } = *self;
+        let leaves = fields.leaves();
+        // With whole elements first: what is ignored comes back with them.
+        let (elements, moved) = self.put_elements_back();
+        let has_elements = findings.iter().any(|finding| is_element(&finding.path));
+        let shuffled = match has_elements {
+            true => shuffled(edit.old, &elements, fields, &leaves, changes),
+            false => Vec::new(),
+        };
+        let mut result = elements.clone();
+        let mut back: Vec<Back> =
+            moved.into_iter().map(|it| Back { path: it.live, declared: Vec::new() }).collect();
+        let mut parts: Vec<&Path> = shuffled.iter().collect();
+        for Finding { path, .. } in findings {
+            let change = changes.iter().find(|change| change.path == *path);
+            match change {
+                Some(_) if is_element(path) => {}
+                Some(_) => parts.push(path),
+                None if sealed::is_sealed(edit.object, path) => unseal(&path.0, edit.old, &mut result),
+                None => additions::undo(path, edit.old, &mut result),
+            }
+            // The order of a list is owned by nobody.
+            if change.is_none_or(|change| !is_order(change, &leaves)) {
+                let below = leaves.iter().map(|(leaf, _)| leaf).filter(|leaf| leaf.0.starts_with(&path.0));
+                let declared = if change.is_some() { below.cloned().collect() } else { Vec::new() };
+                back.push(Back { path: path.clone(), declared });
+            }
+        }
+        fields.restore(parts.iter().copied(), edit.old, &mut result);
+        // What is spelled otherwise than the manifest has it comes back as it was.
+        let settled = settled.iter().filter(|path| parts.contains(path));
+        Mask(settled.filter_map(|path| Pattern::parse(&path.to_string()).ok()).collect())
+            .carry(edit.old, &mut result);
+        ignored.carry(&elements, &mut result);
+        (result, back)
+    }
+
+    /// The object with its list elements as they were, and those that had been given other keys.
+    fn put_elements_back(&self) -> (Value, Vec<Move>) {
+        let Self { edit, fields, findings, .. } = self;
+        let mut elements = edit.new.clone();
+        let moved = moved(*edit, fields, findings, self.ignored);
+        Fields::put_back(&moved, &mut elements);
+        let whole = findings.iter().map(|finding| &finding.path).filter(|path| is_element(path));
+        fields.restore(whole, edit.old, &mut elements);
+        (elements, moved)
+    }
 }
 
 /// Of the manifests that the release may be judged by, the one that these
@@ -316,7 +346,7 @@ fn is_same(old: &Value, new: &Value) -> bool {
     let (Value::Object(old), Value::Object(new)) = (old, new) else { return old == new };
     let metadata = |map: &Map<String, Value>| {
         let mut metadata = map.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
-        metadata.retain(|name, value| !BOOKKEEPING.contains(&name.as_str()) && !value.is_null());
+        metadata.retain(|name, value| !SERVER_METADATA.contains(&name.as_str()) && !value.is_null());
         if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
             annotations.remove(LAST_APPLIED);
             if annotations.is_empty() {

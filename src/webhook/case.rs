@@ -1,28 +1,25 @@
 //! One review, made ready to be judged: what it is about, and the objects, as
 //! far as the declarations in force look at them.
 //!
-//! Entry points: [`Subject::of`] from a review's head, [`Case::of`] from a
-//! whole review, [`Case::judge`]. Invariant: judging is repeated when the index
-//! changes, so a case keeps the review's text and never an index's answer. Does
-//! no I/O.
+//! Entry points: [`Subject::of`] from a review's head, [`Case::of`] from a whole review, [`Case::judge`]. Invariant:
+//! judging is repeated when the index changes, so a case keeps the review's text and never an index's answer. Must not
+//! do I/O.
 
+mod claims;
+mod objects;
 mod record;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::de::DeserializeSeed;
-use serde_json::Value;
 
-use super::claims::{governing, is_sealed, owner_of};
+use super::claims::{governing, owner_of};
 use super::held::Held;
-use super::review::{self, Head, ObjectError, Request};
+use super::review::{Head, Request};
 use crate::config::RecordDriver;
-use crate::declaration::fields::Fields;
 use crate::declaration::outline::Excerpt;
-use crate::declaration::path::{Path, Segment};
-use crate::declaration::prune::Pruned;
+use crate::declaration::path::Path;
 use crate::helm::index::Index;
 use crate::helm::record::parse_record_name;
 use crate::helm::release::Release;
@@ -30,10 +27,10 @@ use crate::metrics::Webhook;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
 use crate::policy::allowance::Allowance;
 use crate::policy::settled::Settled;
+use crate::verdict::circumstances::Circumstances;
 use crate::verdict::claims::has_say;
-use crate::verdict::dependants::{self, Taken};
+use crate::verdict::dependants::{self, Dependant, Taken};
 use crate::verdict::edit::{Edit, Evidence, Outcome, Owner, Reason, Rules, Verdict};
-use crate::verdict::exceptions::Circumstances;
 use crate::verdict::judge::judge;
 use crate::verdict::message;
 
@@ -81,6 +78,21 @@ pub struct Case<'a> {
     pub owner: Owner,
     /// The records that the objects hold, where the subject is one.
     held: Option<Held>,
+}
+
+/// What a case is judged by at one moment.
+#[derive(Clone, Copy)]
+pub struct Basis<'a> {
+    /// The releases.
+    pub index: &'a parking_lot::RwLock<Index>,
+    /// What else is known of the object.
+    pub circumstances: &'a Circumstances,
+    /// The policies.
+    pub rules: &'a Rules<'a>,
+    /// What the arbiter says.
+    pub evidence: Evidence<'a>,
+    /// The time.
+    pub now: Timestamp,
 }
 
 /// A verdict in words, and the releases whose records it rests on.
@@ -232,30 +244,16 @@ impl<'a> Case<'a> {
 
     /// Judges the review by what the index holds now. What an editor can put
     /// into an object is never an error.
-    pub fn judge(
-        &self,
-        index: &parking_lot::RwLock<Index>,
-        circumstances: &Circumstances,
-        rules: &Rules<'_>,
-        evidence: Evidence<'_>,
-        now: Timestamp,
-    ) -> Judgement {
+    pub fn judge(&self, basis: Basis<'_>) -> Judgement {
         if self.subject.aspect == Aspect::Record {
-            return self.judge_record(index, rules);
+            return self.judge_record(basis.index, basis.rules);
         }
-        self.judge_by(self.claims(index), index, circumstances, rules, evidence, now)
+        self.judge_by(self.claims(basis.index), basis)
     }
 
     /// The same by these claims.
-    pub(super) fn judge_by(
-        &self,
-        claims: Vec<Arc<Release>>,
-        index: &parking_lot::RwLock<Index>,
-        circumstances: &Circumstances,
-        rules: &Rules<'_>,
-        evidence: Evidence<'_>,
-        now: Timestamp,
-    ) -> Judgement {
+    pub(super) fn judge_by(&self, claims: Vec<Arc<Release>>, basis: Basis<'_>) -> Judgement {
+        let Basis { index, circumstances, rules, evidence, now } = basis;
         let dependants = match &self.subject.aspect {
             Aspect::Dependants(taken) => dependants::of(taken, &index.read(), rules, now),
             _ => Vec::new(),
@@ -286,13 +284,7 @@ impl<'a> Case<'a> {
         };
         if let Aspect::Dependants(_) = self.subject.aspect {
             let verdict = dependants::judge(&edit, &claims, &dependants, rules, now);
-            let message = match verdict.reason {
-                Reason::Dependants => message::of_dependants(&self.subject.object, &dependants),
-                _ => message::sentence(&self.subject.object, self.operation, &verdict),
-            };
-            let rests_on = verdict.grounds.iter().map(|grounds| grounds.release.clone());
-            let rests_on = rests_on.chain(claims.iter().map(|claim| claim.id.clone())).collect();
-            return Judgement::of(verdict, message, rests_on, claims);
+            return self.of_dependants(verdict, &dependants, claims);
         }
         let verdict = judge(&edit, &claims, rules, evidence, now);
         let mut message = message::sentence(&self.subject.object, self.operation, &verdict);
@@ -305,6 +297,22 @@ impl<'a> Case<'a> {
         Judgement { uid, named, settled, ..Judgement::of(verdict, message, rests_on, claims) }
     }
 
+    /// The verdict on a deletion that takes others along, in words.
+    fn of_dependants(
+        &self,
+        verdict: Verdict,
+        dependants: &[Dependant],
+        claims: Vec<Arc<Release>>,
+    ) -> Judgement {
+        let message = match verdict.reason {
+            Reason::Dependants => message::of_dependants(&self.subject.object, dependants),
+            _ => message::sentence(&self.subject.object, self.operation, &verdict),
+        };
+        let rests_on = verdict.grounds.iter().map(|grounds| grounds.release.clone());
+        let rests_on = rests_on.chain(claims.iter().map(|claim| claim.id.clone())).collect();
+        Judgement::of(verdict, message, rests_on, claims)
+    }
+
     /// What is wrong with the annotations by which the manifest would allow the
     /// edit; empty where nothing is.
     fn annotated(&self, verdict: &Verdict, claims: &[Arc<Release>], rules: &Rules<'_>) -> String {
@@ -313,55 +321,6 @@ impl<'a> Case<'a> {
         let declared = claims.iter().find(|it| it.id == grounds.release).and_then(|it| it.declared(object));
         let rules = declared.map(|declared| rules.book.of(&grounds.release).rules(object, declared));
         rules.map(|rules| message::of_annotations(&rules.flaws)).unwrap_or_default()
-    }
-
-    /// Reads as much of the objects as the claims look at: of an update, where
-    /// they differ.
-    fn objects(
-        &self,
-        claims: &[Arc<Release>],
-        rules: &Rules<'_>,
-    ) -> Result<(Option<Value>, Option<Value>), ObjectError> {
-        if self.subject.aspect == Aspect::Object && is_sealed(rules.book, &self.subject.object, claims) {
-            let read =
-                |text: &Option<Excerpt<'_>>| text.as_ref().map(|text| review::object(text.get())).transpose();
-            return Ok((read(&self.old)?, read(&self.new)?));
-        }
-        if let (Some(old), Some(new), Aspect::Object) = (&self.old, &self.new, &self.subject.aspect)
-            && let Some((old, new)) = Pruned::new(&self.declared_by(claims)).pair(old, new)
-        {
-            return Ok((Some(old), Some(new)));
-        }
-        Ok((self.read(self.old.as_ref(), claims)?, self.read(self.new.as_ref(), claims)?))
-    }
-
-    /// Reads as much of an object as the claims look at.
-    fn read(
-        &self,
-        text: Option<&Excerpt<'_>>,
-        claims: &[Arc<Release>],
-    ) -> Result<Option<Value>, ObjectError> {
-        let Some(text) = text.map(Excerpt::get) else { return Ok(None) };
-        if let Aspect::Scale(replicas) = &self.subject.aspect {
-            let scale = review::object(text)?;
-            // An absent number is zero: the API server leaves zeros out.
-            let count = scale.pointer("/spec/replicas").cloned().unwrap_or_else(|| Value::from(0));
-            return Ok(Some(nest(&replicas.0, count)));
-        }
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        match Pruned::new(&self.declared_by(claims)).deserialize(&mut deserializer) {
-            Ok(value) => Ok(Some(value)),
-            Err(_) => review::object(text).map(Some),
-        }
-    }
-
-    fn declared_by<'r>(&self, claims: &'r [Arc<Release>]) -> Vec<&'r Fields> {
-        claims
-            .iter()
-            .filter_map(|claim| claim.objects.get(&self.subject.object))
-            .flat_map(|declarations| declarations.latest.iter().chain(&declarations.baseline))
-            .map(|declared| &declared.fields)
-            .collect()
     }
 }
 
@@ -389,12 +348,4 @@ fn name(text: &Excerpt<'_>) -> Option<String> {
         name: String,
     }
     serde_json::from_str::<Named>(text.get()).ok().map(|named| named.metadata.name)
-}
-
-/// An object that holds nothing but `value` at `path`.
-fn nest(path: &[Segment], value: Value) -> Value {
-    path.iter().rev().fold(value, |value, segment| match segment {
-        Segment::Field(name) => Value::Object([(name.clone(), value)].into_iter().collect()),
-        _ => value,
-    })
 }

@@ -49,7 +49,7 @@ impl Door {
             .find_map(|(prefix, stage)| Some((path.strip_prefix(prefix)?, stage)))
             .filter(|(shown, _)| match self.proof {
                 Proof::Token => {
-                    shown.strip_prefix('/').is_some_and(|token| self.callers.admit(token.as_bytes()))
+                    shown.strip_prefix('/').is_some_and(|token| self.callers.admits(token.as_bytes()))
                 }
                 Proof::Certificate => shown.is_empty(),
             });

@@ -43,11 +43,11 @@ impl Held {
 /// The record that a Secret or ConfigMap holds.
 fn stored(object: &Value) -> Stored {
     let label = |name: &str| object.pointer("/metadata/labels")?.get(name)?.as_str().map(str::to_owned);
-    let text = object.pointer("/data/release").and_then(Value::as_str).unwrap_or_default();
-    // A Secret's values carry Kubernetes' own base64, a ConfigMap's do not.
-    let is_secret = object.get("kind").and_then(Value::as_str) != Some("ConfigMap");
     // Its digest tells whether a manifest changes.
-    let payload = Packed::new(text, is_secret).decode(0).map(|(record, _)| record);
+    let payload = match Packed::of(object) {
+        Some(packed) => packed.decode(0).map(|(record, _)| record),
+        None => Err(RecordError::Missing { field: "release" }),
+    };
     Stored {
         owner: label("owner"),
         name: label("name"),

@@ -14,24 +14,24 @@ mod owner;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use parking_lot::RwLock;
 use serde_json::Value;
 use tokio::time::Instant;
 
 pub(super) use self::outage::Unreached;
-use super::case::{Case, Judgement};
-use super::validate::{LOOK, now};
-use crate::cluster::allowances::Allowances;
-use crate::cluster::arbiter::{Arbiter, ArbiterError, Question};
-use crate::cluster::autoscalers::Autoscalers;
-use crate::cluster::kinds::Kinds;
-use crate::cluster::objects::Objects;
-use crate::cluster::releases::Releases;
+use super::case::{Basis, Case, Judgement};
+use crate::client::objects::Objects;
 use crate::helm::index::Index;
+use crate::mirror::allowances::Allowances;
+use crate::mirror::arbiter::{Arbiter, ArbiterError, Question};
+use crate::mirror::autoscalers::Autoscalers;
+use crate::mirror::kinds::Kinds;
+use crate::mirror::releases::Releases;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::settled::SettledValues;
+use crate::verdict::circumstances::Circumstances;
 use crate::verdict::edit::{Evidence, Outcome, Rules};
-use crate::verdict::exceptions::Circumstances;
 
 /// How many times a verdict is judged anew because a look changed what it
 /// rests on.
@@ -40,6 +40,9 @@ const ROUNDS: usize = 8;
 /// How many releases are looked at for one review. All of them could be forged
 /// only by somebody who writes records in the object's own namespace.
 pub(super) const LOOKS: usize = 8;
+
+/// How long a look may take when the deadline leaves more.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// How long a look may take at a release that the new object names and that
 /// decides nothing yet.
@@ -195,7 +198,8 @@ impl Looker<'_> {
     pub(super) fn judged(&self, case: &Case<'_>, evidence: Evidence<'_>) -> Judgement {
         let mut circumstances = self.truth.circumstances(&case.subject.object);
         circumstances.allowances.extend(case.granted.clone());
-        case.judge(self.truth.index(), &circumstances, self.rules, evidence, now())
+        let (index, circumstances) = (self.truth.index(), &circumstances);
+        case.judge(Basis { index, circumstances, rules: self.rules, evidence, now: Timestamp::now() })
     }
 
     /// Looks at whatever the judgement rests on and was not looked at yet. Says

@@ -1,11 +1,15 @@
 //! The admission surface: the one place that knows `AdmissionReview`.
 //!
-//! `door` tells the API server from everybody else,
+//! Entry point: [`validate::Validator`]. `door` tells the API server from everybody else,
 //! `intake` turns a request into a review's bytes, `review` reads those bytes and
 //! writes the answer, `validate` judges with `case`, `claims` and `look`, large
 //! ones `aside`, `mutate` sets edits back, `order` asks
 //! what whoever orders a repair may write, `registration` keeps the webhook
 //! configurations.
+//!
+//! Invariant: what no release declares passes without a call to the cluster, and
+//! nothing that an editor can put into an object makes an error. Must not hold a
+//! rule: those are `verdict`'s.
 
 mod aside;
 pub mod case;

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use futures::StreamExt;
+use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
 use serde_json::{Value, json};
@@ -16,10 +17,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::look::Live;
 use super::review::{self, Answer, Head, Request};
-use super::validate::now;
 use crate::callers::Callers;
-use crate::cluster::access::{self, Right};
-use crate::cluster::objects::Target;
+use crate::client::access::{self, Right};
+use crate::client::objects::Target;
 use crate::declaration::outline::Excerpt;
 use crate::helm::release::Release;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
@@ -89,7 +89,7 @@ pub(super) async fn answer(request: &Request<'_>, orders: &Orders, live: &Live, 
     }
     let ticket = Ticket {
         user: request.actor.user.clone(),
-        issued: now(),
+        issued: Timestamp::now(),
         revision: known.state.revision,
         manifest: hex(&known.state.digest),
         objects,
@@ -135,8 +135,9 @@ async fn asked(
             None => kinds.push((verb, target, vec![object])),
         }
     }
+    let orderer = &Orderer { live, user, deadline };
     let whole = kinds.into_iter().map(|(verb, target, objects)| async move {
-        let may = ask(live, user, &target, verb, None, deadline).await;
+        let may = orderer.may(verb, &target, None).await;
         (verb, target, objects, may)
     });
     let answers: Vec<_> = futures::stream::iter(whole).buffered(AT_ONCE).collect().await;
@@ -148,7 +149,7 @@ async fn asked(
     }
     let unasked = single.split_off(single.len().min(QUESTIONS));
     let single = single.into_iter().map(|(verb, target, object)| async move {
-        let may = ask(live, user, &target, verb, Some(&object.name), deadline).await;
+        let may = orderer.may(verb, &target, Some(&object.name)).await;
         (verb, object, may)
     });
     let answers: Vec<_> = futures::stream::iter(single).buffered(AT_ONCE).collect().await;
@@ -169,24 +170,26 @@ async fn asked(
     Asked { objects: granted, refused }
 }
 
-/// Whether the user may do that; no where the API server does not say so in time.
-async fn ask(
-    live: &Live,
-    user: &Actor,
-    target: &Target,
-    verb: Verb,
-    name: Option<&str>,
+/// Whoever gives an order, and until when it is asked what they may do.
+struct Orderer<'a> {
+    live: &'a Live,
+    user: &'a Actor,
     deadline: Instant,
-) -> bool {
-    let right = Right {
-        verb: if verb == Verb::Create { "create" } else { "update" },
-        group: &target.resource.group,
-        resource: &target.resource.plural,
-        namespace: target.namespace.as_deref(),
-        name,
-    };
-    let asking = access::may_do(&live.client, user, &right);
-    matches!(timeout_at(deadline, asking).await, Ok(Ok(true)))
+}
+
+impl Orderer<'_> {
+    /// Whether they may do that; no where the API server does not say so in time.
+    async fn may(&self, verb: Verb, target: &Target, name: Option<&str>) -> bool {
+        let right = Right {
+            verb: if verb == Verb::Create { "create" } else { "update" },
+            group: &target.resource.group,
+            resource: &target.resource.plural,
+            namespace: target.namespace.as_deref(),
+            name,
+        };
+        let asking = access::may(&self.live.client, self.user, &right);
+        matches!(timeout_at(self.deadline, asking).await, Ok(Ok(true)))
+    }
 }
 
 /// The patch that puts the ticket of this order in the place of any other.

@@ -5,20 +5,21 @@
 //! What the chart says of itself is no request, whoever writes it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::timeout;
 
 use super::case::{Aspect, Case, Judgement};
 use super::claims::governing;
-use super::look::{LOOKS, Looker, Unreached};
-use super::validate::now;
-use crate::cluster::access;
-use crate::cluster::allowances::requests::{Wish, resource};
-use crate::cluster::call::CallError;
+use super::look::{LOOKS, Live, Looker, Unreached};
+use crate::client::access::{self, Right};
+use crate::client::allowances::{Wish, resource};
+use crate::client::call::CallError;
 use crate::declaration::outline::Excerpt;
 use crate::helm::release::{Declared, Release};
-use crate::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, ObjectId, ReleaseId};
+use crate::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Actor, ObjectId, ReleaseId};
 use crate::policy::allowance::{Allowance, Request};
 use crate::policy::flaw::Flaw;
 use crate::policy::resource::DriftAllowance;
@@ -95,33 +96,16 @@ async fn looked_into(
     let Some(release) = case.claims(index).first().map(|claim| claim.id.clone()) else {
         return Ok(Asked::Nothing);
     };
-    let request = match Request::read(allow, after.until.as_deref(), after.reason.as_deref()) {
-        Ok(request) => request,
+    let (request, until) = match after.read(allow) {
+        Ok(read) => read,
         Err(flaws) => return Ok(Asked::Refused(told(&flaws))),
-    };
-    let until = match request.until_from(now()) {
-        Ok(until) => until,
-        Err(flaw) => return Ok(Asked::Refused(told(&[flaw]))),
     };
     let Some(live) = live else {
         return Ok(Asked::Refused("NoCluster: there is no cluster to keep an allowance in".to_owned()));
     };
     let namespace = object.namespace.as_deref().unwrap_or(&release.namespace);
-    let asking =
-        access::may(&live.client, &case.actor, "create", "kubemoor.dev", "driftallowances", Some(namespace));
-    let within = looker.left();
-    let may = timeout(within, asking).await.unwrap_or(Err(CallError::Late { within }));
-    let right = "create driftallowances.kubemoor.dev in namespace";
-    let user = &case.actor.user;
-    match may {
-        Ok(true) => {}
-        Ok(false) => return Ok(Asked::Refused(format!("NoRight: {user} may not {right} {namespace}"))),
-        Err(error) => {
-            let unknown =
-                format!("NoRight: the guard cannot check if {user} may {right} {namespace}: {error}");
-            Unreached::Ask(Box::new(error)).unless_answered()?;
-            return Ok(Asked::Refused(unknown));
-        }
+    if let Some(reason) = without_right(&case.actor, live, namespace, looker.left()).await? {
+        return Ok(Asked::Refused(reason));
     }
     let wish = Wish {
         object,
@@ -138,6 +122,36 @@ async fn looked_into(
         }
         Err(flaws) => Asked::Refused(told(&flaws)),
     })
+}
+
+/// Why somebody may not have an allowance; none where they have the right to create one.
+async fn without_right(
+    actor: &Actor,
+    live: &Live,
+    namespace: &str,
+    within: Duration,
+) -> Result<Option<String>, Unreached> {
+    let right = Right {
+        verb: "create",
+        group: "kubemoor.dev",
+        resource: "driftallowances",
+        namespace: Some(namespace),
+        name: None,
+    };
+    let asking = access::may(&live.client, actor, &right);
+    let may = timeout(within, asking).await.unwrap_or(Err(CallError::Late { within }));
+    let right = "create driftallowances.kubemoor.dev in namespace";
+    let user = &actor.user;
+    match may {
+        Ok(true) => Ok(None),
+        Ok(false) => Ok(Some(format!("NoRight: {user} may not {right} {namespace}"))),
+        Err(error) => {
+            let unknown =
+                format!("NoRight: the guard cannot check if {user} may {right} {namespace}: {error}");
+            Unreached::Ask(Box::new(error)).unless_answered()?;
+            Ok(Some(unknown))
+        }
+    }
 }
 
 /// Makes what is asked for where the edit passes; refuses the edit where it may
@@ -244,6 +258,13 @@ impl Texts {
         let [allow, until, reason] =
             object.texts(&["metadata", "annotations"], [ALLOW, ALLOW_UNTIL, ALLOW_REASON]);
         Self { allow, until, reason }
+    }
+
+    /// What they ask for, and until when.
+    fn read(&self, allow: &str) -> Result<(Request, Timestamp), Vec<Flaw>> {
+        let request = Request::read(allow, self.until.as_deref(), self.reason.as_deref())?;
+        let until = request.until_from(Timestamp::now()).map_err(|flaw| vec![flaw])?;
+        Ok((request, until))
     }
 
     fn declared(declared: &Declared) -> Self {

@@ -3,7 +3,7 @@
 //! Entry points: [`Head::parse`] reads who and what from the front of a body
 //! without touching the objects, [`Request::parse`] reads all of it, or
 //! [`Request::behind`] the rest, and leaves the objects as text, [`object`] turns that text into a value, [`Answer`]
-//! writes the verdict.
+//! writes the verdict, [`Question`] writes a review.
 //!
 //! Invariant: reading a body never recurses with its nesting, so its sender
 //! cannot exhaust the stack. A review that is none is a [`ReviewError`]; an
@@ -12,6 +12,7 @@
 
 mod answer;
 mod fields;
+mod question;
 
 use std::borrow::Cow;
 
@@ -20,6 +21,7 @@ use thiserror::Error;
 
 pub use self::answer::{Answer, AuditKey, Body, failed, malformed, nothing, plain};
 use self::fields::{Fields, Until};
+pub use self::question::Question;
 use crate::declaration::outline::Excerpt;
 use crate::model::{Actor, Operation};
 

@@ -6,20 +6,19 @@
 //! looks; the rules are [`crate::verdict`]'s.
 
 mod keep;
+mod respond;
 mod unread;
 
-use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread::available_parallelism;
-use std::time::Duration;
 
 use http::{HeaderValue, Request, Response, header};
 use hyper::body::{Body, Bytes};
-use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 
+use self::respond::{annotated, decision, put, says};
 use super::aside::aside;
 use super::case::{Aspect, Case, Subject};
 use super::claims::{certain, governing};
@@ -30,14 +29,14 @@ use super::look::{Looker, Truth, Unreached};
 use super::mutate;
 use super::order::{self, Orders};
 use super::request::{self, Asked};
-use super::review::{self, Answer, AuditKey, Head, ReviewError};
+use super::review::{self, Answer, Head, ReviewError};
 use crate::config::RecordDriver;
 use crate::ledger::Ledger;
 use crate::metrics::{AdmissionMetrics, Decision, Webhook};
 use crate::policy::Policy;
 use crate::policy::book::Book;
 use crate::server::turns::Turns;
-use crate::verdict::edit::{Evidence, Outcome, Reason, Rules, Verdict};
+use crate::verdict::edit::{Evidence, Reason, Rules, Verdict};
 use crate::verdict::records;
 
 /// A review above this size is judged when it is its turn, in bytes.
@@ -45,9 +44,6 @@ const LARGE: usize = 256 << 10;
 
 /// The same for what the manifests declare of its object.
 const HEAVY: usize = 1 << 20;
-
-/// Room for most fields' paths, in bytes.
-const ROOM: usize = 128;
 
 /// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +54,15 @@ enum Unjudged {
     /// What a refusal rests on could not be looked at: `failurePolicy` decides.
     #[error(transparent)]
     Unreached(#[from] Unreached),
+}
+
+/// A review that was received whole.
+struct Whole<'b> {
+    bytes: &'b Bytes,
+    head: Head<'b>,
+    subject: Subject,
+    stage: Stage,
+    deadline: Instant,
 }
 
 /// What the webhook is set up with.
@@ -118,10 +123,7 @@ impl Validator {
         let arrived = Instant::now();
         let head = match Head::parse(submission.body.bytes()) {
             Ok(head) => head,
-            Err(error) => {
-                self.setup.metrics.malformed();
-                return review::malformed(&error);
-            }
+            Err(error) => return self.malformed(&error),
         };
         if stage == Stage::Mutate && order::is_order(&head) {
             return self.order(&submission.body, head, submission.deadline).await;
@@ -136,12 +138,10 @@ impl Validator {
             Ok(subject) => match &submission.body {
                 Received::Whole(bytes) => {
                     let uid = head.uid.clone();
-                    match self.judged(bytes, head, subject, stage, submission.deadline).await {
+                    let whole = Whole { bytes, head, subject, stage, deadline: submission.deadline };
+                    match self.judged(whole).await {
                         Ok(judged) => judged,
-                        Err(Unjudged::Malformed(error)) => {
-                            self.setup.metrics.malformed();
-                            return review::malformed(&error);
-                        }
+                        Err(Unjudged::Malformed(error)) => return self.malformed(&error),
                         Err(Unjudged::Unreached(error)) => {
                             let took = arrived.elapsed();
                             self.setup.metrics.answered(webhook, Decision::Error, keep::UNREACHED, took);
@@ -151,16 +151,7 @@ impl Validator {
                         }
                     }
                 }
-                cut => {
-                    let (verdict, message) = self.judge_unread(&subject, &head, cut);
-                    // What cannot be set back is judged at the next stage.
-                    if stage == Stage::Mutate {
-                        (Answer::allow().respond(&head.uid), Verdict::allow(verdict.reason))
-                    } else {
-                        self.keep_unread(&verdict, &subject, &head, cut.bytes());
-                        (put(&verdict, message).respond(&head.uid), verdict)
-                    }
-                }
+                cut => self.judged_unread(cut, &head, &subject, stage),
             },
         };
         if matches!(submission.body, Received::Late(_)) {
@@ -175,6 +166,12 @@ impl Validator {
         response
     }
 
+    /// Answers what is no review.
+    fn malformed(&self, error: &ReviewError) -> Response<review::Body> {
+        self.setup.metrics.malformed();
+        review::malformed(error)
+    }
+
     /// Answers an order, which passes whatever it asks for.
     async fn order(&self, body: &Received, head: Head<'_>, deadline: Instant) -> Response<review::Body> {
         let (arrived, uid) = (Instant::now(), head.uid.clone());
@@ -182,10 +179,7 @@ impl Validator {
             (Received::Whole(bytes), Some(orders), Truth::Cluster(live)) => {
                 match review::Request::behind(head, bytes) {
                     Ok(request) => Box::pin(order::answer(&request, orders, live, deadline)).await,
-                    Err(error) => {
-                        self.setup.metrics.malformed();
-                        return review::malformed(&error);
-                    }
+                    Err(error) => return self.malformed(&error),
                 }
             }
             _ => Answer::allow(),
@@ -222,34 +216,45 @@ impl Validator {
         }
     }
 
-    /// Judges a review; a large one when it is its turn, apart from the threads that answer.
-    async fn judged(
+    /// Judges a review of which no more than the front is known.
+    fn judged_unread(
         &self,
-        bytes: &Bytes,
-        head: Head<'_>,
-        subject: Subject,
+        body: &Received,
+        head: &Head<'_>,
+        subject: &Subject,
         stage: Stage,
-        deadline: Instant,
-    ) -> Result<(Response<review::Body>, Verdict), Unjudged> {
-        if !self.is_large(bytes, &subject) {
-            return self.judged_now(bytes, head, subject, stage, deadline).await;
+    ) -> (Response<review::Body>, Verdict) {
+        let (verdict, message) = self.judge_unread(subject, head, body);
+        // What cannot be set back is judged at the next stage.
+        if stage == Stage::Mutate {
+            return (Answer::allow().respond(&head.uid), Verdict::allow(verdict.reason));
         }
+        self.keep_unread(&verdict, subject, head, body.bytes());
+        (put(&verdict, message).respond(&head.uid), verdict)
+    }
+
+    /// Judges a review; a large one when it is its turn, apart from the threads that answer.
+    async fn judged(&self, whole: Whole<'_>) -> Result<(Response<review::Body>, Verdict), Unjudged> {
+        if !self.is_large(whole.bytes, &whole.subject) {
+            return self.judged_now(whole).await;
+        }
+        let Whole { bytes, head, subject, stage, deadline } = &whole;
         let namespace = subject.object.namespace.clone().unwrap_or_default();
         // What is left is for judging it.
         let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
         let Some(_turn) = self.judging.take(namespace.clone(), until).await else {
-            if stage == Stage::Mutate {
+            if *stage == Stage::Mutate {
                 return Ok((Answer::allow().respond(&head.uid), Verdict::allow(Reason::Busy)));
             }
-            let policy = self.policy(&subject, &head);
+            let policy = self.policy(subject, head);
             let verdict = match self.judging.is_spent(&namespace) {
                 true => Verdict::by_mode(&policy, Reason::Busy, None),
                 false => Verdict::unjudged(&policy, Reason::Busy),
             };
-            self.keep_unread(&verdict, &subject, &head, bytes);
+            self.keep_unread(&verdict, subject, head, bytes);
             return Ok((put(&verdict, subject.no_room()).respond(&head.uid), verdict));
         };
-        aside(self.judged_now(bytes, head, subject, stage, deadline)).await
+        aside(self.judged_now(whole)).await
     }
 
     /// Whether judging an edit takes long. Records are decoded in turns of their own.
@@ -266,14 +271,8 @@ impl Validator {
         bytes.len() > LARGE || weight() > HEAVY
     }
 
-    async fn judged_now(
-        &self,
-        bytes: &Bytes,
-        head: Head<'_>,
-        subject: Subject,
-        stage: Stage,
-        deadline: Instant,
-    ) -> Result<(Response<review::Body>, Verdict), Unjudged> {
+    async fn judged_now(&self, whole: Whole<'_>) -> Result<(Response<review::Body>, Verdict), Unjudged> {
+        let Whole { bytes, head, subject, stage, deadline } = whole;
         let request = review::Request::behind(head, bytes).map_err(Unjudged::Malformed)?;
         let uid = request.head.uid.clone();
         let mut case = Case::of(subject, request, self.setup.record_driver);
@@ -346,54 +345,4 @@ impl Validator {
         });
         Some(timeout_at(deadline, decoding).await.ok()?.unwrap_or_default())
     }
-}
-
-/// The answer that says `verdict`, for the API server's audit log as well.
-fn put(verdict: &Verdict, message: String) -> Answer {
-    annotated(says(verdict, &message), verdict)
-}
-
-fn says(verdict: &Verdict, message: &str) -> Answer {
-    match verdict.outcome {
-        Outcome::Allow | Outcome::Record => Answer::allow(),
-        Outcome::Warn => Answer::allow().warn(message),
-        // Whoever was to set it back has been asked already.
-        Outcome::Revert | Outcome::Deny => Answer::deny(message),
-    }
-}
-
-fn annotated(answer: Answer, verdict: &Verdict) -> Answer {
-    if verdict.outcome == Outcome::Allow {
-        return answer;
-    }
-    let answer = answer
-        .annotate(AuditKey::Decision, verdict.outcome.as_str())
-        .annotate(AuditKey::Reason, verdict.reason.as_str());
-    let Some(grounds) = &verdict.grounds else { return answer };
-    let mut fields = String::with_capacity(grounds.fields.len() * ROOM);
-    for (index, field) in grounds.fields.iter().enumerate() {
-        // Writing to a String cannot fail.
-        let _ = write!(fields, "{}{}", if index == 0 { "" } else { "," }, field.path);
-    }
-    answer
-        .annotate(AuditKey::Release, grounds.release.to_string())
-        .annotate(AuditKey::Revision, grounds.revision.to_string())
-        .annotate(AuditKey::Fields, fields)
-}
-
-fn decision(outcome: Outcome) -> Decision {
-    match outcome {
-        Outcome::Allow => Decision::Allow,
-        Outcome::Record => Decision::Record,
-        Outcome::Warn => Decision::Warn,
-        Outcome::Revert => Decision::Revert,
-        Outcome::Deny => Decision::Deny,
-    }
-}
-
-/// How long a look may take when the deadline leaves more.
-pub(super) const LOOK: Duration = Duration::from_secs(5);
-
-pub(super) fn now() -> Timestamp {
-    Timestamp::now()
 }

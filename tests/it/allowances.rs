@@ -6,9 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::support::{Caller, Chart, ControlPlane, Guard, Helm, Identity, SOON, eventually, guarded, moor};
-
-const RELEASE: &str = "shop";
+use crate::support::{Caller, Chart, Guard, Identity, RELEASE, SOON, Scene, eventually};
 
 const TEMPLATES: &str = "\
 apiVersion: v1
@@ -31,15 +29,6 @@ spec:
     spec: {containers: [{name: web, image: 'web:1'}]}
 ";
 
-struct Scene {
-    control_plane: ControlPlane,
-    guard: Guard,
-    namespace: String,
-    helm: Helm,
-    chart: Chart,
-    alice: Caller,
-}
-
 fn from_now(seconds: i64) -> String {
     let until = Timestamp::now() + SignedDuration::from_secs(seconds);
     Timestamp::from_second(until.as_second()).unwrap().to_string()
@@ -54,67 +43,45 @@ fn with_data(mut patch: Value, key: &str, value: &str) -> Value {
     patch
 }
 
-impl Scene {
-    async fn start(flags: &[&str]) -> Self {
-        let control_plane = ControlPlane::start();
-        control_plane.define_policies();
-        let guard = Guard::start(&control_plane, &[&["--register"], flags].concat()).await;
-        let namespace = control_plane.namespace("allowed").await;
-        let chart = Chart::new(RELEASE).template("all.yaml", TEMPLATES);
-        let helm = Helm::start(&control_plane, Identity::Deployer);
-        helm.install(&namespace, RELEASE, &chart, json!({})).await.unwrap();
-        let alice = Caller::new(&control_plane, Identity::Alice).await;
-        Self { control_plane, guard, namespace, helm, chart, alice }
-    }
+async fn guarded(edits: &str) -> (Scene, Guard) {
+    let scene = Scene::own().install("allowed", TEMPLATES).await;
+    let guard = scene.start_guard(&["--register", "--edits", edits]).await;
+    (scene, guard)
+}
 
-    fn settings(&self) -> String {
-        format!("/api/v1/namespaces/{}/configmaps/settings", self.namespace)
-    }
+async fn allowances(scene: &Scene) -> Vec<Value> {
+    let listed = scene.get(&scene.at("apis/kubemoor.dev/v1alpha1", "driftallowances")).await;
+    listed["items"].as_array().unwrap().clone()
+}
 
-    fn web(&self) -> String {
-        format!("/apis/apps/v1/namespaces/{}/deployments/web", self.namespace)
-    }
-
-    async fn allowances(&self) -> Vec<Value> {
-        let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{}/driftallowances", self.namespace);
-        let listed = self.alice.get(&path).await.done().unwrap();
-        listed["items"].as_array().unwrap().clone()
-    }
-
-    /// Patches the ConfigMap as somebody, by kubectl: whether that succeeds, and all that kubectl says.
-    fn patch(&self, who: &[&str], patch: &Value) -> (bool, String) {
-        let patch = patch.to_string();
-        let what = ["patch", "configmap", "settings", "-n", &self.namespace, "--type=merge", "-p", &patch];
-        let output = self.control_plane.kubectl(Identity::Admin, &[&what, who].concat());
-        (output.status.success(), String::from_utf8(output.stderr).unwrap())
-    }
-
-    fn kubectl(&self, arguments: &[&str]) {
-        let output = self.control_plane.kubectl(Identity::Admin, arguments);
-        assert!(output.status.success(), "{output:?}");
-    }
+/// Patches the ConfigMap as somebody, by kubectl: whether that succeeds, and all that kubectl says.
+fn patch(scene: &Scene, who: &[&str], patch: &Value) -> (bool, String) {
+    let patch = patch.to_string();
+    let what = ["patch", "configmap", "settings", "-n", &scene.namespace, "--type=merge", "-p", &patch];
+    let output = scene.control_plane.kubectl(Identity::Admin, &[&what, who].concat());
+    (output.status.success(), String::from_utf8(output.stderr).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_annotation_is_a_request_that_only_a_right_grants() {
-    let scene = Scene::start(&["--edits", "Deny"]).await;
-    let Scene { alice, .. } = &scene;
-    let (settings, web) = (scene.settings(), scene.web());
-    guarded(alice, RELEASE, &settings).await;
-    guarded(alice, RELEASE, &web).await;
+    let (scene, _guard) = guarded("Deny").await;
+    let alice = &scene.alice;
+    let (settings, web) = (scene.config_map("settings"), scene.deployment("web"));
+    scene.wait_until_guarded(&settings).await;
+    scene.wait_until_guarded(&web).await;
     let as_alice = ["--as=alice", "--as-group=people"];
     let hour = from_now(3600);
 
     // Nothing is made for dry runs.
     let wish = with_data(asking("/data/image", &hour), "image", "b");
-    let (passes, said) = scene.patch(&[&as_alice[..], &["--dry-run=server"]].concat(), &wish);
+    let (passes, said) = patch(&scene, &[&as_alice[..], &["--dry-run=server"]].concat(), &wish);
     assert!(passes && said.contains("would be made"), "{said}");
-    assert_eq!(scene.allowances().await.len(), 0);
+    assert_eq!(allowances(&scene).await.len(), 0);
 
     // The same edit's other changes count as allowed by it.
-    let (passes, said) = scene.patch(&as_alice, &wish);
+    let (passes, said) = patch(&scene, &as_alice, &wish);
     assert!(passes && said.contains("was made in namespace") && said.contains("/data/image"), "{said}");
-    let made = scene.allowances().await;
+    let made = allowances(&scene).await;
     let [one] = made.as_slice() else { panic!("{made:?}") };
     assert_eq!(one["spec"]["object"]["name"], "settings");
     assert_eq!((&one["spec"]["paths"], &one["spec"]["until"]), (&json!(["/data/image"]), &json!(hour)));
@@ -128,23 +95,23 @@ async fn an_annotation_is_a_request_that_only_a_right_grants() {
     // Taken away, it ends nothing; asked for again, it is the same.
     let gone =
         json!({"metadata": {"annotations": {"kubemoor.dev/allow": null, "kubemoor.dev/allow-until": null}}});
-    let (passes, said) = scene.patch(&as_alice, &gone);
+    let (passes, said) = patch(&scene, &as_alice, &gone);
     assert!(passes && said.contains("kubemoor revoke configmap/settings"), "{said}");
     bob.merge(&settings, &json!({"data": {"image": "d"}})).await.done().unwrap();
-    assert!(scene.patch(&as_alice, &asking("/data/image", &hour)).0);
-    assert_eq!(scene.allowances().await.len(), 1);
+    assert!(patch(&scene, &as_alice, &asking("/data/image", &hour)).0);
+    assert_eq!(allowances(&scene).await.len(), 1);
 
     // Whoever may only edit gets nothing.
-    let ns = &scene.namespace;
-    scene.kubectl(&["create", "rolebinding", "carol", "-n", ns, "--clusterrole=edit", "--user=carol"]);
+    let binding = ["create", "rolebinding", "carol", "--clusterrole=edit", "--user=carol"];
+    assert!(scene.kubectl(&binding).status.success());
     eventually("carol may edit", SOON, || async {
-        scene.patch(&["--as=carol"], &json!({"data": {"undeclared": "x"}})).0
+        patch(&scene, &["--as=carol"], &json!({"data": {"undeclared": "x"}})).0
     })
     .await;
     let (passes, said) =
-        scene.patch(&["--as=carol"], &with_data(asking("/data/color", &hour), "color", "red"));
+        patch(&scene, &["--as=carol"], &with_data(asking("/data/color", &hour), "color", "red"));
     assert!(!passes && said.contains("denied the request"), "{said}");
-    let (passes, said) = scene.patch(&["--as=carol"], &asking("/data/color", &hour));
+    let (passes, said) = patch(&scene, &["--as=carol"], &asking("/data/color", &hour));
     assert!(!passes && said.contains("NoRight: carol may not create driftallowances"), "{said}");
 
     // Bad requests are refused by name.
@@ -159,13 +126,13 @@ async fn an_annotation_is_a_request_that_only_a_right_grants() {
         ("data/color", &hour, "InvalidPath"),
         (",", &hour, "Missing"),
     ] {
-        let (passes, said) = scene.patch(&as_alice, &asking(allow, until));
+        let (passes, said) = patch(&scene, &as_alice, &asking(allow, until));
         assert!(!passes && said.contains(reason), "{allow} {until}: {said}");
     }
     let endless = json!({"metadata": {"annotations": {"kubemoor.dev/allow": "/data/color", "kubemoor.dev/allow-until": null}}});
-    let (passes, said) = scene.patch(&as_alice, &endless);
+    let (passes, said) = patch(&scene, &as_alice, &endless);
     assert!(!passes && said.contains("kubemoor.dev/allow-until: Missing"), "{said}");
-    assert_eq!(scene.allowances().await.len(), 1);
+    assert_eq!(allowances(&scene).await.len(), 1);
     let color = json!({"data": {"color": "red"}});
     alice.merge(&settings, &color).await.refused(RELEASE).unwrap();
 
@@ -175,17 +142,17 @@ async fn an_annotation_is_a_request_that_only_a_right_grants() {
     let replicas = json!({"spec": {"replicas": 7}});
     alice.merge(&web, &replicas).await.refused(RELEASE).unwrap();
     alice.merge(&format!("{web}/scale"), &replicas).await.refused(RELEASE).unwrap();
-    assert_eq!(scene.allowances().await.len(), 1);
+    assert_eq!(allowances(&scene).await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_comes_past_the_guard_counts_for_nothing_and_what_the_chart_says_is_no_request() {
-    let mut scene = Scene::start(&["--edits", "Deny"]).await;
-    let (settings, hour) = (scene.settings(), from_now(3600));
-    guarded(&scene.alice, RELEASE, &settings).await;
+    let (scene, mut guard) = guarded("Deny").await;
+    let (settings, hour) = (scene.config_map("settings"), from_now(3600));
+    scene.wait_until_guarded(&settings).await;
 
     // While the guard is down, and before Helm adopts an object.
-    scene.guard.kill();
+    guard.kill();
     eventually("an annotation comes in", SOON, || async {
         scene.alice.merge(&settings, &asking("*", &hour)).await.done()
     })
@@ -195,16 +162,16 @@ async fn what_comes_past_the_guard_counts_for_nothing_and_what_the_chart_says_is
         "metadata": {"name": "early", "annotations": asking("*", &hour)["metadata"]["annotations"], "labels": {
             "app.kubernetes.io/managed-by": "Helm"}},
     });
-    let core = format!("/api/v1/namespaces/{}/configmaps", scene.namespace);
+    let core = scene.core("configmaps");
     scene.alice.post(&core, &early).await.done().unwrap();
-    scene.guard.start_again().await;
+    guard.start_again().await;
     scene.alice.merge(&settings, &json!({"data": {"image": "x"}})).await.refused(RELEASE).unwrap();
     let owned = json!({"metadata": {"annotations": {
         "meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": scene.namespace}}});
     scene.alice.merge(&format!("{core}/early"), &owned).await.done().unwrap();
     let template = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: early}\ndata: {size: '1'}\n";
-    let chart = Chart::new(RELEASE).template("all.yaml", TEMPLATES).template("early.yaml", template);
-    scene.helm.upgrade(&scene.namespace, RELEASE, &chart, json!({})).await.unwrap();
+    let chart = || Chart::from(TEMPLATES).template("early.yaml", template);
+    scene.upgrade_to(chart(), json!({})).await.unwrap();
     eventually("the adopted object is guarded", SOON, || async {
         scene
             .alice
@@ -213,7 +180,7 @@ async fn what_comes_past_the_guard_counts_for_nothing_and_what_the_chart_says_is
             .refused(RELEASE)
     })
     .await;
-    assert_eq!(scene.allowances().await.len(), 0);
+    assert_eq!(allowances(&scene).await.len(), 0);
 
     // Helm writes what the chart says, and nobody asks for anything. It would not take the annotations from Alice.
     let gone =
@@ -225,21 +192,18 @@ async fn what_comes_past_the_guard_counts_for_nothing_and_what_the_chart_says_is
     let annotations =
         json!({"kubemoor.dev/allow": "/data/image", "kubemoor.dev/allow-reason": "in the chart"});
     let options = json!({"values": {"annotations": annotations}});
-    scene.helm.upgrade(&scene.namespace, RELEASE, &chart, options).await.unwrap();
-    let live = scene.alice.get(&settings).await.done().unwrap();
+    scene.upgrade_to(chart(), options).await.unwrap();
+    let live = scene.get(&settings).await;
     assert_eq!(live["metadata"]["annotations"]["kubemoor.dev/allow"], "/data/image");
-    assert_eq!(scene.allowances().await.len(), 0);
-    drop(scene.chart);
+    assert_eq!(allowances(&scene).await.len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_allowance_is_made_listed_and_ended_by_command_and_ends_by_itself() {
-    let scene = Scene::start(&["--edits", "Deny"]).await;
-    let (settings, ns) = (scene.settings(), scene.namespace.as_str());
-    let Scene { alice, control_plane, .. } = &scene;
-    guarded(alice, RELEASE, &settings).await;
-    let command =
-        |arguments: &[&str]| moor(control_plane, Identity::Alice, &[arguments, &["-n", ns]].concat());
+    let (scene, _guard) = guarded("Deny").await;
+    let (settings, alice) = (scene.config_map("settings"), &scene.alice);
+    scene.wait_until_guarded(&settings).await;
+    let command = |arguments: &[&str]| scene.moor(arguments);
     let color = |color: &str| json!({"data": {"color": color}});
 
     let object = ["allow", "configmap/settings", "--path", "/data/color", "--reason", "INC-1"];
@@ -260,8 +224,8 @@ async fn an_allowance_is_made_listed_and_ended_by_command_and_ends_by_itself() {
         alice.merge(&settings, &color(&Timestamp::now().to_string())).await.refused(RELEASE)
     })
     .await;
-    command(&["revoke", "configmap/settings"]).fails(&["there is no allowance", "get allowances"]);
-    command(&["revoke", "nobody"]).fails(&["nobody"]);
+    command(&["revoke", "configmap/settings"]).assert_failed(&["there is no allowance", "get allowances"]);
+    command(&["revoke", "nobody"]).assert_failed(&["nobody"]);
 
     // However kubectl would take the kind.
     for kind in ["cm", "configmaps", "ConfigMap"] {
@@ -303,27 +267,27 @@ async fn an_allowance_is_made_listed_and_ended_by_command_and_ends_by_itself() {
         (["--path", "/data/color", "--for", "800h"], "days off"),
         (["--path", "/data/color", "--until", "2020-01-01T00:00:00Z"], "past"),
     ] {
-        command(&[&["allow", "configmap/settings"], &arguments[..]].concat()).fails(&[said]);
+        command(&[&["allow", "configmap/settings"], &arguments[..]].concat()).assert_failed(&[said]);
     }
-    command(&["allow", "gadget/x", "--path", "*", "--for", "1h"]).fails(&["gadget"]);
+    command(&["allow", "gadget/x", "--path", "*", "--for", "1h"]).assert_failed(&["gadget"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_edits_pass_a_bad_request_is_said_to_count_for_nothing() {
-    let scene = Scene::start(&["--edits", "Warn"]).await;
-    let settings = scene.settings();
+    let (scene, _guard) = guarded("Warn").await;
+    let settings = scene.config_map("settings");
     let hour = from_now(3600);
     let as_alice = ["--as=alice", "--as-group=people"];
     eventually("the API server asks the guard", SOON, || async {
-        let (passes, said) = scene.patch(&as_alice, &json!({"data": {"image": "b"}}));
-        let (_, undone) = scene.patch(&as_alice, &json!({"data": {"image": "a"}}));
+        let (passes, said) = patch(&scene, &as_alice, &json!({"data": {"image": "b"}}));
+        let (_, undone) = patch(&scene, &as_alice, &json!({"data": {"image": "a"}}));
         if passes && said.contains("Warning") { Ok(()) } else { Err(format!("{said} {undone}")) }
     })
     .await;
-    let (passes, said) = scene.patch(&as_alice, &asking("/data/color", "9999-01-01T00:00:00Z"));
+    let (passes, said) = patch(&scene, &as_alice, &asking("/data/color", "9999-01-01T00:00:00Z"));
     assert!(passes && said.contains("counts for nothing here") && said.contains("TooFar"), "{said}");
-    let (passes, said) = scene.patch(&as_alice, &asking("/data/color", &hour));
+    let (passes, said) = patch(&scene, &as_alice, &asking("/data/color", &hour));
     assert!(passes && said.contains("was made"), "{said}");
-    assert_eq!(scene.allowances().await.len(), 1);
-    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["image"], "a");
+    assert_eq!(allowances(&scene).await.len(), 1);
+    assert_eq!(scene.get(&settings).await["data"]["image"], "a");
 }

@@ -3,14 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::support::{Identity, Policed, RELEASE, SOON, eventually, moor};
-
-const SETTINGS: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: info}
-";
+use crate::support::{Identity, POLICED, RELEASE, SOON, Scene, charts, eventually, moor};
 
 /// As many as count in one namespace.
 const MOST: usize = 250;
@@ -24,16 +17,16 @@ fn allowance(name: &str, object: &str, until: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_fills_his_namespace_takes_room_from_nobody_else() {
-    let crowded = Policed::install("crowded", SETTINGS).await;
-    let quiet = Policed::install("quiet", SETTINGS).await;
+    let crowded = Scene::policed().install("crowded", charts::SETTINGS).await;
+    let quiet = Scene::policed().install("quiet", charts::SETTINGS).await;
     let allowances = crowded.at("apis/kubemoor.dev/v1alpha1", "driftallowances");
     let until = (Timestamp::now() + SignedDuration::from_hours(1)).to_string();
     for number in 0..MOST {
         let other = allowance(&format!("n{number}"), &format!("other-{number}"), &until);
         crowded.alice.post(&allowances, &other).await.done().unwrap();
     }
-    let settings = crowded.at("api/v1", "configmaps/settings");
-    crowded.is_guarded(&settings).await;
+    let settings = crowded.config_map("settings");
+    crowded.wait_until_guarded(&settings).await;
     let edit = json!({"data": {"level": "debug"}});
 
     // One more counts for nothing, and that is said.
@@ -47,7 +40,7 @@ async fn whoever_fills_his_namespace_takes_room_from_nobody_else() {
     // So none is made.
     let full = format!("namespace {} has {MOST} open allowances", crowded.namespace);
     let asked = crowded.moor(&["allow", "configmap/settings", "--path", "/data/level", "--for", "1h"]);
-    asked.fails(&[&full]);
+    asked.assert_failed(&[&full]);
     let request = json!({
         "metadata": {"annotations": {"kubemoor.dev/allow": "/data/level", "kubemoor.dev/allow-until": until}},
     });
@@ -57,8 +50,8 @@ async fn whoever_fills_his_namespace_takes_room_from_nobody_else() {
     assert!(said.contains("NotMade") && said.contains(&full), "{said}");
 
     // Elsewhere there is room.
-    let elsewhere = quiet.at("api/v1", "configmaps/settings");
-    quiet.is_guarded(&elsewhere).await;
+    let elsewhere = quiet.config_map("settings");
+    quiet.wait_until_guarded(&elsewhere).await;
     let asked = quiet.moor(&["allow", "configmap/settings", "--path", "/data/level", "--for", "1h"]);
     assert_eq!(asked.code, 0, "{asked:?}");
     eventually("the other may edit", SOON, || async { quiet.alice.merge(&elsewhere, &edit).await.done() })
@@ -71,11 +64,11 @@ async fn whoever_fills_his_namespace_takes_room_from_nobody_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_allowance_names_who_asked_for_it_by_command_or_nobody() {
-    let shop = Policed::install("asking", SETTINGS).await;
+    let shop = Scene::policed().install("asking", charts::SETTINGS).await;
     let allowances = shop.at("apis/kubemoor.dev/v1alpha1", "driftallowances");
     let path = ["allow", "configmap/settings", "--path", "/data/level", "--for", "1h"];
     let users = || async {
-        let listed = shop.alice.get(&allowances).await.done().unwrap();
+        let listed = shop.get(&allowances).await;
         let user = |item: &Value| item["spec"]["requestedBy"]["user"].as_str().map(str::to_owned);
         let mut users: Vec<_> = listed["items"].as_array().unwrap().iter().map(user).collect();
         users.sort();
@@ -88,7 +81,7 @@ async fn an_allowance_names_who_asked_for_it_by_command_or_nobody() {
 
     // Who may not ask the API server who he is, is named by the refusal.
     let namespace = format!("-n={}", shop.namespace);
-    let asked = moor(Policed::control_plane(), Identity::Guard, &[&path[..], &[&namespace]].concat());
+    let asked = moor(POLICED.control_plane(), Identity::Guard, &[&path[..], &[&namespace]].concat());
     assert_eq!(asked.code, 0, "{asked:?}");
     let guard = Some(Identity::Guard.user().to_owned());
     assert_eq!(users().await, [Some("carol".to_owned()), guard]);

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{
-    Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, Shop, define_widgets, eventually, guarded,
-};
+use crate::support::charts::SETTINGS;
+use crate::support::{Caller, ControlPlane, Identity, RELEASE, Scene, define_widgets, eventually};
 
 const DEPLOYMENT: &str = r#"
 apiVersion: apps/v1
@@ -26,13 +25,6 @@ spec:
         resources: {requests: {cpu: 500m, memory: 1Gi}, limits: {cpu: "1", memory: 2Gi}}
 "#;
 
-const CONFIG_MAP: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: info}
-";
-
 const WIDGET: &str = r#"
 apiVersion: allowed.example/v1
 kind: Widget
@@ -43,16 +35,16 @@ spec: {replicas: 3, parts: [{name: spoke, count: 12}], tags: [round]}
 const CONTAINER: &str = "/spec/template/spec/containers/0";
 
 struct Edited {
-    shop: Shop,
+    shop: Scene,
     path: String,
 }
 
 impl Edited {
     /// A release whose object at `object` will be edited.
     async fn new(templates: &str, api: &str, object: &str) -> Self {
-        let shop = Shop::install("allowed", templates).await;
+        let shop = Scene::shared().install("allowed", templates).await;
         let path = shop.at(api, object);
-        shop.is_guarded(&path).await;
+        shop.wait_until_guarded(&path).await;
         Self { shop, path }
     }
 
@@ -65,15 +57,15 @@ impl Edited {
         Self::new(WIDGET, "apis/allowed.example/v1", "widgets/wheel").await
     }
 
-    async fn merges(&self, patch: Value) -> Value {
+    async fn merge(&self, patch: Value) -> Value {
         let object = self.shop.alice.merge(&self.path, &patch).await.done().unwrap();
-        self.shop.is_guarded(&self.path).await;
+        self.shop.wait_until_guarded(&self.path).await;
         object
     }
 
-    async fn patches(&self, operation: &str, pointer: &str, value: Value) -> Value {
+    async fn patch(&self, operation: &str, pointer: &str, value: Value) -> Value {
         let object = self.shop.alice.patch(&self.path, operation, pointer, &value).await.done().unwrap();
-        self.shop.is_guarded(&self.path).await;
+        self.shop.wait_until_guarded(&self.path).await;
         object
     }
 }
@@ -87,28 +79,28 @@ async fn define_widgets_once() {
 async fn undeclared_annotations_and_labels_are_anybodys() {
     let edited = Edited::deployment().await;
     let mine = json!({"example.org/mine": "yes"});
-    let object = edited.merges(json!({"metadata": {"annotations": mine, "labels": mine}})).await;
+    let object = edited.merge(json!({"metadata": {"annotations": mine, "labels": mine}})).await;
     assert_eq!(object["metadata"]["annotations"]["example.org/mine"], "yes");
     let other = json!({"example.org/mine": "no"});
-    edited.merges(json!({"metadata": {"annotations": other, "labels": other}})).await;
+    edited.merge(json!({"metadata": {"annotations": other, "labels": other}})).await;
     let none = json!({"example.org/mine": null});
-    let object = edited.merges(json!({"metadata": {"annotations": none, "labels": none}})).await;
+    let object = edited.merge(json!({"metadata": {"annotations": none, "labels": none}})).await;
     assert_eq!(object["metadata"]["labels"]["example.org/mine"], Value::Null);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn finalizers_come_and_go() {
-    let edited = Edited::new(CONFIG_MAP, "api/v1", "configmaps/settings").await;
-    let object = edited.merges(json!({"metadata": {"finalizers": ["example.org/wait"]}})).await;
+    let edited = Edited::new(SETTINGS, "api/v1", "configmaps/settings").await;
+    let object = edited.merge(json!({"metadata": {"finalizers": ["example.org/wait"]}})).await;
     assert_eq!(object["metadata"]["finalizers"], json!(["example.org/wait"]));
-    let object = edited.merges(json!({"metadata": {"finalizers": null}})).await;
+    let object = edited.merge(json!({"metadata": {"finalizers": null}})).await;
     assert_eq!(object["metadata"]["finalizers"], Value::Null);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn undeclared_keys_of_a_config_map_are_anybodys() {
-    let edited = Edited::new(CONFIG_MAP, "api/v1", "configmaps/settings").await;
-    let object = edited.merges(json!({"data": {"mine": "yes"}})).await;
+    let edited = Edited::new(SETTINGS, "api/v1", "configmaps/settings").await;
+    let object = edited.merge(json!({"data": {"mine": "yes"}})).await;
     assert_eq!(object["data"]["mine"], "yes");
 }
 
@@ -130,10 +122,10 @@ async fn a_rollout_restart_passes() {
     let arguments = ["rollout", "restart", "deployment/web", "--namespace", &edited.shop.namespace];
     let output = ControlPlane::get().kubectl(Identity::Alice, &arguments);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let object = edited.shop.alice.get(&edited.path).await.done().unwrap();
+    let object = edited.shop.get(&edited.path).await;
     let annotations = &object["spec"]["template"]["metadata"]["annotations"];
     assert!(annotations["kubectl.kubernetes.io/restartedAt"].is_string(), "{annotations}");
-    edited.shop.is_guarded(&edited.path).await;
+    edited.shop.wait_until_guarded(&edited.path).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -146,7 +138,7 @@ async fn another_spelling_of_a_quantity_passes() {
         ("limits/memory", "2147483648"),
     ];
     for (name, spelling) in spellings {
-        edited.patches("replace", &format!("{CONTAINER}/resources/{name}"), json!(spelling)).await;
+        edited.patch("replace", &format!("{CONTAINER}/resources/{name}"), json!(spelling)).await;
     }
     let other = format!("{CONTAINER}/resources/limits/cpu");
     edited.shop.alice.patch(&edited.path, "replace", &other, &json!("1001m")).await.refused(RELEASE).unwrap();
@@ -156,32 +148,32 @@ async fn another_spelling_of_a_quantity_passes() {
 async fn an_extra_container_and_an_extra_variable_pass() {
     let edited = Edited::deployment().await;
     let sidecar = json!({"name": "mesh", "image": "registry.example/mesh:1"});
-    let object = edited.patches("add", "/spec/template/spec/containers/-", sidecar).await;
+    let object = edited.patch("add", "/spec/template/spec/containers/-", sidecar).await;
     assert_eq!(object["spec"]["template"]["spec"]["containers"][1]["name"], "mesh");
     let variable = json!({"name": "MINE", "value": "yes"});
-    let object = edited.patches("add", &format!("{CONTAINER}/env/-"), variable).await;
+    let object = edited.patch("add", &format!("{CONTAINER}/env/-"), variable).await;
     assert_eq!(object["spec"]["template"]["spec"]["containers"][0]["env"][1]["name"], "MINE");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn extra_elements_of_a_custom_resource_pass() {
     let edited = Edited::widget().await;
-    edited.patches("add", "/spec/parts/0", json!({"name": "nut", "count": 6})).await;
-    let object = edited.patches("add", "/spec/tags/0", json!("light")).await;
+    edited.patch("add", "/spec/parts/0", json!({"name": "nut", "count": 6})).await;
+    let object = edited.patch("add", "/spec/tags/0", json!("light")).await;
     assert_eq!(object["spec"]["tags"], json!(["light", "round"]));
     // And the declared ones may stand in any order.
-    edited.patches("replace", "/spec/tags", json!(["round", "light"])).await;
+    edited.patch("replace", "/spec/tags", json!(["round", "light"])).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_update_that_changes_nothing_passes() {
     let edited = Edited::deployment().await;
-    let mut live = edited.shop.alice.get(&edited.path).await.done().unwrap();
+    let mut live = edited.shop.get(&edited.path).await;
     // The controllers write the status meanwhile.
     live["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     edited.shop.alice.put(&edited.path, &live).await.done().unwrap();
-    edited.merges(json!({})).await;
-    edited.merges(json!({"spec": {"replicas": 2}})).await;
+    edited.merge(json!({})).await;
+    edited.merge(json!({"spec": {"replicas": 2}})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -216,38 +208,38 @@ async fn the_autoscaler_may_scale_and_alice_may_scale_back() {
     .await;
     autoscaler.put(&scale, &to(6)).await.refused(RELEASE).unwrap();
     edited.shop.alice.put(&scale, &to(3)).await.refused(RELEASE).unwrap();
-    edited.merges(json!({"metadata": {"annotations": {"example.org/mine": "yes"}}})).await;
+    edited.merge(json!({"metadata": {"annotations": {"example.org/mine": "yes"}}})).await;
     edited.shop.alice.put(&scale, &to(2)).await.done().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drifted_field_may_be_restored() {
-    let control_plane = ControlPlane::start();
-    let namespace = control_plane.namespace("restored").await;
-    let chart = Chart::new(RELEASE).template("all.yaml", &format!("{DEPLOYMENT}---{CONFIG_MAP}"));
-    let helm = Helm::start(&control_plane, Identity::Deployer);
-    helm.install(&namespace, RELEASE, &chart, json!({})).await.unwrap();
-    let alice = Caller::new(&control_plane, Identity::Alice).await;
-    let deployment = format!("/apis/apps/v1/namespaces/{namespace}/deployments/web");
-    let config_map = format!("/api/v1/namespaces/{namespace}/configmaps/settings");
+    let templates = format!("{DEPLOYMENT}---{SETTINGS}");
+    let scene = Scene::on(ControlPlane::start()).install("restored", &templates).await;
+    let (deployment, config_map) = (scene.deployment("web"), scene.config_map("settings"));
     // Nobody guards it yet.
     let image = format!("{CONTAINER}/image");
-    alice.patch(&deployment, "replace", &image, &json!("registry.example/mine:1")).await.done().unwrap();
-    alice.merge(&config_map, &json!({"data": {"level": null}})).await.done().unwrap();
+    scene
+        .alice
+        .patch(&deployment, "replace", &image, &json!("registry.example/mine:1"))
+        .await
+        .done()
+        .unwrap();
+    scene.alice.merge(&config_map, &json!({"data": {"level": null}})).await.done().unwrap();
 
-    let guard = Guard::start(&control_plane, &["--register", "--edits", "Deny", "--drift", "Report"]).await;
+    let guard = scene.start_guard(&["--register", "--edits", "Deny", "--drift", "Report"]).await;
     for path in [&deployment, &config_map] {
-        guarded(&alice, RELEASE, path).await;
+        scene.wait_until_guarded(path).await;
     }
     // What has drifted neither binds other edits nor may drift on.
-    alice.merge(&deployment, &json!({"metadata": {"labels": {"mine": "yes"}}})).await.done().unwrap();
+    scene.alice.merge(&deployment, &json!({"metadata": {"labels": {"mine": "yes"}}})).await.done().unwrap();
     let other = json!("registry.example/mine:2");
-    alice.patch(&deployment, "replace", &image, &other).await.refused(RELEASE).unwrap();
-    alice.merge(&config_map, &json!({"data": {"level": "debug"}})).await.refused(RELEASE).unwrap();
+    scene.alice.patch(&deployment, "replace", &image, &other).await.refused(RELEASE).unwrap();
+    scene.alice.merge(&config_map, &json!({"data": {"level": "debug"}})).await.refused(RELEASE).unwrap();
     let declared = json!("registry.example/shop:1");
-    alice.patch(&deployment, "replace", &image, &declared).await.done().unwrap();
-    alice.merge(&config_map, &json!({"data": {"level": "info"}})).await.done().unwrap();
+    scene.alice.patch(&deployment, "replace", &image, &declared).await.done().unwrap();
+    scene.alice.merge(&config_map, &json!({"data": {"level": "info"}})).await.done().unwrap();
     // Restored, they are guarded as before.
-    alice.patch(&deployment, "replace", &image, &other).await.refused(RELEASE).unwrap();
+    scene.alice.patch(&deployment, "replace", &image, &other).await.refused(RELEASE).unwrap();
     drop(guard);
 }

@@ -7,10 +7,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
-use tokio::sync::OnceCell;
 
 use crate::support::{
-    ControlPlane, Guard, Identity, Review, Victim, bomb, eventually, forged, holding, labelled, record_name,
+    Cluster, ControlPlane, Identity, Review, Scene, bomb, charts, eventually, forged, holding, record_name,
     refusal,
 };
 
@@ -19,17 +18,9 @@ const WITHIN: Duration = Duration::from_secs(30);
 /// What a guard may take while it reads the worst of records.
 const MEMORY: u64 = 200 << 20;
 
-/// A control plane whose guard takes an operation for dead after a second.
-async fn impatient() -> &'static (ControlPlane, Guard) {
-    static IMPATIENT: OnceCell<(ControlPlane, Guard)> = OnceCell::const_new();
-    let start = || async {
-        let control_plane = ControlPlane::start();
-        let flags = ["--register", "--edits", "Deny", "--drift", "Repair", "--operation-timeout", "1s"];
-        let guard = Guard::start(&control_plane, &flags).await;
-        (control_plane, guard)
-    };
-    IMPATIENT.get_or_init(start).await
-}
+/// Its guard takes an operation for dead after a second.
+static IMPATIENT: Cluster =
+    Cluster::new(&["--register", "--edits", "Deny", "--drift", "Repair", "--operation-timeout", "1s"]);
 
 fn config_map(name: &str, namespace: &str, data: &str) -> String {
     format!(
@@ -41,9 +32,15 @@ async fn write(secrets: &Api<Secret>, record: &Secret) {
     secrets.create(&PostParams::default(), record).await.unwrap();
 }
 
+async fn install(prefix: &str) -> Scene {
+    let shop = Scene::shared().install(prefix, charts::IMAGE_AND_COLOR).await;
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
+    shop
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forged_release_is_never_given_the_guards_rights() {
-    let (control_plane, guard) = impatient().await;
+    let (control_plane, guard) = (IMPATIENT.control_plane(), IMPATIENT.guard().await);
     let client = control_plane.client(Identity::Alice).await;
     let namespace = control_plane.namespace("attack-rights").await;
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
@@ -79,19 +76,19 @@ async fn a_forged_release_is_never_given_the_guards_rights() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_of_another_namespace_has_no_say_over_an_object() {
-    let _guard = Guard::shared().await;
     let control_plane = ControlPlane::get();
-    let shop = Victim::install(control_plane, "attack-victim").await;
-    shop.is_guarded().await;
-    shop.create("free", json!({"a": "0"})).await.unwrap();
+    let shop = install("attack-victim").await;
+    let free = charts::labelled("free", json!({"a": "0"}));
+    shop.alice.post(&shop.core("configmaps"), &json!(free)).await.done().unwrap();
     let thief = control_plane.namespace("attack-thief").await;
+    let client = control_plane.client(Identity::Alice).await;
     let there = &shop.namespace;
     let manifest = config_map("settings", there, "{image: stolen, mine: '1'}")
         + &config_map("free", there, "{a: '1'}")
         + &config_map("witness", &thief, "{a: '1'}");
-    let witnesses: Api<ConfigMap> = Api::namespaced(shop.client.clone(), &thief);
-    witnesses.create(&PostParams::default(), &labelled("witness", json!({"a": "0"}))).await.unwrap();
-    let secrets: Api<Secret> = Api::namespaced(shop.client.clone(), &thief);
+    let witnesses: Api<ConfigMap> = Api::namespaced(client.clone(), &thief);
+    witnesses.create(&PostParams::default(), &charts::labelled("witness", json!({"a": "0"}))).await.unwrap();
+    let secrets: Api<Secret> = Api::namespaced(client, &thief);
     write(&secrets, &forged(&thief, "thief", 1, "deployed", &manifest)).await;
     let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
     let edit = Patch::Merge(json!({"data": {"a": "2"}}));
@@ -101,82 +98,80 @@ async fn a_release_of_another_namespace_has_no_say_over_an_object() {
     .await;
 
     // It neither lets through nor refuses.
-    let message = refusal(shop.data("settings", json!({"image": "stolen"})).await).unwrap();
+    let message = shop.data("settings", json!({"image": "stolen"})).await.refusal().unwrap();
     assert!(message.contains(there) && !message.contains(&thief), "{message}");
-    shop.data("settings", json!({"mine": "2"})).await.unwrap();
-    shop.data("free", json!({"a": "2"})).await.unwrap();
-    shop.delete("free").await.unwrap();
+    shop.data("settings", json!({"mine": "2"})).await.done().unwrap();
+    shop.data("free", json!({"a": "2"})).await.done().unwrap();
+    shop.alice.delete(&shop.config_map("free")).await.done().unwrap();
 
     // It re-creates nothing: what goes later is back, by its own release's manifest.
     let collector = control_plane.client(Identity::GarbageCollector).await;
     let maps: Api<ConfigMap> = Api::namespaced(collector, there);
     maps.delete("settings", &DeleteParams::default()).await.unwrap();
     let settings = eventually("the release's own object is back", WITHIN, || async {
-        shop.config_maps.get_opt("settings").await.unwrap()
+        shop.alice.get(&shop.config_map("settings")).await.done()
     })
     .await;
-    assert_eq!(settings.data, Some([("image".to_owned(), "a".to_owned())].into()));
-    assert!(shop.config_maps.get_opt("free").await.unwrap().is_none());
+    assert_eq!(settings["data"], json!({"image": "a"}));
+    assert_eq!(shop.alice.get(&shop.config_map("free")).await.code, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forged_pending_record_lets_through_only_what_agrees_with_it() {
-    let _guard = Guard::shared().await;
-    let shop = Victim::install(ControlPlane::get(), "attack-pending").await;
-    shop.is_guarded().await;
+    let shop = install("attack-pending").await;
     let manifest = config_map("settings", &shop.namespace, "{image: forged}");
-    write(&shop.secrets, &forged(&shop.namespace, "shop", 2, "pending-upgrade", &manifest)).await;
+    write(&shop.secrets().await, &forged(&shop.namespace, "shop", 2, "pending-upgrade", &manifest)).await;
 
-    refusal(shop.data("settings", json!({"image": "neither"})).await).unwrap();
-    shop.data("settings", json!({"image": "forged"})).await.unwrap();
-    refusal(shop.data("settings", json!({"image": "neither"})).await).unwrap();
+    shop.data("settings", json!({"image": "neither"})).await.refusal().unwrap();
+    shop.data("settings", json!({"image": "forged"})).await.done().unwrap();
+    shop.data("settings", json!({"image": "neither"})).await.refusal().unwrap();
     // Only the latest record counts: the deployed one is not the declaration now.
-    refusal(shop.data("settings", json!({"image": "a"})).await).unwrap();
+    shop.data("settings", json!({"image": "a"})).await.refusal().unwrap();
 
-    shop.secrets.delete(&record_name("shop", 2), &DeleteParams::default()).await.unwrap();
-    refusal(shop.data("settings", json!({"image": "neither"})).await).unwrap();
-    shop.data("settings", json!({"image": "a"})).await.unwrap();
+    shop.alice.delete(&shop.core(&format!("secrets/{}", record_name("shop", 2)))).await.done().unwrap();
+    shop.data("settings", json!({"image": "neither"})).await.refusal().unwrap();
+    shop.data("settings", json!({"image": "a"})).await.done().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pending_record_that_nobody_touches_authorises_no_deletion() {
-    let (control_plane, _guard) = impatient().await;
-    let shop = Victim::install(control_plane, "attack-locked").await;
-    shop.is_guarded().await;
+    let shop = Scene::on_cluster(&IMPATIENT).install("attack-locked", charts::IMAGE_AND_COLOR).await;
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
     let manifest = config_map("settings", &shop.namespace, "{image: forged}");
-    write(&shop.secrets, &forged(&shop.namespace, "shop", 2, "pending-upgrade", &manifest)).await;
-    shop.data("settings", json!({"image": "forged"})).await.unwrap();
+    write(&shop.secrets().await, &forged(&shop.namespace, "shop", 2, "pending-upgrade", &manifest)).await;
+    shop.data("settings", json!({"image": "forged"})).await.done().unwrap();
     eventually("an edit may agree with the baseline again", WITHIN, || async {
-        shop.data("settings", json!({"image": "a"})).await
+        shop.data("settings", json!({"image": "a"})).await.done()
     })
     .await;
     for name in ["settings", "extra"] {
-        let message = refusal(shop.delete(name).await).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let message = shop
+            .alice
+            .delete(&shop.config_map(name))
+            .await
+            .refusal()
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(message.contains("would be deleted"), "{message}");
     }
-    refusal(shop.data("settings", json!({"image": "neither"})).await).unwrap();
-    refusal(shop.data("extra", json!({"color": "red"})).await).unwrap();
-    shop.data("settings", json!({"image": "forged"})).await.unwrap();
+    shop.data("settings", json!({"image": "neither"})).await.refusal().unwrap();
+    shop.data("extra", json!({"color": "red"})).await.refusal().unwrap();
+    shop.data("settings", json!({"image": "forged"})).await.done().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_that_does_not_exist_is_refused_as_a_deletion_by_detour() {
-    let _guard = Guard::shared().await;
-    let shop = Victim::install(ControlPlane::get(), "attack-owner").await;
-    shop.is_guarded().await;
+    let shop = install("attack-owner").await;
     let owner = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "name": "nowhere", "uid": "11111111-2222-3333-4444-555555555555",
     });
     let patch = json!({"metadata": {"ownerReferences": [owner]}});
-    let message = refusal(shop.patch("settings", patch, false).await).unwrap();
+    let message = shop.alice.merge(&shop.config_map("settings"), &patch).await.refusal().unwrap();
     assert!(message.contains("/metadata/ownerReferences"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_review_beyond_all_bounds_is_refused_for_a_declared_object_and_passes_for_any_other() {
-    let guard = Guard::shared().await;
-    let shop = Victim::install(ControlPlane::get(), "attack-size").await;
-    shop.is_guarded().await;
+    let shop = install("attack-size").await;
     let padding = "x".repeat(40 << 20);
     let levels = 100_000;
     let nested = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
@@ -198,7 +193,7 @@ async fn a_review_beyond_all_bounds_is_refused_for_a_declared_object_and_passes_
             old: &old,
             new: &new,
         };
-        let reply = guard.judge(review.text()).await;
+        let reply = shop.guard().judge(review.text()).await;
         assert_eq!(reply.passes(), passes, "{what} of {name}: {reply:?}");
     };
     for (name, passes) in [("settings", false), ("undeclared", true)] {
@@ -207,30 +202,30 @@ async fn a_review_beyond_all_bounds_is_refused_for_a_declared_object_and_passes_
         check("100,000 levels first", name, nested.clone(), passes).await;
     }
     // Nobody else notices.
-    refusal(shop.data("settings", json!({"image": "b"})).await).unwrap();
-    shop.data("settings", json!({"undeclared": "b"})).await.unwrap();
+    shop.data("settings", json!({"image": "b"})).await.refusal().unwrap();
+    shop.data("settings", json!({"undeclared": "b"})).await.done().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_grows_to_gigabytes_costs_one_warning_and_nothing_else() {
-    let control_plane = &ControlPlane::start();
-    let guard = Guard::start(control_plane, &["--register", "--edits", "Deny", "--drift", "Repair"]).await;
-    let (shop, other) =
-        (Victim::install(control_plane, "bombed").await, Victim::install(control_plane, "beside").await);
-    shop.is_guarded().await;
-    other.is_guarded().await;
+    let shop = Scene::on(ControlPlane::start()).install("bombed", charts::IMAGE_AND_COLOR).await;
+    let guard = shop.start_guard(&["--register", "--edits", "Deny", "--drift", "Repair"]).await;
+    let other = shop.install_beside("beside").await;
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
+    other.wait_until_guarded(&other.config_map("settings")).await;
     // The cap is what bounds the cost: a Secret holds no gzip that grows to more than about 780 MB.
     let record = holding(&shop.namespace, "shop", 2, "deployed", bomb(700_000_000));
+    let secrets = shop.secrets().await;
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     // A guard that has no time to read it lets it pass, as it does with Helm's own.
     let message = eventually("the webhook refuses the record", WITHIN, || async {
-        refusal(shop.secrets.create(&dry_run, &record).await.map(drop))
+        refusal(secrets.create(&dry_run, &record).await.map(drop))
     })
     .await;
     assert!(message.contains("would disagree"), "{message}");
-    look_away_from_records(&Api::all(control_plane.client(Identity::Admin).await)).await;
+    look_away_from_records(&Api::all(shop.control_plane.client(Identity::Admin).await)).await;
     eventually("the record is written behind the guard's back", WITHIN, || async {
-        shop.secrets.create(&PostParams::default(), &record).await
+        secrets.create(&PostParams::default(), &record).await
     })
     .await;
     let warnings = || {
@@ -238,17 +233,16 @@ async fn a_record_that_grows_to_gigabytes_costs_one_warning_and_nothing_else() {
         log.lines().filter(|line| line.contains(&record_name("shop", 2)) && line.contains("WARN")).count()
     };
     eventually("the guard warns of the record", WITHIN, || async { warnings() > 0 }).await;
-    shop.is_guarded().await;
-    let message = refusal(shop.data("settings", json!({"image": "b"})).await).unwrap();
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
+    let message = shop.data("settings", json!({"image": "b"})).await.refusal().unwrap();
     assert!(message.contains("(revision 1)"), "{message}");
-    shop.data("settings", json!({"undeclared": "b"})).await.unwrap();
-    refusal(other.data("settings", json!({"image": "b"})).await).unwrap();
-    other.upgrade("b").await;
-    refusal(other.data("settings", json!({"image": "a"})).await).unwrap();
+    shop.data("settings", json!({"undeclared": "b"})).await.done().unwrap();
+    other.data("settings", json!({"image": "b"})).await.refusal().unwrap();
+    other.upgrade(json!({"values": {"image": "b"}})).await.unwrap();
+    other.data("settings", json!({"image": "a"})).await.refusal().unwrap();
     assert_eq!(warnings(), 1, "{}", guard.log());
-    assert!(guard.log().contains("manifest has more than 16777216 bytes"));
-    let metrics = guard.metrics().await;
-    assert!(metrics.contains(r#"kubemoor_records_undecodable_total{reason="too_large"} 1"#), "{metrics}");
+    guard.wait_for_log("manifest has more than 16777216 bytes").await;
+    guard.wait_for_metric(r#"kubemoor_records_undecodable_total{reason="too_large"} 1"#).await;
     let peak = guard.peak_memory();
     assert!(peak < MEMORY, "the guard took {} MiB", peak >> 20);
 }

@@ -3,9 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::Scene;
 use crate::support::{
-    Caller, Chart, Guard, Identity, Member, RELEASE, Right, SOON, eventually, forged, holding, opened,
+    Caller, Chart, Guard, Identity, Member, RELEASE, Right, SOON, Scene, eventually, forged, holding, opened,
     record_name, run, sealed,
 };
 
@@ -42,7 +41,7 @@ const REPLICA: [&str; 2] = ["--service=kubemoor-system/kubemoor", "--drift=Repai
 const FORGED: &str = "50";
 
 async fn limited(prefix: &str) -> Scene {
-    Scene::install(prefix, LIMITED).await
+    Scene::own().install(prefix, LIMITED).await
 }
 
 /// A user who may do this in the scene's namespace and nothing else.
@@ -53,14 +52,9 @@ async fn member(scene: &Scene, rights: &[&str]) -> Member {
     member
 }
 
-/// A GuardedRelease of the scene.
-fn guarded(scene: &Scene, release: &str) -> String {
-    format!("/apis/kubemoor.dev/v1alpha1/namespaces/{}/guardedreleases/{release}", scene.namespace)
-}
-
 impl Scene {
     fn quota(&self) -> String {
-        format!("/api/v1/namespaces/{}/resourcequotas/limits", self.namespace)
+        self.core("resourcequotas/limits")
     }
 
     async fn pods(&self) -> Option<Value> {
@@ -75,19 +69,14 @@ impl Scene {
     /// The same of any release.
     async fn forge_release(&self, release: &str, revision: u32, templates: &str) {
         let mallory = member(self, &["create,get,update secrets"]).await.caller().await;
-        let secrets = format!("/api/v1/namespaces/{}/secrets", self.namespace);
+        let secrets = self.core("secrets");
         let record = |status| {
             serde_json::to_value(forged(&self.namespace, release, revision, status, templates)).unwrap()
         };
         mallory.post(&secrets, &record("pending-upgrade")).await.done().unwrap();
         let path = format!("{secrets}/{}", record_name(release, revision));
         // Not before the guard has seen the operation: what appears as deployed is left alone for a while anyway.
-        let guarded = guarded(self, release);
-        eventually("the pending revision is seen", SOON, || async {
-            let status = self.alice.get(&guarded).await.done()?["status"].clone();
-            if status["revision"] == revision { Ok(()) } else { Err(status.to_string()) }
-        })
-        .await;
+        self.status_of(release, "the pending revision", |status| status["revision"] == revision).await;
         mallory.put(&path, &record("deployed")).await.done().unwrap();
     }
 
@@ -97,14 +86,8 @@ impl Scene {
     }
 
     /// Waits until the status names the quota as unconfirmed; it must not have been written.
-    async fn is_unconfirmed(&self) -> Value {
-        let path = guarded(self, RELEASE);
-        let status = eventually("the quota is unconfirmed", SOON, || async {
-            let status = self.alice.get(&path).await.done()?["status"].clone();
-            let is = status["conditions"][0]["reason"] == "Unconfirmed";
-            if is { Ok(status) } else { Err(status.to_string()) }
-        })
-        .await;
+    async fn wait_until_unconfirmed(&self) -> Value {
+        let status = self.wait_for_reason("Unconfirmed").await;
         assert_eq!(status["conditions"][0]["status"], "False");
         let message = status["conditions"][0]["message"].as_str().unwrap();
         assert!(
@@ -115,110 +98,105 @@ impl Scene {
     }
 
     /// The guard has written no quota.
-    async fn is_untouched(&self) {
+    async fn assert_untouched(&self) {
         assert_eq!(self.pods().await, Some(json!("3")));
         assert_eq!(self.writes("resourcequotas"), 0);
     }
 }
 
 /// Waits until this process has said that it leaves the quota alone.
-async fn reports(guard: &Guard, outcome: &str) {
-    let wanted = format!("outcome=\"{outcome}\"}} 1");
-    eventually("the guard reports it", SOON, || async {
-        let metrics = guard.metrics().await;
-        if metrics.contains(&wanted) { Ok(()) } else { Err(metrics) }
-    })
-    .await;
+async fn wait_for_report(guard: &Guard, outcome: &str) {
+    guard.wait_for_metric(&format!("outcome=\"{outcome}\"}} 1")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_values_are_reported_and_never_written() {
     let scene = limited("forged").await;
-    let mut guard = Guard::start(&scene.control_plane, &REGISTERED).await;
-    scene.remembers(2).await;
+    let mut guard = scene.start_guard(&REGISTERED).await;
+    scene.wait_for_confirmed(2).await;
     scene.forge_quota().await;
-    scene.is_unconfirmed().await;
+    scene.wait_until_unconfirmed().await;
     // Whatever happens to the object meanwhile.
     scene.alice.merge(&scene.quota(), &json!({"metadata": {"labels": {"a": "b"}}})).await.done().unwrap();
     // What it declares as before is repaired as before.
     let settings = scene.config_map("settings");
     let controller = Caller::new(&scene.control_plane, Identity::NamespaceController).await;
     controller.delete(&settings).await.done().unwrap();
-    scene.becomes(&settings, "/data/level", json!("info")).await;
-    scene.is_unconfirmed().await;
-    scene.is_untouched().await;
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
+    scene.wait_until_unconfirmed().await;
+    scene.assert_untouched().await;
 
     guard.kill();
     guard.start_again().await;
-    reports(&guard, "reported").await;
-    scene.is_unconfirmed().await;
-    scene.is_untouched().await;
+    wait_for_report(&guard, "reported").await;
+    scene.wait_until_unconfirmed().await;
+    scene.assert_untouched().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_values_stay_unwritten_when_another_replica_leads() {
     let scene = limited("inherited").await;
-    let mut leader = Guard::start(&scene.control_plane, &REPLICA).await;
-    scene.remembers(2).await;
-    let follower = Guard::start(&scene.control_plane, &REPLICA).await;
+    let mut leader = scene.start_guard(&REPLICA).await;
+    scene.wait_for_confirmed(2).await;
+    let follower = scene.start_guard(&REPLICA).await;
     scene.forge_quota().await;
-    scene.is_unconfirmed().await;
+    scene.wait_until_unconfirmed().await;
     leader.kill();
-    reports(&follower, "reported").await;
-    scene.is_unconfirmed().await;
-    scene.is_untouched().await;
+    wait_for_report(&follower, "reported").await;
+    scene.wait_until_unconfirmed().await;
+    scene.assert_untouched().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_object_is_not_recreated_with_forged_values() {
     let scene = limited("deleted").await;
-    let mut guard = scene.guard().await;
-    scene.remembers(2).await;
+    let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(2).await;
     scene.forge_quota().await;
-    scene.is_unconfirmed().await;
+    scene.wait_until_unconfirmed().await;
     scene.alice.delete(&scene.quota()).await.done().unwrap();
     scene.status("the missing quota", |status| status["drifts"][0]["type"] == "missing").await;
-    scene.is_unconfirmed().await;
+    scene.wait_until_unconfirmed().await;
     guard.kill();
     guard.start_again().await;
-    reports(&guard, "reported").await;
-    scene.is_unconfirmed().await;
+    wait_for_report(&guard, "reported").await;
+    scene.wait_until_unconfirmed().await;
     assert_eq!((scene.pods().await, scene.writes("resourcequotas")), (None, 0));
     // Without the forged record it is the honest one that counts again.
-    let secrets = format!("/api/v1/namespaces/{}/secrets", scene.namespace);
+    let secrets = scene.core("secrets");
     scene.alice.delete(&format!("{secrets}/{}", record_name(RELEASE, 2))).await.done().unwrap();
-    scene.stands("InSync").await;
-    scene.becomes(&scene.quota(), "/spec/hard/pods", json!("3")).await;
+    scene.wait_for_reason("InSync").await;
+    scene.wait_for_value(&scene.quota(), "/spec/hard/pods", json!("3")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn order_writes_forged_values_only_for_who_may_update() {
     let scene = limited("ordered").await;
-    let guard = Guard::start(&scene.control_plane, &REGISTERED).await;
-    scene.remembers(2).await;
+    let guard = scene.start_guard(&REGISTERED).await;
+    scene.wait_for_confirmed(2).await;
     scene.forge_quota().await;
-    scene.is_unconfirmed().await;
+    scene.wait_until_unconfirmed().await;
     let orders = "get,patch guardedreleases.kubemoor.dev";
     let mallory = member(&scene, &[orders, "get,update configmaps"]).await;
     let ordered = mallory.moor(&["reconcile", RELEASE, "-n", &scene.namespace], "");
     assert_eq!(ordered.code, 1, "it stays as it is: {ordered:?}");
     assert!(ordered.error.contains("ResourceQuota/limits"), "{ordered:?}");
     scene.status("the order", |status| status["lastReconcileAt"].is_string()).await;
-    scene.is_unconfirmed().await;
-    scene.is_untouched().await;
+    scene.wait_until_unconfirmed().await;
+    scene.assert_untouched().await;
 
     let operator = member(&scene, &[orders, "update resourcequotas"]).await;
     // Somebody who tries it out first leaves no trace.
-    let path = format!("{}?dryRun=All", guarded(&scene, RELEASE));
+    let path = format!("{}?dryRun=All", scene.guarded_release(RELEASE));
     let order = json!({"spec": {"reconcileAt": "tried"}});
     let tried = operator.caller().await.merge(&path, &order).await.done().unwrap();
     assert_eq!(tried["metadata"]["annotations"], Value::Null);
-    scene.is_untouched().await;
+    scene.assert_untouched().await;
     let ordered = operator.moor(&["reconcile", RELEASE, "-n", &scene.namespace], "");
     assert_eq!(ordered.code, 0, "{ordered:?}");
     assert!(!ordered.error.contains("ResourceQuota/limits"), "{ordered:?}");
-    scene.becomes(&scene.quota(), "/spec/hard/pods", json!(FORGED)).await;
-    scene.stands("InSync").await;
+    scene.wait_for_value(&scene.quota(), "/spec/hard/pods", json!(FORGED)).await;
+    scene.wait_for_reason("InSync").await;
     let ledger = format!("--ledger=sqlite:{}", guard.ledger().display());
     let row = eventually("the ledger names who confirmed it", SOON, || async {
         let ran = run(&["audit", &ledger, "--release", RELEASE, "-n", &scene.namespace, "-o", "json"], "");
@@ -236,27 +214,27 @@ async fn forged_or_replayed_ticket_confirms_nothing() {
     let scene = limited("ticket").await;
     let bank = Chart::new("bank").template("all.yaml", BANK);
     scene.helm.install(&scene.namespace, "bank", &bank, json!({})).await.unwrap();
-    let guard = Guard::start(&scene.control_plane, &REGISTERED).await;
-    scene.remembers(2).await;
+    let guard = scene.start_guard(&REGISTERED).await;
+    scene.wait_for_confirmed(2).await;
     scene.forge_quota().await;
-    scene.is_unconfirmed().await;
+    scene.wait_until_unconfirmed().await;
     scene.forge_release("bank", 2, &BANK.replace("'3'", &format!("'{FORGED}'"))).await;
     // A ticket of somebody who may update every quota.
-    let shop = guarded(&scene, RELEASE);
+    let shop = scene.guarded_release(RELEASE);
     scene.alice.merge(&shop, &json!({"spec": {"reconcileAt": "first"}})).await.done().unwrap();
-    scene.becomes(&scene.quota(), "/spec/hard/pods", json!(FORGED)).await;
-    let ticket = scene.alice.get(&shop).await.done().unwrap()["metadata"]["annotations"][TICKET].clone();
+    scene.wait_for_value(&scene.quota(), "/spec/hard/pods", json!(FORGED)).await;
+    let ticket = scene.get(&shop).await["metadata"]["annotations"][TICKET].clone();
     assert!(ticket.is_string(), "{ticket}");
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     scene.forge(3, &LIMITED.replace("'3'", "'60'")).await;
-    scene.is_unconfirmed().await;
+    scene.wait_until_unconfirmed().await;
 
     // Where the API server asks no webhook, an order has the ticket that its author writes.
     let mallory = member(&scene, &["get,patch guardedreleases.kubemoor.dev"]).await.caller().await;
     let api = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/kubemoor";
     let nowhere = json!({"matchLabels": {"nowhere": "at-all"}});
     let selector = [json!({"op": "add", "path": "/webhooks/0/namespaceSelector", "value": nowhere})];
-    let admin = Caller::new(&scene.control_plane, Identity::Admin).await;
+    let admin = &scene.admin;
     admin.patch_all(api, &json!(selector)).await.done().unwrap();
     let order = |at: &str, ticket: &Value| json!({"metadata": {"annotations": {TICKET: ticket}}, "spec": {"reconcileAt": at}});
     eventually("no webhook is asked", SOON, || async {
@@ -272,31 +250,30 @@ async fn forged_or_replayed_ticket_confirms_nothing() {
     {
         mallory.merge(&shop, &order(at, ticket)).await.done().unwrap();
         scene.status("the order", |status| status["lastReconcileAt"] == at).await;
-        scene.is_unconfirmed().await;
+        scene.wait_until_unconfirmed().await;
     }
-    let other = guarded(&scene, "bank");
+    let other = scene.guarded_release("bank");
     mallory.merge(&other, &order("first", &ticket)).await.done().unwrap();
-    eventually("the order is acted on", SOON, || async {
-        let status = scene.alice.get(&other).await.done()?["status"].clone();
-        let is = status["lastReconcileAt"] == "first" && status["conditions"][0]["reason"] == "Unconfirmed";
-        if is { Ok(()) } else { Err(status.to_string()) }
-    })
-    .await;
-    let bank = format!("/api/v1/namespaces/{}/resourcequotas/bank", scene.namespace);
-    assert_eq!(scene.alice.get(&bank).await.done().unwrap()["spec"]["hard"]["pods"], "3");
+    scene
+        .status_of("bank", "the order", |status| {
+            status["lastReconcileAt"] == "first" && status["conditions"][0]["reason"] == "Unconfirmed"
+        })
+        .await;
+    let bank = scene.core("resourcequotas/bank");
+    assert_eq!(scene.get(&bank).await["spec"]["hard"]["pods"], "3");
     assert_eq!(scene.pods().await, Some(json!(FORGED)), "what was confirmed stays");
-    assert!(guard.log().contains("counts for nothing"), "{}", guard.log());
+    guard.wait_for_log("counts for nothing").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn field_that_a_forged_record_drops_is_not_taken_away() {
     let both = LIMITED.replace("{pods: '3'}", "{pods: '3', services: '2'}");
-    let scene = Scene::install("dropped", &both).await;
-    let guard = scene.guard().await;
-    scene.remembers(2).await;
+    let scene = Scene::own().install("dropped", &both).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(2).await;
     let mallory = member(&scene, &["create,get,update secrets"]).await.caller().await;
-    let secrets = format!("/api/v1/namespaces/{}/secrets", scene.namespace);
-    let first = scene.alice.get(&format!("{secrets}/{}", record_name(RELEASE, 1))).await.done().unwrap();
+    let secrets = scene.core("secrets");
+    let first = scene.get(&format!("{secrets}/{}", record_name(RELEASE, 1))).await;
     let mut release = opened(&serde_json::from_value(first).unwrap());
     assert_eq!(release["apply_method"], "ssa");
     release["version"] = json!(2);
@@ -313,11 +290,11 @@ async fn field_that_a_forged_record_drops_is_not_taken_away() {
         written.done().unwrap();
         scene.status("the forged revision", |status| status["revision"] == 2).await;
     }
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     // Somebody changes what the forged record still declares.
     scene.edit(&scene.quota(), json!({"spec": {"hard": {"pods": "9"}}})).await;
-    scene.is_unconfirmed().await;
-    let quota = scene.alice.get(&scene.quota()).await.done().unwrap();
+    scene.wait_until_unconfirmed().await;
+    let quota = scene.get(&scene.quota()).await;
     assert_eq!(quota["spec"]["hard"], json!({"pods": "9", "services": "2"}));
     assert_eq!(scene.writes("resourcequotas"), 0, "{}", guard.log());
 }
@@ -325,13 +302,13 @@ async fn field_that_a_forged_record_drops_is_not_taken_away() {
 #[tokio::test(flavor = "multi_thread")]
 async fn object_deleted_right_after_an_upgrade_comes_back_new() {
     let scene = limited("honest").await;
-    let _guard = Guard::start(&scene.control_plane, &REGISTERED).await;
-    scene.remembers(2).await;
-    scene.upgrade(&LIMITED.replace("'3'", "'5'").replace("info", "debug"), json!({})).await.unwrap();
+    let _guard = scene.start_guard(&REGISTERED).await;
+    scene.wait_for_confirmed(2).await;
+    scene.upgrade_to(&LIMITED.replace("'3'", "'5'").replace("info", "debug"), json!({})).await.unwrap();
     let controller = Caller::new(&scene.control_plane, Identity::NamespaceController).await;
     controller.delete(&scene.config_map("settings")).await.done().unwrap();
     controller.delete(&scene.quota()).await.done().unwrap();
-    scene.becomes(&scene.quota(), "/spec/hard/pods", json!("5")).await;
-    scene.becomes(&scene.config_map("settings"), "/data/level", json!("debug")).await;
-    scene.stands("InSync").await;
+    scene.wait_for_value(&scene.quota(), "/spec/hard/pods", json!("5")).await;
+    scene.wait_for_value(&scene.config_map("settings"), "/data/level", json!("debug")).await;
+    scene.wait_for_reason("InSync").await;
 }

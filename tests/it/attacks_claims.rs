@@ -10,10 +10,10 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Subject};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::helm_scene::{Scene, WITHIN, shop, with};
+use crate::helm_scene::{HelmScene, WITHIN, shop, with};
 use crate::support::{
-    Caller, Chart, ControlPlane, Guard, Identity, Review, Victim, define_widgets, eventually, forged,
-    labelled, record_name, refusal,
+    Caller, Chart, ControlPlane, Identity, Review, Scene, charts, define_widgets, eventually, forged,
+    record_name, refusal,
 };
 
 /// Enough to use up every look that a verdict may take.
@@ -32,7 +32,7 @@ impl Thief {
         let namespace = control_plane.namespace(prefix).await;
         let secrets = Api::namespaced(client.clone(), &namespace);
         let maps = Api::namespaced(client, &namespace);
-        maps.create(&PostParams::default(), &labelled("witness", json!({"a": "0"}))).await.unwrap();
+        maps.create(&PostParams::default(), &charts::labelled("witness", json!({"a": "0"}))).await.unwrap();
         Self { namespace, secrets, maps }
     }
 
@@ -40,7 +40,10 @@ impl Thief {
     async fn forge(&self, release: &str, documents: &str) {
         let namespace = &self.namespace;
         let witness = format!("witness-{release}");
-        self.maps.create(&PostParams::default(), &labelled(&witness, json!({"a": "0"}))).await.unwrap();
+        self.maps
+            .create(&PostParams::default(), &charts::labelled(&witness, json!({"a": "0"})))
+            .await
+            .unwrap();
         let manifest = format!(
             "{documents}---\napiVersion: v1\nkind: ConfigMap\n\
              metadata: {{name: {witness}, namespace: {namespace}}}\ndata: {{a: '1'}}\n"
@@ -65,30 +68,30 @@ fn deployment(namespace: &str, replicas: u32) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_foreign_claims_let_no_scale_through() {
-    let scene = Scene::shared("attack-scaled").await;
+    let scene = HelmScene::shared("attack-scaled").await;
     let thief = Thief::new(ControlPlane::get(), "attack-scaler").await;
     // Some claims are there before the release's own, some come after it.
     for number in 0..FORGED {
         thief.forge(&format!("early-{number}"), &deployment(&scene.namespace, 7)).await;
     }
     scene.install("web", &shop(), with(json!({"replicas": 2}))).await;
-    scene.refuses("deployment/web", r#"{"spec": {"replicas": 9}}"#).await;
+    scene.assert_refused("deployment/web", r#"{"spec": {"replicas": 9}}"#).await;
     for number in 0..FORGED {
         thief.forge(&format!("late-{number}"), &deployment(&scene.namespace, 7)).await;
     }
-    scene.is_refused(&["scale", "deployment/web", "--replicas=7"]);
-    scene.is_refused(&["scale", "deployment/web", "--replicas=8"]);
+    scene.assert_refused_now(&["scale", "deployment/web", "--replicas=7"]);
+    scene.assert_refused_now(&["scale", "deployment/web", "--replicas=8"]);
     // Whoever forges claims does not stand in the way of the owner either.
-    scene.does(&["scale", "deployment/web", "--replicas=2"]);
+    scene.run(&["scale", "deployment/web", "--replicas=2"]);
     scene.upgrade("web", &shop(), with(json!({"replicas": 3}))).await;
-    scene.is_refused(&["scale", "deployment/web", "--replicas=2"]);
+    scene.assert_refused_now(&["scale", "deployment/web", "--replicas=2"]);
     scene.rollback("web", json!({"version": 1})).await;
-    scene.is_as_declared("web").await;
+    scene.assert_as_declared("web").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scale_of_an_object_in_another_namespace_follows_its_owner() {
-    let scene = Scene::shared("attack-abroad").await;
+    let scene = HelmScene::shared("attack-abroad").await;
     let there = ControlPlane::get().namespace("attack-lodged").await;
     let thief = Thief::new(ControlPlane::get(), "attack-lodger").await;
     thief.forge("early", &deployment(&there, 7)).await;
@@ -98,17 +101,15 @@ async fn scale_of_an_object_in_another_namespace_follows_its_owner() {
          spec: {{containers: [{{name: app, image: registry.example/web}}]}}\n"
     );
     scene.install("lodger", &Chart::new("lodger").template("all.yaml", &lodger), json!({})).await;
-    scene.is_refused(&["--namespace", &there, "scale", "deployment/web", "--replicas=7"]);
-    scene.does(&["--namespace", &there, "scale", "deployment/web", "--replicas=2"]);
+    scene.assert_refused_now(&["--namespace", &there, "scale", "deployment/web", "--replicas=7"]);
+    scene.run(&["--namespace", &there, "scale", "deployment/web", "--replicas=2"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_named_release_that_keeps_moving_does_not_let_an_edit_pass() {
-    let _guard = Guard::shared().await;
-    let control_plane = ControlPlane::get();
-    let shop = Victim::install(control_plane, "attack-named").await;
-    shop.is_guarded().await;
-    let thief = Thief::new(control_plane, "attack-mover").await;
+    let shop = Scene::shared().install("attack-named", charts::IMAGE_AND_COLOR).await;
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
+    let thief = Thief::new(&shop.control_plane, "attack-mover").await;
     thief.forge("moving", "").await;
     let stop = Arc::new(AtomicBool::new(false));
     let mut writers = Vec::new();
@@ -131,7 +132,9 @@ async fn a_named_release_that_keeps_moving_does_not_let_an_edit_pass() {
             json!({"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": thief.namespace});
         let patch =
             json!({"metadata": {"annotations": annotations}, "data": {"image": format!("mine-{number}")}});
-        if let Err(other) = refusal(shop.patch("settings", patch, true).await) {
+        if let Err(other) =
+            shop.alice.merge(&format!("{}?dryRun=All", shop.config_map("settings")), &patch).await.refusal()
+        {
             passed.push(format!("{name} {number}: {other}"));
         }
     }
@@ -160,22 +163,22 @@ async fn an_edit_in_doubt_is_refused_where_the_arbiter_is_forbidden() {
         String::from_utf8_lossy(&asked.stdout).starts_with("no")
     })
     .await;
-    let scene = Scene::shared("attack-doubt").await;
+    let scene = HelmScene::shared("attack-doubt").await;
     let text = format!(
         "apiVersion: {group}/v1\nkind: Widget\nmetadata: {{name: web}}\nspec: {{free: {{cpu: 1000m}}, port: 80}}\n"
     );
     scene.install("web", &Chart::new("widgets").template("all.yaml", &text), json!({})).await;
     let target = format!("widgets.{group}/web");
-    scene.refuses(&target, r#"{"spec": {"port": 81}}"#).await;
-    scene.refuses_now(&target, r#"{"spec": {"free": {"cpu": "1"}}}"#);
+    scene.assert_refused(&target, r#"{"spec": {"port": 81}}"#).await;
+    scene.assert_patch_refused_now(&target, r#"{"spec": {"free": {"cpu": "1"}}}"#);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_that_lost_its_rights_still_refuses() {
-    let control_plane = ControlPlane::start();
-    let guard = Guard::start(&control_plane, &["--register", "--edits", "Deny"]).await;
-    let victim = Victim::install(&control_plane, "attack-rightless").await;
-    victim.is_guarded().await;
+    let victim = Scene::on(ControlPlane::start()).install("attack-rightless", charts::IMAGE_AND_COLOR).await;
+    let guard = victim.start_guard(&["--register", "--edits", "Deny"]).await;
+    let control_plane = &victim.control_plane;
+    victim.wait_until_guarded(&victim.config_map("settings")).await;
     let bindings: Api<ClusterRoleBinding> = Api::all(control_plane.client(Identity::Admin).await);
     for binding in bindings.list(&ListParams::default()).await.unwrap() {
         let is_guards = |subject: &Subject| subject.namespace.as_deref() == Some("kubemoor-system");
@@ -188,24 +191,23 @@ async fn a_guard_that_lost_its_rights_still_refuses() {
         String::from_utf8_lossy(&asked.stdout).starts_with("no")
     })
     .await;
-    let refused = refusal(victim.data("settings", json!({"image": "mine"})).await);
+    let refused = victim.data("settings", json!({"image": "mine"})).await.refusal();
     refused.unwrap_or_else(|other| panic!("{other}\n{}", guard.log()));
-    let refused = refusal(victim.delete("settings").await);
+    let refused = victim.alice.delete(&victim.config_map("settings")).await.refusal();
     refused.unwrap_or_else(|other| panic!("{other}\n{}", guard.log()));
     // Whether somebody may have an allowance cannot be asked either.
     let wish =
         json!({"kubemoor.dev/allow": "/data/image", "kubemoor.dev/allow-until": "2999-01-01T00:00:00Z"});
     let patch = json!({"metadata": {"annotations": wish}, "data": {"image": "mine"}});
-    let refused = refusal(victim.patch("settings", patch, false).await);
+    let refused = victim.alice.merge(&victim.config_map("settings"), &patch).await.refusal();
     refused.unwrap_or_else(|other| panic!("{other}\n{}", guard.log()));
-    victim.data("settings", json!({"undeclared": "mine"})).await.unwrap();
+    victim.data("settings", json!({"undeclared": "mine"})).await.done().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dropping_helms_label_through_the_status_is_refused() {
-    let guard = Guard::shared().await;
-    let shop = Victim::install(ControlPlane::get(), "attack-status").await;
-    shop.is_guarded().await;
+    let shop = Scene::shared().install("attack-status", charts::IMAGE_AND_COLOR).await;
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
     let namespace = &shop.namespace;
     let object = |label: &str, release: &str, image: &str| {
         json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -233,14 +235,15 @@ async fn dropping_helms_label_through_the_status_is_refused() {
             r#""subResource":"status","name":"settings","namespace""#,
         );
         assert!(text.contains("subResource"));
-        guard.judge(text).await
+        shop.guard().judge(text).await
     };
     assert!(!ask(object("me", "shop", "a")).await.passes());
     assert!(!ask(object("Helm", "mine", "a")).await.passes());
     assert!(ask(object("Helm", "shop", "a")).await.passes());
 
     // A server that knows no conditions would send every status.
-    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(shop.client.clone());
+    let webhooks: Api<ValidatingWebhookConfiguration> =
+        Api::all(shop.control_plane.client(Identity::Alice).await);
     let webhooks = webhooks.get("kubemoor").await.unwrap().webhooks.unwrap();
     let names: Vec<_> = webhooks.iter().map(|webhook| webhook.name.as_str()).collect();
     let statuses = names.iter().any(|name| name.ends_with(".status.kubemoor.dev"));
@@ -249,7 +252,7 @@ async fn dropping_helms_label_through_the_status_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn helms_label_of_a_service_cannot_be_dropped_by_its_status() {
-    let scene = Scene::shared("attack-by-status").await;
+    let scene = HelmScene::shared("attack-by-status").await;
     scene.install("shop", &shop(), with(json!({}))).await;
     let alice = Caller::new(ControlPlane::get(), Identity::Alice).await;
     let status = format!("/api/v1/namespaces/{}/services/web/status?dryRun=All", scene.namespace);

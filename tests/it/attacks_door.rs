@@ -9,8 +9,8 @@ use reqwest::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, ClientCertificate, ControlPlane, Guard, Identity, Policed, RELEASE, Review, SOON, Victim,
-    eventually, folder, refusal, token_file,
+    Caller, ClientCertificate, ControlPlane, Guard, Identity, POLICED, RELEASE, Review, SOON, Scene, charts,
+    eventually, folder, token_file,
 };
 
 /// The name of a guard behind `--service=kubemoor-system/kubemoor`.
@@ -22,13 +22,6 @@ const OVERLAP: Duration = Duration::from_secs(2);
 const SECRET: &str = "/api/v1/namespaces/kubemoor-system/secrets/kubemoor-caller";
 
 const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kubemoor";
-
-const SETTINGS: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: info}
-";
 
 /// A review that nobody but the API server may send: an innocent person in the name of `system:masters` allows
 /// every change of the object, its deletion included.
@@ -56,11 +49,11 @@ fn forged(namespace: &str, live: &Value) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_posts_a_forged_review_gains_nothing() {
-    let shop = Policed::install("door-forged", SETTINGS).await;
-    let settings = shop.at("api/v1", "configmaps/settings");
-    shop.is_guarded(&settings).await;
-    let guard = Policed::guard().await;
-    let mut live = shop.alice.get(&settings).await.done().unwrap();
+    let shop = Scene::policed().install("door-forged", charts::SETTINGS).await;
+    let settings = shop.config_map("settings");
+    shop.wait_until_guarded(&settings).await;
+    let guard = POLICED.guard().await;
+    let mut live = shop.get(&settings).await;
     live["apiVersion"] = json!("v1");
     live["kind"] = json!("ConfigMap");
     let review = forged(&shop.namespace, &live);
@@ -74,7 +67,7 @@ async fn a_pod_that_posts_a_forged_review_gains_nothing() {
     }
 
     let allowances = shop.at("apis/kubemoor.dev/v1alpha1", "driftallowances");
-    assert_eq!(shop.alice.get(&allowances).await.done().unwrap()["items"], json!([]));
+    assert_eq!(shop.get(&allowances).await["items"], json!([]));
     let edit = json!({"data": {"level": "forged"}});
     shop.alice.merge(&settings, &edit).await.refused(RELEASE).unwrap();
     let forged = shop.rows(&["--user", "innocent"]);
@@ -148,9 +141,7 @@ async fn a_token_that_is_almost_right_is_worth_nothing() {
         }
     }
     assert_eq!(ask(&guard, &url(&format!("/validate/{token}?timeout=3s"))).await.0, 200);
-    let metrics = guard.metrics().await;
-    let counted = format!("kubemoor_callers_refused_total {}\n", 2 * wrong.len());
-    assert!(metrics.contains(&counted), "{metrics}");
+    guard.wait_for_metric(&format!("kubemoor_callers_refused_total {}\n", 2 * wrong.len())).await;
 
     // Another token follows: both count, then the new one alone.
     let next = fs::read_to_string(token_file(&folder("token"))).unwrap();
@@ -168,10 +159,7 @@ async fn a_token_that_is_almost_right_is_worth_nothing() {
     fs::write(&file, format!("{next}\n")).unwrap();
     answers([404, 200]).await;
     fs::write(&file, "no token").unwrap();
-    eventually("the broken file is named", SOON, || async {
-        guard.log().contains("is no caller token file")
-    })
-    .await;
+    guard.wait_for_log("is no caller token file").await;
     answers([404, 200]).await;
     for token in [&token, &next] {
         assert!(!guard.log().contains(token.as_str()) && !guard.metrics().await.contains(token.as_str()));
@@ -181,13 +169,12 @@ async fn a_token_that_is_almost_right_is_worth_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_edit_slips_through_while_tokens_follow_each_other() {
-    let control_plane = ControlPlane::start();
+    let shop = Scene::on(ControlPlane::start()).install("rotation", charts::IMAGE_AND_COLOR).await;
     let flags = ["--register", "--edits=Deny", "--caller-token-age=10s", "--log=trace"];
-    let mut guard = Guard::start(&control_plane, &flags).await;
-    let shop = Victim::install(&control_plane, "rotation").await;
-    shop.is_guarded().await;
-    let admin = Caller::new(&control_plane, Identity::Admin).await;
-    let mut paths = vec![only(registered(&admin).await.unwrap()).unwrap()];
+    let mut guard = shop.start_guard(&flags).await;
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
+    let admin = &shop.admin;
+    let mut paths = vec![only(registered(admin).await.unwrap()).unwrap()];
     let until = tokio::time::Instant::now() + SOON * 2;
     let mut edits = 0;
     let mut looked = tokio::time::Instant::now();
@@ -196,9 +183,9 @@ async fn no_edit_slips_through_while_tokens_follow_each_other() {
         for _ in 0..20 {
             edits += 1;
             let outcome = shop.data("settings", json!({"image": format!("edit-{edits}")})).await;
-            refusal(outcome).unwrap_or_else(|error| panic!("edit {edits}, token {}: {error}", paths.len()));
+            outcome.refusal().unwrap_or_else(|error| panic!("edit {edits}, token {}: {error}", paths.len()));
         }
-        let found = only(registered(&admin).await.unwrap());
+        let found = only(registered(admin).await.unwrap());
         if let Ok(path) = found
             && !paths.contains(&path)
         {
@@ -216,7 +203,7 @@ async fn no_edit_slips_through_while_tokens_follow_each_other() {
     guard.kill();
     guard.start_again().await;
     for edit in 0..20 {
-        refusal(shop.data("settings", json!({"image": format!("again-{edit}")})).await).unwrap();
+        shop.data("settings", json!({"image": format!("again-{edit}")})).await.refusal().unwrap();
     }
     let readiness = guard.https().get(guard.admin_url("/readyz")).send().await.unwrap().text().await.unwrap();
     let said = [guard.log(), guard.metrics().await, readiness];
@@ -287,7 +274,8 @@ async fn a_replica_that_does_not_lead_answers_the_registered_address() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_that_knows_the_api_servers_certificate_hears_nobody_else() {
     let (theirs, others) = (ClientCertificate::new(), ClientCertificate::new());
-    let control_plane = ControlPlane::start_showing(&theirs);
+    let shop =
+        Scene::on(ControlPlane::start_showing(&theirs)).install("certificate", charts::IMAGE_AND_COLOR).await;
     let file = token_file(&folder("token"));
     let token = fs::read_to_string(&file).unwrap();
     let flags = [
@@ -296,10 +284,9 @@ async fn a_guard_that_knows_the_api_servers_certificate_hears_nobody_else() {
         format!("--caller-token-file={}", file.display()),
         format!("--client-ca={}", theirs.authority().display()),
     ];
-    let guard = Guard::start(&control_plane, &flags.each_ref().map(String::as_str)).await;
-    let shop = Victim::install(&control_plane, "certificate").await;
-    shop.is_guarded().await;
-    refusal(shop.data("settings", json!({"image": "b"})).await).unwrap();
+    let guard = shop.start_guard(&flags.each_ref().map(String::as_str)).await;
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
+    shop.data("settings", json!({"image": "b"})).await.refusal().unwrap();
 
     // Who knows the token, and has no certificate or somebody else's, is not heard.
     let url = guard.webhook_url(&format!("/validate/{token}"));
@@ -328,12 +315,11 @@ async fn a_guard_that_knows_the_api_servers_certificate_hears_nobody_else() {
 /// Under `Fail` the API server tells whomever it refuses the address that it could not reach, token and all.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_told_during_an_outage_is_replaced_after_it() {
-    let control_plane = ControlPlane::start();
+    let shop = Scene::on(ControlPlane::start()).install("outage", charts::IMAGE_AND_COLOR).await;
     let flags = ["--register", "--edits=Deny", "--caller-token-age=120s"];
-    let mut guard = Guard::start(&control_plane, &flags).await;
-    let shop = Victim::install(&control_plane, "outage").await;
-    shop.is_guarded().await;
-    let admin = Caller::new(&control_plane, Identity::Admin).await;
+    let mut guard = shop.start_guard(&flags).await;
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
+    let admin = &shop.admin;
     let mut configuration = admin.get(CONFIGURATION).await.done().unwrap();
     let webhooks = configuration["webhooks"].as_array_mut().unwrap();
     webhooks.iter_mut().for_each(|webhook| webhook["failurePolicy"] = json!("Fail"));
@@ -341,12 +327,8 @@ async fn a_token_told_during_an_outage_is_replaced_after_it() {
     let token = guard.token();
     guard.kill();
     let told = eventually("edits fail without the guard", SOON, || async {
-        match shop.data("settings", json!({"image": "b"})).await {
-            Err(kube::Error::Api(status)) if status.message.contains("failed calling webhook") => {
-                Ok(status.message)
-            }
-            other => Err(format!("{other:?}")),
-        }
+        let answer = shop.data("settings", json!({"image": "b"})).await.to_string();
+        if answer.contains("failed calling webhook") { Ok(answer) } else { Err(answer) }
     })
     .await;
     assert!(told.contains(&token), "no need to replace it: {told}");
@@ -354,7 +336,7 @@ async fn a_token_told_during_an_outage_is_replaced_after_it() {
     guard.start_again().await;
     eventually("the token is worth nothing", SOON, || async {
         let answer = ask(&guard, &guard.webhook_url(&format!("/validate/{token}"))).await;
-        refusal(shop.data("settings", json!({"image": "b"})).await)?;
+        shop.data("settings", json!({"image": "b"})).await.refusal()?;
         if answer.0 == 404 { Ok(()) } else { Err(answer.1) }
     })
     .await;

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::support::{Caller, Identity, Policed, RELEASE, SOON, eventually};
+use crate::support::{Caller, Identity, POLICED, RELEASE, SOON, Scene, eventually};
 
 const GROUP: &str = "monitors.example";
 
@@ -69,8 +69,8 @@ fn additions() -> Vec<(&'static str, &'static str, &'static str, Value)> {
 async fn define_monitors() {
     static DONE: OnceCell<()> = OnceCell::const_new();
     DONE.get_or_init(|| async {
-        let _guard = Policed::guard().await;
-        let admin = Caller::new(Policed::control_plane(), Identity::Admin).await;
+        let _guard = POLICED.guard().await;
+        let admin = Caller::new(POLICED.control_plane(), Identity::Admin).await;
         let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": "kubemoor-monitors", "labels": {"kubemoor.dev/aggregate-to-guard": "true"}},
@@ -103,11 +103,11 @@ async fn define_monitors() {
     .await;
 }
 
-async fn install(prefix: &str) -> Policed {
+async fn install(prefix: &str) -> Scene {
     define_monitors().await;
-    let shop = Policed::install(prefix, TEMPLATES).await;
+    let shop = Scene::policed().install(prefix, TEMPLATES).await;
     for (api, object, _, _) in additions() {
-        shop.is_guarded(&shop.at(api, object)).await;
+        shop.wait_until_guarded(&shop.at(api, object)).await;
     }
     shop
 }
@@ -118,12 +118,6 @@ fn patch(pointer: &str, value: &Value) -> Value {
         .rsplit('/')
         .filter(|name| !name.is_empty())
         .fold(value.clone(), |value, name| json!({name: value}))
-}
-
-/// What the GuardedRelease says.
-async fn status(shop: &Policed) -> Result<Value, String> {
-    let path = shop.at("apis/kubemoor.dev/v1alpha1", &format!("guardedreleases/{RELEASE}"));
-    Ok(shop.alice.get(&path).await.done()?["status"].take())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -145,7 +139,7 @@ async fn additions_to_atomic_lists_are_reverted() {
     shop.policy("revert", json!({"edits": "Revert", "drift": "Report"})).await;
     for (api, object, pointer, value) in additions() {
         let path = shop.at(api, object);
-        let before = shop.alice.get(&path).await.done().unwrap();
+        let before = shop.get(&path).await;
         let mut edit = patch(pointer, &value);
         edit["metadata"] = json!({"labels": {"mine": format!("at-{}", value.to_string().len())}});
         eventually(&format!("{object} {value} is reverted"), SOON, || async {
@@ -168,34 +162,24 @@ async fn additions_to_atomic_lists_are_drift() {
     shop.policy("record", json!({"edits": "Record", "drift": "Report"})).await;
     for (api, object, pointer, value) in additions() {
         let path = shop.at(api, object);
-        let before = shop.alice.get(&path).await.done().unwrap()[pointer.split('/').nth(1).unwrap()].clone();
+        let before = shop.get(&path).await[pointer.split('/').nth(1).unwrap()].clone();
         eventually("the edit passes", SOON, || async {
             shop.alice.merge(&path, &patch(pointer, &value)).await.done()
         })
         .await;
-        eventually(&format!("{object} {value} is drift"), SOON, || async {
-            let status = status(&shop).await?;
-            let ready =
-                status["conditions"].as_array().into_iter().flatten().find(|it| it["type"] == "Ready");
-            let ready = ready.cloned().unwrap_or_default();
-            // What may be a default of the kind's stays in doubt, and is never called in sync.
-            let is_certain = object != "monitors/shop" || value[1].is_object();
-            let reason = if is_certain { ("False", "Drifted") } else { ("Unknown", "Unsettled") };
-            if ready["status"] == reason.0 && ready["reason"] == reason.1 {
-                Ok(())
-            } else {
-                Err(format!("{status}\n{}", shop.log()))
-            }
+        // What may be a default of the kind's stays in doubt, and is never called in sync.
+        let is_certain = object != "monitors/shop" || value[1].is_object();
+        let ready = if is_certain { ("False", "Drifted") } else { ("Unknown", "Unsettled") };
+        shop.status(&format!("that {object} {value} is drift"), |status| {
+            let conditions = status["conditions"].as_array().into_iter().flatten();
+            let mut found = conditions.filter(|it| it["type"] == "Ready");
+            found.any(|it| it["status"] == ready.0 && it["reason"] == ready.1)
         })
         .await;
         let diff = shop.moor(&["diff", "--strict", RELEASE]);
         assert_eq!(diff.code, 1, "{diff:?}");
         let field = pointer.split('/').nth(1).unwrap();
         shop.alice.merge(&path, &json!({field: before})).await.done().unwrap();
-        eventually("it is in sync again", SOON, || async {
-            let status = status(&shop).await?;
-            if status["drifted"] == 0 { Ok(()) } else { Err(status.to_string()) }
-        })
-        .await;
+        shop.status("that it is in sync again", |status| status["drifted"] == 0).await;
     }
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::attacks::look_away_from_records;
 use crate::support::{
-    ControlPlane, Guard, Identity, Victim, encoded, eventually, forged, holding, labelled, refusal,
+    ControlPlane, Guard, Identity, Scene, charts, encoded, eventually, forged, holding, refusal,
 };
 
 const WITHIN: Duration = Duration::from_secs(60);
@@ -38,11 +38,10 @@ const FLAGS: [&str; 5] = ["--register", "--edits", "Deny", "--drift", "Repair"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn records_that_grow_cost_little_memory_whenever_they_come() {
-    let control_plane = &ControlPlane::start();
-    control_plane.apply_deploy(&["crds.yaml"]).await;
-    let mut guard = Guard::start(control_plane, &FLAGS).await;
-    let shop = Victim::install(control_plane, "beside").await;
-    shop.is_guarded().await;
+    let shop = Scene::own().install("beside", charts::IMAGE_AND_COLOR).await;
+    let control_plane = &shop.control_plane;
+    let mut guard = shop.start_guard(&FLAGS).await;
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
     let idle = guard.peak_memory();
 
     // Some came before the guard did.
@@ -61,26 +60,26 @@ async fn records_that_grow_cost_little_memory_whenever_they_come() {
         })
         .await;
     }
-    are_told(control_plane, &namespace).await;
+    wait_for_statuses(control_plane, &namespace).await;
     check(&guard, idle, "while records come");
-    refusal(shop.data("settings", json!({"image": "b"})).await).unwrap();
+    shop.data("settings", json!({"image": "b"})).await.refusal().unwrap();
 
     guard.terminate();
     guard.start_again().await;
     check(&guard, idle, "at the next start");
-    refusal(shop.data("settings", json!({"image": "b"})).await).unwrap();
+    shop.data("settings", json!({"image": "b"})).await.refusal().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn edits_of_others_are_judged_while_a_huge_set_is() {
-    let control_plane = &ControlPlane::start();
-    let _guard = Guard::start(control_plane, &FLAGS).await;
-    let shop = Victim::install(control_plane, "beside").await;
-    shop.is_guarded().await;
+    let shop = Scene::on(ControlPlane::start()).install("beside", charts::IMAGE_AND_COLOR).await;
+    let control_plane = &shop.control_plane;
+    let _guard = shop.start_guard(&FLAGS).await;
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
     let namespace = control_plane.namespace("huge").await;
     let client = control_plane.client(Identity::Alice).await;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
-    let mut huge = labelled("huge", json!({"a": "0"}));
+    let mut huge = charts::labelled("huge", json!({"a": "0"}));
     huge.metadata.finalizers = Some(finalizers("x"));
     maps.create(&PostParams::default(), &huge).await.unwrap();
     let mut manifest = format!(
@@ -103,7 +102,7 @@ async fn edits_of_others_are_judged_while_a_huge_set_is() {
     let attacks = join_all((0..4).map(|_| maps.patch("huge", &dry_run, &patch)));
     let honest = join_all((0..8).map(|number| {
         let shop = &shop;
-        async move { refusal(shop.try_data("settings", json!({"image": number.to_string()})).await) }
+        async move { shop.try_data("settings", json!({"image": number.to_string()})).await.refusal() }
     }));
     let (_, honest) = tokio::join!(attacks, honest);
     for outcome in honest {
@@ -172,7 +171,7 @@ fn finalizers(prefix: &str) -> Vec<String> {
 }
 
 /// Waits until the guard says something of each of these releases.
-async fn are_told(control_plane: &ControlPlane, namespace: &str) {
+async fn wait_for_statuses(control_plane: &ControlPlane, namespace: &str) {
     let gvk = GroupVersionKind::gvk("kubemoor.dev", "v1alpha1", "GuardedRelease");
     let client = control_plane.client(Identity::Admin).await;
     let guarded: Api<DynamicObject> = Api::namespaced_with(client, namespace, &ApiResource::from_gvk(&gvk));

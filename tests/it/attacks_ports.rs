@@ -19,24 +19,17 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::ledger_unjudged::rows;
-use crate::support::{Guard, Review, bomb, eventually, folder, forged, holding, record_name, reply};
+use crate::support::charts::MANIFEST;
+use crate::support::{Guard, Review, bomb, eventually, forged, holding, record_name, reply};
 
 /// Loopback is a whole network, so that one machine can be two peers.
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 const WITHIN: Duration = Duration::from_secs(30);
 
-const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {image: a}\n";
-
 /// A guard of the release `shop/web` in a directory.
 async fn guard() -> Guard {
-    let store = folder("store");
-    fs::create_dir(store.join("shop")).unwrap();
-    fs::write(store.join("shop").join("web.yaml"), MANIFEST).unwrap();
-    let store = format!("--store=dir:{}", store.display());
-    let mut guard = Guard::launch(&[&store, "--edits=Deny", "--cluster-name=here"]);
-    guard.ready().await;
-    guard
+    Guard::start_embedded(&["--edits=Deny"]).await
 }
 
 /// A connection of the attacker's to the host and port in `url`.
@@ -235,8 +228,7 @@ async fn a_body_that_stops_on_the_way_passes_and_is_recorded() {
         .await;
         assert_eq!((&row["reason"], &row["user"]), (&json!("late"), &json!("alice")), "{row}");
     }
-    let metrics = guard.metrics().await;
-    assert!(metrics.contains(r#"decision="record",reason="late"} 1"#), "{metrics}");
+    guard.wait_for_metric(r#"decision="record",reason="late"} 1"#).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::helm_scene::{Scene, WITHIN, with};
+use crate::helm_scene::{HelmScene, WITHIN, with};
 use crate::support::{Caller, Chart, ControlPlane, Guard, Identity, define_widgets, eventually, moor};
 
 /// A kind of which charts declare objects in two versions.
@@ -164,8 +164,8 @@ async fn charts_that_declare_different_versions_do_not_disturb_each_other() {
     let guard = Guard::shared().await;
     let admin = Caller::new(control_plane, Identity::Admin).await;
     let (scaler, routed) = (Kind::autoscaler(&admin).await, Kind::routed(control_plane, &admin).await);
-    let old = Scene::shared("attack-versions-old").await;
-    let new = Scene::shared("attack-versions-new").await;
+    let old = HelmScene::shared("attack-versions-old").await;
+    let new = HelmScene::shared("attack-versions-new").await;
     let mut charts = vec![
         (&old, "one", chart(&[scaler.named(0, "web"), routed.named(0, "one")])),
         (&new, "two", chart(&[scaler.named(1, "web"), routed.named(1, "two")])),
@@ -183,24 +183,24 @@ async fn charts_that_declare_different_versions_do_not_disturb_each_other() {
             assert!(kind.served.len() > 1, "{:?}", kind.served);
             // Whatever version the editor speaks.
             for target in kind.spelled(name) {
-                scene.refuses(&target, kind.edit).await;
+                scene.assert_refused(&target, kind.edit).await;
             }
-            scene.is_refused(&["delete", &kind.target(name)]);
+            scene.assert_refused_now(&["delete", &kind.target(name)]);
         }
     }
     // Of an object that is new to the cluster as well, now that all versions are registered.
     let late = chart(&[scaler.named(1, "late"), routed.named(0, "late")]);
     new.install("late", &late, json!({})).await;
     new.upgrade("late", &late, with(json!({"cpu": 60, "path": "/b"}))).await;
-    new.is_as_declared("late").await;
+    new.assert_as_declared("late").await;
     for (scene, release, chart) in &charts {
         scene.upgrade(release, chart, with(json!({"cpu": 60, "path": "/b"}))).await;
-        scene.is_as_declared(release).await;
+        scene.assert_as_declared(release).await;
         let namespace = &scene.namespace;
         let diff = moor(control_plane, Identity::Alice, &["diff", release, "--namespace", namespace]);
         assert_eq!(diff.code, 0, "{release}: {diff:?}");
         scene.rollback(release, json!({"version": 1})).await;
-        scene.is_as_declared(release).await;
+        scene.assert_as_declared(release).await;
     }
     for (scene, name) in [(&old, "one"), (&new, "two")] {
         let of_one_version = told(&guard, scene, "configmap/primer").await;
@@ -216,11 +216,11 @@ async fn charts_that_declare_different_versions_do_not_disturb_each_other() {
 /// How often the refusal of an edit is told: as often of a kind that is declared in many versions as of one that has
 /// one, though the API server asks once for each version. An old one asks again after a refusal, in case that it judged
 /// by an old state of its cache.
-async fn told(guard: &Guard, scene: &Scene<'_>, target: &str) -> usize {
+async fn told(guard: &Guard, scene: &HelmScene<'_>, target: &str) -> usize {
     let (_, name) = target.split_once('/').unwrap();
     let words = format!("told-of-{name}-in-{}", scene.namespace);
     let patch = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": words}}});
-    scene.refuses_now(target, &patch.to_string());
+    scene.assert_patch_refused_now(target, &patch.to_string());
     let denials = || guard.log().lines().filter(|line| line.contains(&words)).count();
     eventually("the refusal is told", WITHIN, || async { denials() > 0 }).await;
     denials()
@@ -256,29 +256,31 @@ spec: {replicas: {{ .Values.replicas }}, port: 80}
         let text = text.replace("GROUP", group).replace("VERSION", version);
         Chart::new("widgets").values("replicas: 2\n").template("all.yaml", &text)
     };
-    let first = Scene::shared("attack-widgets-one").await;
-    let second = Scene::shared("attack-widgets-two").await;
+    let first = HelmScene::shared("attack-widgets-one").await;
+    let second = HelmScene::shared("attack-widgets-two").await;
     let target = format!("widgets.{group}/web");
     for (scene, version) in [(&first, "v1"), (&second, "v2")] {
         scene.install("web", &chart(version), json!({})).await;
         for spelled in ["v1", "v2"] {
-            scene.refuses(&format!("widgets.{spelled}.{group}/web"), r#"{"spec": {"port": 81}}"#).await;
+            scene
+                .assert_refused(&format!("widgets.{spelled}.{group}/web"), r#"{"spec": {"port": 81}}"#)
+                .await;
         }
     }
     for (scene, version) in [(&first, "v1"), (&second, "v2")] {
         for spelled in ["v1", "v2"] {
             let scaled = format!("widgets.{spelled}.{group}/web");
-            scene.is_refused(&["scale", &scaled, "--replicas=5"]);
+            scene.assert_refused_now(&["scale", &scaled, "--replicas=5"]);
         }
-        scene.is_refused(&["delete", &target]);
+        scene.assert_refused_now(&["delete", &target]);
         scene.upgrade("web", &chart(version), with(json!({"replicas": 3}))).await;
-        scene.is_as_declared("web").await;
+        scene.assert_as_declared("web").await;
         // The chart moves on to the other version, and back.
         let other = if version == "v1" { "v2" } else { "v1" };
         scene.upgrade("web", &chart(other), with(json!({"replicas": 4}))).await;
-        scene.is_refused(&["scale", &target, "--replicas=3"]);
-        scene.refuses(&target, r#"{"spec": {"port": 81}}"#).await;
+        scene.assert_refused_now(&["scale", &target, "--replicas=3"]);
+        scene.assert_refused(&target, r#"{"spec": {"port": 81}}"#).await;
         scene.rollback("web", json!({"version": 1})).await;
-        scene.is_as_declared("web").await;
+        scene.assert_as_declared("web").await;
     }
 }

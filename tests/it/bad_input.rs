@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::ledger_unjudged::rows;
 use crate::support::{
-    ControlPlane, Guard, Identity, Review, Victim, bomb, encoded, eventually, folder, forged, holding,
-    labelled, record_name, refusal, reply, token_file,
+    ControlPlane, Guard, Identity, Review, Scene, bomb, charts, encoded, eventually, folder, forged, holding,
+    record_name, refusal, reply, token_file,
 };
 
 const WITHIN: Duration = Duration::from_secs(30);
@@ -53,14 +53,11 @@ async fn a_malformed_review_is_answered_by_http_400_and_what_is_wrong() {
     assert_eq!((got.code, &got.body["error"]), (400, &json!("a review is sent by POST, not by GET")));
     let text = reply(guard.https().post(&url).header(CONTENT_TYPE, "text/plain").body("hello")).await;
     assert!(text.code == 400 && text.body["error"].as_str().unwrap().contains("text/plain"), "{text:?}");
-    let metrics = guard.metrics().await;
-    let counted = format!("kubemoor_malformed_reviews_total {}", count + 2);
-    assert!(metrics.contains(&counted), "{metrics}");
+    guard.wait_for_metric(&format!("kubemoor_malformed_reviews_total {}", count + 2)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_cannot_be_believed_costs_one_warning_and_its_release_keeps_its_last_good_one() {
-    let control_plane = &ControlPlane::start();
     let cases: [Forgery; 6] = [
         ("not base64", |namespace| holding(namespace, "shop", 2, "deployed", b"!!".to_vec())),
         ("does not decompress", |namespace| {
@@ -80,37 +77,44 @@ async fn a_record_that_cannot_be_believed_costs_one_warning_and_its_release_keep
             record
         }),
     ];
+    let good = Scene::on(ControlPlane::start()).install("believable", charts::IMAGE_AND_COLOR).await;
     let mut shops = Vec::new();
     for (reason, record) in cases {
-        let shop = Victim::install(control_plane, "unbelievable").await;
-        shop.secrets.create(&PostParams::default(), &record(&shop.namespace)).await.unwrap();
+        let shop = good.install_beside("unbelievable").await;
+        let record = json!(record(&shop.namespace));
+        shop.alice.post(&shop.core("secrets"), &record).await.done().unwrap();
         shops.push((shop, reason));
     }
-    let good = Victim::install(control_plane, "believable").await;
-    let guard = Guard::start(control_plane, &["--register", "--edits", "Deny"]).await;
-    good.is_guarded().await;
-    refusal(good.data("settings", json!({"image": "b"})).await).unwrap();
+    let guard = good.start_guard(&["--register", "--edits", "Deny"]).await;
+    good.wait_until_guarded(&good.config_map("settings")).await;
+    good.data("settings", json!({"image": "b"})).await.refusal().unwrap();
     for (shop, reason) in &shops {
-        let message = refusal(shop.data("settings", json!({"image": "b"})).await)
+        let message = shop
+            .data("settings", json!({"image": "b"}))
+            .await
+            .refusal()
             .unwrap_or_else(|error| panic!("{reason}: {error}"));
         assert!(message.contains("(revision 1)"), "{reason}: {message}");
-        shop.data("settings", json!({"undeclared": "b"})).await.unwrap();
-        let log = guard.log();
-        let warnings: Vec<_> = log
-            .lines()
-            .filter(|line| line.contains(&shop.namespace) && line.contains("WARN"))
-            .filter(|line| line.contains(&record_name("shop", 2)))
-            .collect();
-        assert!(matches!(warnings[..], [warning] if warning.contains(reason)), "{reason}: {warnings:#?}");
+        shop.data("settings", json!({"undeclared": "b"})).await.done().unwrap();
+        let warnings = || {
+            let is_warning = |line: &&str| {
+                line.contains(&shop.namespace)
+                    && line.contains("WARN")
+                    && line.contains(&record_name("shop", 2))
+            };
+            guard.log().lines().filter(is_warning).map(str::to_owned).collect::<Vec<_>>()
+        };
+        eventually("the guard warns of the record", WITHIN, || async { !warnings().is_empty() }).await;
+        let warnings = warnings();
+        assert!(matches!(&warnings[..], [warning] if warning.contains(reason)), "{reason}: {warnings:#?}");
     }
-    let metrics = guard.metrics().await;
     for (fault, count) in
         [("encoding", 1), ("compression", 1), ("syntax", 1), ("too_large", 1), ("disagrees", 2)]
     {
         let counted = format!("kubemoor_records_undecodable_total{{reason=\"{fault}\"}} {count}\n");
-        assert!(metrics.contains(&counted), "{counted}{metrics}");
+        guard.wait_for_metric(&counted).await;
     }
-    assert!(metrics.contains(r#"state="record-invalid"} 6"#), "{metrics}");
+    guard.wait_for_metric(r#"state="record-invalid"} 6"#).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -120,7 +124,7 @@ async fn a_manifest_document_that_is_no_object_is_named_and_the_rest_is_guarded(
     let namespace = control_plane.namespace("bad-document").await;
     let client = control_plane.client(Identity::Alice).await;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
-    maps.create(&PostParams::default(), &labelled("rest", json!({"a": "1"}))).await.unwrap();
+    maps.create(&PostParams::default(), &charts::labelled("rest", json!({"a": "1"}))).await.unwrap();
     let manifest = "---\n# Source: odd/templates/notes.yaml\njust a sentence\n---\n# Source: odd/templates/rest.yaml\n\
                     apiVersion: v1\nkind: ConfigMap\nmetadata: {name: rest}\ndata: {a: '1'}\n";
     let record = forged(&namespace, "odd", 1, "deployed", manifest);
@@ -133,24 +137,22 @@ async fn a_manifest_document_that_is_no_object_is_named_and_the_rest_is_guarded(
     })
     .await;
     let named = |line: &str| line.contains(&namespace) && line.contains("odd/templates/notes.yaml");
-    assert_eq!(guard.log().lines().filter(|line| named(line)).count(), 1, "{}", guard.log());
+    let lines = || guard.log().lines().filter(|line| named(line)).count();
+    eventually("the document is named", WITHIN, || async { lines() > 0 }).await;
+    assert_eq!(lines(), 1, "{}", guard.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_is_away_is_waited_for_and_the_last_state_serves() {
-    let mut control_plane = ControlPlane::start();
-    let shop = Victim::install(&control_plane, "outage").await;
+    let mut shop = Scene::on(ControlPlane::start()).install("outage", charts::IMAGE_AND_COLOR).await;
     // Leaves the rights behind that the next one needs.
-    drop(Guard::start(&control_plane, &["--edits", "Deny"]).await);
-    control_plane.kill_apiserver();
-    let kubeconfig = format!("--kubeconfig={}", control_plane.kubeconfig(Identity::Guard).display());
+    drop(shop.start_guard(&["--edits", "Deny"]).await);
+    shop.control_plane.kill_apiserver();
+    let kubeconfig = format!("--kubeconfig={}", shop.control_plane.kubeconfig(Identity::Guard).display());
     let mut guard = Guard::launch(&["--edits=Deny", &kubeconfig]);
-    eventually("the guard says what it waits for", WITHIN, || async {
-        guard.log().contains("the API server does not answer, trying again")
-    })
-    .await;
+    guard.wait_for_log("the API server does not answer, trying again").await;
     assert!(!guard.is_ready().await);
-    control_plane.start_apiserver();
+    shop.control_plane.start_apiserver();
     guard.ready().await;
 
     let object = |key: &str, value: &str| {
@@ -165,7 +167,7 @@ async fn an_api_server_that_is_away_is_waited_for_and_the_last_state_serves() {
         guard.judge(Review { group: "", kind, resource, namespace, name, old: &old, new: &new }.text()).await
     };
     assert!(!ask(object("image", "b")).await.passes());
-    control_plane.kill_apiserver();
+    shop.control_plane.kill_apiserver();
     assert!(ask(object("undeclared", "b")).await.passes());
     // Without a look at the record nothing is refused: the webhook's failurePolicy decides.
     let undecided = ask(object("image", "b")).await;
@@ -179,7 +181,7 @@ async fn an_api_server_that_is_away_is_waited_for_and_the_last_state_serves() {
     );
     assert!(row["detail"].as_str().unwrap().contains("could not be read"), "{row}");
     assert!(guard.is_ready().await);
-    control_plane.start_apiserver();
+    shop.control_plane.start_apiserver();
     eventually("the guard refuses again", WITHIN, || async { ask(object("image", "b")).await.code == 200 })
         .await;
     assert!(!ask(object("image", "b")).await.passes());

@@ -3,38 +3,26 @@
 
 use serde_json::json;
 
-use crate::support::{Helm, Identity, Policed, RELEASE, SOON, eventually, shipped};
-
-const DEPLOYMENT: &str = r#"
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: app, image: "registry.example/shop:{{ .Values.tag | default "1" }}"}]}
-"#;
+use crate::support::{Helm, Identity, POLICED, RELEASE, SOON, Scene, charts, eventually};
 
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
 
 /// A release whose second revision is broken; and where its Deployment is.
-async fn broken(prefix: &str) -> (Policed, String) {
-    let shop = Policed::install(prefix, DEPLOYMENT).await;
-    let web = shop.at("apis/apps/v1", "deployments/web");
+async fn broken(prefix: &str) -> (Scene, String) {
+    let shop = Scene::policed().install(prefix, charts::DEPLOYMENT).await;
+    let web = shop.deployment("web");
     let revision = "/metadata/annotations/deployment.kubernetes.io~1revision";
-    shop.becomes(&web, revision, &json!("1")).await;
-    shop.helm.upgrade(&shop.namespace, RELEASE, &shop.chart, json!({"values": {"tag": "2"}})).await.unwrap();
+    shop.wait_for_value(&web, revision, &json!("1")).await;
+    shop.upgrade(json!({"values": {"tag": "2"}})).await.unwrap();
     // Else there is nothing to go back to.
-    shop.becomes(&web, revision, &json!("2")).await;
-    shop.becomes(&web, IMAGE, &json!("registry.example/shop:2")).await;
-    shop.is_guarded(&web).await;
+    shop.wait_for_value(&web, revision, &json!("2")).await;
+    shop.wait_for_value(&web, IMAGE, &json!("registry.example/shop:2")).await;
+    shop.wait_until_guarded(&web).await;
     (shop, web)
 }
 
-fn undo(shop: &Policed, user: &str, group: &str) -> Result<(), String> {
-    shop.kubectl(user, group, &["rollout", "undo", "deployment/web"])
+fn undo(shop: &Scene, user: &str, group: &str) -> Result<(), String> {
+    shop.kubectl_as(user, group, &["rollout", "undo", "deployment/web"])
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,14 +31,14 @@ async fn a_rollout_is_undone_by_whom_a_policy_exempts_and_by_nobody_else() {
     let refused = undo(&shop, "carol", "break-glass").unwrap_err();
     assert!(refused.contains("denied the request") && refused.contains(IMAGE_KEYED), "{refused}");
 
-    let mut spec = shipped("break-glass.yaml");
+    let mut spec = charts::shipped("break-glass.yaml");
     // Else the loop would put the broken version back.
     spec["drift"] = json!("Report");
     shop.policy("break-glass", spec).await;
     let refused = undo(&shop, "dave", "developers").unwrap_err();
     assert!(refused.contains("denied the request"), "{refused}");
     eventually("the rollout is undone", SOON, || async { undo(&shop, "carol", "break-glass") }).await;
-    shop.is_still(&web, IMAGE, &json!("registry.example/shop:1")).await;
+    shop.assert_value(&web, IMAGE, &json!("registry.example/shop:1")).await;
 
     let row = eventually("the ledger has it", SOON, || async {
         shop.rows(&["--user", "carol", "--verdict", "Record"]).pop()
@@ -67,8 +55,8 @@ async fn a_rollout_is_undone_by_whom_a_policy_exempts_and_by_nobody_else() {
 
     // The chart brings what holds from now on, and meets no conflict.
     let fixed = json!({"values": {"tag": "3"}, "force_conflicts": true});
-    shop.helm.upgrade(&shop.namespace, RELEASE, &shop.chart, fixed).await.unwrap();
-    shop.is_still(&web, IMAGE, &json!("registry.example/shop:3")).await;
+    shop.upgrade(fixed).await.unwrap();
+    shop.assert_value(&web, IMAGE, &json!("registry.example/shop:3")).await;
 }
 
 const IMAGE_KEYED: &str = "containers/[name=app]/image";
@@ -83,12 +71,12 @@ async fn a_rollout_is_undone_under_an_allowance_for_everything_and_stays_so_unti
         shop.moor(&["allow", "deployment/web", "--path", "*", "--for", "1h", "--reason", "INC-123"]);
     assert_eq!(allowed.code, 0, "{allowed:?}");
     eventually("the rollout is undone", SOON, || async { undo(&shop, "dave", "developers") }).await;
-    shop.loop_has_passed().await;
-    shop.is_still(&web, IMAGE, &json!("registry.example/shop:1")).await;
+    shop.wait_for_pass().await;
+    shop.assert_value(&web, IMAGE, &json!("registry.example/shop:1")).await;
 
     let revoked = shop.moor(&["revoke", "deployment/web"]);
     assert_eq!(revoked.code, 0, "{revoked:?}");
-    shop.becomes(&web, IMAGE, &json!("registry.example/shop:2")).await;
+    shop.wait_for_value(&web, IMAGE, &json!("registry.example/shop:2")).await;
 
     // Who may do what, and when that was over, is in the ledger.
     for verdict in ["Opened", "Closed"] {
@@ -110,10 +98,10 @@ async fn a_rollout_is_undone_under_an_allowance_for_everything_and_stays_so_unti
 
 #[tokio::test(flavor = "multi_thread")]
 async fn records_are_written_by_the_operators_that_a_policy_names() {
-    let shop = Policed::install("operators", DEPLOYMENT).await;
+    let shop = Scene::policed().install("operators", charts::DEPLOYMENT).await;
     let operators = json!([{"kind": "User", "name": Identity::Deployer.user()}]);
     shop.policy("operators", json!({"operators": operators})).await;
-    let bobs = Helm::start(Policed::control_plane(), Identity::Bob);
+    let bobs = Helm::start(POLICED.control_plane(), Identity::Bob);
     let values = |tag: &str| json!({"values": {"tag": tag}});
     eventually("somebody else's upgrade is refused", SOON, || async {
         match bobs.upgrade(&shop.namespace, RELEASE, &shop.chart, values("2")).await {
@@ -126,9 +114,9 @@ async fn records_are_written_by_the_operators_that_a_policy_names() {
     assert!(refused.contains("a policy names the operators"), "{refused}");
     // Helm goes on to delete although it could not write that it does, and does not say why that fails.
     bobs.uninstall(&shop.namespace, RELEASE, json!({})).await.unwrap_err();
-    let web = shop.at("apis/apps/v1", "deployments/web");
-    assert_eq!(shop.alice.get(&web).await.done().unwrap()["metadata"]["deletionTimestamp"], json!(null));
-    shop.helm.upgrade(&shop.namespace, RELEASE, &shop.chart, values("3")).await.unwrap();
+    let web = shop.deployment("web");
+    assert_eq!(shop.get(&web).await["metadata"]["deletionTimestamp"], json!(null));
+    shop.upgrade(values("3")).await.unwrap();
     // And whoever is exempt.
     shop.policy("exempt", json!({"exempt": [{"kind": "User", "name": Identity::Bob.user()}]})).await;
     eventually("an exempt person's upgrade passes", SOON, || async {

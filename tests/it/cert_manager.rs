@@ -9,7 +9,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, Chart, ControlPlane, HOME, Helm, Identity, Installed, RELEASE, folder, guarded,
+    Caller, Chart, ControlPlane, HOME, Helm, Identity, Installed, RELEASE, folder, wait_until_guarded,
 };
 
 const SETTINGS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
@@ -84,10 +84,10 @@ async fn three_replicas_with_cert_manager_start_before_and_after_an_upgrade() {
     let deployment = format!("/apis/apps/v1/namespaces/{HOME}/deployments/kubemoor");
     assert_eq!(admin.get(&deployment).await.done().unwrap()["spec"]["replicas"], 3);
     let pods = installed.start(3).await;
-    guarded(&alice, RELEASE, &settings).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
     drop(pods);
     // As an upgrade does.
     apply(&control_plane, &with_cert_manager);
     let _pods = installed.start(3).await;
-    guarded(&alice, RELEASE, &settings).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     Caller, Chart, ControlPlane, Guard, HOME, Helm, Identity, Installed, RELEASE, SOON, eventually, folder,
-    guarded, moor,
+    moor, wait_until_guarded,
 };
 
 const SETTINGS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
@@ -36,7 +36,7 @@ async fn two_replicas_of_the_chart_refuse_edits_and_one_takes_over() {
     let mut pods = chart.start(2).await;
     let settings = shop(&control_plane).await;
     let alice = Caller::new(&control_plane, Identity::Alice).await;
-    guarded(&alice, RELEASE, &settings).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
     for pod in &pods {
         assert!(!pod.log().contains("removed or overwritten"), "{}", pod.log());
     }
@@ -57,7 +57,7 @@ async fn two_replicas_of_the_chart_refuse_edits_and_one_takes_over() {
     let leader = if pods[0].leads().await { 0 } else { 1 };
     pods.remove(leader).kill();
     chart.route(&pods.iter().collect::<Vec<_>>()).await;
-    guarded(&alice, RELEASE, &settings).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
     eventually("the other replica leads", SOON, || async { pods[0].leads().await }).await;
     assert!(pods[0].terminate().success(), "{}", pods[0].log());
 }
@@ -173,7 +173,7 @@ async fn uninstalling_leaves_nothing_but_the_definitions_that_are_kept() {
             .await
             .unwrap_or_else(|error| panic!("keep: {keep}: {error}"));
         let mut pods = chart.start(2).await;
-        guarded(&alice, RELEASE, &settings).await;
+        wait_until_guarded(&alice, RELEASE, &settings).await;
         // The guard runs on while Helm uninstalls, as pods do, and makes nothing anew.
         let (uninstalled, ran) = chart.uninstall().await;
         assert!(uninstalled.is_ok() && ran.code == 0, "{uninstalled:?} {ran:?}");
@@ -209,14 +209,14 @@ async fn ledger_url_of_a_secret_serves_two_replicas_after_one() {
     let mut pods = chart.start(1).await;
     let settings = shop(&control_plane).await;
     let alice = Caller::new(&control_plane, Identity::Alice).await;
-    guarded(&alice, RELEASE, &settings).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
     assert!(pods[0].terminate().success());
 
     // From one replica to two.
     let shared = json!({"ledger": {"postgres": {"existingSecret": "ledger", "key": "dsn"}}, "edits": "Deny"});
     chart.upgrade(shared).await.unwrap();
     let pods = chart.start(2).await;
-    guarded(&alice, RELEASE, &settings).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
     alice.merge(&settings, &json!({"data": {"mode": "slow"}})).await.refused(RELEASE).unwrap();
     eventually("the ledger is the one of the Secret", SOON, || async { file.exists() }).await;
     drop(pods);
@@ -224,7 +224,7 @@ async fn ledger_url_of_a_secret_serves_two_replicas_after_one() {
     chart.upgrade(json!({"replicas": 1, "ledger": {"persistence": {"enabled": true}}})).await.unwrap();
     chart.upgrade(alone).await.unwrap();
     let _pods = chart.start(1).await;
-    guarded(&alice, RELEASE, &settings).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -236,7 +236,7 @@ async fn a_guard_that_is_down_under_fail_can_be_started_and_upgraded() {
     let pods = chart.start(1).await;
     let settings = shop(&control_plane).await;
     let alice = Caller::new(&control_plane, Identity::Alice).await;
-    guarded(&alice, RELEASE, &settings).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
     Guard::extend_webhook_timeouts(&control_plane, "Fail").await;
     drop(pods);
     let edit = json!({"data": {"mode": "slow"}});
@@ -270,7 +270,7 @@ async fn a_guard_that_is_down_under_fail_can_be_started_and_upgraded() {
     }
     eventually("Helm upgrades the guard", SOON, || async { chart.upgrade(values.clone()).await }).await;
     let pods = chart.start(2).await;
-    guarded(&alice, RELEASE, &settings).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
 
     // Where no pod can start, a person runs what the hook would have run.
     drop(pods);

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kubemoor::cluster::allowances::Allowances;
-use kubemoor::cluster::allowances::requests::{Kept, MakeError, Wish, resource};
-use kubemoor::cluster::client::connect;
-use kubemoor::cluster::kinds::Kinds;
-use kubemoor::cluster::lease::Leadership;
-use kubemoor::cluster::progress::Progress;
+use kubemoor::client::allowances::{Kept, MakeError, Wish, resource};
+use kubemoor::client::connection::connect;
+use kubemoor::client::lease::Leadership;
+use kubemoor::mirror::allowances::Allowances;
+use kubemoor::mirror::kinds::Kinds;
+use kubemoor::mirror::progress::Progress;
 use kubemoor::model::{Actor, ObjectId, ReleaseId};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;

@@ -3,9 +3,9 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use kubemoor::cluster::arbiter::{Arbiter, ArbiterError, Question};
-use kubemoor::cluster::objects::Objects;
+use kubemoor::client::objects::Objects;
 use kubemoor::declaration::digest::Digest;
+use kubemoor::mirror::arbiter::{Arbiter, ArbiterError, Question};
 use kubemoor::model::ObjectId;
 use serde_json::json;
 

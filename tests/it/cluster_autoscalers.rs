@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use kubemoor::cluster::autoscalers::Autoscalers;
-use kubemoor::cluster::client::connect;
-use kubemoor::cluster::kinds::Kinds;
-use kubemoor::cluster::progress::Progress;
+use kubemoor::client::connection::connect;
 use kubemoor::helm::index::Index;
+use kubemoor::mirror::autoscalers::Autoscalers;
+use kubemoor::mirror::kinds::Kinds;
+use kubemoor::mirror::progress::Progress;
 use kubemoor::model::{Autoscaler, ObjectId};
 use parking_lot::RwLock;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! Events on a real API server.
 
-use kubemoor::cluster::events::{Events, Notice, Published, Regarding};
-use kubemoor::cluster::lease::Leadership;
+use kubemoor::client::events::{Events, Notice, Published, Regarding};
+use kubemoor::client::lease::Leadership;
 
 use crate::support::{Caller, ControlPlane, Identity};
 

@@ -2,8 +2,8 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use kubemoor::cluster::Resource;
-use kubemoor::cluster::kinds::Kinds;
+use kubemoor::client::Resource;
+use kubemoor::mirror::kinds::Kinds;
 use kubemoor::model::{Gvk, ObjectId, ReleaseId};
 use serde_json::{Value, json};
 

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use kubemoor::cluster::call::CallError;
-use kubemoor::cluster::client::connect;
-use kubemoor::cluster::identity::own_name;
-use kubemoor::cluster::objects::{Objects, Target, WriteError};
-use kubemoor::cluster::{Event, Resource};
+use kubemoor::client::call::CallError;
+use kubemoor::client::connection::connect;
+use kubemoor::client::identity::own_name;
+use kubemoor::client::objects::{Objects, Target, WriteError};
+use kubemoor::client::{Event, Resource};
 use kubemoor::reconcile::live::{Live, Manager, Sighting};
 use serde_json::{Value, json};
 
@@ -225,7 +225,7 @@ async fn writes_keep_to_their_rate() {
 async fn the_guard_knows_its_own_name() {
     let control_plane = ControlPlane::get();
     let connection = connect(Some(&control_plane.kubeconfig(Identity::Guard))).await.unwrap();
-    let name = own_name(&connection).await.unwrap();
+    let name = own_name(&connection.client, connection.claimed.clone()).await.unwrap();
     // An older API server tells it in refusing to.
     assert_eq!(name.as_deref(), Some(Identity::Guard.user()));
 }

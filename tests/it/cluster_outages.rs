@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use kubemoor::cluster::releases::LookError;
 use kubemoor::config::RecordDriver;
 use kubemoor::helm::record::Status;
+use kubemoor::mirror::releases::LookError;
 use serde_json::json;
 
 use crate::cluster_releases::{SOON, Watched, release_id, settings};

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use kubemoor::cluster::client::{Connection, connect};
-use kubemoor::cluster::kinds::Kinds;
-use kubemoor::cluster::releases::Releases;
+use kubemoor::client::connection::{Connection, connect};
 use kubemoor::config::RecordDriver;
 use kubemoor::helm::record::Status;
 use kubemoor::helm::release::{Appearance, Release};
 use kubemoor::metrics::{RecordMetrics, registry};
+use kubemoor::mirror::kinds::Kinds;
+use kubemoor::mirror::releases::{RecordSource, Releases};
 use kubemoor::model::{ObjectId, ReleaseId};
 use prometheus_client::registry::Registry;
 use serde_json::json;
@@ -52,7 +52,13 @@ impl Watched {
         let mut metrics = registry();
         let counted = RecordMetrics::register(&mut metrics, Vec::<(&'static str, u64)>::new);
         let namespaces = namespaces.iter().map(|&namespace| namespace.to_owned()).collect();
-        let releases = Releases::new(client, driver, namespaces, kinds.clone(), Arc::default(), counted);
+        let releases = Releases::new(
+            client,
+            RecordSource { driver, namespaces },
+            kinds.clone(),
+            Arc::default(),
+            counted,
+        );
         Self { connection, kinds, releases, metrics, stop: CancellationToken::new() }
     }
 

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
-use crate::support::{Caller, Chart, ControlPlane, Helm, Identity, Ran, eventually, moor, run};
+use crate::support::{Caller, ControlPlane, Identity, Ran, Scene, eventually, moor, run};
 
 const TEMPLATES: &str = r#"
 apiVersion: apps/v1
@@ -38,12 +38,7 @@ pub(crate) fn unguarded() -> &'static ControlPlane {
 
 /// Installs the release `shop` into a new namespace.
 pub(crate) async fn install(prefix: &str, templates: &str) -> String {
-    let control_plane = unguarded();
-    let namespace = control_plane.namespace(prefix).await;
-    let chart = Chart::new("shop").template("all.yaml", templates);
-    let helm = Helm::start(control_plane, Identity::Deployer);
-    helm.install(&namespace, "shop", &chart, json!({})).await.unwrap();
-    namespace
+    Scene::on(unguarded()).install(prefix, templates).await.namespace
 }
 
 fn diff(namespace: &str, flags: &[&str]) -> Ran {
@@ -180,7 +175,7 @@ async fn what_policies_let_be_is_no_drift_where_they_select_the_cluster_and_the_
     }
     assert_eq!(explain("env=prod")["fields"][0]["sparedBy"], json!(["ignored by policy"]));
     let twice = ["--cluster-label", "env=prod,env=dev"];
-    diff(&namespace, &twice).fails(&["--cluster-label env", "two values"]);
+    diff(&namespace, &twice).assert_failed(&["--cluster-label env", "two values"]);
 
     // An autoscaler that no release declares moves nothing by that policy.
     let scaler = json!({
@@ -205,20 +200,25 @@ async fn what_cannot_be_compared_is_one_sentence_and_exit_2() {
     let namespace = install("diff-bad", TEMPLATES).await;
     let control_plane = unguarded();
     let as_alice = |arguments: &[&str]| moor(control_plane, Identity::Alice, arguments);
-    as_alice(&["diff", "nothing", "-n", &namespace]).fails(&["no release nothing", &namespace, "helm list"]);
-    as_alice(&["diff", "shop", "-n", &namespace, "--context", "other"]).fails(&["other"]);
+    as_alice(&["diff", "nothing", "-n", &namespace]).assert_failed(&[
+        "no release nothing",
+        &namespace,
+        "helm list",
+    ]);
+    as_alice(&["diff", "shop", "-n", &namespace, "--context", "other"]).assert_failed(&["other"]);
     assert_eq!(as_alice(&["diff", "Shop!"]).code, 2);
     assert_eq!(as_alice(&["diff"]).code, 2);
     assert_eq!(as_alice(&["diff", "shop", "-A"]).code, 2);
     assert_eq!(as_alice(&["diff", "shop", "--as-group", "x"]).code, 2);
-    run(&["diff", "shop", "--kubeconfig", "/nonexistent/config"], "").fails(&["/nonexistent/config"]);
+    run(&["diff", "shop", "--kubeconfig", "/nonexistent/config"], "").assert_failed(&["/nonexistent/config"]);
     let folder = tempfile::tempdir().unwrap();
     let nowhere = folder.path().join("config");
     let text = std::fs::read_to_string(control_plane.kubeconfig(Identity::Alice)).unwrap();
     let mut config: Value = serde_json::from_str(&text).unwrap();
     config["clusters"][0]["cluster"]["server"] = json!("https://127.0.0.1:1");
     std::fs::write(&nowhere, config.to_string()).unwrap();
-    run(&["diff", "shop", "--kubeconfig", nowhere.to_str().unwrap()], "").fails(&["127.0.0.1:1", "reached"]);
+    run(&["diff", "shop", "--kubeconfig", nowhere.to_str().unwrap()], "")
+        .assert_failed(&["127.0.0.1:1", "reached"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -258,11 +258,11 @@ async fn without_rights_in_a_namespace_nothing_is_learned_of_it() {
 
     // The same words for a release that is there and for one that is not.
     let there = carol(&["diff", "shop", "-n", &others]);
-    there.fails(&["no permission", "carol"]);
+    there.assert_failed(&["no permission", "carol"]);
     let not_there = carol(&["diff", "nothing", "-n", &others]);
     assert_eq!(there.error.replace("shop", "nothing"), not_there.error);
     let all = carol(&["diff", "-A"]);
-    all.fails(&["no permission"]);
+    all.assert_failed(&["no permission"]);
     assert!(!all.error.contains(&others) && all.out.is_empty(), "{all:?}");
 }
 

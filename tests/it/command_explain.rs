@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::command_diff::{install, unguarded};
-use crate::support::{Caller, ControlPlane, Identity, Ran, Shop, moor, run};
+use crate::support::{Caller, ControlPlane, Identity, Ran, Scene, moor, run};
 
 const TEMPLATES: &str = r#"
 apiVersion: apps/v1
@@ -83,20 +83,20 @@ async fn an_object_is_explained_by_its_release_record_fields_and_owners() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_explained_is_one_sentence_and_exit_2() {
     let namespace = install("explain-bad", TEMPLATES).await;
-    explain(&namespace, &["gadget/web"]).fails(&["gadget", "serves no kind"]);
-    explain(&namespace, &["web"]).fails(&["KIND/NAME"]);
+    explain(&namespace, &["gadget/web"]).assert_failed(&["gadget", "serves no kind"]);
+    explain(&namespace, &["web"]).assert_failed(&["KIND/NAME"]);
     assert_eq!(explain(&namespace, &["deploy/web", "--path", "replicas"]).code, 2);
     let kubeconfig = format!("--kubeconfig={}", unguarded().kubeconfig(Identity::Alice).display());
-    run(&["explain", "-", &kubeconfig], "nothing of the sort").fails(&["no denial", "KIND/NAME"]);
+    run(&["explain", "-", &kubeconfig], "nothing of the sort").assert_failed(&["no denial", "KIND/NAME"]);
     let carol = ["explain", "deploy/web", "-n", &namespace, "--as", "carol"];
-    moor(unguarded(), Identity::Admin, &carol).fails(&["carol", "forbidden"]);
+    moor(unguarded(), Identity::Admin, &carol).assert_failed(&["carol", "forbidden"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pasted_denial_is_explained() {
-    let shop = Shop::install("explain-denial", TEMPLATES).await;
-    let web = shop.at("apis/apps/v1", "deployments/web");
-    shop.is_guarded(&web).await;
+    let shop = Scene::shared().install("explain-denial", TEMPLATES).await;
+    let web = shop.deployment("web");
+    shop.wait_until_guarded(&web).await;
     let denied = shop.alice.merge(&web, &json!({"spec": {"replicas": 7}})).await;
     let message = denied.body["message"].as_str().unwrap().to_owned();
     let kubeconfig = format!("--kubeconfig={}", ControlPlane::get().kubeconfig(Identity::Alice).display());

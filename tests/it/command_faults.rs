@@ -102,7 +102,7 @@ fn a_cluster_that_cannot_be_reached_is_one_sentence_and_exit_2() {
         for (flags, says) in cases {
             let ran = run(&[&call(command), &flags[..]].concat(), "");
             assert!(ran.out.is_empty() && !ran.error.contains("s3cret"), "{command} {flags:?}: {ran:?}");
-            ran.fails(&says);
+            ran.assert_failed(&says);
         }
     }
 }
@@ -128,7 +128,7 @@ async fn what_is_not_there_or_may_be_several_is_one_sentence_and_exit_2() {
     ] {
         let ran = moor(unguarded(), Identity::Alice, &[arguments, &["-n", &namespace]].concat());
         assert!(ran.out.is_empty(), "{arguments:?}: {ran:?}");
-        ran.fails(says);
+        ran.assert_failed(says);
     }
     // Each of the names that are offered is taken.
     for kind in ["events.", "events.events.k8s.io"] {
@@ -239,7 +239,7 @@ async fn a_full_disk_is_one_sentence_and_exit_2() {
     for call in printing(kubeconfig, &namespace).into_iter().chain([forecast]) {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let call: Vec<_> = call.iter().map(String::as_str).collect();
-        with_output(&call, full.into()).fails(&["cannot write to standard output", "No space left"]);
+        with_output(&call, full.into()).assert_failed(&["cannot write to standard output", "No space left"]);
     }
     // A file that cannot be written is named, and no half of one is left to be taken for the whole.
     let folder = tempfile::tempdir().unwrap();
@@ -252,7 +252,7 @@ async fn a_full_disk_is_one_sentence_and_exit_2() {
         command.args(["-c", &script, env!("CARGO_BIN_EXE_kubemoor"), dir.to_str().unwrap()]);
         Ran::from(command.output().unwrap())
     };
-    certs("0").fails(&[dir.to_str().unwrap(), "too large"]);
+    certs("0").assert_failed(&[dir.to_str().unwrap(), "too large"]);
     let made = certs("unlimited");
     assert!(made.code == 0 && made.out.contains("made"), "{made:?}");
 }

@@ -186,7 +186,7 @@ async fn a_kind_that_may_not_be_listed_is_named_once_and_the_rest_is_shown() {
     assert_eq!(unread.lines().count(), 1, "{ran:?}");
     for place in [&["-A"][..], &["-n", &others]] {
         let ran = dora(place);
-        ran.fails(&["no permission"]);
+        ran.assert_failed(&["no permission"]);
         assert!(ran.out.is_empty() && !ran.error.contains("sql"), "{ran:?}");
     }
 }

@@ -51,7 +51,7 @@ fn certificates_are_made_once_and_shown_without_their_keys() {
     assert_eq!(kept.json()["done"], json!("Kept"));
     assert!(!made.out.contains("PRIVATE") && !kept.out.contains("PRIVATE"));
     std::fs::write(dir.join("ca.crt"), "nothing").unwrap();
-    certs(&["--service", "guard/moor"]).fails(&["ca.crt"]);
+    certs(&["--service", "guard/moor"]).assert_failed(&["ca.crt"]);
     assert_eq!(certs(&["--service", "guard/moor", "--webhook-url", "https://x"]).code, 2);
 }
 

@@ -5,10 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tokio::sync::OnceCell;
 
-use crate::support::{
-    Caller, Chart, ControlPlane, Document, Guard, Helm, Identity, Member, Ran, Right, SOON, eventually, moor,
-    names,
-};
+use crate::support::{Document, Guard, Identity, Member, Ran, Right, SOON, Scene, eventually, moor, names};
 
 /// An empty value of which only the API server can tell what it means: it is edited below.
 const TEMPLATES: &str = r#"
@@ -35,10 +32,9 @@ const OBJECT: [&str; 1] = ["deployments.apps"];
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1";
 
 /// A guarded release `trove` with a field in doubt, on a control plane of its own: the emergency switch is one for all.
-struct Scene {
-    control_plane: ControlPlane,
+struct Trove {
+    scene: Scene,
     guard: Guard,
-    namespace: String,
     until: String,
 }
 
@@ -52,25 +48,20 @@ struct Row {
     optional: Vec<Right>,
 }
 
-impl Scene {
+impl Trove {
     async fn get() -> &'static Self {
-        static SCENE: OnceCell<Scene> = OnceCell::const_new();
+        static SCENE: OnceCell<Trove> = OnceCell::const_new();
         SCENE.get_or_init(Self::start).await
     }
 
     async fn start() -> Self {
-        let control_plane = ControlPlane::start();
-        control_plane.define_policies();
-        let namespace = control_plane.namespace("rights").await;
-        let chart = Chart::new("trove").template("all.yaml", TEMPLATES);
-        let helm = Helm::start(&control_plane, Identity::Deployer);
-        helm.install(&namespace, "trove", &chart, json!({})).await.unwrap();
-        let admin = Caller::new(&control_plane, Identity::Admin).await;
-        let deployment = format!("/apis/apps/v1/namespaces/{namespace}/deployments/trove");
+        let scene = Scene::own().prepare("rights", TEMPLATES).await;
+        scene.helm.install(&scene.namespace, "trove", &scene.chart, json!({})).await.unwrap();
+        let (admin, deployment) = (&scene.admin, scene.deployment("trove"));
         let env = "/spec/template/spec/containers/0/env/0/value";
         admin.patch(&deployment, "add", env, &json!("x")).await.done().unwrap();
-        let guard = Guard::start(&control_plane, &["--register", "--edits", "Revert"]).await;
-        let guarded = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{namespace}/guardedreleases/trove");
+        let guard = scene.start_guard(&["--register", "--edits", "Revert"]).await;
+        let guarded = scene.guarded_release("trove");
         eventually("the release is guarded", SOON, || async { admin.get(&guarded).await.done() }).await;
         for kind in ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] {
             let path = format!("{WEBHOOKS}/{kind}/kubemoor");
@@ -78,7 +69,7 @@ impl Scene {
         }
         let hour = Timestamp::now().checked_add(SignedDuration::from_hours(1)).unwrap();
         let until = Timestamp::from_second(hour.as_second()).unwrap().to_string();
-        Self { control_plane, guard, namespace, until }
+        Self { scene, guard, until }
     }
 
     fn allow(&self) -> Vec<String> {
@@ -107,14 +98,14 @@ impl Scene {
     /// Makes what a command needs to have something to do.
     fn prepare(&self, command: &str) {
         let admin = |arguments: &[&str]| {
-            let ran = moor(&self.control_plane, Identity::Admin, arguments);
+            let ran = moor(&self.scene.control_plane, Identity::Admin, arguments);
             assert_eq!(ran.code, 0, "{ran:?}");
         };
         match command {
             "allow" | "revoke" => {
                 let allow = self.allow();
                 let words: Vec<_> = allow.iter().map(String::as_str).collect();
-                admin(&[&words[..], &["-n", &self.namespace]].concat());
+                admin(&[&words[..], &["-n", &self.scene.namespace]].concat());
             }
             "emergency on" => admin(&["emergency", "off"]),
             _ => {}
@@ -124,8 +115,8 @@ impl Scene {
     /// Runs a command as a new user with these rights.
     async fn run(&self, row: &Row, namespaced: &[Right], clusterwide: &[Right], all: bool) -> Ran {
         self.prepare(&row.command);
-        let member = Member::new(&self.control_plane).await;
-        let namespace = Some(self.namespace.as_str()).filter(|_| !all);
+        let member = Member::new(&self.scene.control_plane).await;
+        let namespace = Some(self.scene.namespace.as_str()).filter(|_| !all);
         // A namespace's rights in all namespaces and the cluster's are one role.
         match namespace {
             Some(_) => {
@@ -179,11 +170,11 @@ fn works(ran: &Ran) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_command_works_with_the_rights_that_the_reference_names_and_with_no_fewer() {
-    let scene = Scene::get().await;
+    let trove = Trove::get().await;
     for row in rows() {
         let command = &row.command;
-        let none = scene.run(&row, &[], &[], false).await;
-        none.fails(&[]);
+        let none = trove.run(&row, &[], &[], false).await;
+        none.assert_failed(&[]);
         let said = ["no permission", "you may not"].iter().any(|words| none.error.contains(words));
         assert!(said && none.out.is_empty(), "{command} without rights: {none:?}");
 
@@ -201,7 +192,7 @@ async fn each_command_works_with_the_rights_that_the_reference_names_and_with_no
         };
         if needed.len() > 1 {
             for (place, (_, missing)) in needed.iter().enumerate() {
-                let ran = scene.run(&row, &some(Some(place), true), &some(Some(place), false), false).await;
+                let ran = trove.run(&row, &some(Some(place), true), &some(Some(place), false), false).await;
                 assert!(
                     ran.code == 2 && ran.error.contains("no permission"),
                     "{command} without {missing:?}: {ran:?}"
@@ -209,7 +200,7 @@ async fn each_command_works_with_the_rights_that_the_reference_names_and_with_no
             }
         }
         let (namespaced, clusterwide) = (some(None, true), some(None, false));
-        let ran = scene.run(&row, &namespaced, &clusterwide, false).await;
+        let ran = trove.run(&row, &namespaced, &clusterwide, false).await;
         assert!(works(&ran), "{command} with what it needs: {ran:?}");
         if row.optional.is_empty() {
             // The guard itself says what an order leaves as it is.
@@ -226,7 +217,7 @@ async fn each_command_works_with_the_rights_that_the_reference_names_and_with_no
         assert_eq!(missed(&ran), row.optional.len(), "{command} does not say what it goes without: {ran:?}");
         if !row.optional.is_empty() {
             let clusterwide = [clusterwide.clone(), row.optional.clone()].concat();
-            let ran = scene.run(&row, &namespaced, &clusterwide, false).await;
+            let ran = trove.run(&row, &namespaced, &clusterwide, false).await;
             assert!(
                 works(&ran) && ran.error.is_empty() && !ran.out.contains("forbidden"),
                 "{command} with all: {ran:?}"
@@ -236,7 +227,7 @@ async fn each_command_works_with_the_rights_that_the_reference_names_and_with_no
             }
         }
         if ["diff", "get releases", "get allowances"].contains(&command.as_str()) {
-            let ran = scene.run(&row, &namespaced, &row.optional, true).await;
+            let ran = trove.run(&row, &namespaced, &row.optional, true).await;
             assert!(works(&ran) && ran.error.is_empty(), "{command} -A: {ran:?}");
         }
     }
@@ -244,14 +235,17 @@ async fn each_command_works_with_the_rights_that_the_reference_names_and_with_no
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_has_no_rights_learns_nothing_not_even_what_is_there() {
-    let scene = Scene::get().await;
-    let here = scene.namespace.as_str();
+    let trove = Trove::get().await;
+    let here = trove.scene.namespace.as_str();
     // Another one than those that commands with rights make and revoke at the same time.
-    let allow = ["allow", "configmap/settings", "--path", "/data/mode", "--until", &scene.until];
-    let made =
-        moor(&scene.control_plane, Identity::Admin, &[&allow[..], &["-n", here, "-o", "json"]].concat());
+    let allow = ["allow", "configmap/settings", "--path", "/data/mode", "--until", &trove.until];
+    let made = moor(
+        &trove.scene.control_plane,
+        Identity::Admin,
+        &[&allow[..], &["-n", here, "-o", "json"]].concat(),
+    );
     let allowance = made.json()["name"].as_str().unwrap().to_owned();
-    let asked = scene.guard.asked();
+    let asked = trove.guard.asked();
     let [server, url, authority, file] = asked.each_ref().map(String::as_str);
     let denial = |namespace: &str, name: &str| {
         format!(
@@ -261,7 +255,7 @@ async fn who_has_no_rights_learns_nothing_not_even_what_is_there() {
              Change the chart's values and run `helm upgrade {name} -n {namespace}`."
         )
     };
-    let nobody = Member::new(&scene.control_plane).await;
+    let nobody = Member::new(&trove.scene.control_plane).await;
     let commands: [&[&str]; 19] = [
         &["diff", "NAME"],
         &["diff", "NAME", "--settle"],

@@ -12,7 +12,7 @@ use kubemoor::helm::release::{documents, gvk};
 use kubemoor::model::{ObjectId, ReleaseId};
 use serde_json::{Value, json};
 
-use crate::support::{ControlPlane, RELEASE, Shop, define_widgets};
+use crate::support::{ControlPlane, RELEASE, Scene, define_widgets};
 
 /// Values that mean something to the API server and have a few others beside them.
 const CHOICES: [&[&str]; 12] = [
@@ -248,9 +248,9 @@ async fn no_declared_field_of_a_custom_resource_can_be_changed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_variable_of_a_declared_name_is_refused() {
-    let shop = Shop::install("doubles", DEPLOYMENT).await;
-    let path = shop.at("apis/apps/v1", "deployments/web");
-    shop.is_guarded(&path).await;
+    let shop = Scene::shared().install("doubles", DEPLOYMENT).await;
+    let path = shop.deployment("web");
+    shop.wait_until_guarded(&path).await;
     let env = "/spec/template/spec/containers/0/env/-";
     let double = json!({"name": "LEVEL", "value": "debug"});
     shop.alice.patch(&format!("{path}?dryRun=All"), "add", env, &double).await.refused(RELEASE).unwrap();
@@ -259,11 +259,11 @@ async fn a_second_variable_of_a_declared_name_is_refused() {
 /// Installs the manifests and tries to change each field that they declare. `immutable` are the fields of which the
 /// API server itself refuses every other value.
 async fn check(templates: &str, catalog: &Catalog, immutable: &[&str]) {
-    let shop = Shop::install("fields", templates).await;
+    let shop = Scene::shared().install("fields", templates).await;
     let (mut let_through, mut refused_first) = (Vec::new(), BTreeSet::new());
     for object in declared(&shop, catalog).await {
-        shop.is_guarded(&object.path).await;
-        let live = shop.alice.get(&object.path).await.done().unwrap();
+        shop.wait_until_guarded(&object.path).await;
+        let live = shop.get(&object.path).await;
         let attempts = futures::stream::iter(&object.leaves)
             .map(|(leaf, value)| attempt(&shop, &object, leaf, value, &live));
         let outcomes: Vec<_> = attempts.buffer_unordered(AT_ONCE).collect().await;
@@ -276,7 +276,7 @@ async fn check(templates: &str, catalog: &Catalog, immutable: &[&str]) {
     assert!(let_through.is_empty(), "these pass:\n{}", let_through.join("\n"));
     assert_eq!(refused_first, immutable.iter().map(|&field| field.to_owned()).collect());
     assert!(
-        !shop.guard.log().contains("kinds cannot be read"),
+        !shop.guard().log().contains("kinds cannot be read"),
         "the guard compares without the server's types"
     );
 }
@@ -288,7 +288,7 @@ struct Attempted {
 }
 
 /// Sends other values for a field until the guard is asked about one; then removes the field.
-async fn attempt(shop: &Shop, object: &Guarded, leaf: &Path, declared: &Value, live: &Value) -> Attempted {
+async fn attempt(shop: &Scene, object: &Guarded, leaf: &Path, declared: &Value, live: &Value) -> Attempted {
     let (kind, path) = (&object.kind, format!("{}?dryRun=All", object.path));
     let (pointer, value) = locate(live, leaf).unwrap_or_else(|| panic!("{kind} {leaf} is not live: {live}"));
     let mut attempted = Attempted::default();
@@ -317,7 +317,7 @@ async fn attempt(shop: &Shop, object: &Guarded, leaf: &Path, declared: &Value, l
 }
 
 /// What the release declares, as the program itself reads it out of Helm's record.
-async fn declared(shop: &Shop, catalog: &Catalog) -> Vec<Guarded> {
+async fn declared(shop: &Scene, catalog: &Catalog) -> Vec<Guarded> {
     let manifest = shop.helm.manifest(&shop.namespace, RELEASE).await.unwrap();
     let release = ReleaseId { namespace: shop.namespace.clone(), name: RELEASE.to_owned() };
     let (objects, skipped) = documents(&release, &manifest, catalog);

@@ -4,28 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::support::charts::{DEPLOYMENT, SETTINGS};
 use crate::support::{
-    Caller, ControlPlane, Identity, RELEASE, SOON, Shop, define_widgets, eventually, guarded,
+    Caller, Chart, ControlPlane, Identity, RELEASE, SOON, Scene, define_widgets, eventually,
 };
-
-const DEPLOYMENT: &str = r#"
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: app, image: {{ .Values.image | default "registry.example/shop:1" | quote }}}]}
-"#;
-
-const CONFIG_MAP: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: info}
-";
 
 const WIDGET: &str = "
 apiVersion: deletions.example/v1
@@ -37,16 +19,16 @@ spec: {replicas: 3}
 const HELMS: &str = "labelSelector=app.kubernetes.io%2Fmanaged-by%3DHelm";
 
 /// A release with a Deployment and a ConfigMap, both guarded.
-async fn install(prefix: &str) -> Shop {
-    let shop = Shop::install(prefix, &format!("{DEPLOYMENT}---{CONFIG_MAP}")).await;
+async fn install(prefix: &str) -> Scene {
+    let shop = Scene::shared().install(prefix, &format!("{DEPLOYMENT}---{SETTINGS}")).await;
     for path in paths(&shop) {
-        shop.is_guarded(&path).await;
+        shop.wait_until_guarded(&path).await;
     }
     shop
 }
 
-fn paths(shop: &Shop) -> [String; 2] {
-    [shop.at("apis/apps/v1", "deployments/web"), shop.core("configmaps/settings")]
+fn paths(shop: &Scene) -> [String; 2] {
+    [shop.deployment("web"), shop.config_map("settings")]
 }
 
 fn namespace(name: &str) -> String {
@@ -59,7 +41,7 @@ async fn items(caller: &Caller, path: &str) -> Vec<Value> {
     list["items"].as_array().unwrap().clone()
 }
 
-async fn is_gone(caller: &Caller, path: &str) {
+async fn wait_until_gone(caller: &Caller, path: &str) {
     eventually(&format!("{path} is gone"), SOON, || async {
         let answer = caller.get(path).await;
         if answer.code == 404 { Ok(()) } else { Err(answer.body.to_string()) }
@@ -73,7 +55,7 @@ async fn a_deletion_of_a_declared_object_is_refused() {
     for path in paths(&shop) {
         shop.alice.delete(&path).await.refused(RELEASE).unwrap();
         shop.alice.delete(&format!("{path}?dryRun=All")).await.refused(RELEASE).unwrap();
-        let object = shop.alice.get(&path).await.done().unwrap();
+        let object = shop.get(&path).await;
         assert_eq!(object["metadata"]["deletionTimestamp"], Value::Null);
     }
 }
@@ -88,14 +70,14 @@ async fn a_deletion_of_a_collection_spares_what_is_declared() {
         shop.alice.delete(&collection).await.refused(RELEASE).unwrap();
     }
     for path in paths(&shop) {
-        shop.alice.get(&path).await.done().unwrap();
+        shop.get(&path).await;
     }
     shop.alice
         .delete(&format!("{}?fieldSelector=metadata.name%3Dmine", shop.core("configmaps")))
         .await
         .done()
         .unwrap();
-    assert_eq!(shop.alice.get(&shop.core("configmaps/mine")).await.code, 404);
+    assert_eq!(shop.alice.get(&shop.config_map("mine")).await.code, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,24 +85,24 @@ async fn a_deletion_of_a_namespace_with_declared_objects_is_refused() {
     let shop = install("namespace").await;
     let path = namespace(&shop.namespace);
     shop.alice.delete(&path).await.refused(RELEASE).unwrap();
-    let object = shop.alice.get(&path).await.done().unwrap();
+    let object = shop.get(&path).await;
     assert_eq!(object["status"]["phase"], "Active");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deletion_of_a_definition_with_declared_objects_is_refused_until_they_are_uninstalled() {
     define_widgets(ControlPlane::get(), "deletions.example").await;
-    let shop = Shop::install("definition", WIDGET).await;
-    shop.is_guarded(&shop.at("apis/deletions.example/v1", "widgets/wheel")).await;
+    let shop = Scene::shared().install("definition", WIDGET).await;
+    shop.wait_until_guarded(&shop.at("apis/deletions.example/v1", "widgets/wheel")).await;
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.deletions.example";
     shop.alice.delete(path).await.refused(RELEASE).unwrap();
-    let object = shop.alice.get(path).await.done().unwrap();
+    let object = shop.get(path).await;
     assert_eq!(object["metadata"]["deletionTimestamp"], Value::Null);
 
     shop.helm.uninstall(&shop.namespace, RELEASE, json!({})).await.unwrap();
     eventually("the definition may be deleted", SOON, || async { shop.alice.delete(path).await.done() })
         .await;
-    is_gone(&shop.alice, path).await;
+    wait_until_gone(&shop.alice, path).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,7 +113,7 @@ async fn a_namespace_ends_after_its_release_was_uninstalled() {
     shop.helm.uninstall(&shop.namespace, RELEASE, json!({})).await.unwrap();
     eventually("the namespace may be deleted", SOON, || async { shop.alice.delete(&path).await.done() })
         .await;
-    is_gone(&shop.alice, &path).await;
+    wait_until_gone(&shop.alice, &path).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -141,8 +123,8 @@ async fn a_namespace_without_a_release_ends() {
     let mine = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}});
     shop.alice.post(&format!("{}/configmaps", namespace(&empty)), &mine).await.done().unwrap();
     shop.alice.delete(&namespace(&empty)).await.done().unwrap();
-    is_gone(&shop.alice, &namespace(&empty)).await;
-    shop.is_guarded(&paths(&shop)[1]).await;
+    wait_until_gone(&shop.alice, &namespace(&empty)).await;
+    shop.wait_until_guarded(&paths(&shop)[1]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,7 +134,7 @@ async fn a_namespace_that_is_being_deleted_takes_its_declared_objects_along() {
     // The way that is left open for controllers; from here on the namespace controller runs for real.
     let controller = Caller::new(ControlPlane::get(), Identity::NamespaceController).await;
     controller.delete(&path).await.done().unwrap();
-    is_gone(&shop.alice, &path).await;
+    wait_until_gone(&shop.alice, &path).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,8 +152,8 @@ async fn dependants_of_uninstalled_objects_are_collected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_garbage_collector_deletes_a_declared_object_whose_owner_is_gone() {
-    let shop = Shop::install("owned", CONFIG_MAP).await;
-    shop.is_guarded(&shop.core("configmaps/settings")).await;
+    let shop = Scene::shared().install("owned", SETTINGS).await;
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}});
     let owner = shop.alice.post(&shop.core("configmaps"), &owner).await.done().unwrap();
     let template = format!(
@@ -179,19 +161,18 @@ async fn the_garbage_collector_deletes_a_declared_object_whose_owner_is_gone() {
          - {{apiVersion: v1, kind: ConfigMap, name: owner, uid: {}}}\n",
         owner["metadata"]["uid"]
     );
-    let Shop { namespace, helm, chart, alice, guard: _guard } = shop;
-    let chart = chart.template("owned.yaml", &template);
-    helm.upgrade(&namespace, RELEASE, &chart, json!({})).await.unwrap();
-    let owned = format!("/api/v1/namespaces/{namespace}/configmaps/owned");
-    guarded(&alice, RELEASE, &owned).await;
-    let uid = alice.get(&owned).await.done().unwrap()["metadata"]["uid"].clone();
-    alice.delete(&format!("/api/v1/namespaces/{namespace}/configmaps/owner")).await.done().unwrap();
+    let chart = Chart::from(SETTINGS).template("owned.yaml", &template);
+    shop.upgrade_to(chart, json!({})).await.unwrap();
+    let owned = shop.config_map("owned");
+    shop.wait_until_guarded(&owned).await;
+    let uid = shop.get(&owned).await["metadata"]["uid"].take();
+    shop.alice.delete(&shop.config_map("owner")).await.done().unwrap();
     // What comes back is another object, and the collector takes that too: nobody stands in its way.
     eventually("the declared object is collected", SOON, || async {
-        alice.get(&owned).await.body["metadata"]["uid"] != uid
+        shop.alice.get(&owned).await.body["metadata"]["uid"] != uid
     })
     .await;
-    helm.uninstall(&namespace, RELEASE, json!({})).await.unwrap();
+    shop.helm.uninstall(&shop.namespace, RELEASE, json!({})).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -204,7 +185,7 @@ async fn rollouts_proceed() {
         pods.iter().map(image).collect()
     };
     eventually("the first pods are there", SOON, || async { !images().await.is_empty() }).await;
-    let options = json!({"values": {"image": "registry.example/shop:2"}});
+    let options = json!({"values": {"tag": "2"}});
     shop.upgrade(options).await.unwrap();
     // No kubelet runs, so old pods wait for new ones to become ready.
     eventually("pods of the new revision are there", SOON, || async {

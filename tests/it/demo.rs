@@ -60,26 +60,26 @@ async fn the_guard_at_work() {
     let helm = Helm::start(control_plane, Identity::Deployer);
     let values = |image: &str| json!({"values": {"image": image, "replicas": 2}});
     helm.install(&namespace, RELEASE, &chart, values("registry.example/shop:1")).await.unwrap();
-    alice.does(&["get", "deployments,configmaps", "--selector=app.kubernetes.io/managed-by=Helm"]);
+    alice.show_kubectl(&["get", "deployments,configmaps", "--selector=app.kubernetes.io/managed-by=Helm"]);
 
     say("The guard starts: kubemoor serve --register --edits Deny --drift Repair");
     let flags = ["--register", "--edits", "Deny", "--drift", "Repair"];
     let guard = Guard::start(control_plane, &flags).await;
-    alice.is_stopped_at_last().await;
+    alice.wait_until_guarded().await;
 
     say("Edits by hand of what the release declares are refused");
-    alice.is_refused(&["scale", "deployment/web", "--replicas=5"]);
-    alice.is_refused(&["set", "image", "deployment/web", "app=registry.example/shop:latest"]);
+    alice.assert_refused(&["scale", "deployment/web", "--replicas=5"]);
+    alice.assert_refused(&["set", "image", "deployment/web", "app=registry.example/shop:latest"]);
     let edit = r#"{"data": {"image": "registry.example/shop:mine"}}"#;
-    alice.is_refused(&["patch", "configmap/settings", "--type=merge", "--patch", edit]);
-    alice.is_refused(&["delete", "configmap/settings"]);
+    alice.assert_refused(&["patch", "configmap/settings", "--type=merge", "--patch", edit]);
+    alice.assert_refused(&["delete", "configmap/settings"]);
 
     say("What it does not declare is anybody's");
-    alice.succeeds(&["annotate", "configmap/settings", "example.org/looked-at-by=alice"]);
+    alice.assert_allowed(&["annotate", "configmap/settings", "example.org/looked-at-by=alice"]);
 
     say("Helm passes");
     helm.upgrade(&namespace, RELEASE, &chart, values("registry.example/shop:2")).await.unwrap();
-    alice.succeeds(&["get", "deployment/web", "--output=jsonpath={..image}{\"\\n\"}"]);
+    alice.assert_allowed(&["get", "deployment/web", "--output=jsonpath={..image}{\"\\n\"}"]);
 
     say("The webhook is switched off and an object deleted behind the guard's back");
     let took = come_back_after_deletion(control_plane, &namespace).await;
@@ -92,27 +92,27 @@ async fn the_guard_at_work() {
 
     say("And the next upgrade works");
     helm.upgrade(&namespace, RELEASE, &chart, values("registry.example/shop:3")).await.unwrap();
-    alice.succeeds(&["get", "configmap/settings", "--output=jsonpath={.data.image}{\"\\n\"}"]);
+    alice.assert_allowed(&["get", "configmap/settings", "--output=jsonpath={.data.image}{\"\\n\"}"]);
 }
 
 impl Alice<'_> {
-    fn runs(&self, arguments: &[&str]) -> Output {
+    fn kubectl(&self, arguments: &[&str]) -> Output {
         self.control_plane.kubectl(Identity::Alice, &[arguments, &["--namespace", &self.namespace]].concat())
     }
 
-    fn does(&self, arguments: &[&str]) -> Output {
-        let output = self.runs(arguments);
+    fn show_kubectl(&self, arguments: &[&str]) -> Output {
+        let output = self.kubectl(arguments);
         let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         eprintln!("alice$ kubectl {}\n{out}{error}", arguments.join(" "));
         output
     }
 
-    fn succeeds(&self, arguments: &[&str]) {
-        assert!(self.does(arguments).status.success(), "kubectl {} is refused", arguments.join(" "));
+    fn assert_allowed(&self, arguments: &[&str]) {
+        assert!(self.show_kubectl(arguments).status.success(), "kubectl {} is refused", arguments.join(" "));
     }
 
-    fn is_refused(&self, arguments: &[&str]) {
-        let output = self.does(arguments);
+    fn assert_refused(&self, arguments: &[&str]) {
+        let output = self.show_kubectl(arguments);
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(
             !output.status.success() && error.contains("denied the request"),
@@ -121,10 +121,10 @@ impl Alice<'_> {
     }
 
     /// The API server takes up a new webhook configuration a moment after it was written.
-    async fn is_stopped_at_last(&self) {
+    async fn wait_until_guarded(&self) {
         let edit = ["set", "image", "deployment/web", "app=nobody", "--dry-run=server"];
         eventually("the API server asks the guard", Duration::from_secs(10), || async {
-            !self.runs(&edit).status.success()
+            !self.kubectl(&edit).status.success()
         })
         .await;
     }

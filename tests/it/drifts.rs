@@ -1,14 +1,11 @@
 //! What was changed behind the webhook's back is put right so that Helm never notices. The guard of these tests is not
 //! registered: nothing is refused, and only the loop stands in the way.
 
-use std::sync::OnceLock;
+use std::time::Duration;
 
-use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use serde_json::json;
 
-use crate::support::{
-    Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, SOON, confirmed, eventually,
-};
+use crate::support::{Cluster, RELEASE, SOON, Scene, eventually};
 
 const CONFIG_MAP: &str = "
 apiVersion: v1
@@ -42,151 +39,75 @@ metadata: {name: password}
 stringData: {password: hunter2}
 ";
 
-/// A release of which the loop alone takes care.
-struct Scene {
-    namespace: String,
-    helm: Helm,
-    chart: Chart,
-    alice: Caller,
-    guard: &'static Guard,
-}
+/// Of these releases the loop alone takes care.
+static UNREGISTERED: Cluster = Cluster::new(&["--edits", "Deny", "--drift", "Repair"]);
 
-fn control_plane() -> &'static ControlPlane {
-    static OWN: OnceLock<ControlPlane> = OnceLock::new();
-    OWN.get_or_init(|| {
-        let control_plane = ControlPlane::start();
-        control_plane.define_policies();
-        control_plane
-    })
-}
+/// Whoever is contested is waited for up to five minutes.
+const PATIENCE: Duration = Duration::from_secs(360);
 
-async fn guard() -> &'static Guard {
-    static OWN: OnceCell<Guard> = OnceCell::const_new();
-    OWN.get_or_init(|| Guard::start(control_plane(), &["--edits", "Deny", "--drift", "Repair"])).await
-}
-
-impl Scene {
-    async fn install(prefix: &str, templates: &str, options: Value) -> Self {
-        let guard = guard().await;
-        let namespace = control_plane().namespace(prefix).await;
-        let chart = Chart::new(RELEASE).template("all.yaml", templates);
-        let helm = Helm::start(control_plane(), Identity::Deployer);
-        helm.install(&namespace, RELEASE, &chart, options).await.unwrap();
-        let alice = Caller::new(control_plane(), Identity::Alice).await;
-        let scene = Self { namespace, helm, chart, alice, guard };
-        scene.is_seen(1).await;
-        scene
-    }
-
-    /// Waits until the guard has seen what Helm wrote for this revision.
-    async fn is_seen(&self, revision: u64) {
-        confirmed(&self.alice, &self.namespace, RELEASE, revision).await;
-    }
-
-    fn settings(&self) -> String {
-        format!("/api/v1/namespaces/{}/configmaps/settings", self.namespace)
-    }
-
-    fn web(&self) -> String {
-        format!("/apis/apps/v1/namespaces/{}/deployments/web", self.namespace)
-    }
-
-    /// Changes an object by hand as kubectl would.
-    async fn edit(&self, path: &str, patch: Value) {
-        self.alice.merge(&format!("{path}?fieldManager=kubectl-edit"), &patch).await.done().unwrap();
-    }
-
-    async fn becomes(&self, path: &str, pointer: &str, wanted: Value) -> Value {
-        // Whoever is contested is waited for up to five minutes.
-        eventually(&format!("{pointer} of {path} is {wanted}"), SOON * 9, || async {
-            let object = self.alice.get(path).await.done()?;
-            match object.pointer(pointer) {
-                Some(value) if *value == wanted => Ok(object),
-                value => Err(format!("{value:?}\n{}", self.log())),
-            }
-        })
-        .await
-    }
-
-    /// What the guard said of this release.
-    fn log(&self) -> String {
-        let log = self.guard.log();
-        log.lines().filter(|line| line.contains(&self.namespace)).collect::<Vec<_>>().join("\n")
-    }
-
-    async fn said(&self, words: &str) {
-        eventually(&format!("the guard says {words:?}"), SOON, || async {
-            let log = self.log();
-            if log.contains(words) { Ok(()) } else { Err(log) }
-        })
-        .await;
-    }
-
-    async fn upgrade(&self, options: Value) -> Result<Value, String> {
-        self.helm.upgrade(&self.namespace, RELEASE, &self.chart, options).await
-    }
-
-    async fn revisions(&self) -> usize {
-        self.helm.history(&self.namespace, RELEASE).await.unwrap().as_array().unwrap().len()
-    }
+async fn revisions(scene: &Scene) -> usize {
+    scene.helm.history(&scene.namespace, RELEASE).await.unwrap().as_array().unwrap().len()
 }
 
 async fn scene(prefix: &str, templates: &str, server_side: bool) -> Scene {
-    Scene::install(prefix, templates, json!({"server_side_apply": server_side})).await
+    let options = json!({"server_side_apply": server_side});
+    let scene = Scene::on_cluster(&UNREGISTERED).options(options).install(prefix, templates).await;
+    scene.wait_until_seen(1).await;
+    scene
 }
 
 /// Every sort of change, then every operation of Helm's.
-async fn is_put_right(server_side: bool) {
+async fn check_repairs(server_side: bool) {
     let scene = scene("right", &[CONFIG_MAP, DEPLOYMENT, SECRET].join("---"), server_side).await;
-    let (settings, web) = (scene.settings(), scene.web());
+    let (settings, web) = (scene.config_map("settings"), scene.deployment("web"));
     let secret = settings.replace("configmaps/settings", "secrets/password");
     let container = "/spec/template/spec/containers/0";
 
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
-    scene.becomes(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     scene.edit(&settings, json!({"data": {"level": null}})).await;
-    scene.becomes(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     scene.edit(&settings, json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}})).await;
-    scene.becomes(&settings, "/metadata/labels/app.kubernetes.io~1managed-by", json!("Helm")).await;
+    scene.wait_for_value(&settings, "/metadata/labels/app.kubernetes.io~1managed-by", json!("Helm")).await;
     scene.edit(&settings, json!({"metadata": {"annotations": {"meta.helm.sh/release-name": "other"}}})).await;
-    scene.becomes(&settings, "/metadata/annotations/meta.helm.sh~1release-name", json!(RELEASE)).await;
+    scene.wait_for_value(&settings, "/metadata/annotations/meta.helm.sh~1release-name", json!(RELEASE)).await;
 
     scene.edit(&secret, json!({"data": {"password": "bWluZQ=="}})).await;
-    scene.becomes(&secret, "/data/password", json!("aHVudGVyMg==")).await;
-    scene.said("/data/password (declared (redacted), is (redacted))").await;
+    scene.wait_for_value(&secret, "/data/password", json!("aHVudGVyMg==")).await;
+    scene.wait_for_log("/data/password (declared (redacted), is (redacted))").await;
 
     scene.edit(&web, json!({"spec": {"replicas": 5, "progressDeadlineSeconds": 77}})).await;
-    let object = scene.becomes(&web, "/spec/replicas", json!(2)).await;
+    let object = scene.wait_for_value(&web, "/spec/replicas", json!(2)).await;
     assert_eq!(object["spec"]["progressDeadlineSeconds"], 77, "what nobody declares is nobody's business");
     let other = json!([{"name": "app", "image": "evil"}, {"name": "sidecar", "image": "s"}]);
     scene.edit(&web, json!({"spec": {"template": {"spec": {"containers": other}}}})).await;
-    scene.becomes(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
-    let object = scene.becomes(&web, &format!("{container}/env/0/value"), json!("info")).await;
+    scene.wait_for_value(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
+    let object = scene.wait_for_value(&web, &format!("{container}/env/0/value"), json!("info")).await;
     assert_eq!(object.pointer(&format!("{container}/resources/limits/cpu")), Some(&json!("1")));
     let scaled = format!("{web}/scale?fieldManager=kubectl");
     scene.alice.merge(&scaled, &json!({"spec": {"replicas": 9}})).await.done().unwrap();
-    scene.becomes(&web, "/spec/replicas", json!(2)).await;
+    scene.wait_for_value(&web, "/spec/replicas", json!(2)).await;
 
-    assert_eq!(scene.revisions().await, 1);
+    assert_eq!(revisions(&scene).await, 1);
     // No conflict, though the upgrade changes what was changed by hand.
     let apply = if server_side { "true" } else { "false" };
     scene
         .upgrade(json!({"server_side_apply": apply, "values": {"level": "debug", "tag": "2"}}))
         .await
         .unwrap();
-    scene.becomes(&settings, "/data/level", json!("debug")).await;
-    scene.becomes(&web, &format!("{container}/image"), json!("registry.example/shop:2")).await;
-    scene.is_seen(2).await;
+    scene.wait_for_value(&settings, "/data/level", json!("debug")).await;
+    scene.wait_for_value(&web, &format!("{container}/image"), json!("registry.example/shop:2")).await;
+    scene.wait_until_seen(2).await;
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
-    scene.becomes(&settings, "/data/level", json!("debug")).await;
+    scene.wait_for_value(&settings, "/data/level", json!("debug")).await;
     scene
         .helm
         .rollback(&scene.namespace, RELEASE, json!({"version": 1, "server_side_apply": apply}))
         .await
         .unwrap();
-    scene.becomes(&settings, "/data/level", json!("info")).await;
-    scene.becomes(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
-    assert_eq!(scene.revisions().await, 3);
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_value(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
+    assert_eq!(revisions(&scene).await, 3);
     scene.helm.uninstall(&scene.namespace, RELEASE, json!({})).await.unwrap();
     for path in [&settings, &web, &secret] {
         assert_eq!(scene.alice.get(path).await.code, 404, "{path}");
@@ -197,19 +118,19 @@ async fn is_put_right(server_side: bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_changed_of_a_server_side_release_is_put_right_and_helm_goes_on() {
-    is_put_right(true).await;
+    check_repairs(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_changed_of_a_client_side_release_is_put_right_and_helm_goes_on() {
-    is_put_right(false).await;
+    check_repairs(false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_field_that_another_manager_holds_is_helms_again_before_helm_meets_it() {
     let scene = scene("owned", CONFIG_MAP, true).await;
-    let settings = scene.settings();
-    let object = scene.alice.get(&settings).await.done().unwrap();
+    let settings = scene.config_map("settings");
+    let object = scene.get(&settings).await;
     let taken = json!([
         {"manager": "kubectl-set", "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z",
          "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:level": {}}}},
@@ -219,17 +140,17 @@ async fn a_field_that_another_manager_holds_is_helms_again_before_helm_meets_it(
     helms["fieldsV1"]["f:data"].as_object_mut().unwrap().remove("f:level").unwrap();
     entries.extend(taken.as_array().unwrap().clone());
     scene.edit(&settings, json!({"metadata": {"managedFields": entries}})).await;
-    scene.said("was held by another manager and is Helm's again").await;
+    scene.wait_for_log("was held by another manager and is Helm's again").await;
     scene.upgrade(json!({"values": {"level": "debug"}})).await.unwrap();
-    scene.becomes(&settings, "/data/level", json!("debug")).await;
-    assert_eq!(scene.revisions().await, 2);
+    scene.wait_for_value(&settings, "/data/level", json!("debug")).await;
+    assert_eq!(revisions(&scene).await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_changed_in_place_is_reported_and_the_rest_put_right() {
     let scene = scene("fixed", DEPLOYMENT, true).await;
-    let web = scene.web();
-    let mut object = scene.alice.get(&web).await.done().unwrap();
+    let web = scene.deployment("web");
+    let mut object = scene.get(&web).await;
     for field in ["uid", "resourceVersion", "managedFields", "creationTimestamp", "generation"] {
         object["metadata"].as_object_mut().unwrap().remove(field);
     }
@@ -248,16 +169,16 @@ async fn what_cannot_be_changed_in_place_is_reported_and_the_rest_put_right() {
         made.done()
     })
     .await;
-    scene.becomes(&web, "/spec/replicas", json!(2)).await;
-    scene.said("cannot be changed in place").await;
-    let object = scene.alice.get(&web).await.done().unwrap();
+    scene.wait_for_value(&web, "/spec/replicas", json!(2)).await;
+    scene.wait_for_log("cannot be changed in place").await;
+    let object = scene.get(&web).await;
     assert_eq!(object["spec"]["selector"], json!({"matchLabels": {"app": "mine"}}));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_are_an_autoscaler_s_and_helm_s_where_it_rests() {
     let scene = scene("ranged", DEPLOYMENT, true).await;
-    let web = scene.web();
+    let web = scene.deployment("web");
     let scaler = json!({
         "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"},
         "spec": {
@@ -271,29 +192,31 @@ async fn replicas_are_an_autoscaler_s_and_helm_s_where_it_rests() {
     let with = |image: &str| json!([{"name": "app", "image": image}]);
     // One repair, by which time the autoscaler has reached the guard.
     scene.edit(&web, json!({"spec": {"template": {"spec": {"containers": with("evil")}}}})).await;
-    scene.becomes(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
+    scene.wait_for_value(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
     let both = json!({"spec": {"replicas": 4, "template": {"spec": {"containers": with("worse")}}}});
     scene.edit(&web, both).await;
-    let object = scene.becomes(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
+    let object =
+        scene.wait_for_value(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
     assert_eq!(object["spec"]["replicas"], 4, "a repair took the replicas along:\n{}", scene.log());
     // Outside of its range the autoscaler brings them in.
     let both = json!({"spec": {"replicas": 9, "template": {"spec": {"containers": with("worst")}}}});
     scene.edit(&web, both).await;
-    let object = scene.becomes(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
+    let object =
+        scene.wait_for_value(&web, &format!("{container}/image"), json!("registry.example/shop:1")).await;
     assert_eq!(object["spec"]["replicas"], 9, "{}", scene.log());
     // From none it does not.
     scene.edit(&web, json!({"spec": {"replicas": 0}})).await;
-    scene.becomes(&web, "/spec/replicas", json!(2)).await;
+    scene.wait_for_value(&web, "/spec/replicas", json!(2)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn somebody_who_changes_it_back_each_time_is_named_and_never_fought_hot() {
     let scene = scene("rival", CONFIG_MAP, true).await;
-    let settings = scene.settings();
+    let settings = scene.config_map("settings");
     let rival = async |until: usize| {
         let mut undone = 0;
         while undone < until {
-            let object = scene.alice.get(&settings).await.done().unwrap();
+            let object = scene.get(&settings).await;
             if object["data"]["level"] == "info" {
                 let patch = json!({"data": {"level": "rivals"}});
                 scene.alice.merge(&format!("{settings}?fieldManager=rival"), &patch).await.done().unwrap();
@@ -307,23 +230,26 @@ async fn somebody_who_changes_it_back_each_time_is_named_and_never_fought_hot() 
     rival(6).await;
     // Three times at once, then after about one, two and four seconds.
     assert!(start.elapsed().as_secs() >= 2, "{:?}", start.elapsed());
-    scene.said("is changed back each time it is repaired, by rival").await;
+    scene.wait_for_log("is changed back each time it is repaired, by rival").await;
     // Never given up.
-    scene.becomes(&settings, "/data/level", json!("info")).await;
+    eventually("the value is the declared one", PATIENCE, || async {
+        scene.get(&settings).await["data"]["level"] == "info"
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_whose_deletion_does_not_end_is_left_alone_and_comes_back_afterwards() {
     let scene = scene("stuck", CONFIG_MAP, true).await;
-    let settings = scene.settings();
+    let settings = scene.config_map("settings");
     scene.edit(&settings, json!({"metadata": {"finalizers": ["example.com/wait"]}})).await;
     let before = scene.alice.delete(&settings).await.done().unwrap();
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
-    scene.said("it is being deleted").await;
-    let stuck = scene.alice.get(&settings).await.done().unwrap();
+    scene.wait_for_log("it is being deleted").await;
+    let stuck = scene.get(&settings).await;
     assert_eq!(stuck["data"]["level"], "mine");
     scene.edit(&settings, json!({"metadata": {"finalizers": null}})).await;
-    let back = scene.becomes(&settings, "/data/level", json!("info")).await;
+    let back = scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     assert_ne!(back["metadata"]["uid"], before["metadata"]["uid"]);
 }
 
@@ -339,7 +265,7 @@ data: {a: b}
 "
     );
     let scene = scene("race", &templates, true).await;
-    let (settings, web) = (scene.settings(), scene.web());
+    let (settings, web) = (scene.config_map("settings"), scene.deployment("web"));
     let extra = settings.replace("/settings", "/extra");
     const UPGRADES: usize = 6;
     let upgrades = async {
@@ -363,9 +289,13 @@ data: {a: b}
     tokio::select! { () = upgrades => {}, () = editing => {} }
     assert!(edits > UPGRADES);
     let last = UPGRADES - 1;
-    scene.becomes(&settings, "/data/level", json!(format!("level-{last}"))).await;
-    scene.becomes(&settings, "/data/color", json!("blue")).await;
-    scene.becomes(&web, "/spec/replicas", json!(2)).await;
+    let level = format!("level-{last}");
+    eventually("the value is the declared one", PATIENCE, || async {
+        scene.get(&settings).await["data"]["level"] == level
+    })
+    .await;
+    scene.wait_for_value(&settings, "/data/color", json!("blue")).await;
+    scene.wait_for_value(&web, "/spec/replicas", json!(2)).await;
     assert_eq!(scene.alice.get(&extra).await.code, 404, "what the last revision drops does not come back");
-    assert_eq!(scene.revisions().await, UPGRADES + 1);
+    assert_eq!(revisions(&scene).await, UPGRADES + 1);
 }

@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Chart, Policed, RELEASE, SOON, eventually, guarded};
+use crate::support::{Chart, RELEASE, SOON, Scene, eventually, wait_until_guarded};
 
 /// A Job with a field.
 fn job(name: &str, field: &str) -> String {
@@ -25,38 +25,34 @@ spec:
     )
 }
 
-/// Waits until the guard has seen a release's objects, and says how it stands.
-async fn stands(shop: &Policed, release: &str, revision: u64, wanted: &str) -> Value {
-    let path = shop.at("apis/kubemoor.dev/v1alpha1", &format!("guardedreleases/{release}"));
-    eventually(&format!("revision {revision} is {wanted}"), SOON, || async {
-        let status = shop.alice.get(&path).await.done()?["status"].take();
-        let is_so = status["revision"] == revision && status["conditions"][0]["reason"] == wanted;
-        if is_so { Ok(status) } else { Err(format!("{status}\n{}", shop.log())) }
-    })
-    .await
+/// Waits until the status of a release says this of a revision.
+async fn wait_for_reason(shop: &Scene, release: &str, revision: u64, wanted: &str) {
+    let meant =
+        |status: &Value| status["revision"] == revision && status["conditions"][0]["reason"] == wanted;
+    shop.status_of(release, &format!("revision {revision} is {wanted}"), meant).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn helm_installs_and_keeps_what_the_server_drops_fields_of() {
     // From now on the API server asks about Jobs.
-    let shop = Policed::install("dropped", &job("plain", "backoffLimit: 1")).await;
-    shop.is_guarded(&shop.at("apis/batch/v1", "jobs/plain")).await;
+    let shop = Scene::policed().install("dropped", &job("plain", "backoffLimit: 1")).await;
+    shop.wait_until_guarded(&shop.at("apis/batch/v1", "jobs/plain")).await;
 
     let (release, text) = ("dropped", job("dropped", "ttlSecondsAfterFinished: {{ .Values.seconds }}"));
     let chart = Chart::new(release).template("job.yaml", &text);
     let seconds = |seconds: u32| json!({"values": {"seconds": seconds}});
     shop.helm.install(&shop.namespace, release, &chart, seconds(100)).await.unwrap();
     let path = shop.at("apis/batch/v1", "jobs/dropped");
-    guarded(&shop.alice, release, &path).await;
-    stands(&shop, release, 1, "InSync").await;
+    wait_until_guarded(&shop.alice, release, &path).await;
+    wait_for_reason(&shop, release, 1, "InSync").await;
     // The second does not change, so that nothing is done to the object.
     shop.helm.upgrade(&shop.namespace, release, &chart, seconds(100)).await.unwrap();
-    stands(&shop, release, 2, "InSync").await;
+    wait_for_reason(&shop, release, 2, "InSync").await;
     shop.helm.upgrade(&shop.namespace, release, &chart, seconds(200)).await.unwrap();
-    stands(&shop, release, 3, "InSync").await;
+    wait_for_reason(&shop, release, 3, "InSync").await;
     shop.helm.rollback(&shop.namespace, release, json!({"version": 1})).await.unwrap();
-    stands(&shop, release, 4, "InSync").await;
-    let job = shop.alice.get(&path).await.done().unwrap();
+    wait_for_reason(&shop, release, 4, "InSync").await;
+    let job = shop.get(&path).await;
     if job["spec"]["ttlSecondsAfterFinished"] == 100 {
         let without = json!({"spec": {"ttlSecondsAfterFinished": null}});
         shop.alice.merge(&path, &without).await.refused(release).unwrap();
@@ -67,15 +63,15 @@ async fn helm_installs_and_keeps_what_the_server_drops_fields_of() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn field_that_the_server_keeps_is_drift_where_somebody_took_it_away() {
-    let shop = Policed::install("kept", &job("kept", "activeDeadlineSeconds: 100")).await;
+    let shop = Scene::policed().install("kept", &job("kept", "activeDeadlineSeconds: 100")).await;
     let path = shop.at("apis/batch/v1", "jobs/kept");
-    shop.is_guarded(&path).await;
-    stands(&shop, RELEASE, 1, "InSync").await;
+    shop.wait_until_guarded(&path).await;
+    wait_for_reason(&shop, RELEASE, 1, "InSync").await;
     let without = json!({"spec": {"activeDeadlineSeconds": null}});
     shop.alice.merge(&path, &without).await.refused(RELEASE).unwrap();
     shop.policy("record", json!({"priority": 1, "edits": "Record", "drift": "Report"})).await;
     eventually("the edit passes", SOON, || async { shop.alice.merge(&path, &without).await.done() }).await;
-    stands(&shop, RELEASE, 1, "Drifted").await;
+    wait_for_reason(&shop, RELEASE, 1, "Drifted").await;
     shop.policy("repair", json!({"priority": 2, "edits": "Record", "drift": "Repair"})).await;
-    shop.becomes(&path, "/spec/activeDeadlineSeconds", &json!(100)).await;
+    shop.wait_for_value(&path, "/spec/activeDeadlineSeconds", &json!(100)).await;
 }

@@ -4,24 +4,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
-use crate::support::{ControlPlane, Guard, Identity, Review, Victim, folder, record_name};
+use crate::support::{ControlPlane, Guard, Identity, RELEASE, Review, Scene, charts, folder, record_name};
 
 /// A store with the release as a manifest, and the live object `settings` as the API server holds it.
-async fn exported() -> (PathBuf, Victim, Value) {
-    let shop = Victim::install(ControlPlane::get(), "embedded").await;
-    let settings: ConfigMap = shop.config_maps.get("settings").await.unwrap();
-    let mut live = serde_json::to_value(settings).unwrap();
-    live["apiVersion"] = json!("v1");
-    live["kind"] = json!("ConfigMap");
+async fn exported() -> (PathBuf, Scene, Value) {
+    let shop = Scene::on(ControlPlane::get()).install("embedded", charts::IMAGE_AND_COLOR).await;
+    let live = shop.get(&shop.config_map("settings")).await;
     let store = folder("store");
     fs::create_dir(store.join(&shop.namespace)).unwrap();
     (store, shop, live)
 }
 
-fn review(shop: &Victim, name: &str, old: &Value, new: &Value) -> String {
+fn review(shop: &Scene, name: &str, old: &Value, new: &Value) -> String {
     let (old, new) = (old.to_string(), new.to_string());
     let namespace = &shop.namespace;
     Review { group: "", kind: "ConfigMap", resource: "configmaps", namespace, name, old: &old, new: &new }
@@ -34,7 +30,7 @@ fn with(live: &Value, pointer: &str, key: &str, value: &str) -> Value {
     object
 }
 
-fn secret_as_yaml(shop: &Victim) -> Vec<u8> {
+fn secret_as_yaml(shop: &Scene) -> Vec<u8> {
     let name = record_name("shop", 1);
     let arguments = ["get", "secret", &name, "--namespace", &shop.namespace, "--output", "yaml"];
     let output = ControlPlane::get().kubectl(Identity::Admin, &arguments);
@@ -42,7 +38,7 @@ fn secret_as_yaml(shop: &Victim) -> Vec<u8> {
     output.stdout
 }
 
-async fn judges(store: &Path, shop: &Victim, live: &Value) {
+async fn check_judgements(store: &Path, shop: &Scene, live: &Value) {
     let mut guard = Guard::launch(&[&format!("--store=dir:{}", store.display()), "--edits=Deny"]);
     guard.ready().await;
     let ask = async |name: &str, new: Value| guard.judge(review(shop, name, live, &new)).await;
@@ -58,9 +54,9 @@ async fn judges(store: &Path, shop: &Victim, live: &Value) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_of_manifests_judges_without_a_cluster() {
     let (store, shop, live) = exported().await;
-    let manifest = shop.manifest().await;
+    let manifest = shop.helm.manifest(&shop.namespace, RELEASE).await.unwrap();
     fs::write(store.join(&shop.namespace).join("shop.yaml"), manifest).unwrap();
-    judges(&store, &shop, &live).await;
+    check_judgements(&store, &shop, &live).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,7 +66,7 @@ async fn a_store_of_exported_records_judges_without_a_cluster() {
     fs::write(&file, secret_as_yaml(&shop)).unwrap();
     // What is no release beside it is named and takes nothing with it.
     fs::write(store.join(&shop.namespace).join("broken.yaml"), "just: text\n").unwrap();
-    judges(&store, &shop, &live).await;
+    check_judgements(&store, &shop, &live).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,33 +7,27 @@ use serde_json::json;
 use kubemoor::webhook::registration::NAME;
 use kubemoor::webhook::registration::emergency::MARKER;
 
-use crate::support::{Caller, Chart, ControlPlane, Guard, Helm, Identity, SOON, eventually, guarded, moor};
+use crate::support::{ControlPlane, Guard, Identity, SOON, Scene, eventually, moor};
 
 const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
 
 /// What `/readyz` says of the switch.
-async fn says(guard: &Guard) -> String {
+async fn emergency_line(guard: &Guard) -> String {
     let text = guard.https().get(guard.admin_url("/readyz")).send().await.unwrap().text().await.unwrap();
     text.lines().find(|line| line.contains("emergency")).unwrap_or_default().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_starts_anew() {
-    let control_plane = ControlPlane::start();
-    let flags = ["--register", "--edits", "Deny", "--drift", "Repair"];
-    let mut guard = Guard::start(&control_plane, &flags).await;
-    let namespace = control_plane.namespace("emergency").await;
-    let chart = Chart::new("shop").template("all.yaml", CONFIG);
-    let helm = Helm::start(&control_plane, Identity::Deployer);
-    helm.install(&namespace, "shop", &chart, json!({})).await.unwrap();
-    let alice = Caller::new(&control_plane, Identity::Alice).await;
-    let settings = format!("/api/v1/namespaces/{namespace}/configmaps/settings");
+    let scene = Scene::on(ControlPlane::start()).install("emergency", CONFIG).await;
+    let mut guard = scene.start_guard(&["--register", "--edits", "Deny", "--drift", "Repair"]).await;
+    let settings = scene.config_map("settings");
     let edit = |mode: &str| json!({"data": {"mode": mode}});
-    guarded(&alice, "shop", &settings).await;
+    scene.wait_until_guarded(&settings).await;
 
     // The admin's own settings are to come back as well.
     let configurations: Api<ValidatingWebhookConfiguration> =
-        Api::all(control_plane.client(Identity::Admin).await);
+        Api::all(scene.control_plane.client(Identity::Admin).await);
     let live = configurations.get(NAME).await.unwrap();
     let knobs: Vec<_> = live
         .webhooks
@@ -44,7 +38,7 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     let patch = Patch::Strategic(json!({"webhooks": knobs}));
     configurations.patch(NAME, &PatchParams::default(), &patch).await.unwrap();
 
-    let emergency = |switch: &str| moor(&control_plane, Identity::Alice, &["emergency", switch]);
+    let emergency = |switch: &str| moor(&scene.control_plane, Identity::Alice, &["emergency", switch]);
     assert!(emergency("on").out.contains("Nothing had been opened"));
     let off = emergency("off");
     assert!(
@@ -52,12 +46,14 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
         "{off:?}"
     );
     assert!(configurations.get_opt(NAME).await.unwrap().is_none());
-    alice.merge(&settings, &edit("slow")).await.done().unwrap();
-    eventually("the guard says so", SOON, || async { says(&guard).await.starts_with("[!]emergency: off") })
-        .await;
+    scene.alice.merge(&settings, &edit("slow")).await.done().unwrap();
+    eventually("the guard says so", SOON, || async {
+        emergency_line(&guard).await.starts_with("[!]emergency: off")
+    })
+    .await;
     assert!(guard.is_ready().await, "a guard that is off is still well");
-    assert!(guard.metrics().await.contains("kubemoor_emergency 1"));
-    assert!(guard.log().contains("the emergency switch is off"), "{}", guard.log());
+    guard.wait_for_metric("kubemoor_emergency 1").await;
+    guard.wait_for_log("the emergency switch is off").await;
 
     // What was only reported while everything was open is repaired as soon as it is not.
     eventually("the guard reports the edit", SOON, || async {
@@ -67,25 +63,27 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
         log.lines().any(said).then_some(()).ok_or(log)
     })
     .await;
-    assert_eq!(alice.get(&settings).await.done().unwrap()["data"]["mode"], "slow");
+    assert_eq!(scene.get(&settings).await["data"]["mode"], "slow");
     assert_eq!(emergency("on").code, 0);
     eventually("the edit is repaired", SOON, || async {
-        let live = alice.get(&settings).await.done()?;
+        let live = scene.alice.get(&settings).await.done()?;
         if live["data"]["mode"] == "fast" { Ok(()) } else { Err(live.to_string()) }
     })
     .await;
     assert_eq!(emergency("off").code, 0);
     eventually("the guard is off again", SOON, || async {
-        says(&guard).await.starts_with("[!]emergency: off")
+        emergency_line(&guard).await.starts_with("[!]emergency: off")
     })
     .await;
 
     // A restart changes nothing, and nothing is repaired.
     assert!(guard.terminate().success());
     guard.start_again().await;
-    eventually("the new guard knows", SOON, || async { says(&guard).await.starts_with("[!]emergency: off") })
-        .await;
-    alice.delete(&settings).await.done().unwrap();
+    eventually("the new guard knows", SOON, || async {
+        emergency_line(&guard).await.starts_with("[!]emergency: off")
+    })
+    .await;
+    scene.alice.delete(&settings).await.done().unwrap();
     eventually("the guard has seen the deletion", SOON, || async {
         let metrics = guard.metrics().await;
         let mut repairs = metrics.lines().filter(|line| line.starts_with("kubemoor_repairs_total{"));
@@ -93,7 +91,7 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
             .any(|line| line.contains("\"missing\"") && line.contains("\"reported\"") && line.ends_with(" 1"))
     })
     .await;
-    assert_eq!(alice.get(&settings).await.code, 404);
+    assert_eq!(scene.alice.get(&settings).await.code, 404);
     assert!(configurations.get_opt(NAME).await.unwrap().is_none(), "it registered again");
     // To repeat it is no harm, and loses nothing.
     assert_eq!(emergency("off").code, 0);
@@ -101,7 +99,8 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     let on = emergency("on");
     assert!(on.code == 0 && on.out.contains("as they were"), "{on:?}");
     assert!(configurations.get_opt(MARKER).await.unwrap().is_none());
-    eventually("the guard says so", SOON, || async { says(&guard).await == "[+]emergency ok" }).await;
+    eventually("the guard says so", SOON, || async { emergency_line(&guard).await == "[+]emergency ok" })
+        .await;
     eventually("the configuration is as it was", SOON, || async {
         let live = configurations.get_opt(NAME).await.unwrap();
         live.is_some_and(|live| {
@@ -109,8 +108,8 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
         })
     })
     .await;
-    helm.upgrade(&namespace, "shop", &chart, json!({})).await.unwrap();
-    guarded(&alice, "shop", &settings).await;
+    scene.upgrade(json!({})).await.unwrap();
+    scene.wait_until_guarded(&settings).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,10 +117,10 @@ async fn who_may_not_switch_is_told_so() {
     let control_plane = ControlPlane::get();
     for switch in ["off", "on"] {
         let carol = moor(control_plane, Identity::Admin, &["emergency", switch, "--as", "carol"]);
-        carol.fails(&["webhook configurations", "no permission", "forbidden"]);
+        carol.assert_failed(&["webhook configurations", "no permission", "forbidden"]);
     }
     let nothing = tempfile::tempdir().unwrap();
     let missing = nothing.path().join("config");
     crate::support::run(&["emergency", "off", "--kubeconfig", missing.to_str().unwrap()], "")
-        .fails(&["config"]);
+        .assert_failed(&["config"]);
 }

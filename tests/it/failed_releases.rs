@@ -3,9 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::Scene;
 use crate::support::{
-    Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, Ran, SOON, eventually, moor,
+    Chart, ControlPlane, Guard, Helm, Identity, RELEASE, Ran, SOON, Scene, eventually, moor,
 };
 
 const TEMPLATES: &str = "
@@ -46,12 +45,12 @@ fn run(scene: &Scene, arguments: &[&str]) -> Ran {
     moor(&scene.control_plane, Identity::Admin, &[arguments, &["-n", &scene.namespace]].concat())
 }
 
-async fn drifts(scene: &Scene, objects: usize) {
+async fn wait_for_drifts(scene: &Scene, objects: usize) {
     scene.status("the drift", |status| status["drifted"] == objects).await;
 }
 
-async fn fails_with_conflict(scene: &Scene, templates: &str) {
-    let error = scene.upgrade(templates, json!({})).await.expect_err("the upgrade succeeds");
+async fn assert_conflict(scene: &Scene, templates: &str) {
+    let error = scene.upgrade_to(templates, json!({})).await.expect_err("the upgrade succeeds");
     assert!(error.contains("conflict"), "{error}");
 }
 
@@ -63,19 +62,19 @@ fn manager_of(object: &Value, field: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn order_gets_release_out_of_conflict_that_upgrade_and_rollback_meet() {
-    let scene = Scene::install("conflict", TEMPLATES).await;
+    let scene = Scene::own().install("conflict", TEMPLATES).await;
     let _guard = reporting(&scene.control_plane).await;
-    scene.remembers(2).await;
+    scene.wait_for_confirmed(2).await;
     let (web, settings) = (scene.deployment("web"), scene.config_map("settings"));
     scene.edit(&web, json!({"spec": {"replicas": 5}})).await;
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
-    drifts(&scene, 2).await;
+    wait_for_drifts(&scene, 2).await;
     let next = TEMPLATES.replace("web:1", "web:2").replace("replicas: 2", "replicas: 3");
-    fails_with_conflict(&scene, &next).await;
+    assert_conflict(&scene, &next).await;
     let rollback = scene.helm.rollback(&scene.namespace, RELEASE, json!({"version": 1})).await;
     assert!(rollback.expect_err("the rollback succeeds").contains("conflict"));
 
-    let status = scene.stands("ReleaseFailed").await;
+    let status = scene.wait_for_reason("ReleaseFailed").await;
     let message = status["conditions"][0]["message"].as_str().unwrap();
     for part in [
         "2 of 2 objects do not match",
@@ -96,48 +95,48 @@ async fn order_gets_release_out_of_conflict_that_upgrade_and_rollback_meet() {
         answer["message"].as_str().unwrap().starts_with("2 objects are repaired. The release stays failed"),
         "{answer}"
     );
-    let object = scene.alice.get(&web).await.done().unwrap();
+    let object = scene.get(&web).await;
     assert_eq!(object["spec"]["replicas"], 2);
     assert_eq!(manager_of(&object, "f:replicas").len(), 1, "{object}");
-    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "info");
+    assert_eq!(scene.get(&settings).await["data"]["level"], "info");
     let status = scene.status("that nothing drifts", |status| status["drifted"] == 0).await;
     assert_eq!(status["conditions"][0]["reason"], "ReleaseFailed", "{status}");
 
     // Without force.
-    scene.upgrade(&next, json!({})).await.unwrap();
-    scene.stands("InSync").await;
-    assert_eq!(scene.alice.get(&web).await.done().unwrap()["spec"]["replicas"], 3);
+    scene.upgrade_to(&next, json!({})).await.unwrap();
+    scene.wait_for_reason("InSync").await;
+    assert_eq!(scene.get(&web).await["spec"]["replicas"], 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn order_returns_fields_with_declared_values_on_which_upgrade_failed() {
-    let scene = Scene::install("returned", TEMPLATES).await;
+    let scene = Scene::own().install("returned", TEMPLATES).await;
     let _guard = reporting(&scene.control_plane).await;
-    scene.remembers(2).await;
+    scene.wait_for_confirmed(2).await;
     let web = scene.deployment("web");
     scene.edit(&web, json!({"spec": {"replicas": 5}})).await;
-    drifts(&scene, 1).await;
+    wait_for_drifts(&scene, 1).await;
     scene.edit(&web, json!({"spec": {"replicas": 2}})).await;
-    drifts(&scene, 0).await;
+    wait_for_drifts(&scene, 0).await;
     let next = TEMPLATES.replace("replicas: 2", "replicas: 3");
-    fails_with_conflict(&scene, &next).await;
-    scene.stands("ReleaseFailed").await;
+    assert_conflict(&scene, &next).await;
+    scene.wait_for_reason("ReleaseFailed").await;
     let ordered = run(&scene, &["reconcile", RELEASE]);
     assert!(ordered.code == 0 && ordered.out.contains("1 object is repaired"), "{ordered:?}");
-    scene.upgrade(&next, json!({})).await.unwrap();
-    scene.stands("InSync").await;
+    scene.upgrade_to(&next, json!({})).await.unwrap();
+    scene.wait_for_reason("InSync").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn order_of_failed_release_writes_no_value_that_was_never_seen() {
-    let scene = Scene::install("unseen", TEMPLATES).await;
+    let scene = Scene::own().install("unseen", TEMPLATES).await;
     let settings = scene.config_map("settings");
     // Before any guard runs: it never sees what the first revision declares of it.
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     let _guard = reporting(&scene.control_plane).await;
-    drifts(&scene, 1).await;
-    fails_with_conflict(&scene, &TEMPLATES.replace("level: info", "level: debug")).await;
-    scene.stands("ReleaseFailed").await;
+    wait_for_drifts(&scene, 1).await;
+    assert_conflict(&scene, &TEMPLATES.replace("level: info", "level: debug")).await;
+    scene.wait_for_reason("ReleaseFailed").await;
     let ordered = run(&scene, &["reconcile", RELEASE]);
     assert_eq!(ordered.code, 1, "{ordered:?}");
     assert!(ordered.out.contains("1 object stays as it is: ConfigMap/settings"), "{ordered:?}");
@@ -146,22 +145,16 @@ async fn order_of_failed_release_writes_no_value_that_was_never_seen() {
         "{ordered:?}"
     );
     assert_eq!(scene.writes("configmaps"), 0);
-    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "mine");
+    assert_eq!(scene.get(&settings).await["data"]["level"], "mine");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn first_install_that_failed_is_called_that_by_status_diff_explain_and_order() {
-    let control_plane = ControlPlane::start();
-    control_plane.define_policies();
-    let _guard = reporting(&control_plane).await;
-    let namespace = control_plane.namespace("first").await;
-    let chart = Chart::new(RELEASE).template("all.yaml", &format!("{TEMPLATES}{BROKEN}"));
-    let helm = Helm::start(&control_plane, Identity::Deployer);
-    helm.install(&namespace, RELEASE, &chart, json!({})).await.expect_err("the installation succeeds");
-    let alice = Caller::new(&control_plane, Identity::Alice).await;
-    let scene = Scene { control_plane, namespace, helm, alice };
+    let scene = Scene::own().prepare("first", &format!("{TEMPLATES}{BROKEN}")).await;
+    let _guard = reporting(&scene.control_plane).await;
+    scene.install(json!({})).await.expect_err("the installation succeeds");
 
-    scene.stands("ReleaseFailed").await;
+    scene.wait_for_reason("ReleaseFailed").await;
     let status = scene.status("what was not created", |status| status["counts"]["notCreated"] == 1).await;
     let message = status["conditions"][0]["message"].as_str().unwrap();
     assert!(message.contains("the installation failed at revision 1"), "{message}");
@@ -190,26 +183,25 @@ async fn first_install_that_failed_is_called_that_by_status_diff_explain_and_ord
         "{ordered:?}"
     );
 
-    let chart = Chart::new(RELEASE).template("all.yaml", TEMPLATES);
-    scene.helm.upgrade(&scene.namespace, RELEASE, &chart, json!({})).await.unwrap();
-    scene.stands("InSync").await;
+    scene.upgrade_to(TEMPLATES, json!({})).await.unwrap();
+    scene.wait_for_reason("InSync").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn order_during_operation_waits_for_its_end() {
-    let scene = Scene::install("during", TEMPLATES).await;
+    let scene = Scene::own().install("during", TEMPLATES).await;
     let _guard = reporting(&scene.control_plane).await;
-    scene.remembers(2).await;
+    scene.wait_for_confirmed(2).await;
     let settings = scene.config_map("settings");
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
-    drifts(&scene, 1).await;
+    wait_for_drifts(&scene, 1).await;
     // Helm dies in the middle: it waits for pods, and none runs here.
-    let next = Chart::new(RELEASE).template("all.yaml", &TEMPLATES.replace("web:1", "web:2"));
+    let next = Chart::from(&TEMPLATES.replace("web:1", "web:2"));
     let mut other = Helm::start(&scene.control_plane, Identity::Deployer);
     let options = json!({"wait": "legacy", "timeout_seconds": 600, "force_conflicts": true});
     {
         let upgrading = other.upgrade(&scene.namespace, RELEASE, &next, options);
-        let underway = scene.stands("OperationUnderway");
+        let underway = scene.wait_for_reason("OperationUnderway");
         tokio::select! {
             ended = upgrading => panic!("Helm does not wait: {ended:?}"),
             _ = underway => {}

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Policed, RELEASE, SOON, eventually};
+use crate::support::{RELEASE, SOON, Scene, eventually};
 
 const SETTINGS: &str = "
 apiVersion: v1
@@ -12,8 +12,8 @@ metadata: {name: settings, labels: {tier: front}, annotations: {example.org/note
 data: {level: info}
 ";
 
-async fn is_kept(shop: &Policed) {
-    let path = shop.at("api/v1", "configmaps/settings");
+async fn assert_marks_refused(shop: &Scene) {
+    let path = shop.config_map("settings");
     let labels = json!({"metadata": {"labels": {"tier": "back"}, "annotations": {"example.org/note": "b"}}});
     eventually("other labels may be changed", SOON, || async {
         shop.alice.merge(&path, &labels).await.done()
@@ -33,29 +33,29 @@ async fn is_kept(shop: &Policed) {
                 .unwrap_or_else(|said| panic!("{edit}: {said}"));
         }
     }
-    shop.is_still(&path, "/metadata/labels/tier", &json!("back")).await;
+    shop.assert_value(&path, "/metadata/labels/tier", &json!("back")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mask_never_covers_helms_label_and_annotations() {
-    let shop = Policed::install("masked", SETTINGS).await;
-    shop.is_guarded(&shop.at("api/v1", "configmaps/settings")).await;
+    let shop = Scene::policed().install("masked", SETTINGS).await;
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
     shop.policy("mask", json!({"ignore": [{"paths": ["/metadata/labels/*", "/metadata/annotations/*"]}]}))
         .await;
-    is_kept(&shop).await;
+    assert_marks_refused(&shop).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_allowance_never_covers_helms_label_and_annotations() {
-    let shop = Policed::install("masked", SETTINGS).await;
-    shop.is_guarded(&shop.at("api/v1", "configmaps/settings")).await;
+    let shop = Scene::policed().install("masked", SETTINGS).await;
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
     shop.policy("all", json!({"allow": [{"name": "all", "paths": ["*"]}]})).await;
-    is_kept(&shop).await;
+    assert_marks_refused(&shop).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_that_names_helms_label_says_that_it_has_no_effect() {
-    let shop = Policed::install("masked", SETTINGS).await;
+    let shop = Scene::policed().install("masked", SETTINGS).await;
     let path = "/metadata/labels/app.kubernetes.io~1managed-by";
     shop.policy("named", json!({"ignore": [{"paths": [path, "/data/level"]}]})).await;
     let policy = format!("/apis/kubemoor.dev/v1alpha1/driftpolicies/{}-named", shop.namespace);
@@ -69,10 +69,10 @@ async fn a_policy_that_names_helms_label_says_that_it_has_no_effect() {
         }
     })
     .await;
-    let settings = shop.at("api/v1", "configmaps/settings");
+    let settings = shop.config_map("settings");
     eventually("what else it names is ignored", SOON, || async {
         shop.alice.merge(&settings, &json!({"data": {"level": "mine"}})).await.done()
     })
     .await;
-    shop.is_guarded(&settings).await;
+    shop.wait_until_guarded(&settings).await;
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Policed, RELEASE, SOON, eventually};
+use crate::support::{RELEASE, SOON, Scene, eventually};
 
 const WEB: &str = r#"
 apiVersion: apps/v1
@@ -25,14 +25,14 @@ spec:
 "#;
 
 /// The release, written by this way of Helm's.
-async fn install(server_side: bool) -> Policed {
-    let shop = Policed::install("nulls", WEB).await;
+async fn install(server_side: bool) -> Scene {
+    let shop = Scene::policed().install("nulls", WEB).await;
     if !server_side {
         shop.helm.uninstall(&shop.namespace, RELEASE, json!({})).await.unwrap();
         let options = json!({"server_side_apply": false});
         shop.helm.install(&shop.namespace, RELEASE, &shop.chart, options).await.unwrap();
     }
-    shop.is_guarded(&shop.at("apis/apps/v1", "deployments/web")).await;
+    shop.wait_until_guarded(&shop.deployment("web")).await;
     shop
 }
 
@@ -65,9 +65,9 @@ fn edits() -> [(&'static str, Value, Value); 5] {
     ]
 }
 
-async fn is_held(server_side: bool) {
+async fn check_nulls(server_side: bool) {
     let shop = install(server_side).await;
-    let path = shop.at("apis/apps/v1", "deployments/web");
+    let path = shop.deployment("web");
     let by_hand = format!("{path}?fieldManager=kubectl-edit");
     for (pointer, edit, _) in edits() {
         shop.alice
@@ -89,7 +89,7 @@ async fn is_held(server_side: bool) {
             .await;
         let apply = if server_side { "true" } else { "false" };
         let options = |force| json!({"server_side_apply": apply, "force_conflicts": force});
-        let upgrade = |force| shop.helm.upgrade(&shop.namespace, RELEASE, &shop.chart, options(force));
+        let upgrade = |force| shop.upgrade(options(force));
         let upgraded = upgrade(false).await;
         if server_side {
             let conflict = upgraded.unwrap_err();
@@ -98,7 +98,7 @@ async fn is_held(server_side: bool) {
         } else {
             upgraded.unwrap();
         }
-        let now = shop.alice.get(&path).await.done().unwrap();
+        let now = shop.get(&path).await;
         assert_eq!(now.pointer(pointer).unwrap_or(&Value::Null), &wanted, "{pointer}");
     }
 
@@ -115,15 +115,15 @@ async fn is_held(server_side: bool) {
     }
     let apply = if server_side { "true" } else { "false" };
     let options = json!({"server_side_apply": apply});
-    shop.helm.upgrade(&shop.namespace, RELEASE, &shop.chart, options).await.unwrap();
+    shop.upgrade(options).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_explicit_null_of_a_server_side_release_is_held_to() {
-    is_held(true).await;
+    check_nulls(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_explicit_null_of_a_client_side_release_is_held_to() {
-    is_held(false).await;
+    check_nulls(false).await;
 }

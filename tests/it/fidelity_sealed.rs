@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Policed, RELEASE, SOON, eventually};
+use crate::support::{RELEASE, SOON, Scene, eventually};
 
 const TEMPLATES: &str = r#"
 apiVersion: apps/v1
@@ -33,7 +33,7 @@ data: {level: info}
 "#;
 
 /// Sets every sealed field while edits are only recorded.
-async fn seal(shop: &Policed, drift: &str) {
+async fn seal(shop: &Scene, drift: &str) {
     shop.policy("record", json!({"edits": "Record", "drift": drift})).await;
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}});
     let owner = shop.alice.post(&shop.at("api/v1", "configmaps"), &owner).await.done().unwrap();
@@ -54,27 +54,21 @@ async fn seal(shop: &Policed, drift: &str) {
     }
 }
 
-async fn status(shop: &Policed) -> Result<Value, String> {
-    let path = shop.at("apis/kubemoor.dev/v1alpha1", &format!("guardedreleases/{RELEASE}"));
-    Ok(shop.alice.get(&path).await.done()?["status"].take())
-}
-
 /// Waits until these fields drift, and no other.
-async fn drifts(shop: &Policed, wanted: &[&str]) -> Value {
-    eventually(&format!("{wanted:?} drift"), SOON, || async {
-        let status = status(shop).await?;
+async fn wait_for_drifts(shop: &Scene, wanted: &[&str]) -> Value {
+    let meant = |status: &Value| {
         let drifted = status["drifts"].as_array().into_iter().flatten();
-        let fields = drifted.flat_map(|it| it["fields"].as_array().cloned().unwrap_or_default());
-        let mut found: Vec<String> = fields.map(|it| it["path"].as_str().unwrap().to_owned()).collect();
-        found.sort();
-        if found == wanted { Ok(status) } else { Err(format!("{status}\n{}", shop.log())) }
-    })
-    .await
+        let fields = drifted.flat_map(|it| it["fields"].as_array().into_iter().flatten());
+        let mut found: Vec<&str> = fields.map(|it| it["path"].as_str().unwrap()).collect();
+        found.sort_unstable();
+        found == wanted
+    };
+    shop.status(&format!("that {wanted:?} drift"), meant).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sealed_fields_that_were_set_are_drift() {
-    let shop = Policed::install("seals", TEMPLATES).await;
+    let shop = Scene::policed().install("seals", TEMPLATES).await;
     seal(&shop, "Report").await;
     let paths = [
         "/immutable",
@@ -82,7 +76,7 @@ async fn sealed_fields_that_were_set_are_drift() {
         "/metadata/ownerReferences",
         "/spec/paused",
     ];
-    let status = drifts(&shop, &paths).await;
+    let status = wait_for_drifts(&shop, &paths).await;
     assert_eq!(status["conditions"][0]["reason"], "Drifted", "{status}");
     let diff = shop.moor(&["diff", RELEASE]);
     assert_eq!(diff.code, 1, "{diff:?}");
@@ -97,16 +91,16 @@ async fn sealed_fields_that_were_set_are_drift() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sealed_fields_that_may_be_undone_are_repaired() {
-    let shop = Policed::install("seals", TEMPLATES).await;
+    let shop = Scene::policed().install("seals", TEMPLATES).await;
     seal(&shop, "Repair").await;
-    let status = drifts(&shop, &["/immutable"]).await;
+    let status = wait_for_drifts(&shop, &["/immutable"]).await;
     let message = status["drifts"][0]["message"].as_str().unwrap();
     assert!(message.contains("delete the object"), "{status}");
-    let web = shop.alice.get(&shop.at("apis/apps/v1", "deployments/web")).await.done().unwrap();
+    let web = shop.get(&shop.deployment("web")).await;
     assert_eq!(web["spec"].get("paused"), None, "{web}");
-    let owned = shop.alice.get(&shop.at("api/v1", "configmaps/owned")).await.done().unwrap();
+    let owned = shop.get(&shop.config_map("owned")).await;
     assert_eq!(owned["metadata"].get("ownerReferences"), None, "{owned}");
-    let kept = shop.alice.get(&shop.at("api/v1", "configmaps/kept")).await.done().unwrap();
+    let kept = shop.get(&shop.config_map("kept")).await;
     assert_eq!(kept["metadata"]["annotations"].get("helm.sh/resource-policy"), None, "{kept}");
-    shop.helm.upgrade(&shop.namespace, RELEASE, &shop.chart, json!({})).await.unwrap();
+    shop.upgrade(json!({})).await.unwrap();
 }

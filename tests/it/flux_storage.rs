@@ -1,12 +1,14 @@
 //! Releases whose records lie in another namespace, as Flux's `storageNamespace` has them: guarded like all
 //! others where a policy trusts that namespace with them, and not at all where none does.
 
+use std::ops::Deref;
+
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, Caller, Chart, ControlPlane, Guard, Helm, Identity, Policed, RELEASE, Ran, SOON,
-    StorageNamespace, eventually, forged, guarded, moor, opened, record_name, sealed,
+    Answer, Caller, Helm, Identity, POLICED, RELEASE, SOON, Scene, SceneBuilder, StorageNamespace,
+    eventually, forged, moor, opened, record_name, sealed,
 };
 
 const TEMPLATES: &str = r#"
@@ -41,82 +43,52 @@ const POLICIES: &str = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
 
 /// A release in one namespace, and its records in another.
 struct Flux {
-    namespace: String,
+    scene: Scene,
     storage: String,
-    helm: Helm,
-    chart: Chart,
-    alice: Caller,
-    admin: Caller,
     _proxy: StorageNamespace,
 }
 
 impl Flux {
     /// Two namespaces with nothing in them.
     async fn new(prefix: &str) -> Self {
-        Policed::guard().await;
-        Self::on(Policed::control_plane(), prefix).await
+        Self::of(Scene::on_cluster(&POLICED), prefix).await
     }
 
-    async fn on(control_plane: &ControlPlane, prefix: &str) -> Self {
-        let namespace = control_plane.namespace(prefix).await;
+    async fn of(scene: SceneBuilder, prefix: &str) -> Self {
+        let mut scene = scene.prepare(prefix, TEMPLATES).await;
+        let control_plane = &scene.control_plane;
         let storage = control_plane.namespace(&format!("{prefix}-store")).await;
-        let proxy = StorageNamespace::start(control_plane, Identity::Deployer, &namespace, &storage).await;
-        let helm = Helm::with(proxy.kubeconfig());
-        let chart = Chart::new(RELEASE).template("all.yaml", TEMPLATES);
-        let alice = Caller::new(control_plane, Identity::Alice).await;
-        let admin = Caller::new(control_plane, Identity::Admin).await;
-        Self { namespace, storage, helm, chart, alice, admin, _proxy: proxy }
+        let proxy =
+            StorageNamespace::start(control_plane, Identity::Deployer, &scene.namespace, &storage).await;
+        scene.helm = Helm::with(proxy.kubeconfig());
+        Self { scene, storage, _proxy: proxy }
     }
 
     /// The release, of which the guard knows by a policy.
     async fn guarded(prefix: &str) -> Self {
         let flux = Self::new(prefix).await;
         flux.trust().await;
-        flux.install().await;
-        flux.is_guarded().await;
+        flux.install(json!({})).await.unwrap();
+        flux.wait_until_guarded().await;
         flux
     }
 
     /// Has a policy trust the one namespace with the records of the other.
     async fn trust(&self) {
-        self.policy("pair", json!({"storage": [{"records": self.storage, "releases": [self.namespace]}]}))
-            .await;
-    }
-
-    async fn policy(&self, name: &str, spec: Value) {
-        let name = format!("{}-{name}", self.namespace);
-        let policy = json!({
-            "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": name}, "spec": spec,
-        });
-        eventually("the policy is made", SOON, || async { self.admin.post(POLICIES, &policy).await.done() })
-            .await;
-        eventually("the policy is in force", SOON, || async {
-            let status = self.admin.get(&format!("{POLICIES}/{name}")).await.done()?["status"].take();
-            if status["conditions"][0]["status"] == "True" { Ok(()) } else { Err(status.to_string()) }
-        })
+        self.policy_as_is(
+            "pair",
+            json!({"storage": [{"records": self.storage, "releases": [self.namespace]}]}),
+        )
         .await;
     }
 
-    async fn install(&self) {
-        self.helm.install(&self.namespace, RELEASE, &self.chart, json!({})).await.unwrap();
-    }
-
     async fn upgrade(&self, values: Value) {
-        let options = json!({"values": values});
-        self.helm.upgrade(&self.namespace, RELEASE, &self.chart, options).await.unwrap();
+        self.scene.upgrade(json!({"values": values})).await.unwrap();
     }
 
-    async fn is_guarded(&self) {
-        guarded(&self.alice, RELEASE, &self.core(SETTINGS)).await;
-        guarded(&self.alice, RELEASE, &self.web()).await;
-    }
-
-    fn core(&self, object: &str) -> String {
-        format!("/api/v1/namespaces/{}/{object}", self.namespace)
-    }
-
-    fn web(&self) -> String {
-        format!("/apis/apps/v1/namespaces/{}/deployments/web", self.namespace)
+    async fn wait_until_guarded(&self) {
+        self.scene.wait_until_guarded(&self.core(SETTINGS)).await;
+        self.scene.wait_until_guarded(&self.deployment("web")).await;
     }
 
     fn records(&self) -> String {
@@ -137,7 +109,7 @@ impl Flux {
     }
 
     /// Waits for what the guard says of a release in a namespace.
-    async fn stands(&self, namespace: &str, release: &str, reason: &str) -> Value {
+    async fn wait_for_reason(&self, namespace: &str, release: &str, reason: &str) -> Value {
         let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{namespace}/guardedreleases/{release}");
         eventually(&format!("release {release} in {namespace} is {reason}"), SOON, || async {
             let guarded = self.admin.get(&path).await.done()?;
@@ -155,30 +127,14 @@ impl Flux {
         record["metadata"]["namespace"] = json!(namespace);
         caller.post(&path, &record).await.done().unwrap();
     }
+}
 
-    fn moor(&self, arguments: &[&str]) -> Ran {
-        let arguments = [arguments, &["-n", self.namespace.as_str()]].concat();
-        moor(Policed::control_plane(), Identity::Alice, &arguments)
+impl Deref for Flux {
+    type Target = Scene;
+
+    fn deref(&self) -> &Scene {
+        &self.scene
     }
-}
-
-/// Deletes an object as the guard lets it be deleted: controllers may.
-async fn delete_unhindered(control_plane: &ControlPlane, path: &str) {
-    Caller::new(control_plane, Identity::NamespaceController).await.delete(path).await.done().unwrap();
-}
-
-/// Waits until the guard has listed a resource: what it never saw alive it does not re-create.
-async fn is_watched(resource: &str) {
-    let is_listing = |event: &Value| {
-        event["verb"] == "list"
-            && event["user"]["username"] == Identity::Guard.user()
-            && event["objectRef"]["resource"] == resource
-            && event["responseStatus"]["code"] == 200
-    };
-    eventually(&format!("the guard watches {resource}"), SOON, || async {
-        Policed::control_plane().audit_events().iter().any(is_listing)
-    })
-    .await;
 }
 
 /// The manifest of one ConfigMap, as a forged record declares it.
@@ -191,21 +147,25 @@ fn settings(namespace: &str, level: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn helm_passes_and_edits_by_hand_are_refused_where_records_are_kept_elsewhere() {
     let flux = Flux::guarded("flux-story").await;
-    flux.alice.get(&flux.record(1)).await.done().unwrap();
+    flux.get(&flux.record(1)).await;
     let answer = flux.edit().await;
     answer.refused(RELEASE).unwrap();
     assert!(answer.to_string().contains(&format!("in namespace {}", flux.namespace)), "{answer}");
     flux.upgrade(json!({"level": "debug", "extra": true})).await;
     assert_eq!(flux.level().await, "debug");
-    flux.is_guarded().await;
+    flux.wait_until_guarded().await;
     flux.edit().await.refused(RELEASE).unwrap();
-    flux.alice.delete(&flux.core("configmaps/extra")).await.refused(RELEASE).unwrap();
+    flux.alice.delete(&flux.config_map("extra")).await.refused(RELEASE).unwrap();
     flux.helm.rollback(&flux.namespace, RELEASE, json!({"version": 1})).await.unwrap();
     assert_eq!(flux.level().await, "info");
-    assert_eq!(flux.alice.get(&flux.core("configmaps/extra")).await.code, 404);
+    assert_eq!(flux.alice.get(&flux.config_map("extra")).await.code, 404);
     flux.edit().await.refused(RELEASE).unwrap();
-    flux.alice.merge(&flux.web(), &json!({"spec": {"replicas": 5}})).await.refused(RELEASE).unwrap();
-    let scale = format!("{}/scale", flux.web());
+    flux.alice
+        .merge(&flux.deployment("web"), &json!({"spec": {"replicas": 5}}))
+        .await
+        .refused(RELEASE)
+        .unwrap();
+    let scale = format!("{}/scale", flux.deployment("web"));
     flux.alice.merge(&scale, &json!({"spec": {"replicas": 5}})).await.refused(RELEASE).unwrap();
     flux.helm.uninstall(&flux.namespace, RELEASE, json!({})).await.unwrap();
     assert_eq!(flux.alice.get(&flux.core(SETTINGS)).await.code, 404);
@@ -214,12 +174,12 @@ async fn helm_passes_and_edits_by_hand_are_refused_where_records_are_kept_elsewh
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_object_comes_back_and_the_next_upgrade_passes() {
     let flux = Flux::guarded("flux-repair").await;
-    let guarded = flux.stands(&flux.namespace, RELEASE, "InSync").await;
+    let guarded = flux.wait_for_reason(&flux.namespace, RELEASE, "InSync").await;
     assert_eq!(guarded["status"]["revision"], 1);
-    for (path, resource) in [(flux.core(SETTINGS), "configmaps"), (flux.web(), "deployments")] {
-        is_watched(resource).await;
-        let uid = flux.alice.get(&path).await.done().unwrap()["metadata"]["uid"].take();
-        delete_unhindered(Policed::control_plane(), &path).await;
+    for (path, resource) in [(flux.core(SETTINGS), "configmaps"), (flux.deployment("web"), "deployments")] {
+        flux.control_plane.wait_until_listed(resource, 0).await;
+        let uid = flux.get(&path).await["metadata"]["uid"].take();
+        flux.control_plane.delete_unhindered(&path).await;
         let back = eventually(&format!("{path} is back"), SOON, || async {
             let object = flux.alice.get(&path).await.done()?;
             if object["metadata"]["uid"] == uid { Err("it is the old one".to_owned()) } else { Ok(object) }
@@ -230,23 +190,23 @@ async fn a_deleted_object_comes_back_and_the_next_upgrade_passes() {
     }
     flux.upgrade(json!({"level": "debug"})).await;
     assert_eq!(flux.level().await, "debug");
-    let containers = flux.alice.get(&flux.web()).await.done().unwrap();
+    let containers = flux.get(&flux.deployment("web")).await;
     assert_eq!(containers["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"], "debug");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn records_count_from_when_a_policy_trusts_their_namespace_until_none_does() {
     let flux = Flux::new("flux-pair").await;
-    flux.install().await;
-    let unbelieved = flux.stands(&flux.storage, RELEASE, "RecordInvalid").await;
+    flux.install(json!({})).await.unwrap();
+    let unbelieved = flux.wait_for_reason(&flux.storage, RELEASE, "RecordInvalid").await;
     assert_eq!(unbelieved["status"]["declared"], 0);
     flux.edit().await.done().unwrap();
     flux.alice.merge(&flux.core(SETTINGS), &json!({"data": {"level": "info"}})).await.done().unwrap();
 
     flux.trust().await;
-    flux.is_guarded().await;
+    flux.wait_until_guarded().await;
     flux.edit().await.refused(RELEASE).unwrap();
-    flux.stands(&flux.namespace, RELEASE, "InSync").await;
+    flux.wait_for_reason(&flux.namespace, RELEASE, "InSync").await;
     let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{}/guardedreleases/{RELEASE}", flux.storage);
     eventually("nothing is said of a release where only records lie", SOON, || async {
         flux.admin.get(&path).await.code == 404
@@ -255,22 +215,22 @@ async fn records_count_from_when_a_policy_trusts_their_namespace_until_none_does
 
     flux.admin.delete(&format!("{POLICIES}/{}-pair", flux.namespace)).await.done().unwrap();
     eventually("the records count no more", SOON, || async { flux.edit().await.done() }).await;
-    flux.stands(&flux.storage, RELEASE, "RecordInvalid").await;
+    flux.wait_for_reason(&flux.storage, RELEASE, "RecordInvalid").await;
     // As Flux does: the field is Alice's by now.
     let options = json!({"values": {"level": "debug"}, "force_conflicts": true});
-    flux.helm.upgrade(&flux.namespace, RELEASE, &flux.chart, options).await.unwrap();
+    flux.scene.upgrade(options).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_commands_find_a_release_by_its_own_name() {
     let flux = Flux::guarded("flux-commands").await;
-    flux.stands(&flux.namespace, RELEASE, "InSync").await;
+    flux.wait_for_reason(&flux.namespace, RELEASE, "InSync").await;
     let listed = flux.moor(&["get", "releases", "-o", "json"]).json();
     let rows: Vec<_> = listed["releases"].as_array().unwrap().iter().collect();
     assert_eq!(rows.len(), 1, "{listed}");
     assert_eq!((&rows[0]["namespace"], &rows[0]["guarded"]), (&json!(flux.namespace), &json!(true)));
     let stored = moor(
-        Policed::control_plane(),
+        POLICED.control_plane(),
         Identity::Alice,
         &["get", "releases", "-n", flux.storage.as_str(), "-o", "json"],
     );
@@ -288,30 +248,33 @@ async fn the_commands_find_a_release_by_its_own_name() {
 async fn a_trusted_namespace_speaks_for_no_third_one_and_no_other_for_its_releases() {
     let flux = Flux::guarded("flux-attack").await;
     let third = Flux::guarded("flux-victim").await;
-    let bob = Caller::new(Policed::control_plane(), Identity::Bob).await;
+    let bob = Caller::new(POLICED.control_plane(), Identity::Bob).await;
     // By the trusted namespace for somebody else's objects: declared otherwise, and being uninstalled.
     let victim = &third.namespace;
     for (name, status) in [("other", "pending-upgrade"), ("leaving", "uninstalling")] {
         let record = forged(victim, name, 1, status, &settings(victim, "mine"));
         flux.forge(&bob, &flux.storage, &record).await;
-        flux.stands(&flux.storage, name, "RecordInvalid").await;
+        flux.wait_for_reason(&flux.storage, name, "RecordInvalid").await;
     }
     // By a namespace that nobody trusts for objects of a release whose records are trusted elsewhere, under its own name.
-    let nobody = Policed::control_plane().namespace("flux-nobody").await;
+    let nobody = POLICED.control_plane().namespace("flux-nobody").await;
     let record = forged(&flux.namespace, RELEASE, 9, "uninstalling", &settings(&flux.namespace, "mine"));
     flux.forge(&bob, &nobody, &record).await;
-    flux.stands(&nobody, RELEASE, "RecordInvalid").await;
+    flux.wait_for_reason(&nobody, RELEASE, "RecordInvalid").await;
     for attacked in [&flux, &third] {
         attacked.edit().await.refused(RELEASE).unwrap();
         attacked.alice.delete(&attacked.core(SETTINGS)).await.refused(RELEASE).unwrap();
     }
     // Nor do the records of one trusted namespace speak for the releases that another one is trusted with.
     let record = forged(victim, RELEASE, 9, "uninstalling", &settings(victim, "mine"));
-    let elsewhere = Policed::control_plane().namespace("flux-elsewhere").await;
-    flux.policy("elsewhere", json!({"storage": [{"records": elsewhere, "releases": [flux.namespace]}]}))
-        .await;
+    let elsewhere = POLICED.control_plane().namespace("flux-elsewhere").await;
+    flux.policy_as_is(
+        "elsewhere",
+        json!({"storage": [{"records": elsewhere, "releases": [flux.namespace]}]}),
+    )
+    .await;
     flux.forge(&bob, &elsewhere, &record).await;
-    flux.stands(&elsewhere, RELEASE, "RecordInvalid").await;
+    flux.wait_for_reason(&elsewhere, RELEASE, "RecordInvalid").await;
     third.edit().await.refused(RELEASE).unwrap();
     third.alice.delete(&third.core(SETTINGS)).await.refused(RELEASE).unwrap();
 }
@@ -324,8 +287,7 @@ async fn records_elsewhere_stay_true_and_are_written_by_whom_the_releases_policy
         assert!(answer.code == 403 && said.contains(why), "{why}: {said}");
     };
     refused(flux.alice.delete(&flux.record(1)).await, "last deployed revision would be gone");
-    let record: Secret =
-        serde_json::from_value(flux.alice.get(&flux.record(1)).await.done().unwrap()).unwrap();
+    let record: Secret = serde_json::from_value(flux.get(&flux.record(1)).await).unwrap();
     let reworded = |change: fn(&mut Value)| {
         let (mut content, mut record) = (opened(&record), record.clone());
         change(&mut content);
@@ -342,7 +304,7 @@ async fn records_elsewhere_stay_true_and_are_written_by_whom_the_releases_policy
         "releases": {"namespaces": [flux.namespace]},
         "operators": [{"kind": "User", "name": Identity::Deployer.user()}],
     });
-    flux.policy("operators", operators).await;
+    flux.policy_as_is("operators", operators).await;
     let forged = forged(&flux.namespace, RELEASE, 2, "pending-upgrade", &settings(&flux.namespace, "mine"));
     let mut forged = serde_json::to_value(forged).unwrap();
     forged["metadata"]["namespace"] = json!(flux.storage);
@@ -358,37 +320,34 @@ async fn records_elsewhere_stay_true_and_are_written_by_whom_the_releases_policy
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_history_of_a_release_hinders_repairs_and_never_helm() {
     let flux = Flux::guarded("flux-twice").await;
-    flux.stands(&flux.namespace, RELEASE, "InSync").await;
-    let bob = Caller::new(Policed::control_plane(), Identity::Bob).await;
+    flux.wait_for_reason(&flux.namespace, RELEASE, "InSync").await;
+    let bob = Caller::new(POLICED.control_plane(), Identity::Bob).await;
     let rival = forged(&flux.namespace, RELEASE, 1, "deployed", &settings(&flux.namespace, "rival"));
     flux.forge(&bob, &flux.namespace, &rival).await;
-    flux.stands(&flux.namespace, RELEASE, "RecordInvalid").await;
+    flux.wait_for_reason(&flux.namespace, RELEASE, "RecordInvalid").await;
     flux.edit().await.refused(RELEASE).unwrap();
     flux.upgrade(json!({"level": "debug"})).await;
     assert_eq!(flux.level().await, "debug");
     // Whoever cleans up may.
     bob.delete(&flux.core(&format!("secrets/{}", record_name(RELEASE, 1)))).await.done().unwrap();
-    flux.stands(&flux.namespace, RELEASE, "InSync").await;
+    flux.wait_for_reason(&flux.namespace, RELEASE, "InSync").await;
     flux.edit().await.refused(RELEASE).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_that_starts_again_forgets_nothing_of_a_release_whose_records_lie_elsewhere() {
-    let control_plane = ControlPlane::start();
-    control_plane.define_policies();
-    let flags = ["--register", "--edits", "Deny", "--drift", "Repair"];
-    let mut guard = Guard::start(&control_plane, &flags).await;
-    let flux = Flux::on(&control_plane, "flux-again").await;
+    let flux = Flux::of(Scene::own(), "flux-again").await;
+    let mut guard = flux.start_guard(&["--register", "--edits", "Deny", "--drift", "Repair"]).await;
     flux.trust().await;
-    flux.install().await;
-    flux.is_guarded().await;
-    flux.stands(&flux.namespace, RELEASE, "InSync").await;
-    let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{}/guardedreleases/{RELEASE}", flux.namespace);
+    flux.install(json!({})).await.unwrap();
+    flux.wait_until_guarded().await;
+    flux.wait_for_reason(&flux.namespace, RELEASE, "InSync").await;
+    let path = flux.guarded_release(RELEASE);
     flux.admin.merge(&path, &json!({"spec": {"suspend": true}})).await.done().unwrap();
-    let before = flux.stands(&flux.namespace, RELEASE, "Suspended").await;
+    let before = flux.wait_for_reason(&flux.namespace, RELEASE, "Suspended").await;
     guard.terminate();
     guard.start_again().await;
-    flux.is_guarded().await;
+    flux.wait_until_guarded().await;
     flux.upgrade(json!({"level": "debug"})).await;
     let after = eventually("the guard that started again speaks of revision 2", SOON, || async {
         let guarded = flux.admin.get(&path).await.done()?;

@@ -7,108 +7,54 @@ use kubemoor::declaration::path::{Path, Segment};
 use kubemoor::helm::record::ApplyMethod;
 use kubemoor::verdict::ownership::{self, Owners};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
-use crate::support::{Caller, Chart, ControlPlane, Helm, Identity, RELEASE};
-
-const TEMPLATES: &str = r#"
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, labels: {tier: front}}
-spec:
-  replicas: {{ .Values.replicas | default 2 }}
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      containers:
-      - name: app
-        image: registry.example/shop:{{ .Values.tag | default "one" }}
-        env: [{name: LEVEL, value: {{ .Values.level | default "info" }}}]
-        ports: [{containerPort: 8080, protocol: TCP, name: {{ .Values.port | default "http" }}}]
-        resources: {limits: {cpu: 1000m}}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: access}
-stringData: {password: {{ .Values.password | default "one" }}}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: {{ .Values.level | default "info" }}}
-"#;
-
-struct Shop {
-    control_plane: &'static ControlPlane,
-    namespace: String,
-    helm: Helm,
-    chart: Chart,
-    alice: Caller,
-}
+use crate::command_diff::unguarded;
+use crate::support::charts::WORKLOAD;
+use crate::support::{Identity, RELEASE, Scene};
 
 /// What an upgrade meets: the manager, and the field as Helm's error spells it.
 type Met = BTreeSet<(String, String)>;
 
-impl Shop {
-    async fn install(options: Value) -> Self {
-        static UNGUARDED: OnceCell<ControlPlane> = OnceCell::const_new();
-        let control_plane = UNGUARDED.get_or_init(|| async { ControlPlane::start() }).await;
-        let namespace = control_plane.namespace("forecast").await;
-        let chart = Chart::new(RELEASE).template("all.yaml", TEMPLATES);
-        let helm = Helm::start(control_plane, Identity::Deployer);
-        helm.install(&namespace, RELEASE, &chart, options).await.unwrap();
-        let alice = Caller::new(control_plane, Identity::Alice).await;
-        Self { control_plane, namespace, helm, chart, alice }
-    }
+async fn install(options: Value) -> Scene {
+    Scene::on(unguarded()).options(options).install("forecast", WORKLOAD).await
+}
 
-    fn deployment(&self) -> String {
-        format!("/apis/apps/v1/namespaces/{}/deployments/web", self.namespace)
-    }
+async fn upgrade(shop: &Scene, values: Value) -> Result<Value, String> {
+    shop.upgrade(json!({"values": values})).await
+}
 
-    async fn upgrade(&self, values: Value) -> Result<Value, String> {
-        let options = json!({"values": values});
-        self.helm.upgrade(&self.namespace, RELEASE, &self.chart, options).await
-    }
+fn kubectl(shop: &Scene, arguments: &[&str]) {
+    let output = shop.kubectl(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
 
-    fn kubectl(&self, arguments: &[&str]) {
-        let arguments = [arguments, &["--namespace", &self.namespace]].concat();
-        let output = self.control_plane.kubectl(Identity::Alice, &arguments);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
+/// The exit code and the output of a forecast.
+fn run(shop: &Scene, release: &str, format: &str) -> (i32, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_kubemoor"))
+        .args(["forecast", release, "--namespace", &shop.namespace, "--output", format, "--kubeconfig"])
+        .arg(shop.control_plane.kubeconfig(Identity::Admin))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    (output.status.code().unwrap(), text.into_owned())
+}
 
-    /// The exit code and the output of a forecast.
-    fn run(&self, release: &str, format: &str) -> (i32, String) {
-        let output = Command::new(env!("CARGO_BIN_EXE_kubemoor"))
-            .args(["forecast", release, "--namespace", &self.namespace, "--output", format, "--kubeconfig"])
-            .arg(self.control_plane.kubeconfig(Identity::Admin))
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        (output.status.code().unwrap(), text.into_owned())
-    }
-
-    /// What the forecast says that an upgrade meets: always, and only when it changes the field.
-    fn forecast(&self) -> (Met, Met) {
-        let (code, text) = self.run(RELEASE, "json");
-        let forecast: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"));
-        let conflicts = forecast["conflicts"].as_array().unwrap();
-        assert_eq!(code, i32::from(!conflicts.is_empty()), "{text}");
-        let met = |differs: bool| {
-            let of = conflicts.iter().filter(|conflict| conflict["differs"] == differs);
-            of.map(|conflict| {
-                assert!(conflict["operation"].is_string(), "{conflict}");
-                let path: Path = conflict["path"].as_str().unwrap().parse().unwrap();
-                (conflict["manager"].as_str().unwrap().to_owned(), spelled(&path))
-            })
-            .collect()
-        };
-        (met(true), met(false))
-    }
-
-    async fn live(&self) -> Value {
-        self.alice.get(&self.deployment()).await.done().unwrap()
-    }
+/// What the forecast says that an upgrade meets: always, and only when it changes the field.
+fn forecast(shop: &Scene) -> (Met, Met) {
+    let (code, text) = run(shop, RELEASE, "json");
+    let forecast: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"));
+    let conflicts = forecast["conflicts"].as_array().unwrap();
+    assert_eq!(code, i32::from(!conflicts.is_empty()), "{text}");
+    let met = |differs: bool| {
+        let of = conflicts.iter().filter(|conflict| conflict["differs"] == differs);
+        of.map(|conflict| {
+            assert!(conflict["operation"].is_string(), "{conflict}");
+            let path: Path = conflict["path"].as_str().unwrap().parse().unwrap();
+            (conflict["manager"].as_str().unwrap().to_owned(), spelled(&path))
+        })
+        .collect()
+    };
+    (met(true), met(false))
 }
 
 /// A path as the API server spells it in a conflict.
@@ -154,25 +100,25 @@ const LEVEL: &str = r#".spec.template.spec.containers[name="app"].env[name="LEVE
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fresh_release_has_no_conflicts_ahead() {
-    let shop = Shop::install(json!({})).await;
-    assert_eq!(shop.forecast(), (Met::new(), Met::new()));
-    let (code, text) = shop.run(RELEASE, "table");
+    let shop = install(json!({})).await;
+    assert_eq!(forecast(&shop), (Met::new(), Met::new()));
+    let (code, text) = run(&shop, RELEASE, "table");
     assert_eq!(code, 0);
     assert!(text.starts_with("No conflicts ahead of release "), "{text}");
-    shop.upgrade(json!({"tag": "two", "level": "debug", "replicas": 3})).await.unwrap();
-    assert_eq!(shop.forecast(), (Met::new(), Met::new()));
+    upgrade(&shop, json!({"tag": "two", "level": "debug", "replicas": 3})).await.unwrap();
+    assert_eq!(forecast(&shop), (Met::new(), Met::new()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_edited_conflicts_with_every_upgrade() {
-    let shop = Shop::install(json!({})).await;
-    shop.kubectl(&["set", "image", "deployment/web", "app=registry.example/mine:1"]);
-    shop.kubectl(&["scale", "deployment/web", "--replicas=5"]);
+    let shop = install(json!({})).await;
+    kubectl(&shop, &["set", "image", "deployment/web", "app=registry.example/mine:1"]);
+    kubectl(&shop, &["scale", "deployment/web", "--replicas=5"]);
     let variables =
         r#"[{"op": "replace", "path": "/spec/template/spec/containers/0/env/0/value", "value": "mine"}]"#;
-    shop.kubectl(&["patch", "deployment/web", "--type", "json", "--patch", variables]);
-    shop.kubectl(&["label", "deployment/web", "mine=yes"]);
-    let (always, on_change) = shop.forecast();
+    kubectl(&shop, &["patch", "deployment/web", "--type", "json", "--patch", variables]);
+    kubectl(&shop, &["label", "deployment/web", "mine=yes"]);
+    let (always, on_change) = forecast(&shop);
     let mut expected = of([("kubectl-set", IMAGE), ("kubectl-patch", LEVEL)]);
     // Older API servers leave the replicas to Helm when somebody scales.
     if shop.control_plane.minor() > 21 {
@@ -180,93 +126,97 @@ async fn what_was_edited_conflicts_with_every_upgrade() {
     }
     assert_eq!(always, expected);
     assert_eq!(on_change, Met::new());
-    let error = shop.upgrade(json!({})).await.unwrap_err();
+    let error = upgrade(&shop, json!({})).await.unwrap_err();
     assert_eq!(met(&error), always, "{error}");
 
-    let (code, table) = shop.run(RELEASE, "table");
+    let (code, table) = run(&shop, RELEASE, "table");
     assert_eq!(code, 1);
     for cell in ["OBJECT", "Deployment/web", "kubectl-set", "Update", "always", "/[name=app]/image"] {
         assert!(table.contains(cell), "{cell} is not in:\n{table}");
     }
-    let (code, yaml) = shop.run(RELEASE, "yaml");
+    let (code, yaml) = run(&shop, RELEASE, "yaml");
     let yaml: Value = serde_saphyr::from_str(&yaml).unwrap();
     assert_eq!((code, yaml["conflicts"].as_array().unwrap().len()), (1, expected.len()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_edited_and_put_back_conflicts_once_it_changes_and_no_more_once_it_is_returned() {
-    let shop = Shop::install(json!({})).await;
+    let shop = install(json!({})).await;
     for image in ["registry.example/mine:1", "registry.example/shop:one"] {
-        shop.kubectl(&["set", "image", "deployment/web", &format!("app={image}")]);
+        kubectl(&shop, &["set", "image", "deployment/web", &format!("app={image}")]);
     }
     let expected = of([("kubectl-set", IMAGE)]);
-    assert_eq!(shop.forecast(), (Met::new(), expected.clone()));
-    shop.upgrade(json!({"level": "debug"})).await.unwrap();
-    let error = shop.upgrade(json!({"level": "debug", "tag": "two"})).await.unwrap_err();
+    assert_eq!(forecast(&shop), (Met::new(), expected.clone()));
+    upgrade(&shop, json!({"level": "debug"})).await.unwrap();
+    let error = upgrade(&shop, json!({"level": "debug", "tag": "two"})).await.unwrap_err();
     assert_eq!(met(&error), expected, "{error}");
 
-    shop.upgrade(json!({"level": "debug"})).await.unwrap();
-    let live = shop.live().await;
+    upgrade(&shop, json!({"level": "debug"})).await.unwrap();
+    let live = shop.get(&shop.deployment("web")).await;
     let helm = ownership::helms([&Owners::of(&live)], ApplyMethod::ServerSide).unwrap();
     let image: Path = "/spec/template/spec/containers/[name=app]/image".parse().unwrap();
     let returned = ownership::returned(&live, &helm, std::slice::from_ref(&image)).unwrap();
     let patch = ownership::patch(&live, returned);
-    let patched = shop.alice.patch_all(&shop.deployment(), &json!(patch)).await.done().unwrap();
+    let patched = shop.alice.patch_all(&shop.deployment("web"), &json!(patch)).await.done().unwrap();
     assert_eq!(Owners::of(&patched).of_path(&image), [&helm]);
     assert_eq!(patched["spec"], live["spec"]);
     assert_eq!(ownership::returned(&patched, &helm, &[image]), None);
     // The version that the patch names is gone by now.
-    let again = shop.alice.patch_all(&shop.deployment(), &json!(patch)).await;
+    let again = shop.alice.patch_all(&shop.deployment("web"), &json!(patch)).await;
     assert_eq!(again.code, 409, "{again}");
-    assert_eq!(shop.forecast(), (Met::new(), Met::new()));
-    shop.upgrade(json!({"level": "debug", "tag": "two"})).await.unwrap();
+    assert_eq!(forecast(&shop), (Met::new(), Met::new()));
+    upgrade(&shop, json!({"level": "debug", "tag": "two"})).await.unwrap();
     // Helm drops what it declares no more, so it does own what was returned.
     assert_eq!(
-        shop.live().await["spec"]["template"]["spec"]["containers"][0]["image"],
+        shop.get(&shop.deployment("web")).await["spec"]["template"]["spec"]["containers"][0]["image"],
         "registry.example/shop:two"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_applier_conflicts_once_a_field_changes() {
-    let shop = Shop::install(json!({})).await;
+    let shop = install(json!({})).await;
     let manifest = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
         "template": {"spec": {"containers": [{"name": "app", "ports": [
             {"containerPort": 8080, "protocol": "TCP", "name": "http"}]}]}},
     }});
-    shop.alice.apply(&format!("{}?fieldManager=mesh", shop.deployment()), &manifest).await.done().unwrap();
-    let (always, on_change) = shop.forecast();
+    shop.alice
+        .apply(&format!("{}?fieldManager=mesh", shop.deployment("web")), &manifest)
+        .await
+        .done()
+        .unwrap();
+    let (always, on_change) = forecast(&shop);
     assert_eq!(always, Met::new());
     let port = r#".spec.template.spec.containers[name="app"].ports[containerPort=8080,protocol="TCP"]"#;
     assert_eq!(on_change, of([("mesh", &format!("{port}.name"))]));
-    shop.upgrade(json!({"level": "debug", "tag": "two"})).await.unwrap();
-    let error = shop.upgrade(json!({"level": "debug", "tag": "two", "port": "web"})).await.unwrap_err();
+    upgrade(&shop, json!({"level": "debug", "tag": "two"})).await.unwrap();
+    let error = upgrade(&shop, json!({"level": "debug", "tag": "two", "port": "web"})).await.unwrap_err();
     assert_eq!(met(&error), of([("mesh", &format!("{port}.name"))]), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_that_is_declared_as_text_meets_no_conflict() {
-    let shop = Shop::install(json!({})).await;
+    let shop = install(json!({})).await;
     let patch = r#"{"data": {"password": "bWluZQ=="}}"#;
-    shop.kubectl(&["patch", "secret/access", "--patch", patch]);
-    assert_eq!(shop.forecast(), (Met::new(), Met::new()));
-    shop.upgrade(json!({"password": "two"})).await.unwrap();
+    kubectl(&shop, &["patch", "secret/access", "--patch", patch]);
+    assert_eq!(forecast(&shop), (Met::new(), Met::new()));
+    upgrade(&shop, json!({"password": "two"})).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_side_release_meets_no_conflict() {
-    let shop = Shop::install(json!({"server_side_apply": false})).await;
-    shop.kubectl(&["set", "image", "deployment/web", "app=registry.example/mine:1"]);
-    assert_eq!(shop.forecast(), (Met::new(), Met::new()));
-    let (_, text) = shop.run(RELEASE, "table");
+    let shop = install(json!({"server_side_apply": false})).await;
+    kubectl(&shop, &["set", "image", "deployment/web", "app=registry.example/mine:1"]);
+    assert_eq!(forecast(&shop), (Met::new(), Met::new()));
+    let (_, text) = run(&shop, RELEASE, "table");
     assert!(text.contains("client-side"), "{text}");
-    shop.upgrade(json!({"tag": "two"})).await.unwrap();
+    upgrade(&shop, json!({"tag": "two"})).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_told_is_one_sentence_and_an_error() {
-    let shop = Shop::install(json!({})).await;
-    let (code, text) = shop.run("none", "table");
+    let shop = install(json!({})).await;
+    let (code, text) = run(&shop, "none", "table");
     assert_eq!(code, 2);
     assert!(text.contains(&format!("there is no release none in namespace {}", shop.namespace)), "{text}");
     let output = Command::new(env!("CARGO_BIN_EXE_kubemoor"))

@@ -2,30 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Caller, Chart, ControlPlane, Guard, Helm, Identity, RELEASE, SOON, eventually, moor};
+use crate::support::{
+    ControlPlane, Identity, RELEASE, SOON, Scene, charts, eventually, moor, wait_until_recreated,
+};
 
-const CONFIG_MAP: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: info}
-";
-
-pub(crate) fn path(namespace: &str, name: &str) -> String {
-    format!("/apis/kubemoor.dev/v1alpha1/namespaces/{namespace}/guardedreleases/{name}")
-}
-
-pub(crate) async fn installed(control_plane: &ControlPlane, prefix: &str) -> (String, Helm) {
-    let namespace = control_plane.namespace(prefix).await;
-    let chart = Chart::new(RELEASE).template("all.yaml", CONFIG_MAP);
-    let helm = Helm::start(control_plane, Identity::Deployer);
-    helm.install(&namespace, RELEASE, &chart, json!({})).await.unwrap();
-    (namespace, helm)
-}
-
-pub(crate) async fn is_there(admin: &Caller, path: &str, there: bool) {
+/// Waits until the scene's release has a GuardedRelease, or none.
+pub(crate) async fn wait_until_present(scene: &Scene, there: bool) {
+    let path = scene.guarded_release(RELEASE);
     eventually(&format!("{path}: {there}"), SOON, || async {
-        let answer = admin.get(path).await;
+        let answer = scene.admin.get(&path).await;
         if (answer.code == 200) == there { Ok(()) } else { Err(answer.to_string()) }
     })
     .await;
@@ -33,63 +18,54 @@ pub(crate) async fn is_there(admin: &Caller, path: &str, there: bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn they_come_and_go_with_their_releases_also_while_no_guard_runs() {
-    let control_plane = ControlPlane::start();
-    let admin = Caller::new(&control_plane, Identity::Admin).await;
-    let (early, helm) = installed(&control_plane, "early").await;
-    let mut guard = Guard::start(&control_plane, &[]).await;
-    eventually("the guard says that there is no definition", SOON, || async {
-        guard.log().contains("there is no definition of GuardedRelease")
-    })
-    .await;
-    let listed = moor(&control_plane, Identity::Admin, &["get", "releases", "-A", "-o", "json"]);
+    let early = Scene::on(ControlPlane::start()).install("early", charts::SETTINGS).await;
+    let mut guard = early.start_guard(&[]).await;
+    guard.wait_for_log("there is no definition of GuardedRelease").await;
+    let listed = moor(&early.control_plane, Identity::Admin, &["get", "releases", "-A", "-o", "json"]);
     assert_eq!(listed.code, 0, "{listed:?}");
     assert_eq!(listed.json()["releases"][0]["guarded"], false, "{listed:?}");
 
-    control_plane.define_policies();
-    is_there(&admin, &path(&early, RELEASE), true).await;
-    let (kept, _kept_helm) = installed(&control_plane, "kept").await;
-    is_there(&admin, &path(&kept, RELEASE), true).await;
+    early.control_plane.define_policies();
+    wait_until_present(&early, true).await;
+    let kept = early.install_beside("kept").await;
+    wait_until_present(&kept, true).await;
     // Deleted by hand it comes back.
-    let uid = admin.get(&path(&kept, RELEASE)).await.done().unwrap()["metadata"]["uid"].clone();
-    admin.delete(&path(&kept, RELEASE)).await.done().unwrap();
-    eventually("it is another one", SOON, || async {
-        let object = admin.get(&path(&kept, RELEASE)).await.done()?;
-        if object["metadata"]["uid"] == uid { Err("the old one".to_owned()) } else { Ok(()) }
-    })
-    .await;
+    let path = kept.guarded_release(RELEASE);
+    let uid = kept.get(&path).await["metadata"]["uid"].take();
+    kept.admin.delete(&path).await.done().unwrap();
+    wait_until_recreated(&kept.admin, &path, &uid).await;
 
     guard.kill();
-    helm.uninstall(&early, RELEASE, json!({})).await.unwrap();
-    let (late, late_helm) = installed(&control_plane, "late").await;
+    early.helm.uninstall(&early.namespace, RELEASE, json!({})).await.unwrap();
+    let late = early.install_beside("late").await;
     guard.start_again().await;
-    is_there(&admin, &path(&early, RELEASE), false).await;
-    is_there(&admin, &path(&late, RELEASE), true).await;
-    late_helm.uninstall(&late, RELEASE, json!({})).await.unwrap();
-    is_there(&admin, &path(&late, RELEASE), false).await;
-    is_there(&admin, &path(&kept, RELEASE), true).await;
+    wait_until_present(&early, false).await;
+    wait_until_present(&late, true).await;
+    late.helm.uninstall(&late.namespace, RELEASE, json!({})).await.unwrap();
+    wait_until_present(&late, false).await;
+    wait_until_present(&kept, true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_steers_a_release_and_is_told_where_there_is_none() {
-    let control_plane = ControlPlane::start();
-    let admin = Caller::new(&control_plane, Identity::Admin).await;
-    control_plane.define_policies();
-    let (namespace, _helm) = installed(&control_plane, "steered").await;
-    let _guard = Guard::start(&control_plane, &[]).await;
-    let object = path(&namespace, RELEASE);
-    is_there(&admin, &object, true).await;
-    let run = |command: &str| moor(&control_plane, Identity::Admin, &[command, RELEASE, "-n", &namespace]);
-    let suspend = ["suspend", RELEASE, "-n", &namespace, "-o", "json"];
-    let suspended = moor(&control_plane, Identity::Admin, &suspend).json();
+    let scene = Scene::own().install("steered", charts::SETTINGS).await;
+    let _guard = scene.start_guard(&[]).await;
+    wait_until_present(&scene, true).await;
+    let guarded = async || scene.get(&scene.guarded_release(RELEASE)).await;
+    let namespace = &scene.namespace;
+    let moor = |arguments: &[&str]| {
+        moor(&scene.control_plane, Identity::Admin, &[arguments, &["-n", namespace]].concat())
+    };
+    let suspended = moor(&["suspend", RELEASE, "-o", "json"]).json();
     assert_eq!(suspended, json!({"namespace": namespace, "name": RELEASE, "said": "Suspend"}));
-    assert_eq!(admin.get(&object).await.done().unwrap()["spec"]["suspend"], true);
-    assert_eq!(run("resume").code, 0);
-    assert_eq!(admin.get(&object).await.done().unwrap()["spec"]["suspend"], Value::Null);
-    assert_eq!(run("reconcile").code, 0);
-    assert!(admin.get(&object).await.done().unwrap()["spec"]["reconcileAt"].is_string());
-    moor(&control_plane, Identity::Admin, &["suspend", "nothing", "-n", &namespace])
-        .fails(&["there is no GuardedRelease nothing", "kubemoor get releases"]);
-    moor(&control_plane, Identity::Alice, &["get", "releases", "-n", &namespace, "-o", "yaml"]);
-    let table = moor(&control_plane, Identity::Admin, &["get", "releases", "-n", &namespace]);
+    assert_eq!(guarded().await["spec"]["suspend"], true);
+    assert_eq!(moor(&["resume", RELEASE]).code, 0);
+    assert_eq!(guarded().await["spec"]["suspend"], Value::Null);
+    assert_eq!(moor(&["reconcile", RELEASE]).code, 0);
+    assert!(guarded().await["spec"]["reconcileAt"].is_string());
+    moor(&["suspend", "nothing"])
+        .assert_failed(&["there is no GuardedRelease nothing", "kubemoor get releases"]);
+    assert_eq!(scene.moor(&["get", "releases", "-o", "yaml"]).code, 0);
+    let table = moor(&["get", "releases"]);
     assert!(table.out.lines().nth(1).unwrap().contains(RELEASE), "{table:?}");
 }

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kubemoor::cluster::events::Events;
-use kubemoor::cluster::guarded::GuardedReleases;
-use kubemoor::cluster::kinds::Kinds;
-use kubemoor::cluster::lease::Leadership;
-use kubemoor::cluster::objects::Objects;
-use kubemoor::cluster::policies::InForce;
-use kubemoor::cluster::releases::Releases;
+use kubemoor::client::events::Events;
+use kubemoor::client::guarded::GuardedReleases;
+use kubemoor::client::lease::Leadership;
+use kubemoor::client::objects::Objects;
 use kubemoor::config::RecordDriver;
 use kubemoor::guard::announce::Announcer;
 use kubemoor::guard::orders::Command;
 use kubemoor::guard::state::State;
 use kubemoor::guard::status::Statuses;
 use kubemoor::metrics::{NoticeMetrics, RecordMetrics, registry};
+use kubemoor::mirror::kinds::Kinds;
+use kubemoor::mirror::policies::InForce;
+use kubemoor::mirror::releases::{RecordSource, Releases};
 use kubemoor::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
 use kubemoor::notify::Notifiers;
 use kubemoor::policy::Policy;
@@ -32,29 +32,24 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::guarded_releases::{installed, is_there, path};
-use crate::support::{Caller, ControlPlane, Helm, Identity, RELEASE, SOON, eventually, folder};
+use crate::guarded_releases::wait_until_present;
+use crate::support::{Identity, RELEASE, SOON, Scene, charts, eventually, folder};
 
 /// The parts that tell, with a loop played by the test.
 struct Told {
-    control_plane: ControlPlane,
-    admin: Caller,
+    scene: Scene,
     release: ReleaseId,
     state: Arc<State>,
     commands: mpsc::Receiver<Command>,
     guarded: GuardedReleases,
     stop: CancellationToken,
-    _helm: Helm,
 }
 
 impl Told {
     async fn new() -> Self {
-        let control_plane = ControlPlane::start();
-        let admin = Caller::new(&control_plane, Identity::Admin).await;
-        control_plane.define_policies();
-        let (namespace, helm) = installed(&control_plane, "told").await;
-        control_plane.apply_deploy(&["namespace.yaml", "rbac.yaml"]).await;
-        let client = control_plane.client(Identity::Guard).await;
+        let scene = Scene::own().install("told", charts::SETTINGS).await;
+        scene.control_plane.apply_deploy(&["namespace.yaml", "rbac.yaml"]).await;
+        let client = scene.control_plane.client(Identity::Guard).await;
         let stop = CancellationToken::new();
         let kinds = Kinds::read(client.clone()).await.unwrap();
         let following = Arc::clone(&kinds);
@@ -63,8 +58,7 @@ impl Told {
         let mut registry = registry();
         let releases = Releases::new(
             client.clone(),
-            RecordDriver::Secret,
-            Vec::new(),
+            RecordSource { driver: RecordDriver::Secret, namespaces: Vec::new() },
             Arc::clone(&kinds),
             Arc::default(),
             RecordMetrics::register(&mut registry, || [("deployed", 1)]),
@@ -108,10 +102,10 @@ impl Told {
             metrics,
         };
         tokio::spawn(announcer.run(stop.clone()));
-        let release = ReleaseId { namespace, name: RELEASE.to_owned() };
-        is_there(&admin, &path(&release.namespace, RELEASE), true).await;
+        let release = ReleaseId { namespace: scene.namespace.clone(), name: RELEASE.to_owned() };
+        wait_until_present(&scene, true).await;
         let guarded = GuardedReleases::new(client, leadership, writes);
-        Self { control_plane, admin, release, state, commands, guarded, stop, _helm: helm }
+        Self { scene, release, state, commands, guarded, stop }
     }
 
     fn drifted(&self) -> Drifted {
@@ -163,11 +157,11 @@ impl Told {
     }
 
     async fn status(&self) -> Value {
-        let object = self.admin.get(&path(&self.release.namespace, RELEASE)).await.done().unwrap();
+        let object = self.scene.admin.get(&self.scene.guarded_release(RELEASE)).await.done().unwrap();
         object["status"].clone()
     }
 
-    async fn says(&self, ready: &str, reason: &str) -> Value {
+    async fn wait_for_condition(&self, ready: &str, reason: &str) -> Value {
         eventually(&format!("Ready={ready} {reason}"), SOON, || async {
             let status = self.status().await;
             let condition = status["conditions"][0].clone();
@@ -181,14 +175,15 @@ impl Told {
     }
 
     /// Waits until the audit log, which comes after the answers, has so many writes of the status and no more.
-    async fn is_written(&self, times: usize) {
+    async fn wait_for_writes(&self, times: usize) {
         let is_write = |event: &Value| {
             event["user"]["username"] == Identity::Guard.user()
                 && event["objectRef"]["subresource"] == "status"
                 && event["objectRef"]["resource"] == "guardedreleases"
         };
         eventually(&format!("the status was written {times} times"), SOON, || async {
-            let writes = self.control_plane.audit_events().iter().filter(|event| is_write(event)).count();
+            let writes =
+                self.scene.control_plane.audit_events().iter().filter(|event| is_write(event)).count();
             if writes == times { Ok(()) } else { Err(writes.to_string()) }
         })
         .await;
@@ -199,7 +194,7 @@ impl Told {
 async fn a_status_says_what_the_loop_knows_and_is_written_only_when_that_changes() {
     let mut told = Told::new().await;
     told.state.publish(told.report(Reason::InSync));
-    let status = told.says("True", "InSync").await;
+    let status = told.wait_for_condition("True", "InSync").await;
     assert_eq!(
         (&status["edits"], &status["drift"], &status["declared"]),
         (&json!("Deny"), &json!("Repair"), &json!(1))
@@ -207,7 +202,7 @@ async fn a_status_says_what_the_loop_knows_and_is_written_only_when_that_changes
     assert_eq!(status["observedGeneration"], 1);
     // What kubectl remembers of the API is older than the definition.
     let cache = format!("--cache-dir={}", folder("kubectl-cache").display());
-    let columns = told.control_plane.kubectl(Identity::Admin, &["get", "gr", "-A", &cache]);
+    let columns = told.scene.control_plane.kubectl(Identity::Admin, &["get", "gr", "-A", &cache]);
     let columns = String::from_utf8(columns.stdout).unwrap();
     let head: Vec<_> = columns.lines().next().unwrap().split_whitespace().collect();
     assert_eq!(
@@ -216,19 +211,20 @@ async fn a_status_says_what_the_loop_knows_and_is_written_only_when_that_changes
     );
 
     told.state.publish(told.report(Reason::Drifted));
-    let status = told.says("False", "Drifted").await;
+    let status = told.wait_for_condition("False", "Drifted").await;
     assert_eq!(status["drifts"][0]["by"], "kubectl-edit");
-    told.is_written(2).await;
+    told.wait_for_writes(2).await;
     // The same again, and another release's noise: nothing is written.
     for _ in 0..3 {
         told.state.publish(told.report(Reason::Drifted));
         let touch = json!({"metadata": {"annotations": {"touched": Timestamp::now().to_string()}}});
-        told.admin.merge(&path(&told.release.namespace, RELEASE), &touch).await.done().unwrap();
+        told.scene.admin.merge(&told.scene.guarded_release(RELEASE), &touch).await.done().unwrap();
     }
 
     // What people set is handed on, each once.
-    let object = path(&told.release.namespace, RELEASE);
-    told.admin
+    let object = told.scene.guarded_release(RELEASE);
+    told.scene
+        .admin
         .merge(&object, &json!({"spec": {"suspend": true, "reconcileAt": "now"}}))
         .await
         .done()
@@ -236,13 +232,13 @@ async fn a_status_says_what_the_loop_knows_and_is_written_only_when_that_changes
     assert_eq!(told.commands.recv().await.unwrap(), Command::Suspend(told.release.clone(), true));
     let order = Command::Reconcile { release: told.release.clone(), at: "now".to_owned(), ticket: None };
     assert_eq!(told.commands.recv().await.unwrap(), order);
-    let status = told.says("Unknown", "Suspended").await;
+    let status = told.wait_for_condition("Unknown", "Suspended").await;
     assert_eq!(status["lastReconcileAt"], Value::Null, "the order is not carried out yet");
     assert_eq!(status["observedGeneration"], 2);
-    told.is_written(3).await;
-    told.admin.merge(&object, &json!({"spec": {"suspend": null}})).await.done().unwrap();
+    told.wait_for_writes(3).await;
+    told.scene.admin.merge(&object, &json!({"spec": {"suspend": null}})).await.done().unwrap();
     assert_eq!(told.commands.recv().await.unwrap(), Command::Suspend(told.release.clone(), false));
-    told.says("False", "Drifted").await;
+    told.wait_for_condition("False", "Drifted").await;
     let answer = OrderAnswer {
         at: "now".to_owned(),
         result: OrderResult::Refused,
@@ -274,7 +270,7 @@ async fn an_event_stands_on_the_object_and_on_its_release() {
     told.state.tell(Incident { drifted: repaired, ..incident.clone() });
     let list = format!("/apis/events.k8s.io/v1/namespaces/{}/events", told.release.namespace);
     let events = eventually("all events are there", SOON, || async {
-        let events = told.admin.get(&list).await.done()?;
+        let events = told.scene.admin.get(&list).await.done()?;
         let ours: Vec<_> = events["items"].as_array().unwrap().clone();
         let ours: Vec<_> =
             ours.into_iter().filter(|it| it["reportingController"] == "kubemoor.dev/guard").collect();
@@ -304,7 +300,7 @@ async fn an_event_stands_on_the_object_and_on_its_release() {
     // Said again and again it stays one event, which counts.
     eventually("the series is written", SOON, || async {
         told.state.tell(incident.clone());
-        let events = told.admin.get(&list).await.done()?;
+        let events = told.scene.admin.get(&list).await.done()?;
         let ours = events["items"].as_array().unwrap();
         let ours = ours.iter().filter(|it| it["reportingController"] == "kubemoor.dev/guard");
         let counts: Vec<_> = ours.map(|it| it["series"]["count"].as_u64().unwrap_or(1)).collect();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::helm_scene::{SHOP_EDITS, Scene, fails, shop, with};
+use crate::helm_scene::{HelmScene, SHOP_EDITS, assert_failed, shop, with};
 
 const OLD: &str = "registry.example/shop:1";
 const NEW: &str = "registry.example/shop:2";
@@ -19,88 +19,88 @@ fn broken(mut options: Value) -> Value {
 
 #[tokio::test]
 async fn helm_fails_an_upgrade_and_tries_again() {
-    let scene = Scene::shared("failed-upgrade").await;
+    let scene = HelmScene::shared("failed-upgrade").await;
     let chart = shop();
     scene.install("shop", &chart, json!({})).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 
-    scene.upgrade_fails("shop", &chart, broken(json!({})), BROKEN).await;
+    scene.fail_upgrade("shop", &chart, broken(json!({})), BROKEN).await;
     assert_eq!(scene.history("shop").await, ["1 deployed", "2 failed"]);
     // Helm had come that far.
     assert_eq!(scene.value("configmap/settings", ".data.image"), NEW);
     assert_eq!(scene.value("configmap/extra", ".data.image"), NEW);
     for (target, patch) in SHOP_EDITS {
-        scene.refuses(target, patch).await;
+        scene.assert_refused(target, patch).await;
     }
-    scene.refuses("configmap/extra", r#"{"data": {"image": "mine"}}"#).await;
-    scene.is_refused(&["delete", "configmap/settings"]);
+    scene.assert_refused("configmap/extra", r#"{"data": {"image": "mine"}}"#).await;
+    scene.assert_refused_now(&["delete", "configmap/settings"]);
     // Both manifests are declarations for now: the way back is open.
     let back = format!(r#"{{"data": {{"image": "{OLD}"}}}}"#);
-    scene.does(&["patch", "configmap/settings", "--type=merge", "--patch", &back, "--dry-run=server"]);
+    scene.run(&["patch", "configmap/settings", "--type=merge", "--patch", &back, "--dry-run=server"]);
 
     scene.upgrade("shop", &chart, with(json!({"image": NEW, "replicas": 2}))).await;
     assert_eq!(scene.history("shop").await, ["1 superseded", "2 failed", "3 deployed"]);
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 }
 
 #[tokio::test]
 async fn helm_fails_at_a_field_that_cannot_change_and_tries_again() {
-    let scene = Scene::shared("immutable").await;
+    let scene = HelmScene::shared("immutable").await;
     let chart = shop();
     scene.install("shop", &chart, json!({})).await;
     let options = with(json!({"app": "another", "image": NEW}));
-    scene.upgrade_fails("shop", &chart, options, "field is immutable").await;
+    scene.fail_upgrade("shop", &chart, options, "field is immutable").await;
     for (target, patch) in SHOP_EDITS {
-        scene.refuses(target, patch).await;
+        scene.assert_refused(target, patch).await;
     }
     scene.upgrade("shop", &chart, with(json!({"image": NEW}))).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 }
 
 #[tokio::test]
 async fn helm_waits_in_vain_and_tries_again() {
-    let scene = Scene::shared("timeout").await;
+    let scene = HelmScene::shared("timeout").await;
     let chart = shop();
     scene.install("shop", &chart, json!({})).await;
     // No kubelet runs: the Deployment never becomes ready.
     let options = json!({"wait": "legacy", "timeout_seconds": 1, "values": {"image": NEW, "motto": "hello"}});
-    scene.upgrade_fails("shop", &chart, options, "deadline").await;
+    scene.fail_upgrade("shop", &chart, options, "deadline").await;
     assert_eq!(scene.history("shop").await, ["1 deployed", "2 failed"]);
-    scene.is_as_declared("shop").await;
+    scene.assert_as_declared("shop").await;
     for (target, patch) in SHOP_EDITS {
-        scene.refuses(target, patch).await;
+        scene.assert_refused(target, patch).await;
     }
     scene.upgrade("shop", &chart, with(json!({"image": NEW}))).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 }
 
 #[tokio::test]
 async fn helm_cleans_up_after_a_failed_upgrade() {
-    let scene = Scene::shared("cleanup").await;
+    let scene = HelmScene::shared("cleanup").await;
     let chart = shop();
     scene.install("shop", &chart, json!({})).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 
     let options = broken(json!({"cleanup_on_fail": true}));
-    scene.upgrade_fails("shop", &chart, options, BROKEN).await;
+    scene.fail_upgrade("shop", &chart, options, BROKEN).await;
     assert_eq!(scene.history("shop").await, ["1 deployed", "2 failed"]);
-    scene.is_gone("configmap/extra").await;
+    scene.wait_until_gone("configmap/extra").await;
     // What was there before the failed upgrade is not covered by its cleaning up.
-    scene.refuses("configmap/settings", r#"{"data": {"image": "mine"}}"#).await;
-    scene.is_refused(&["delete", "configmap/settings"]);
-    scene.is_refused(&["delete", "deployment/web"]);
+    scene.assert_refused("configmap/settings", r#"{"data": {"image": "mine"}}"#).await;
+    scene.assert_refused_now(&["delete", "configmap/settings"]);
+    scene.assert_refused_now(&["delete", "deployment/web"]);
 
     scene.upgrade("shop", &chart, with(json!({"image": NEW, "extra": true}))).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 }
 
 #[tokio::test]
 async fn helm_rolls_back_on_failure() {
-    let scene = Scene::shared("atomic").await;
+    let scene = HelmScene::shared("atomic").await;
     let chart = shop();
     // Helm waits for what it rolls back to, and no pod runs here.
     scene.install("shop", &chart, with(json!({"replicas": 0}))).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 
     let options = json!({
         "rollback_on_failure": true,
@@ -108,86 +108,86 @@ async fn helm_rolls_back_on_failure() {
         "timeout_seconds": 20,
         "values": {"replicas": 0},
     });
-    scene.upgrade_fails("shop", &chart, broken(options), BROKEN).await;
+    scene.fail_upgrade("shop", &chart, broken(options), BROKEN).await;
     assert_eq!(scene.history("shop").await, ["1 superseded", "2 failed", "3 deployed"]);
-    scene.is_gone("configmap/extra").await;
+    scene.wait_until_gone("configmap/extra").await;
     assert_eq!(scene.value("configmap/settings", ".data.image"), OLD);
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 }
 
 #[tokio::test]
 async fn helm_rolls_back_by_hand_after_a_failed_upgrade() {
-    let scene = Scene::shared("failed-rollback").await;
+    let scene = HelmScene::shared("failed-rollback").await;
     let chart = shop();
     scene.install("shop", &chart, json!({})).await;
-    scene.upgrade_fails("shop", &chart, broken(json!({})), BROKEN).await;
+    scene.fail_upgrade("shop", &chart, broken(json!({})), BROKEN).await;
     scene.rollback("shop", json!({"version": 1})).await;
-    scene.is_gone("configmap/extra").await;
-    scene.shop_is_guarded("shop").await;
+    scene.wait_until_gone("configmap/extra").await;
+    scene.assert_shop_guarded("shop").await;
 
     // Back to the broken one, with cleaning up; and out of that again.
     let options = json!({"version": 2, "cleanup_on_fail": true});
-    fails(scene.helm.rollback(&scene.namespace, "shop", options).await, BROKEN);
+    assert_failed(scene.helm.rollback(&scene.namespace, "shop", options).await, BROKEN);
     for (target, patch) in SHOP_EDITS {
-        scene.refuses(target, patch).await;
+        scene.assert_refused(target, patch).await;
     }
     scene.upgrade("shop", &chart, with(json!({"image": NEW}))).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 }
 
 #[tokio::test]
 async fn helm_fails_an_install_and_upgrades_it() {
-    let scene = Scene::shared("failed-install").await;
+    let scene = HelmScene::shared("failed-install").await;
     let chart = shop();
     let answer = scene.helm.install(&scene.namespace, "shop", &chart, broken(json!({}))).await;
-    fails(answer, BROKEN);
+    assert_failed(answer, BROKEN);
     assert_eq!(scene.history("shop").await, ["1 failed"]);
-    scene.refuses("configmap/settings", r#"{"data": {"image": "mine"}}"#).await;
+    scene.assert_refused("configmap/settings", r#"{"data": {"image": "mine"}}"#).await;
     scene.upgrade("shop", &chart, with(json!({"image": OLD}))).await;
     assert_eq!(scene.history("shop").await, ["1 superseded", "2 deployed"]);
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 }
 
 #[tokio::test]
 async fn helm_fails_an_install_and_replaces_or_removes_it() {
-    let scene = Scene::shared("failed-replace").await;
+    let scene = HelmScene::shared("failed-replace").await;
     let chart = shop();
     let answer = scene.helm.install(&scene.namespace, "shop", &chart, broken(json!({}))).await;
-    fails(answer, BROKEN);
+    assert_failed(answer, BROKEN);
     scene.install("shop", &chart, json!({"replace": true})).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
     scene.uninstall("shop", json!({})).await;
-    scene.is_gone("deployment/web").await;
+    scene.wait_until_gone("deployment/web").await;
 
     let options = json!({"rollback_on_failure": true, "wait": "hookOnly", "timeout_seconds": 20});
     let answer = scene.helm.install(&scene.namespace, "shop", &chart, broken(options)).await;
-    fails(answer, BROKEN);
-    scene.is_gone("configmap/settings").await;
+    assert_failed(answer, BROKEN);
+    scene.wait_until_gone("configmap/settings").await;
     scene.install("shop", &chart, json!({})).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 }
 
 #[tokio::test]
 async fn helm_keeps_two_revisions_one_of_them_failed() {
-    let scene = Scene::shared("history").await;
+    let scene = HelmScene::shared("history").await;
     let chart = shop();
     let good = |image: &str| json!({"max_history": 2, "values": {"image": image}});
     let bad = || broken(json!({"max_history": 2}));
     scene.install("shop", &chart, json!({})).await;
-    scene.upgrade_fails("shop", &chart, bad(), BROKEN).await;
+    scene.fail_upgrade("shop", &chart, bad(), BROKEN).await;
     scene.upgrade("shop", &chart, good(NEW)).await;
     assert_eq!(scene.history("shop").await, ["1 superseded", "3 deployed"]);
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 
-    scene.upgrade_fails("shop", &chart, bad(), BROKEN).await;
+    scene.fail_upgrade("shop", &chart, bad(), BROKEN).await;
     assert_eq!(scene.history("shop").await, ["3 deployed", "4 failed"]);
-    scene.upgrade_fails("shop", &chart, bad(), BROKEN).await;
+    scene.fail_upgrade("shop", &chart, bad(), BROKEN).await;
     assert_eq!(scene.history("shop").await, ["3 deployed", "5 failed"]);
     for (target, patch) in SHOP_EDITS {
-        scene.refuses(target, patch).await;
+        scene.assert_refused(target, patch).await;
     }
     scene.upgrade("shop", &chart, good(OLD)).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
     scene.rollback("shop", json!({"version": 3, "max_history": 2})).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 }

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use crate::helm_scene::{Scene, with};
+use crate::helm_scene::{HelmScene, with};
 use crate::support::{Chart, ControlPlane};
 
 #[tokio::test]
 async fn helm_installs_changes_and_drops_cluster_scoped_objects() {
-    let scene = Scene::shared("cluster-scoped").await;
+    let scene = HelmScene::shared("cluster-scoped").await;
     let text = "\
 {{ range .Values.roles }}
 ---
@@ -21,29 +21,29 @@ rules: [{apiGroups: [''], resources: [configmaps], verbs: {{ toJson $.Values.ver
     let role = |name: &str| format!("clusterrole/{}-{name}", scene.namespace);
     let edit = r#"{"rules": []}"#;
     scene.install("roles", &chart, with(json!({"roles": ["a", "b"], "verbs": ["get"]}))).await;
-    scene.refuses(&role("a"), edit).await;
-    scene.refuses(&role("b"), edit).await;
-    scene.is_refused(&["delete", &role("a")]);
+    scene.assert_refused(&role("a"), edit).await;
+    scene.assert_refused(&role("b"), edit).await;
+    scene.assert_refused_now(&["delete", &role("a")]);
 
     scene.upgrade("roles", &chart, with(json!({"roles": ["a", "c"], "verbs": ["get", "list"]}))).await;
-    scene.is_gone(&role("b")).await;
-    scene.is_as_declared("roles").await;
-    scene.refuses(&role("a"), edit).await;
-    scene.refuses(&role("c"), edit).await;
+    scene.wait_until_gone(&role("b")).await;
+    scene.assert_as_declared("roles").await;
+    scene.assert_refused(&role("a"), edit).await;
+    scene.assert_refused(&role("c"), edit).await;
 
     scene.rollback("roles", json!({"version": 1})).await;
-    scene.is_gone(&role("c")).await;
-    scene.is_as_declared("roles").await;
-    scene.refuses(&role("b"), edit).await;
+    scene.wait_until_gone(&role("c")).await;
+    scene.assert_as_declared("roles").await;
+    scene.assert_refused(&role("b"), edit).await;
 
     scene.uninstall("roles", json!({})).await;
-    scene.is_gone(&role("a")).await;
-    scene.is_gone(&role("b")).await;
+    scene.wait_until_gone(&role("a")).await;
+    scene.wait_until_gone(&role("b")).await;
 }
 
 #[tokio::test]
 async fn helm_works_on_objects_in_another_namespace() {
-    let scene = Scene::shared("here").await;
+    let scene = HelmScene::shared("here").await;
     let there = ControlPlane::get().namespace("there").await;
     let text = "\
 {{ range .Values.names }}
@@ -63,29 +63,29 @@ data: {key: here}
     let values = |names: &[&str], value: &str| with(json!({"there": there, "names": names, "value": value}));
     let edit = r#"{"data": {"key": "mine"}}"#;
     let refuses_there = async |name: &str| {
-        let over_there = Scene::at(ControlPlane::get(), there.clone());
-        over_there.refuses(&format!("configmap/{name}"), edit).await;
-        over_there.is_refused(&["delete", &format!("configmap/{name}")]);
+        let over_there = HelmScene::at(ControlPlane::get(), there.clone());
+        over_there.assert_refused(&format!("configmap/{name}"), edit).await;
+        over_there.assert_refused_now(&["delete", &format!("configmap/{name}")]);
     };
     scene.install("far", &chart, values(&["a", "b"], "1")).await;
     refuses_there("a").await;
     refuses_there("b").await;
-    scene.refuses("configmap/a", edit).await;
+    scene.assert_refused("configmap/a", edit).await;
 
     scene.upgrade("far", &chart, values(&["a", "c"], "2")).await;
-    scene.is_as_declared("far").await;
-    Scene::at(ControlPlane::get(), there.clone()).is_gone("configmap/b").await;
+    scene.assert_as_declared("far").await;
+    HelmScene::at(ControlPlane::get(), there.clone()).wait_until_gone("configmap/b").await;
     refuses_there("a").await;
     refuses_there("c").await;
     scene.rollback("far", json!({"version": 1})).await;
-    scene.is_as_declared("far").await;
+    scene.assert_as_declared("far").await;
     refuses_there("b").await;
 
     scene.uninstall("far", json!({})).await;
     for name in ["a", "b", "c"] {
-        Scene::at(ControlPlane::get(), there.clone()).is_gone(&format!("configmap/{name}")).await;
+        HelmScene::at(ControlPlane::get(), there.clone()).wait_until_gone(&format!("configmap/{name}")).await;
     }
-    scene.is_gone("configmap/a").await;
+    scene.wait_until_gone("configmap/a").await;
 }
 
 /// A definition of Widgets in a group, with a list that is keyed by name.
@@ -144,7 +144,7 @@ spec:
 
 #[tokio::test]
 async fn helm_brings_a_kind_and_objects_of_it() {
-    let scene = Scene::shared("widgets").await;
+    let scene = HelmScene::shared("widgets").await;
     let group = format!("{}.example.org", scene.namespace);
     let target = |name: &str| format!("widgets.{group}/{name}");
     let values = |widgets: &[&str], size: u32| with(json!({"widgets": widgets, "size": size}));
@@ -155,34 +155,34 @@ async fn helm_brings_a_kind_and_objects_of_it() {
         .template("widgets.yaml", &widget(&group));
 
     scene.install("widgets", &chart, values(&["a", "b"], 1)).await;
-    scene.refuses(&target("a"), edit).await;
-    scene.refuses(&target("b"), parts).await;
-    scene.is_as_declared("widgets").await;
+    scene.assert_refused(&target("a"), edit).await;
+    scene.assert_refused(&target("b"), parts).await;
+    scene.assert_as_declared("widgets").await;
 
     scene.upgrade("widgets", &chart, values(&["a", "c"], 2)).await;
-    scene.is_gone(&target("b")).await;
-    scene.is_as_declared("widgets").await;
-    scene.refuses(&target("c"), edit).await;
-    scene.refuses(&target("a"), parts).await;
-    scene.is_refused(&["delete", &target("a")]);
+    scene.wait_until_gone(&target("b")).await;
+    scene.assert_as_declared("widgets").await;
+    scene.assert_refused(&target("c"), edit).await;
+    scene.assert_refused(&target("a"), parts).await;
+    scene.assert_refused_now(&["delete", &target("a")]);
     // What the manifest leaves to the definition's default is anybody's.
     let color = r#"{"spec": {"color": "red"}}"#;
-    scene.does(&["patch", &target("a"), "--type=merge", "--patch", color]);
+    scene.run(&["patch", &target("a"), "--type=merge", "--patch", color]);
 
     scene.rollback("widgets", json!({"version": 1})).await;
-    scene.is_gone(&target("c")).await;
-    scene.is_as_declared("widgets").await;
-    scene.refuses(&target("b"), edit).await;
+    scene.wait_until_gone(&target("c")).await;
+    scene.assert_as_declared("widgets").await;
+    scene.assert_refused(&target("b"), edit).await;
     scene.uninstall("widgets", json!({})).await;
-    scene.is_gone(&target("a")).await;
-    scene.is_gone(&target("b")).await;
+    scene.wait_until_gone(&target("a")).await;
+    scene.wait_until_gone(&target("b")).await;
     // The definition came with crds/: nobody's to Helm, so anybody's.
-    scene.does(&["delete", "crd", &format!("widgets.{group}")]);
+    scene.run(&["delete", "crd", &format!("widgets.{group}")]);
 }
 
 #[tokio::test]
 async fn helm_takes_along_the_objects_of_a_kind_that_it_removes() {
-    let scene = Scene::shared("definition").await;
+    let scene = HelmScene::shared("definition").await;
     let group = format!("{}.example.org", scene.namespace);
     let crd = format!("crd/widgets.{group}");
     let definition = Chart::new("definition").template("widgets.yaml", &definition(&group));
@@ -190,14 +190,14 @@ async fn helm_takes_along_the_objects_of_a_kind_that_it_removes() {
     let values = |size: u32| with(json!({"widgets": ["a"], "size": size}));
     scene.install("definition", &definition, json!({})).await;
     scene.install("widgets", &widgets, values(1)).await;
-    scene.refuses(&format!("widgets.{group}/a"), r#"{"spec": {"size": 9}}"#).await;
-    scene.refuses(&crd, r#"{"spec": {"names": {"listKind": "Widgets"}}}"#).await;
-    scene.is_refused(&["delete", &crd]);
+    scene.assert_refused(&format!("widgets.{group}/a"), r#"{"spec": {"size": 9}}"#).await;
+    scene.assert_refused(&crd, r#"{"spec": {"names": {"listKind": "Widgets"}}}"#).await;
+    scene.assert_refused_now(&["delete", &crd]);
     scene.upgrade("widgets", &widgets, values(2)).await;
     scene.upgrade("definition", &definition, json!({})).await;
-    scene.is_as_declared("widgets").await;
+    scene.assert_as_declared("widgets").await;
 
     scene.uninstall("definition", json!({})).await;
-    scene.is_gone(&crd).await;
+    scene.wait_until_gone(&crd).await;
     scene.uninstall("widgets", json!({"ignore_not_found": true})).await;
 }

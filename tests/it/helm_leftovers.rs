@@ -3,31 +3,26 @@
 
 use serde_json::{Value, json};
 
-use crate::helm_scene::{SHOP_EDITS, Scene, WITHIN, fails, shop, with};
-use crate::support::{Caller, ControlPlane, Helm, Identity, RELEASE, Shop, eventually, guarded};
+use crate::helm_scene::{HelmScene, SHOP_EDITS, WITHIN, assert_failed, shop, with};
+use crate::support::{
+    Caller, ControlPlane, Helm, Identity, RELEASE, Scene, charts, eventually, wait_until_guarded,
+};
 
 const OLD: &str = "registry.example/shop:1";
 const NEW: &str = "registry.example/shop:2";
 
 const POLICIES: &str = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
 
-const CONFIG_MAP: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: info}
-";
-
 #[tokio::test]
 async fn helm_rolls_back_again_after_a_killed_rollback_on_failure() {
-    let scene = Scene::shared("killed-atomic").await;
+    let scene = HelmScene::shared("killed-atomic").await;
     scene.install("shop", &shop(), json!({})).await;
     let vain = json!({"wait": "legacy", "timeout_seconds": 1, "values": {"image": NEW, "extra": true}});
-    scene.upgrade_fails("shop", &shop(), vain, "deadline").await;
+    scene.fail_upgrade("shop", &shop(), vain, "deadline").await;
     let mut helm = Helm::start(ControlPlane::get(), Identity::Alice);
     let written = || async {
-        let status = scene.asks("secret/sh.helm.release.v1.shop.v3", ".metadata.labels.status")?;
-        let live = scene.asks("deployment/web", "..image")?;
+        let status = scene.query("secret/sh.helm.release.v1.shop.v3", ".metadata.labels.status")?;
+        let live = scene.query("deployment/web", "..image")?;
         if status == "pending-rollback" && live == OLD { Ok(()) } else { Err(format!("{status} {live}")) }
     };
     // What an upgrade that is to roll back on failure does then, and never ends: no pod becomes ready.
@@ -38,21 +33,21 @@ async fn helm_rolls_back_again_after_a_killed_rollback_on_failure() {
     }
     helm.kill();
     for (target, patch) in SHOP_EDITS {
-        scene.refuses(target, patch).await;
+        scene.assert_refused(target, patch).await;
     }
     let answer = scene.helm.upgrade(&scene.namespace, "shop", &shop(), json!({})).await;
-    fails(answer, "another operation");
+    assert_failed(answer, "another operation");
     scene.rollback("shop", json!({"version": 1})).await;
     assert_eq!(scene.history("shop").await, ["1 superseded", "2 failed", "3 pending-rollback", "4 deployed"]);
-    scene.is_gone("configmap/extra").await;
-    scene.shop_is_guarded("shop").await;
+    scene.wait_until_gone("configmap/extra").await;
+    scene.assert_shop_guarded("shop").await;
     scene.upgrade("shop", &shop(), with(json!({"image": NEW, "extra": true}))).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 }
 
 #[tokio::test]
 async fn helm_moves_an_object_to_a_release_of_another_namespace_only_once_its_own_has_dropped_it() {
-    let (giver, taker) = (Scene::shared("gives-away").await, Scene::shared("takes-away").await);
+    let (giver, taker) = (HelmScene::shared("gives-away").await, HelmScene::shared("takes-away").await);
     let target = format!("clusterrole/{}-moved", giver.namespace);
     let moved = |annotations: &str, verb: &str| {
         let role = format!(
@@ -65,7 +60,7 @@ async fn helm_moves_an_object_to_a_release_of_another_namespace_only_once_its_ow
     };
     let edit = r#"{"rules": []}"#;
     giver.install("giver", &moved("", "get"), json!({})).await;
-    giver.refuses(&target, edit).await;
+    giver.assert_refused(&target, edit).await;
     taker.install("taker", &shop(), json!({})).await;
     // Whoever may write releases of one namespace may not take what one of another declares.
     let taking = json!({"take_ownership": true, "force_conflicts": true});
@@ -79,18 +74,18 @@ async fn helm_moves_an_object_to_a_release_of_another_namespace_only_once_its_ow
     giver.upgrade("giver", &shop(), json!({})).await;
     taker.upgrade("taker", &moved("", "list"), taking).await;
     assert_eq!(taker.value(&target, ".rules[0].verbs[0]"), "list");
-    taker.refuses(&target, edit).await;
-    giver.shop_is_guarded("giver").await;
-    taker.shop_is_guarded("taker").await;
+    taker.assert_refused(&target, edit).await;
+    giver.assert_shop_guarded("giver").await;
+    taker.assert_shop_guarded("taker").await;
     giver.uninstall("giver", json!({})).await;
     assert_eq!(taker.value(&target, ".rules[0].verbs[0]"), "list");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn release_that_argo_cd_took_over_is_guarded_until_its_record_is_deleted() {
-    let shop = Shop::install("argo", CONFIG_MAP).await;
-    let settings = shop.core("configmaps/settings");
-    shop.is_guarded(&settings).await;
+    let shop = Scene::shared().install("argo", charts::SETTINGS).await;
+    let settings = shop.config_map("settings");
+    shop.wait_until_guarded(&settings).await;
     let argo = Caller::new(ControlPlane::get(), Identity::Bob).await;
     let applies = |level: &str| {
         let tracking = json!({"argocd.argoproj.io/tracking-id": "shop:/ConfigMap:argo/settings"});
@@ -125,7 +120,7 @@ async fn release_that_argo_cd_took_over_is_guarded_until_its_record_is_deleted()
     let other = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\ndata: {level: info}\n";
     let chart = crate::support::Chart::new("other").template("all.yaml", other);
     shop.helm.install(&shop.namespace, "other", &chart, json!({})).await.unwrap();
-    guarded(&shop.alice, "other", &shop.core("configmaps/other")).await;
+    wait_until_guarded(&shop.alice, "other", &shop.config_map("other")).await;
     let edited = argo.apply(&path, &applies("warn")).await.done().unwrap();
     assert_eq!(edited["data"], json!({"level": "warn"}));
     let annotations: &Value = &edited["metadata"]["annotations"];

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::helm_scene::{SHOP_EDITS, Scene, shop, with};
+use crate::helm_scene::{HelmScene, SHOP_EDITS, shop, with};
 use crate::support::Chart;
 
 const OLD: &str = "registry.example/shop:1";
@@ -10,111 +10,111 @@ const NEW: &str = "registry.example/shop:2";
 
 #[tokio::test]
 async fn helm_installs_what_cannot_be_edited_afterwards() {
-    let scene = Scene::shared("install").await;
+    let scene = HelmScene::shared("install").await;
     scene.install("shop", &shop(), json!({})).await;
     assert_eq!(scene.history("shop").await, ["1 deployed"]);
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
     // The same user may do with undeclared fields as he likes.
-    scene.does(&["annotate", "configmap/settings", "example.org/seen=yes"]);
+    scene.run(&["annotate", "configmap/settings", "example.org/seen=yes"]);
 }
 
 #[tokio::test]
 async fn helm_upgrades_with_changes_additions_and_drops() {
-    let scene = Scene::shared("upgrade").await;
+    let scene = HelmScene::shared("upgrade").await;
     let chart = shop();
     scene.install("shop", &chart, with(json!({"extra": true}))).await;
-    scene.refuses("configmap/extra", r#"{"data": {"image": "mine"}}"#).await;
+    scene.assert_refused("configmap/extra", r#"{"data": {"image": "mine"}}"#).await;
 
     let changes = json!({
         "extra": true, "image": NEW, "replicas": 3, "port": 81, "password": "second", "verbs": ["get", "list"],
     });
     scene.upgrade("shop", &chart, with(changes)).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
     // What was declared before is drift now.
-    scene.refuses("deployment/web", r#"{"spec": {"replicas": 1}}"#).await;
+    scene.assert_refused("deployment/web", r#"{"spec": {"replicas": 1}}"#).await;
 
     // One object goes; a key and an environment variable come.
     scene.upgrade("shop", &chart, with(json!({"image": NEW, "motto": "hello"}))).await;
-    scene.is_gone("configmap/extra").await;
-    scene.shop_is_guarded("shop").await;
-    scene.refuses("configmap/settings", r#"{"data": {"motto": null}}"#).await;
+    scene.wait_until_gone("configmap/extra").await;
+    scene.assert_shop_guarded("shop").await;
+    scene.assert_refused("configmap/settings", r#"{"data": {"motto": null}}"#).await;
 
     // And the other way round.
     scene.upgrade("shop", &chart, with(json!({"extra": true}))).await;
     assert_eq!(scene.value("configmap/settings", ".data.motto"), "");
     assert_eq!(scene.value("deployment/web", "..env"), "");
-    scene.shop_is_guarded("shop").await;
-    scene.is_refused(&["delete", "configmap/extra"]);
+    scene.assert_shop_guarded("shop").await;
+    scene.assert_refused_now(&["delete", "configmap/extra"]);
     // A key that is declared no longer is anybody's.
-    scene.does(&["patch", "configmap/settings", "--type=merge", "--patch", r#"{"data": {"motto": "mine"}}"#]);
+    scene.run(&["patch", "configmap/settings", "--type=merge", "--patch", r#"{"data": {"motto": "mine"}}"#]);
 }
 
 #[tokio::test]
 async fn helm_rolls_back() {
-    let scene = Scene::shared("rollback").await;
+    let scene = HelmScene::shared("rollback").await;
     let chart = shop();
     scene.install("shop", &chart, with(json!({"extra": true, "motto": "hello"}))).await;
     scene.upgrade("shop", &chart, with(json!({"image": NEW, "replicas": 2}))).await;
-    scene.is_gone("configmap/extra").await;
+    scene.wait_until_gone("configmap/extra").await;
 
     scene.rollback("shop", json!({"version": 1})).await;
     assert_eq!(scene.history("shop").await, ["1 superseded", "2 superseded", "3 deployed"]);
     assert_eq!(scene.value("configmap/extra", ".data.image"), OLD);
-    scene.shop_is_guarded("shop").await;
-    scene.refuses("configmap/extra", r#"{"data": {"image": "mine"}}"#).await;
+    scene.assert_shop_guarded("shop").await;
+    scene.assert_refused("configmap/extra", r#"{"data": {"image": "mine"}}"#).await;
 
     scene.rollback("shop", json!({"version": 2})).await;
-    scene.is_gone("configmap/extra").await;
-    scene.shop_is_guarded("shop").await;
-    scene.refuses("deployment/web", r#"{"spec": {"replicas": 1}}"#).await;
+    scene.wait_until_gone("configmap/extra").await;
+    scene.assert_shop_guarded("shop").await;
+    scene.assert_refused("deployment/web", r#"{"spec": {"replicas": 1}}"#).await;
 }
 
 #[tokio::test]
 async fn helm_uninstalls_and_installs_again() {
-    let scene = Scene::shared("uninstall").await;
+    let scene = HelmScene::shared("uninstall").await;
     scene.install("shop", &shop(), json!({})).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 
     scene.uninstall("shop", json!({})).await;
     for (target, _) in SHOP_EDITS {
-        scene.is_gone(target).await;
+        scene.wait_until_gone(target).await;
     }
     // The names are free for anybody.
-    scene.does(&["create", "configmap", "settings", "--from-literal=image=mine"]);
-    scene.does(&["delete", "configmap/settings"]);
+    scene.run(&["create", "configmap", "settings", "--from-literal=image=mine"]);
+    scene.run(&["delete", "configmap/settings"]);
 
     scene.install("shop", &shop(), json!({})).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 }
 
 #[tokio::test]
 async fn helm_uninstalls_with_its_history_kept_and_replaces_that() {
-    let scene = Scene::shared("keep-history").await;
+    let scene = HelmScene::shared("keep-history").await;
     scene.install("shop", &shop(), json!({})).await;
     scene.upgrade("shop", &shop(), with(json!({"image": NEW}))).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 
     scene.uninstall("shop", json!({"keep_history": true})).await;
     assert_eq!(scene.history("shop").await, ["1 superseded", "2 uninstalled"]);
     for (target, _) in SHOP_EDITS {
-        scene.is_gone(target).await;
+        scene.wait_until_gone(target).await;
     }
-    scene.does(&["create", "configmap", "settings", "--from-literal=image=mine"]);
-    scene.does(&["delete", "configmap/settings"]);
+    scene.run(&["create", "configmap", "settings", "--from-literal=image=mine"]);
+    scene.run(&["delete", "configmap/settings"]);
 
     let options = json!({"replace": true, "values": {"replicas": 2}});
     scene.install("shop", &shop(), options).await;
     assert_eq!(scene.history("shop").await, ["1 superseded", "2 superseded", "3 deployed"]);
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 
     scene.uninstall("shop", json!({"keep_history": true})).await;
     scene.rollback("shop", json!({"version": 3})).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 }
 
 #[tokio::test]
 async fn helm_keeps_what_the_manifest_says_to_keep() {
-    let scene = Scene::shared("keep").await;
+    let scene = HelmScene::shared("keep").await;
     let kept = "\
 apiVersion: v1
 kind: ConfigMap
@@ -124,42 +124,42 @@ data: {key: value}
     let edit = r#"{"data": {"key": "mine"}}"#;
     let with_it = || shop().template("kept.yaml", kept);
     scene.install("shop", &with_it(), json!({})).await;
-    scene.refuses("configmap/kept", edit).await;
-    scene.is_refused(&["delete", "configmap/kept"]);
+    scene.assert_refused("configmap/kept", edit).await;
+    scene.assert_refused_now(&["delete", "configmap/kept"]);
 
     scene.upgrade("shop", &shop(), json!({})).await;
     assert_eq!(scene.value("configmap/kept", ".data.key"), "value");
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 
     scene.upgrade("shop", &with_it(), json!({})).await;
-    scene.refuses("configmap/kept", edit).await;
+    scene.assert_refused("configmap/kept", edit).await;
     scene.uninstall("shop", json!({})).await;
     assert_eq!(scene.value("configmap/kept", ".data.key"), "value");
-    scene.does(&["delete", "configmap/kept"]);
+    scene.run(&["delete", "configmap/kept"]);
 }
 
 #[tokio::test]
 async fn helm_adopts_an_object_that_somebody_made_by_hand() {
-    let scene = Scene::shared("adoption").await;
-    scene.does(&["create", "configmap", "settings", "--from-literal=image=mine", "--from-literal=own=1"]);
+    let scene = HelmScene::shared("adoption").await;
+    scene.run(&["create", "configmap", "settings", "--from-literal=image=mine", "--from-literal=own=1"]);
     let options = json!({"take_ownership": true, "force_conflicts": true});
     scene.install("shop", &shop(), options).await;
     assert_eq!(scene.value("configmap/settings", ".data.own"), "1");
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 
     // As the manual says: label and annotate it, then upgrade.
-    scene.does(&["create", "configmap", "extra", &format!("--from-literal=image={OLD}")]);
-    scene.does(&["label", "configmap/extra", "app.kubernetes.io/managed-by=Helm"]);
+    scene.run(&["create", "configmap", "extra", &format!("--from-literal=image={OLD}")]);
+    scene.run(&["label", "configmap/extra", "app.kubernetes.io/managed-by=Helm"]);
     let namespace = format!("meta.helm.sh/release-namespace={}", scene.namespace);
-    scene.does(&["annotate", "configmap/extra", "meta.helm.sh/release-name=shop", &namespace]);
+    scene.run(&["annotate", "configmap/extra", "meta.helm.sh/release-name=shop", &namespace]);
     scene.upgrade("shop", &shop(), with(json!({"extra": true}))).await;
-    scene.refuses("configmap/extra", r#"{"data": {"image": "mine"}}"#).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_refused("configmap/extra", r#"{"data": {"image": "mine"}}"#).await;
+    scene.assert_shop_guarded("shop").await;
 }
 
 #[tokio::test]
 async fn helm_moves_an_object_from_one_release_to_another() {
-    let scene = Scene::shared("handover").await;
+    let scene = HelmScene::shared("handover").await;
     let shared = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shared}\ndata: {by: {{ .Values.by }}}\n";
     let chart = |name: &str| Chart::new(name).template("shared.yaml", shared);
     let empty = |name: &str| {
@@ -172,15 +172,15 @@ async fn helm_moves_an_object_from_one_release_to_another() {
     let options = json!({"take_ownership": true, "force_conflicts": true, "values": {"by": "taker"}});
     scene.upgrade("taker", &chart("taker"), options).await;
     assert_eq!(scene.value("configmap/shared", ".data.by"), "taker");
-    scene.refuses("configmap/shared", r#"{"data": {"by": "mine"}}"#).await;
+    scene.assert_refused("configmap/shared", r#"{"data": {"by": "mine"}}"#).await;
     scene.upgrade("taker", &chart("taker"), with(json!({"by": "taker-2"}))).await;
-    scene.refuses("configmap/shared", r#"{"data": {"by": "mine"}}"#).await;
-    scene.is_as_declared("taker").await;
+    scene.assert_refused("configmap/shared", r#"{"data": {"by": "mine"}}"#).await;
+    scene.assert_as_declared("taker").await;
 }
 
 #[tokio::test]
 async fn helm_runs_two_releases_in_one_namespace() {
-    let scene = Scene::shared("two").await;
+    let scene = HelmScene::shared("two").await;
     let other = |image: &str| {
         let text =
             format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: other}}\ndata: {{image: {image}}}\n");
@@ -189,21 +189,21 @@ async fn helm_runs_two_releases_in_one_namespace() {
     let edit = r#"{"data": {"image": "mine"}}"#;
     scene.install("shop", &shop(), json!({})).await;
     scene.install("other", &other(OLD), json!({})).await;
-    scene.refuses("configmap/other", edit).await;
+    scene.assert_refused("configmap/other", edit).await;
     scene.upgrade("other", &other(NEW), json!({})).await;
     scene.upgrade("shop", &shop(), with(json!({"image": NEW}))).await;
-    scene.refuses("configmap/other", edit).await;
-    scene.is_as_declared("other").await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_refused("configmap/other", edit).await;
+    scene.assert_as_declared("other").await;
+    scene.assert_shop_guarded("shop").await;
 
     scene.uninstall("other", json!({})).await;
-    scene.is_gone("configmap/other").await;
-    scene.shop_is_guarded("shop").await;
+    scene.wait_until_gone("configmap/other").await;
+    scene.assert_shop_guarded("shop").await;
 }
 
 #[tokio::test]
 async fn helm_runs_hooks() {
-    let scene = Scene::shared("hooks").await;
+    let scene = HelmScene::shared("hooks").await;
     let hook = "\
 apiVersion: v1
 kind: ConfigMap
@@ -219,48 +219,48 @@ data: {revision: '{{ .Release.Revision }}'}
     scene.upgrade("shop", &chart, with(json!({"image": NEW}))).await;
     assert_eq!(scene.value("configmap/hook", ".data.revision"), "2");
     scene.rollback("shop", json!({"version": 1})).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
     scene.uninstall("shop", json!({})).await;
-    scene.is_gone("deployment/web").await;
+    scene.wait_until_gone("deployment/web").await;
 }
 
 #[tokio::test]
 async fn helm_writes_client_side() {
-    let scene = Scene::shared("client-side").await;
+    let scene = HelmScene::shared("client-side").await;
     let chart = shop();
     let options = json!({"server_side_apply": false, "values": {"extra": true, "motto": "hello"}});
     scene.install("shop", &chart, options).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 
     let client_side = |values| json!({"server_side_apply": "false", "values": values});
     scene.upgrade("shop", &chart, client_side(json!({"image": NEW, "port": 81, "verbs": ["list"]}))).await;
-    scene.is_gone("configmap/extra").await;
-    scene.shop_is_guarded("shop").await;
+    scene.wait_until_gone("configmap/extra").await;
+    scene.assert_shop_guarded("shop").await;
 
     let options = client_side(json!({"image": "registry.example/shop:3", "broken": true, "extra": true}));
-    scene.upgrade_fails("shop", &chart, options, "spec.ports[0].port").await;
+    scene.fail_upgrade("shop", &chart, options, "spec.ports[0].port").await;
     for (target, patch) in SHOP_EDITS {
-        scene.refuses(target, patch).await;
+        scene.assert_refused(target, patch).await;
     }
     // Helm goes on as the last revision was written.
     let options = json!({"server_side_apply": "auto", "values": {"image": "registry.example/shop:3"}});
     scene.upgrade("shop", &chart, options).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
     scene.rollback("shop", json!({"version": 1, "server_side_apply": "false"})).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
     scene.uninstall("shop", json!({})).await;
-    scene.is_gone("deployment/web").await;
+    scene.wait_until_gone("deployment/web").await;
 }
 
 #[tokio::test]
 async fn helm_replaces_whole_objects() {
-    let scene = Scene::shared("replace").await;
+    let scene = HelmScene::shared("replace").await;
     let settings =
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {image: {{ .Values.image }}}\n";
     let chart = Chart::new("settings").template("settings.yaml", settings);
     scene.install("settings", &chart, json!({"server_side_apply": false, "values": {"image": OLD}})).await;
     let replace = json!({"server_side_apply": "false", "force_replace": true, "values": {"image": NEW}});
     scene.upgrade("settings", &chart, replace).await;
-    scene.is_as_declared("settings").await;
-    scene.refuses("configmap/settings", r#"{"data": {"image": "mine"}}"#).await;
+    scene.assert_as_declared("settings").await;
+    scene.assert_refused("configmap/settings", r#"{"data": {"image": "mine"}}"#).await;
 }

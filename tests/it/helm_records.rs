@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::helm_scene::{FLAGS, SHOP_EDITS, Scene, WITHIN, fails, shop, with};
+use crate::helm_scene::{FLAGS, HelmScene, SHOP_EDITS, WITHIN, assert_failed, shop, with};
 use crate::support::{ControlPlane, Guard, Helm, Identity, LaggingWatch, eventually};
 
 const OLD: &str = "registry.example/shop:1";
@@ -14,7 +14,7 @@ fn image(image: &str) -> String {
 }
 
 /// Starts an operation that waits for ever and kills Helm in the middle of it, all objects being written.
-async fn dies(scene: &Scene<'_>, operation: &str, options: Value, revision: u32) {
+async fn kill_during(scene: &HelmScene<'_>, operation: &str, options: Value, revision: u32) {
     let mut helm = Helm::start(ControlPlane::get(), Identity::Alice);
     let mut options = options;
     // No kubelet runs: the Deployment never becomes ready.
@@ -24,8 +24,8 @@ async fn dies(scene: &Scene<'_>, operation: &str, options: Value, revision: u32)
     let record = format!("secret/sh.helm.release.v1.shop.v{revision}");
     let wanted = options["values"]["image"].as_str().unwrap().to_owned();
     let written = || async {
-        let status = scene.asks(&record, ".metadata.labels.status")?;
-        let live = scene.asks("deployment/web", "..image")?;
+        let status = scene.query(&record, ".metadata.labels.status")?;
+        let live = scene.query("deployment/web", "..image")?;
         if status.starts_with("pending-") && live == wanted {
             Ok(())
         } else {
@@ -47,70 +47,70 @@ async fn dies(scene: &Scene<'_>, operation: &str, options: Value, revision: u32)
 
 #[tokio::test]
 async fn helm_upgrades_after_the_record_of_a_killed_upgrade_was_deleted_by_hand() {
-    let scene = Scene::shared("killed-upgrade").await;
+    let scene = HelmScene::shared("killed-upgrade").await;
     scene.install("shop", &shop(), json!({})).await;
-    scene.shop_is_guarded("shop").await;
-    dies(&scene, "upgrade", with(json!({"image": NEW, "extra": true})), 2).await;
+    scene.assert_shop_guarded("shop").await;
+    kill_during(&scene, "upgrade", with(json!({"image": NEW, "extra": true})), 2).await;
     assert_eq!(scene.history("shop").await, ["1 deployed", "2 pending-upgrade"]);
 
     // Somebody at work or not: an edit by hand agrees with no manifest.
     for (target, patch) in SHOP_EDITS {
-        scene.refuses(target, patch).await;
+        scene.assert_refused(target, patch).await;
     }
-    scene.refuses("configmap/extra", &image("mine")).await;
+    scene.assert_refused("configmap/extra", &image("mine")).await;
     let answer = scene.helm.upgrade(&scene.namespace, "shop", &shop(), json!({})).await;
-    fails(answer, "another operation");
+    assert_failed(answer, "another operation");
 
-    scene.is_refused(&["delete", "secret/sh.helm.release.v1.shop.v1"]);
-    scene.does(&["delete", "secret/sh.helm.release.v1.shop.v2"]);
+    scene.assert_refused_now(&["delete", "secret/sh.helm.release.v1.shop.v1"]);
+    scene.run(&["delete", "secret/sh.helm.release.v1.shop.v2"]);
     for (target, patch) in SHOP_EDITS {
-        scene.refuses(target, patch).await;
+        scene.assert_refused(target, patch).await;
     }
     scene.upgrade("shop", &shop(), with(json!({"image": THIRD, "extra": true}))).await;
     assert_eq!(scene.history("shop").await, ["1 superseded", "2 deployed"]);
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 }
 
 #[tokio::test]
 async fn helm_rolls_a_killed_upgrade_back() {
-    let scene = Scene::shared("killed-rollback").await;
+    let scene = HelmScene::shared("killed-rollback").await;
     scene.install("shop", &shop(), json!({})).await;
-    dies(&scene, "upgrade", with(json!({"image": NEW, "extra": true})), 2).await;
+    kill_during(&scene, "upgrade", with(json!({"image": NEW, "extra": true})), 2).await;
     scene.rollback("shop", json!({"version": 1})).await;
     assert_eq!(scene.history("shop").await, ["1 superseded", "2 pending-upgrade", "3 deployed"]);
-    scene.is_gone("configmap/extra").await;
+    scene.wait_until_gone("configmap/extra").await;
     // The pending record stays in the history for ever and authorises nothing.
-    scene.refuses("configmap/settings", &image(NEW)).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_refused("configmap/settings", &image(NEW)).await;
+    scene.assert_shop_guarded("shop").await;
     scene.upgrade("shop", &shop(), with(json!({"image": NEW}))).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 }
 
 #[tokio::test]
 async fn helm_installs_after_the_record_of_a_killed_install_was_deleted_by_hand() {
-    let scene = Scene::shared("killed-install").await;
-    dies(&scene, "install", with(json!({"image": OLD})), 1).await;
+    let scene = HelmScene::shared("killed-install").await;
+    kill_during(&scene, "install", with(json!({"image": OLD})), 1).await;
     assert_eq!(scene.history("shop").await, ["1 pending-install"]);
     for (target, patch) in SHOP_EDITS {
-        scene.refuses(target, patch).await;
+        scene.assert_refused(target, patch).await;
     }
-    scene.is_refused(&["delete", "configmap/settings"]);
+    scene.assert_refused_now(&["delete", "configmap/settings"]);
 
-    scene.does(&["delete", "secret/sh.helm.release.v1.shop.v1"]);
+    scene.run(&["delete", "secret/sh.helm.release.v1.shop.v1"]);
     scene.install("shop", &shop(), with(json!({"image": NEW}))).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
     scene.upgrade("shop", &shop(), with(json!({"image": THIRD}))).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 }
 
 #[tokio::test]
 async fn helm_uninstalls_what_a_killed_install_left() {
-    let scene = Scene::shared("killed-uninstall").await;
-    dies(&scene, "install", with(json!({"image": OLD})), 1).await;
-    scene.refuses("configmap/settings", &image("mine")).await;
+    let scene = HelmScene::shared("killed-uninstall").await;
+    kill_during(&scene, "install", with(json!({"image": OLD})), 1).await;
+    scene.assert_refused("configmap/settings", &image("mine")).await;
     scene.uninstall("shop", json!({})).await;
     for (target, _) in SHOP_EDITS {
-        scene.is_gone(target).await;
+        scene.wait_until_gone(target).await;
     }
 }
 
@@ -119,41 +119,41 @@ async fn helm_ahead_of_the_guards_watch_passes_and_an_edit_by_hand_does_not() {
     let control_plane = ControlPlane::start();
     let watch = LaggingWatch::start(&control_plane, Identity::Guard).await;
     let _guard = Guard::start_through(&control_plane, watch.kubeconfig(), &FLAGS).await;
-    let scene = Scene::of(&control_plane, "lag").await;
+    let scene = HelmScene::of(&control_plane, "lag").await;
     let chart = shop();
     scene.install("shop", &chart, with(json!({"extra": true}))).await;
-    scene.shop_is_guarded("shop").await;
-    scene.refuses("configmap/extra", &image("mine")).await;
+    scene.assert_shop_guarded("shop").await;
+    scene.assert_refused("configmap/extra", &image("mine")).await;
 
     watch.hold();
     scene.upgrade("shop", &chart, with(json!({"image": NEW, "motto": "hello"}))).await;
-    scene.is_gone("configmap/extra").await;
-    scene.is_as_declared("shop").await;
+    scene.wait_until_gone("configmap/extra").await;
+    scene.assert_as_declared("shop").await;
     for (target, patch) in SHOP_EDITS {
-        scene.refuses_now(target, patch);
+        scene.assert_patch_refused_now(target, patch);
     }
     // What the watch still takes for declared.
-    scene.refuses_now("configmap/settings", &image(OLD));
-    scene.is_refused(&["delete", "configmap/settings"]);
+    scene.assert_patch_refused_now("configmap/settings", &image(OLD));
+    scene.assert_refused_now(&["delete", "configmap/settings"]);
 
     let fails = json!({"cleanup_on_fail": true, "values": {"image": THIRD, "extra": true, "broken": true}});
-    scene.upgrade_fails("shop", &chart, fails, "spec.ports[0].port").await;
-    scene.is_gone("configmap/extra").await;
+    scene.fail_upgrade("shop", &chart, fails, "spec.ports[0].port").await;
+    scene.wait_until_gone("configmap/extra").await;
     scene.rollback("shop", json!({"version": 1})).await;
-    scene.is_as_declared("shop").await;
+    scene.assert_as_declared("shop").await;
     for (target, patch) in SHOP_EDITS {
-        scene.refuses_now(target, patch);
+        scene.assert_patch_refused_now(target, patch);
     }
     scene.uninstall("shop", json!({})).await;
-    scene.is_gone("deployment/web").await;
+    scene.wait_until_gone("deployment/web").await;
     // A release that the watch has not shown yet.
     scene.install("shop", &chart, with(json!({"image": NEW}))).await;
     scene.upgrade("shop", &chart, with(json!({"image": THIRD, "extra": true}))).await;
-    scene.is_as_declared("shop").await;
+    scene.assert_as_declared("shop").await;
 
     watch.release();
-    scene.shop_is_guarded("shop").await;
-    scene.refuses("configmap/extra", &image("mine")).await;
+    scene.assert_shop_guarded("shop").await;
+    scene.assert_refused("configmap/extra", &image("mine")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -161,29 +161,29 @@ async fn a_restored_cluster_is_judged_by_what_it_holds() {
     let mut control_plane = ControlPlane::start();
     let _guard = Guard::start(&control_plane, &FLAGS).await;
     let namespace = {
-        let scene = Scene::of(&control_plane, "restore").await;
+        let scene = HelmScene::of(&control_plane, "restore").await;
         scene.install("shop", &shop(), json!({})).await;
-        scene.shop_is_guarded("shop").await;
+        scene.assert_shop_guarded("shop").await;
         scene.namespace
     };
     let snapshot = control_plane.snapshot_etcd();
     {
-        let scene = Scene::at(&control_plane, namespace.clone());
+        let scene = HelmScene::at(&control_plane, namespace.clone());
         scene.upgrade("shop", &shop(), with(json!({"image": NEW, "replicas": 2, "extra": true}))).await;
-        scene.shop_is_guarded("shop").await;
+        scene.assert_shop_guarded("shop").await;
     }
     control_plane.restore_etcd(&snapshot);
 
-    let scene = Scene::at(&control_plane, namespace);
+    let scene = HelmScene::at(&control_plane, namespace);
     assert_eq!(scene.history("shop").await, ["1 deployed"]);
     assert_eq!(scene.value("configmap/settings", ".data.image"), OLD);
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
     // What the guard took for declared before the restore.
-    scene.refuses("configmap/settings", &image(NEW)).await;
-    scene.is_gone("configmap/extra").await;
+    scene.assert_refused("configmap/settings", &image(NEW)).await;
+    scene.wait_until_gone("configmap/extra").await;
     scene.upgrade("shop", &shop(), with(json!({"image": THIRD, "replicas": 3}))).await;
     assert_eq!(scene.history("shop").await, ["1 superseded", "2 deployed"]);
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -192,23 +192,23 @@ async fn helm_passes_right_after_a_restore() {
     let watch = LaggingWatch::start(&control_plane, Identity::Guard).await;
     let _guard = Guard::start_through(&control_plane, watch.kubeconfig(), &FLAGS).await;
     let namespace = {
-        let scene = Scene::of(&control_plane, "restore").await;
+        let scene = HelmScene::of(&control_plane, "restore").await;
         scene.install("shop", &shop(), json!({})).await;
-        scene.shop_is_guarded("shop").await;
+        scene.assert_shop_guarded("shop").await;
         scene.namespace
     };
     let snapshot = control_plane.snapshot_etcd();
     {
-        let scene = Scene::at(&control_plane, namespace.clone());
+        let scene = HelmScene::at(&control_plane, namespace.clone());
         scene.upgrade("shop", &shop(), with(json!({"image": NEW, "extra": true}))).await;
-        scene.shop_is_guarded("shop").await;
+        scene.assert_shop_guarded("shop").await;
     }
     watch.hold();
     control_plane.restore_etcd(&snapshot);
-    let scene = Scene::at(&control_plane, namespace);
+    let scene = HelmScene::at(&control_plane, namespace);
     scene.upgrade("shop", &shop(), with(json!({"image": THIRD, "motto": "hello"}))).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
     watch.release();
     scene.upgrade("shop", &shop(), with(json!({"image": NEW}))).await;
-    scene.shop_is_guarded("shop").await;
+    scene.assert_shop_guarded("shop").await;
 }

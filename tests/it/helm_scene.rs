@@ -1,6 +1,6 @@
 //! What the tests of Helm's operations share: one user who runs Helm and edits by hand, in a namespace of its own.
 //!
-//! Entry points: [`Scene::shared`], [`Scene::of`] and [`shop`]. Invariant: the guard refuses edits in the namespace
+//! Entry points: [`HelmScene::shared`], [`HelmScene::of`] and [`shop`]. Invariant: the guard refuses edits in the namespace
 //! before the first operation, so that what passes was let through and not overlooked.
 
 use std::process::Output;
@@ -146,7 +146,7 @@ broken: false
 ";
 
 /// A namespace, and a user with every right in it.
-pub(crate) struct Scene<'a> {
+pub(crate) struct HelmScene<'a> {
     pub(crate) namespace: String,
     pub(crate) helm: Helm,
     control_plane: &'a ControlPlane,
@@ -165,12 +165,12 @@ pub(crate) fn with(values: Value) -> Value {
     json!({"values": values})
 }
 
-impl<'a> Scene<'a> {
+impl<'a> HelmScene<'a> {
     /// On the control plane and with the guard that tests share.
-    pub(crate) async fn shared(prefix: &str) -> Scene<'static> {
+    pub(crate) async fn shared(prefix: &str) -> HelmScene<'static> {
         let guard = Guard::shared().await;
-        let scene = Scene::of(ControlPlane::get(), prefix).await;
-        Scene { _guard: Some(guard), ..scene }
+        let scene = HelmScene::of(ControlPlane::get(), prefix).await;
+        HelmScene { _guard: Some(guard), ..scene }
     }
 
     /// On a control plane that a guard watches over: waits until that is so.
@@ -180,13 +180,13 @@ impl<'a> Scene<'a> {
         scene.install("primer", &primer, json!({})).await;
         let cluster_role = format!("clusterrole/{}-primer", scene.namespace);
         for target in ["configmap/primer", "secret/primer"] {
-            scene.refuses(target, r#"{"data": {"key": "bWluZQ=="}}"#).await;
+            scene.assert_refused(target, r#"{"data": {"key": "bWluZQ=="}}"#).await;
         }
         for target in ["role/primer", &cluster_role] {
-            scene.refuses(target, r#"{"rules": []}"#).await;
+            scene.assert_refused(target, r#"{"rules": []}"#).await;
         }
-        scene.refuses("service/primer", r#"{"spec": {"selector": {"app": "mine"}}}"#).await;
-        scene.refuses("deployment/primer", r#"{"spec": {"replicas": 9}}"#).await;
+        scene.assert_refused("service/primer", r#"{"spec": {"selector": {"app": "mine"}}}"#).await;
+        scene.assert_refused("deployment/primer", r#"{"spec": {"replicas": 9}}"#).await;
         scene
     }
 
@@ -197,24 +197,24 @@ impl<'a> Scene<'a> {
     }
 
     pub(crate) async fn install(&self, release: &str, chart: &Chart, options: Value) {
-        passes("install", self.helm.install(&self.namespace, release, chart, options).await);
+        assert_done("install", self.helm.install(&self.namespace, release, chart, options).await);
     }
 
     pub(crate) async fn upgrade(&self, release: &str, chart: &Chart, options: Value) {
-        passes("upgrade", self.helm.upgrade(&self.namespace, release, chart, options).await);
+        assert_done("upgrade", self.helm.upgrade(&self.namespace, release, chart, options).await);
     }
 
     pub(crate) async fn rollback(&self, release: &str, options: Value) {
-        passes("rollback", self.helm.rollback(&self.namespace, release, options).await);
+        assert_done("rollback", self.helm.rollback(&self.namespace, release, options).await);
     }
 
     pub(crate) async fn uninstall(&self, release: &str, options: Value) {
-        passes("uninstall", self.helm.uninstall(&self.namespace, release, options).await);
+        assert_done("uninstall", self.helm.uninstall(&self.namespace, release, options).await);
     }
 
     /// An upgrade that the API server or Helm itself fails for a reason of theirs.
-    pub(crate) async fn upgrade_fails(&self, release: &str, chart: &Chart, options: Value, because: &str) {
-        fails(self.helm.upgrade(&self.namespace, release, chart, options).await, because);
+    pub(crate) async fn fail_upgrade(&self, release: &str, chart: &Chart, options: Value, because: &str) {
+        assert_failed(self.helm.upgrade(&self.namespace, release, chart, options).await, because);
     }
 
     /// The revisions, oldest first, such as `2 deployed`.
@@ -227,7 +227,7 @@ impl<'a> Scene<'a> {
     }
 
     /// The objects of the release are what its manifest says.
-    pub(crate) async fn is_as_declared(&self, release: &str) {
+    pub(crate) async fn assert_as_declared(&self, release: &str) {
         let manifest = self.helm.manifest(&self.namespace, release).await.unwrap();
         let documents: Vec<Value> = serde_saphyr::from_multiple(&manifest).unwrap();
         let documents: Vec<_> = documents.iter().filter(|document| !document.is_null()).collect();
@@ -239,34 +239,34 @@ impl<'a> Scene<'a> {
     }
 
     /// The release made of [`shop`] is as its manifest says and cannot be edited by hand.
-    pub(crate) async fn shop_is_guarded(&self, release: &str) {
-        self.is_as_declared(release).await;
+    pub(crate) async fn assert_shop_guarded(&self, release: &str) {
+        self.assert_as_declared(release).await;
         for (target, patch) in SHOP_EDITS {
-            self.refuses(target, patch).await;
+            self.assert_refused(target, patch).await;
         }
-        self.is_refused(&["delete", "configmap/settings"]);
+        self.assert_refused_now(&["delete", "configmap/settings"]);
     }
 
     /// The edit is refused as soon as the guard and the API server know all, and from then on.
-    pub(crate) async fn refuses(&self, target: &str, patch: &str) {
+    pub(crate) async fn assert_refused(&self, target: &str, patch: &str) {
         let dry = ["patch", target, "--type=merge", "--patch", patch, "--dry-run=server"];
         let what = format!("{target} cannot be patched with {patch}");
         eventually(&what, WITHIN, || async { denied(&self.kubectl(&dry)) }).await;
-        self.refuses_now(target, patch);
+        self.assert_patch_refused_now(target, patch);
     }
 
     /// The edit is refused at once.
-    pub(crate) fn refuses_now(&self, target: &str, patch: &str) {
-        self.is_refused(&["patch", target, "--type=merge", "--patch", patch]);
+    pub(crate) fn assert_patch_refused_now(&self, target: &str, patch: &str) {
+        self.assert_refused_now(&["patch", target, "--type=merge", "--patch", patch]);
     }
 
-    pub(crate) fn is_refused(&self, arguments: &[&str]) {
+    pub(crate) fn assert_refused_now(&self, arguments: &[&str]) {
         let answer = denied(&self.kubectl(arguments));
         answer.unwrap_or_else(|answer| panic!("kubectl {} is not refused: {answer}", arguments.join(" ")));
     }
 
     /// Lets the user do something by hand that is nobody's business, and gives what kubectl prints.
-    pub(crate) fn does(&self, arguments: &[&str]) -> String {
+    pub(crate) fn run(&self, arguments: &[&str]) -> String {
         let output = self.kubectl(arguments);
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "kubectl {}: {error}", arguments.join(" "));
@@ -275,18 +275,18 @@ impl<'a> Scene<'a> {
 
     /// One value of an object as it is, at a JSON path such as `.data.image`.
     pub(crate) fn value(&self, target: &str, path: &str) -> String {
-        self.does(&["get", target, &format!("--output=jsonpath={{{path}}}")])
+        self.run(&["get", target, &format!("--output=jsonpath={{{path}}}")])
     }
 
     /// The same where there may be no such object.
-    pub(crate) fn asks(&self, target: &str, path: &str) -> Result<String, String> {
+    pub(crate) fn query(&self, target: &str, path: &str) -> Result<String, String> {
         let output = self.kubectl(&["get", target, &format!("--output=jsonpath={{{path}}}")]);
         let text = if output.status.success() { output.stdout } else { output.stderr };
         let text = String::from_utf8_lossy(&text).into_owned();
         if output.status.success() { Ok(text) } else { Err(text) }
     }
 
-    pub(crate) async fn is_gone(&self, target: &str) {
+    pub(crate) async fn wait_until_gone(&self, target: &str) {
         let gone = || async {
             let output = self.kubectl(&["get", target]);
             String::from_utf8_lossy(&output.stderr).contains("NotFound")
@@ -316,13 +316,13 @@ impl<'a> Scene<'a> {
 }
 
 /// The operation failed, for the reason given and not because of the guard.
-pub(crate) fn fails(answer: Result<Value, String>, because: &str) {
+pub(crate) fn assert_failed(answer: Result<Value, String>, because: &str) {
     let error = answer.expect_err("Helm's operation succeeds");
     assert!(!error.contains("denied the request"), "the guard refused Helm: {error}");
     assert!(error.contains(because), "Helm failed for another reason: {error}");
 }
 
-fn passes(operation: &str, answer: Result<Value, String>) {
+fn assert_done(operation: &str, answer: Result<Value, String>) {
     answer.unwrap_or_else(|error| panic!("helm {operation}: {error}"));
 }
 

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use kubemoor::config::{self, LedgerUrl, Retention};
 use kubemoor::ledger::entry::Entry;
 use kubemoor::ledger::query::{Filter, Page};
-use kubemoor::ledger::row::{Change, Permitted, Repaired, Row};
+use kubemoor::ledger::row::{Change, GuardedObject, Permitted, Repaired, Row};
 use kubemoor::ledger::store::Store;
 use kubemoor::ledger::{Ledger, Writer};
 use kubemoor::metrics::LedgerMetrics;
@@ -77,7 +77,8 @@ fn row(seconds: i64, namespace: &str, name: &str, user: &str, verdict: &'static 
     let time = begin() + SignedDuration::from_secs(seconds);
     let (id, object) = (release(namespace, name), object("Deployment", namespace, name));
     let detail = format!("row {seconds}");
-    let row = Row::repair(time, (&id, 7), &object, Repaired::Recreated, Vec::new(), &detail);
+    let of = GuardedObject { release: &id, revision: 7, object: &object };
+    let row = Row::repair(time, of, Repaired::Recreated, Vec::new(), &detail);
     let actor = Actor { user: user.to_owned(), groups: vec!["people".to_owned()], ..Actor::default() };
     Row { verdict, actor, ..row }
 }
@@ -178,7 +179,8 @@ async fn a_row_comes_back_as_it_was_recorded() {
         }];
         let id = release("shop", "web");
         let time = begin() + SignedDuration::from_micros(123_456);
-        let failed = Row::repair(time, (&id, 7), &config, Repaired::Failed, fields, "the server said \0no");
+        let of = GuardedObject { release: &id, revision: 7, object: &config };
+        let failed = Row::repair(time, of, Repaired::Failed, fields, "the server said \0no");
         written.ledger.record(failed);
         let node = ObjectId { namespace: None, ..object("Node", "", "n1") };
         let allowance = allowance(&node);
@@ -227,14 +229,8 @@ async fn every_writer_of_a_ledger_seals_with_its_one_key() {
             let new = Some(Shown::of(&secret, &"/data/password".parse().unwrap(), &json!(value)));
             let fields = vec![Change { path: "/data/password".to_owned(), declared: None, old: None, new }];
             let id = release("shop", "db");
-            written.ledger.record(Row::repair(
-                Timestamp::now(),
-                (&id, 1),
-                &secret,
-                Repaired::Restored,
-                fields,
-                "",
-            ));
+            let of = GuardedObject { release: &id, revision: 1, object: &secret };
+            written.ledger.record(Row::repair(Timestamp::now(), of, Repaired::Restored, fields, ""));
             written.close().await;
         }
         let hashes: Vec<_> =

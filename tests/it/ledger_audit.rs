@@ -4,14 +4,9 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::{Caller, ControlPlane, Guard, Identity, Postgres, SOON, Shop, eventually, folder};
-
-const SETTINGS: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: info}
-";
+use crate::support::{
+    Caller, ControlPlane, Guard, Identity, Postgres, SOON, Scene, charts, eventually, folder,
+};
 
 fn audit(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
@@ -36,13 +31,13 @@ async fn ask(guard: &Guard, token: Option<&str>, query: &str) -> (u16, Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_tried_what_is_told_by_the_database_and_by_the_guard() {
-    let shop = Shop::install("audit", SETTINGS).await;
-    let settings = shop.core("configmaps/settings");
-    shop.is_guarded(&settings).await;
+    let shop = Scene::shared().install("audit", charts::SETTINGS).await;
+    let settings = shop.config_map("settings");
+    shop.wait_until_guarded(&settings).await;
     let patch = json!({"data": {"level": "debug"}});
     shop.alice.merge(&settings, &patch).await.refused("shop").unwrap();
 
-    let database = format!("--ledger=sqlite:{}", shop.guard.ledger().display());
+    let database = format!("--ledger=sqlite:{}", shop.guard().ledger().display());
     let filter = ["--namespace", &shop.namespace, "--release", "shop", "-o", "json"];
     let denied = [&[database.as_str(), "--verdict", "Deny", "--user", "alice"], &filter[..]].concat();
     let row = eventually("the denial is kept", SOON, || async { rows(&audit(&denied)).pop() }).await;
@@ -70,7 +65,7 @@ async fn who_tried_what_is_told_by_the_database_and_by_the_guard() {
     .await;
 
     let kubeconfig = ControlPlane::get().kubeconfig(Identity::Alice);
-    let guard = shop.guard.asked();
+    let guard = shop.guard().asked();
     let guard = guard.each_ref().map(String::as_str);
     let asked = ["--kubeconfig", kubeconfig.to_str().unwrap(), "--verdict", "Deny"];
     let told = rows(&audit(&[&guard[..], &asked, &filter].concat()));
@@ -86,14 +81,14 @@ async fn who_tried_what_is_told_by_the_database_and_by_the_guard() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_guard_tells_nobody_who_may_not_list_guarded_releases_there() {
-    let shop = Shop::install("audit-rights", SETTINGS).await;
-    let settings = shop.core("configmaps/settings");
-    shop.is_guarded(&settings).await;
+    let shop = Scene::shared().install("audit-rights", charts::SETTINGS).await;
+    let settings = shop.config_map("settings");
+    shop.wait_until_guarded(&settings).await;
     shop.alice.merge(&settings, &json!({"data": {"level": "debug"}})).await.refused("shop").unwrap();
     let here = format!("?namespace={}", shop.namespace);
     let nowhere = "?namespace=there-is-no-such-namespace";
     let plain = Identity::Autoscaler.token();
-    let guard = &shop.guard;
+    let guard = shop.guard();
 
     for token in [None, Some("made-up"), Some("")] {
         assert_eq!(ask(guard, token, &here).await.0, 401, "{token:?}");
@@ -212,9 +207,9 @@ async fn a_reader_that_goes_away_is_no_error() {
         env!("CARGO_BIN_EXE_kubemoor"),
         guard.ledger().display()
     );
-    let shop = Shop::install("audit-pipe", SETTINGS).await;
-    let settings = shop.core("configmaps/settings");
-    shop.is_guarded(&settings).await;
+    let shop = Scene::shared().install("audit-pipe", charts::SETTINGS).await;
+    let settings = shop.config_map("settings");
+    shop.wait_until_guarded(&settings).await;
     let mut pipe =
         Command::new("bash").args(["-o", "pipefail", "-c", &script]).stderr(Stdio::piped()).spawn().unwrap();
     // Something to write to the reader that is gone.

@@ -1,24 +1,14 @@
 //! A guard whose ledger fails: it judges on, rows go to standard output, and the ledger recovers by itself.
 
-use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
 
 use crate::support::{Guard, Postgres, Review, SOON, eventually, folder};
 
-const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {image: a}\n";
-
 /// A guard of one release in a directory, with this ledger.
 async fn guard(ledger: &str) -> Guard {
-    let store = folder("store");
-    fs::create_dir(store.join("shop")).unwrap();
-    fs::write(store.join("shop").join("web.yaml"), MANIFEST).unwrap();
-    let store = format!("--store=dir:{}", store.display());
-    let mut guard =
-        Guard::launch(&[&store, "--edits=Deny", &format!("--ledger={ledger}"), "--cluster-name=here"]);
-    guard.ready().await;
-    guard
+    Guard::start_embedded(&["--edits=Deny", &format!("--ledger={ledger}")]).await
 }
 
 /// Has an edit refused that carries this value.
@@ -79,10 +69,9 @@ async fn a_database_that_goes_away_and_comes_back_loses_no_row() {
     refused(&guard, "meanwhile").await;
     eventually("the row is on standard output", SOON, || async { spilled(&guard) == quoted(&["meanwhile"]) })
         .await;
-    let metrics = guard.metrics().await;
-    assert!(metrics.contains("kubemoor_ledger_rows_total{outcome=\"unavailable\"} 1"), "{metrics}");
-    assert!(metrics.contains("kubemoor_ledger_up 0"), "{metrics}");
-    assert!(guard.log().contains("the ledger takes no rows"), "{}", guard.log());
+    guard.wait_for_metric("kubemoor_ledger_rows_total{outcome=\"unavailable\"} 1").await;
+    guard.wait_for_metric("kubemoor_ledger_up 0").await;
+    guard.wait_for_log("the ledger takes no rows").await;
 
     server.start_again().await;
     let number = std::sync::atomic::AtomicU32::new(0);
@@ -92,7 +81,7 @@ async fn a_database_that_goes_away_and_comes_back_loses_no_row() {
         kept(&ledger).len() > 1
     })
     .await;
-    assert!(guard.metrics().await.contains("kubemoor_ledger_up 1"));
+    guard.wait_for_metric("kubemoor_ledger_up 1").await;
     assert!(guard.terminate().success());
     // Each row is in one place, none is in both, none is lost.
     let mut all = [kept(&ledger), spilled(&guard)].concat();

@@ -9,8 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use crate::ledger_unjudged::rows;
-use crate::loop_scene::Scene;
-use crate::support::{Caller, ControlPlane, Guard, Identity, Receiver, SOON, Shop, eventually, moor};
+use crate::support::{Caller, ControlPlane, Guard, Identity, Receiver, SOON, Scene, eventually, moor};
 
 const DECLARED: &str = "planted-declared-5e8c";
 const EDITED: &str = "planted-edited-91ab";
@@ -57,9 +56,9 @@ fn check_files(ledger: &Path) {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_output_of_the_guard_holds_a_value_of_a_secret() {
     assert_eq!(planted(STANDARD.encode(EDITED).as_bytes()).len(), 1, "the search finds nothing");
-    let shop = Shop::install("secrets", SECRET).await;
+    let shop = Scene::shared().install("secrets", SECRET).await;
     let secret = shop.core("secrets/db");
-    shop.is_guarded(&secret).await;
+    shop.wait_until_guarded(&secret).await;
 
     let mut messages = Vec::new();
     for edit in [
@@ -96,7 +95,7 @@ async fn no_output_of_the_guard_holds_a_value_of_a_secret() {
     controller.delete(&secret).await.done().unwrap();
     eventually("the Secret is back", SOON, || async { shop.alice.get(&secret).await.done() }).await;
 
-    let ledger = format!("sqlite:{}", shop.guard.ledger().display());
+    let ledger = format!("sqlite:{}", shop.guard().ledger().display());
     let audit = |format: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
         command.args(["audit", "--ledger", &ledger, "-n", &shop.namespace, "-o", format]);
@@ -122,12 +121,12 @@ async fn no_output_of_the_guard_holds_a_value_of_a_secret() {
     for format in ["table", "json", "yaml"] {
         check(&format!("audit -o {format}"), &audit(format));
     }
-    check("the log", shop.guard.log().as_bytes());
-    check("the metrics", shop.guard.metrics().await.as_bytes());
-    check_files(shop.guard.ledger());
+    check("the log", shop.guard().log().as_bytes());
+    check("the metrics", shop.guard().metrics().await.as_bytes());
+    check_files(shop.guard().ledger());
     let (namespace, here) = (shop.namespace.as_str(), ControlPlane::get());
-    let asked = shop.guard.admin_url(&format!("/api/v1/ledger?namespace={namespace}"));
-    let asked = shop.guard.https().get(asked).bearer_auth(Identity::Admin.token()).send().await.unwrap();
+    let asked = shop.guard().admin_url(&format!("/api/v1/ledger?namespace={namespace}"));
+    let asked = shop.guard().https().get(asked).bearer_auth(Identity::Admin.token()).send().await.unwrap();
     assert_eq!(asked.status(), 200);
     check("the ledger over HTTP", &asked.bytes().await.unwrap());
     let events = here.kubectl(Identity::Admin, &["get", "events", "-A", "-o", "json"]);
@@ -139,16 +138,16 @@ async fn no_output_of_the_guard_holds_a_value_of_a_secret() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_word_about_a_drift_holds_a_value_of_a_secret() {
-    let scene = Scene::install("drifting-secrets", SECRET).await;
+    let scene = Scene::own().install("drifting-secrets", SECRET).await;
     let (namespace, here) = (scene.namespace.as_str(), &scene.control_plane);
     let receiver = Receiver::start();
     let notifiers = format!("--notifiers={}", receiver.file.display());
     let guard = Guard::start(here, &["--edits", "Deny", "--drift", "Report", &notifiers]).await;
-    scene.remembers(1).await;
+    scene.wait_for_confirmed(1).await;
     let secret = format!("/api/v1/namespaces/{namespace}/secrets/db");
     let edit = json!({"data": {"password": STANDARD.encode(EDITED)}, "metadata": {"annotations": {"note": PATCHED}}});
     scene.edit(&secret, edit).await;
-    check("the status", scene.stands("Drifted").await.to_string().as_bytes());
+    check("the status", scene.wait_for_reason("Drifted").await.to_string().as_bytes());
     for command in [
         &["diff", "shop"][..],
         &["explain", "Secret/db"],
@@ -162,8 +161,8 @@ async fn no_word_about_a_drift_holds_a_value_of_a_secret() {
             check(&format!("{command:?} -o {format}"), (ran.out + &ran.error).as_bytes());
         }
     }
-    scene.moor("reconcile");
-    scene.becomes(&secret, "/data/password", json!(STANDARD.encode(DECLARED))).await;
+    scene.order("reconcile");
+    scene.wait_for_value(&secret, "/data/password", json!(STANDARD.encode(DECLARED))).await;
     let told = || {
         let received = String::from_utf8(receiver.received()).unwrap();
         let of = |kind: &str| received.contains(&format!("dev.kubemoor.drift.{kind}"));

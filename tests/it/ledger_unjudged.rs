@@ -1,13 +1,10 @@
 //! Edits that the guard answered without reading them are in its ledger as well.
 
-use std::fs;
 use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{Guard, Review, SOON, eventually, folder};
-
-const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {image: a}\n";
+use crate::support::{Guard, Review, SOON, eventually};
 
 /// Larger than what is read of a review.
 const TOO_LARGE: usize = 33 << 20;
@@ -23,13 +20,7 @@ pub(crate) fn rows(guard: &Guard, verdict: &str) -> Vec<Value> {
 
 /// A guard of the release `shop/web` in a directory.
 async fn guard(edits: &str) -> Guard {
-    let store = folder("store");
-    fs::create_dir(store.join("shop")).unwrap();
-    fs::write(store.join("shop").join("web.yaml"), MANIFEST).unwrap();
-    let store = format!("--store=dir:{}", store.display());
-    let mut guard = Guard::launch(&[&store, &format!("--edits={edits}"), "--cluster-name=here"]);
-    guard.ready().await;
-    guard
+    Guard::start_embedded(&[&format!("--edits={edits}")]).await
 }
 
 /// A review of Alice's, so large.

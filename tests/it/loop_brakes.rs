@@ -5,8 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 
-use crate::loop_scene::{Scene, TWO, said};
-use crate::support::{Chart, RELEASE, SOON, eventually};
+use crate::support::{Chart, RELEASE, SOON, Scene, charts, eventually};
 
 /// So many drifting objects do not stop repairs yet.
 const MOST: usize = 10;
@@ -39,55 +38,55 @@ fn at<'s>(scene: &'s mut Scene, namespace: &str) -> &'s Scene {
 }
 
 async fn count(scene: &Scene, namespace: &str) -> usize {
-    let all = scene.alice.get(&all_of(namespace)).await.done().unwrap();
+    let all = scene.get(&all_of(namespace)).await;
     all["items"].as_array().unwrap().len()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_deletes_what_is_his_stops_his_own_repairs_and_nobody_elses() {
-    let mut scene = Scene::install("his", &many(30)).await;
-    let (his, others) = (scene.namespace.clone(), tenant(&scene, TWO).await);
-    let guard = scene.guard().await;
-    scene.remembers(30).await;
-    at(&mut scene, &others).remembers(2).await;
+    let mut scene = Scene::own().install("his", &many(30)).await;
+    let (his, others) = (scene.namespace.clone(), tenant(&scene, charts::TWO).await);
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(30).await;
+    at(&mut scene, &others).wait_for_confirmed(2).await;
     let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
     // So that it meets most of it at once.
     guard.pause();
     scene.alice.delete(&all_of(&his)).await.done().unwrap();
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     guard.resume();
-    scene.becomes(&settings, "/data/level", json!("info")).await;
-    at(&mut scene, &his).stands("Braked").await;
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
+    at(&mut scene, &his).wait_for_reason("Braked").await;
     let back = count(&scene, &his).await;
     assert!(back <= MOST, "{back} came back: {}", guard.log());
     let words = format!("of 32 declared objects drift at once, all of releases in namespace {his}");
-    said(&guard, &words).await;
+    guard.wait_for_log(&words).await;
     // Nor later on.
     scene.alice.delete(&extra).await.done().unwrap();
-    scene.becomes(&extra, "/data/color", json!("blue")).await;
-    at(&mut scene, &others).stands("InSync").await;
-    at(&mut scene, &his).stands("Braked").await;
+    scene.wait_for_value(&extra, "/data/color", json!("blue")).await;
+    at(&mut scene, &others).wait_for_reason("InSync").await;
+    at(&mut scene, &his).wait_for_reason("Braked").await;
     assert_eq!(count(&scene, &his).await, back, "{}", guard.log());
 
     // The word of a person counts where he says it.
-    at(&mut scene, &others).moor("reconcile");
+    at(&mut scene, &others).order("reconcile");
     scene.status("what was asked for", |status| status["lastReconcileAt"].is_string()).await;
-    at(&mut scene, &his).stands("Braked").await;
+    at(&mut scene, &his).wait_for_reason("Braked").await;
     assert!(!guard.log().contains("repairs go on"));
-    scene.moor("reconcile");
-    scene.stands("InSync").await;
+    scene.order("reconcile");
+    scene.wait_for_reason("InSync").await;
     assert_eq!(count(&scene, &his).await, 30);
-    assert!(guard.log().contains("repairs go on"));
+    guard.wait_for_log("repairs go on").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_spans_several_namespaces_stops_all_repairs() {
-    let mut scene = Scene::install("spanned", &many(25)).await;
+    let mut scene = Scene::own().install("spanned", &many(25)).await;
     let first = scene.namespace.clone();
-    let (second, third) = (tenant(&scene, &many(25)).await, tenant(&scene, TWO).await);
-    let guard = scene.guard().await;
+    let (second, third) = (tenant(&scene, &many(25)).await, tenant(&scene, charts::TWO).await);
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
     for (namespace, objects) in [(&first, 25), (&second, 25), (&third, 2)] {
-        at(&mut scene, namespace).remembers(objects).await;
+        at(&mut scene, namespace).wait_for_confirmed(objects).await;
     }
     guard.pause();
     for namespace in [&first, &second] {
@@ -95,20 +94,22 @@ async fn what_spans_several_namespaces_stops_all_repairs() {
     }
     guard.resume();
     for namespace in [&first, &second] {
-        at(&mut scene, namespace).stands("Braked").await;
+        at(&mut scene, namespace).wait_for_reason("Braked").await;
     }
-    said(&guard, " of 52 declared objects drift at once: repairs stop until a person asks for one").await;
+    guard
+        .wait_for_log(" of 52 declared objects drift at once: repairs stop until a person asks for one")
+        .await;
     let settings = at(&mut scene, &third).config_map("settings");
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
-    scene.stands("Braked").await;
+    scene.wait_for_reason("Braked").await;
 
     // The rest is too much still, and then it is not.
-    at(&mut scene, &first).moor("reconcile");
+    at(&mut scene, &first).order("reconcile");
     eventually("what was asked for is back", SOON, || async { count(&scene, &first).await == 25 }).await;
-    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "mine");
-    at(&mut scene, &second).moor("reconcile");
+    assert_eq!(scene.get(&settings).await["data"]["level"], "mine");
+    at(&mut scene, &second).order("reconcile");
     for namespace in [&first, &second, &third] {
-        at(&mut scene, namespace).stands("InSync").await;
+        at(&mut scene, namespace).wait_for_reason("InSync").await;
     }
-    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "info");
+    assert_eq!(scene.get(&settings).await["data"]["level"], "info");
 }

@@ -3,17 +3,16 @@
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::{Scene, TWO};
-use crate::support::{Guard, Identity, LaggingWatch, SOON, eventually};
+use crate::support::{Guard, Identity, LaggingWatch, SOON, Scene, charts, eventually};
 
 const SETTINGS: &str = "PATCH /configmaps/settings";
 
 /// A release, and a guard that reaches its API server by a connection that can break.
 async fn cut_off(prefix: &str) -> (Scene, LaggingWatch, Guard) {
-    let scene = Scene::install(prefix, TWO).await;
+    let scene = Scene::own().install(prefix, charts::TWO).await;
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
     let guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &["--drift", "Repair"]).await;
-    scene.remembers(2).await;
+    scene.wait_for_confirmed(2).await;
     (scene, proxy, guard)
 }
 
@@ -21,7 +20,7 @@ async fn cut_off(prefix: &str) -> (Scene, LaggingWatch, Guard) {
 async fn another_repair(scene: &Scene) {
     let extra = scene.config_map("extra");
     scene.edit(&extra, json!({"data": {"color": "mine"}})).await;
-    scene.becomes(&extra, "/data/color", json!("blue")).await;
+    scene.wait_for_value(&extra, "/data/color", json!("blue")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -30,13 +29,13 @@ async fn a_change_whose_answer_never_comes_is_made_once() {
     let settings = scene.config_map("settings");
     proxy.cut(Some(SETTINGS));
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
-    let object = scene.becomes(&settings, "/data/level", json!("info")).await;
+    let object = scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     eventually("the answer is cut", SOON, || async { proxy.answers_cut(SETTINGS) == 1 }).await;
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     proxy.cut(None);
     another_repair(&scene).await;
-    assert_eq!(scene.are_answered("configmaps", 2).await, [200, 200], "{}", guard.log());
-    let now = scene.alice.get(&settings).await.done().unwrap();
+    assert_eq!(scene.wait_for_answers("configmaps", 2).await, [200, 200], "{}", guard.log());
+    let now = scene.get(&settings).await;
     assert_eq!(now["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
 }
 
@@ -46,13 +45,13 @@ async fn a_re_creation_whose_answer_never_comes_is_made_once() {
     let settings = scene.config_map("settings");
     proxy.cut(Some(SETTINGS));
     scene.alice.delete(&settings).await.done().unwrap();
-    let object = scene.becomes(&settings, "/data/level", json!("info")).await;
+    let object = scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     eventually("the answer is cut", SOON, || async { proxy.answers_cut(SETTINGS) == 1 }).await;
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     proxy.cut(None);
     another_repair(&scene).await;
-    assert_eq!(scene.are_answered("configmaps", 2).await, [201, 200], "{}", guard.log());
-    let now = scene.alice.get(&settings).await.done().unwrap();
+    assert_eq!(scene.wait_for_answers("configmaps", 2).await, [201, 200], "{}", guard.log());
+    let now = scene.get(&settings).await;
     assert_eq!(now["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
 }
 
@@ -67,16 +66,12 @@ async fn who_hears_neither_the_answer_nor_the_watch_looks_before_another_write()
     proxy.cut(Some(SETTINGS));
     proxy.stall(&[]);
     eventually("the answer is cut", SOON, || async { proxy.answers_cut(SETTINGS) == 1 }).await;
-    eventually("the guard has looked", SOON, || async {
-        let metrics = guard.metrics().await;
-        metrics.contains("kubemoor_repairs_total{kind=\"changed\",outcome=\"present\"} 1")
-    })
-    .await;
+    guard.wait_for_metric("kubemoor_repairs_total{kind=\"changed\",outcome=\"present\"} 1").await;
     proxy.cut(None);
     proxy.release();
     another_repair(&scene).await;
-    assert_eq!(scene.are_answered("configmaps", 2).await, [200, 200], "{}", guard.log());
-    scene.stands("InSync").await;
+    assert_eq!(scene.wait_for_answers("configmaps", 2).await, [200, 200], "{}", guard.log());
+    scene.wait_for_reason("InSync").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,8 +83,8 @@ async fn a_re_creation_without_an_answer_is_taken_back_as_well() {
     scene.alice.delete(&extra).await.done().unwrap();
     eventually("the re-creation is on its way", SOON, || async { proxy.stalled(REQUEST) == 1 }).await;
     // Helm drops the object, and finds that it is gone already.
-    let settings = TWO.split("---").next().unwrap();
-    scene.upgrade(settings, json!({})).await.unwrap();
+    let settings = charts::TWO.split("---").next().unwrap();
+    scene.upgrade_to(settings, json!({})).await.unwrap();
     proxy.cut(Some(REQUEST));
     proxy.stall(&[]);
     eventually("the answer is cut", SOON, || async { proxy.answers_cut(REQUEST) == 1 }).await;
@@ -98,7 +93,7 @@ async fn a_re_creation_without_an_answer_is_taken_back_as_well() {
         if answer.code == 404 { Ok(()) } else { Err(format!("{answer}\n{}", guard.log())) }
     })
     .await;
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,12 +106,12 @@ async fn a_watch_that_breaks_within_an_event_goes_on_where_it_was() {
         scene.alice.delete(&extra).await.done().unwrap();
         proxy.sever();
         proxy.release();
-        scene.becomes(&settings, "/data/level", json!("info")).await;
-        scene.becomes(&extra, "/data/color", json!("blue")).await;
+        scene.wait_for_value(&settings, "/data/level", json!("info")).await;
+        scene.wait_for_value(&extra, "/data/color", json!("blue")).await;
     }
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     let good = |code: &u64| [200, 201].contains(code);
-    let answers = scene.are_answered("configmaps", 6).await;
+    let answers = scene.wait_for_answers("configmaps", 6).await;
     assert_eq!((answers.len(), answers.iter().all(good)), (6, true), "{answers:?}\n{}", guard.log());
     let listings = |event: &&Value| {
         event["user"]["username"] == Identity::Guard.user()

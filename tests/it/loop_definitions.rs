@@ -2,40 +2,31 @@
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::{Scene, said};
-use crate::support::{Caller, Chart, ControlPlane, Identity, RELEASE, SOON, add_widgets, eventually, forged};
+use crate::support::{Chart, RELEASE, SOON, Scene, add_widgets, eventually, forged};
 
 fn widget(group: &str) -> String {
     format!("apiVersion: {group}/v1\nkind: Widget\nmetadata: {{name: main}}\nspec: {{replicas: 2}}\n")
 }
 
 /// Waits until a Widget of a release, which was seen and then changed by hand, is as declared.
-async fn is_repaired(scene: &Scene, group: &str, release: &str) {
-    let guarded =
-        format!("/apis/kubemoor.dev/v1alpha1/namespaces/{}/guardedreleases/{release}", scene.namespace);
-    eventually("it is seen", SOON, || async {
-        let status = scene.alice.get(&guarded).await.done()?["status"].clone();
-        if status["confirmed"] == 1 { Ok(()) } else { Err(status.to_string()) }
-    })
-    .await;
+async fn break_and_wait(scene: &Scene, group: &str, release: &str) {
+    scene.status_of(release, "that it was seen", |status| status["confirmed"] == 1).await;
     let path = format!("/apis/{group}/v1/namespaces/{}/widgets/main", scene.namespace);
     scene.edit(&path, json!({"spec": {"replicas": 7}})).await;
-    scene.becomes(&path, "/spec/replicas", json!(2)).await;
+    scene.wait_for_value(&path, "/spec/replicas", json!(2)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_is_followed_whose_kind_is_defined_after_it_was_seen() {
     let group = "after.example.com";
-    let control_plane = ControlPlane::start();
-    control_plane.define_policies();
-    let scene = Scene::install_on(control_plane, "after", "").await;
-    let admin = Caller::new(&scene.control_plane, Identity::Admin).await;
+    let scene = Scene::own().install("after", "").await;
+    let admin = &scene.admin;
     // As a restore brings it: the record first.
-    let records = format!("/api/v1/namespaces/{}/secrets", scene.namespace);
+    let records = scene.core("secrets");
     let record = forged(&scene.namespace, "late", 1, "deployed", &widget(group));
     admin.post(&records, &serde_json::to_value(record).unwrap()).await.done().unwrap();
-    let guard = scene.guard().await;
-    said(&guard, "the guard never saw it alive").await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
+    guard.wait_for_log("the guard never saw it alive").await;
     add_widgets(&scene.control_plane, group).await;
     let mut object: Value = json!({
         "apiVersion": format!("{group}/v1"), "kind": "Widget", "spec": {"replicas": 2},
@@ -45,27 +36,25 @@ async fn a_release_is_followed_whose_kind_is_defined_after_it_was_seen() {
         json!({"meta.helm.sh/release-name": "late", "meta.helm.sh/release-namespace": scene.namespace});
     let widgets = format!("/apis/{group}/v1/namespaces/{}/widgets", scene.namespace);
     admin.post(&widgets, &object).await.done().unwrap();
-    is_repaired(&scene, group, "late").await;
+    break_and_wait(&scene, group, "late").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_is_followed_whose_kind_is_defined_just_after_the_guard_started() {
     let (group, never) = ("soon.example.com", "never.example.com");
-    let control_plane = ControlPlane::start();
-    control_plane.define_policies();
-    let scene = Scene::install_on(control_plane, "soon", "").await;
-    let admin = Caller::new(&scene.control_plane, Identity::Admin).await;
+    let scene = Scene::own().install("soon", "").await;
+    let admin = &scene.admin;
     // Of a kind that nobody ever serves, for which others need not wait.
-    let records = format!("/api/v1/namespaces/{}/secrets", scene.namespace);
+    let records = scene.core("secrets");
     let record = forged(&scene.namespace, "never", 1, "deployed", &widget(never));
     admin.post(&records, &serde_json::to_value(record).unwrap()).await.done().unwrap();
-    let _guard = scene.guard().await;
+    let _guard = scene.start_guard(&["--drift", "Repair"]).await;
     add_widgets(&scene.control_plane, group).await;
     let chart = Chart::new(RELEASE).template("widget.yaml", &widget(group));
     eventually("Helm finds the kind", SOON, || async {
         scene.helm.upgrade(&scene.namespace, RELEASE, &chart, json!({})).await
     })
     .await;
-    scene.remembers(1).await;
-    is_repaired(&scene, group, RELEASE).await;
+    scene.wait_for_confirmed(1).await;
+    break_and_wait(&scene, group, RELEASE).await;
 }

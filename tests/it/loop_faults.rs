@@ -4,32 +4,29 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::loop_scene::{Scene, TWO, said};
 use crate::support::{
-    Caller, ControlPlane, Guard, Identity, LaggingWatch, RELEASE, SOON, add_widgets, eventually, record_name,
+    ControlPlane, Guard, Identity, LaggingWatch, RELEASE, SOON, Scene, add_widgets, charts, eventually,
+    record_name,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-const REPAIRED: &str = "was changed and is as declared again";
-
-/// The guard tells of a repair when the answer to its write has come, which may be after others see what it wrote.
-async fn assert_told_once(guard: &Guard) {
-    said(guard, REPAIRED).await;
-    assert_eq!(guard.log().matches(REPAIRED).count(), 1, "{}", guard.log());
+/// The guard counts a repair when the answer to its write has come, which may be after others see what it wrote.
+async fn wait_for_one_repair(guard: &Guard) {
+    guard.wait_for_metric("kubemoor_repairs_total{kind=\"changed\",outcome=\"repaired\"} 1\n").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_drifted_before_the_api_server_was_gone_for_a_minute_is_repaired_once_when_it_is_back() {
-    let mut scene = Scene::install("away", TWO).await;
-    let guard = scene.guard().await;
-    scene.stands("InSync").await;
+    let mut scene = Scene::own().install("away", charts::TWO).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_reason("InSync").await;
     let settings = scene.config_map("settings");
     guard.pause();
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     scene.control_plane.kill_apiserver();
     guard.resume();
-    said(&guard, "cannot be watched").await;
+    guard.wait_for_log("cannot be watched").await;
     assert!(guard.is_ready().await, "the last state serves");
     let since = Instant::now();
     eventually("it is said that the outage lasts", MINUTE * 2, || async { !guard.is_ready().await }).await;
@@ -41,44 +38,44 @@ async fn what_drifted_before_the_api_server_was_gone_for_a_minute_is_repaired_on
         if level == "info" { Ok(()) } else { Err(level.to_string()) }
     })
     .await;
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     eventually("the guard is ready again", MINUTE * 2, || async { guard.is_ready().await }).await;
-    assert_told_once(&guard).await;
+    wait_for_one_repair(&guard).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_asks_for_patience_gets_it_and_nothing_is_lost() {
-    let scene = Scene::install("throttled", TWO).await;
+    let scene = Scene::own().install("throttled", charts::TWO).await;
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
     let guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &["--drift", "Repair"]).await;
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     let settings = scene.config_map("settings");
     proxy.throttle(true);
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     eventually("some requests are turned away", SOON, || async { proxy.turned_away() >= 2 }).await;
     assert_eq!(scene.writes("configmaps"), 0);
     proxy.throttle(false);
-    scene.becomes(&settings, "/data/level", json!("info")).await;
-    scene.stands("InSync").await;
-    assert_told_once(&guard).await;
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_reason("InSync").await;
+    wait_for_one_repair(&guard).await;
     assert!(proxy.turned_away() < 50, "{} requests at a server that asks for patience", proxy.turned_away());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_happened_behind_an_expired_watch_is_found_by_listing_anew() {
-    let scene = Scene::install("expired", TWO).await;
+    let scene = Scene::own().install("expired", charts::TWO).await;
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
     let guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &["--drift", "Repair"]).await;
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
     proxy.hold();
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     scene.alice.delete(&extra).await.done().unwrap();
     proxy.expire();
     proxy.release();
-    scene.becomes(&settings, "/data/level", json!("info")).await;
-    scene.becomes(&extra, "/data/color", json!("blue")).await;
-    assert_told_once(&guard).await;
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_value(&extra, "/data/color", json!("blue")).await;
+    wait_for_one_repair(&guard).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,19 +86,19 @@ async fn a_definition_that_goes_takes_its_objects_along_and_the_status_says_so()
     let definition = add_widgets(&control_plane, group).await;
     let widget =
         format!("apiVersion: {group}/v1\nkind: Widget\nmetadata: {{name: main}}\nspec: {{replicas: 2}}\n");
-    let scene = Scene::install_on(control_plane, "undefined", &widget).await;
-    let mut guard = scene.guard().await;
-    scene.remembers(1).await;
-    let admin = Caller::new(&scene.control_plane, Identity::Admin).await;
+    let scene = Scene::on(control_plane).install("undefined", &widget).await;
+    let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(1).await;
+    let admin = &scene.admin;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     admin.delete(&format!("{definitions}/widgets.{group}")).await.done().unwrap();
-    let status = scene.stands("Drifted").await;
+    let status = scene.wait_for_reason("Drifted").await;
     assert_eq!(status["drifts"][0]["type"], "missing", "{status}");
     // The next guard, to which nobody serves the kind, says it as well.
     guard.kill();
     guard.start_again().await;
-    said(&guard, "the cluster does not serve its kind").await;
-    scene.stands("Drifted").await;
+    guard.wait_for_log("the cluster does not serve its kind").await;
+    scene.wait_for_reason("Drifted").await;
     assert!(scene.writes("widgets") < 10, "{} attempts", scene.writes("widgets"));
 
     eventually("the definition is gone", SOON, || async {
@@ -109,15 +106,15 @@ async fn a_definition_that_goes_takes_its_objects_along_and_the_status_says_so()
     })
     .await;
     let path = format!("/apis/{group}/v1/namespaces/{}/widgets/main", scene.namespace);
-    scene.becomes(&path, "/spec/replicas", json!(2)).await;
-    scene.stands("InSync").await;
+    scene.wait_for_value(&path, "/spec/replicas", json!(2)).await;
+    scene.wait_for_reason("InSync").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_comes_back_into_a_namespace_that_goes() {
-    let scene = Scene::install("ending", TWO).await;
-    let guard = scene.guard().await;
-    scene.stands("InSync").await;
+    let scene = Scene::own().install("ending", charts::TWO).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_reason("InSync").await;
     let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
     // It holds the namespace up.
     scene.edit(&settings, json!({"metadata": {"finalizers": ["example.com/wait"]}})).await;
@@ -132,18 +129,19 @@ async fn nothing_comes_back_into_a_namespace_that_goes() {
     };
     eventually("the other object is gone", SOON, || gone(extra.clone())).await;
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
-    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "mine");
+    assert_eq!(scene.get(&settings).await["data"]["level"], "mine");
     scene.edit(&settings, json!({"metadata": {"finalizers": null}})).await;
     eventually("the namespace is gone", SOON, || gone(namespace.clone())).await;
-    let log = guard.log();
-    assert!(!log.contains("could not be repaired") && !log.contains(REPAIRED), "{log}");
+    let metrics = guard.metrics().await;
+    assert!(!guard.log().contains("could not be repaired"), "{}", guard.log());
+    assert!(!metrics.contains("kind=\"changed\",outcome=\"repaired\""), "{metrics}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifest_that_the_api_server_takes_no_more_is_said_with_its_reason() {
-    let scene = Scene::install("refused", TWO).await;
-    let guard = scene.guard().await;
-    scene.stands("InSync").await;
+    let scene = Scene::own().install("refused", charts::TWO).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_reason("InSync").await;
     let settings = scene.config_map("settings");
     guard.pause();
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
@@ -173,25 +171,25 @@ async fn a_manifest_that_the_api_server_takes_no_more_is_said_with_its_reason() 
     })
     .await;
     guard.resume();
-    said(&guard, "could not be repaired: ").await;
+    guard.wait_for_log("could not be repaired: ").await;
     let status =
         scene.status("why", |status| status["drifts"].to_string().contains("rule.example.com")).await;
     assert_eq!(status["conditions"][0]["reason"], "Drifted", "{status}");
     scene.alice.delete(&format!("{rules}/rule")).await.done().unwrap();
-    scene.becomes(&settings, "/data/level", json!("info")).await;
-    scene.stands("InSync").await;
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_reason("InSync").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_is_restored_holds_its_release_until_a_person_says_otherwise() {
-    let scene = Scene::install("restored", TWO).await;
-    let _guard = scene.guard().await;
-    scene.remembers(2).await;
+    let scene = Scene::own().install("restored", charts::TWO).await;
+    let _guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(2).await;
     let record = format!("/api/v1/namespaces/{}/secrets/{}", scene.namespace, record_name(RELEASE, 1));
     let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
     let mut backup = Vec::new();
     for path in [&record, &settings, &extra] {
-        let mut object = scene.alice.get(path).await.done().unwrap();
+        let mut object = scene.get(path).await;
         for field in ["uid", "resourceVersion", "creationTimestamp"] {
             object["metadata"].as_object_mut().unwrap().remove(field);
         }
@@ -209,7 +207,7 @@ async fn a_record_that_is_restored_holds_its_release_until_a_person_says_otherwi
             status["drifts"].to_string().contains("was not made by Helm before the guard's eyes")
         })
         .await;
-    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "older");
-    scene.moor("reconcile");
-    scene.becomes(&settings, "/data/level", json!("info")).await;
+    assert_eq!(scene.get(&settings).await["data"]["level"], "older");
+    scene.order("reconcile");
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
 }

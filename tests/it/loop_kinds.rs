@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::{Scene, said};
-use crate::support::{Caller, ControlPlane, Identity, RELEASE, SOON, add_widgets, eventually};
+use crate::support::{Caller, ControlPlane, Guard, Identity, RELEASE, SOON, Scene, add_widgets, eventually};
 
 /// A definition that the test changes.
 struct Definition {
@@ -31,7 +30,7 @@ impl Definition {
     }
 
     /// Replaces the versions, and waits until those are served that are to be, and no other.
-    async fn has(&self, versions: &[Value]) {
+    async fn set_versions(&self, versions: &[Value]) {
         let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.{}", self.group);
         self.admin.merge(&path, &json!({"spec": {"versions": versions}})).await.done().unwrap();
         for version in versions {
@@ -47,11 +46,11 @@ impl Definition {
     }
 
     /// `v1` with another upper bound of replicas.
-    async fn takes_replicas_up_to(&self, scene: &Scene, maximum: u32) {
+    async fn set_maximum(&self, scene: &Scene, maximum: u32) {
         let mut version = self.version("v1", true);
         version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["replicas"]["maximum"] =
             json!(maximum);
-        self.has(&[version]).await;
+        self.set_versions(&[version]).await;
         let path = format!("{}?dryRun=All", self.widget(scene, "v1"));
         eventually("the schema is in force", SOON, || async {
             let code = |replicas: u32| {
@@ -78,72 +77,74 @@ impl Definition {
     }
 }
 
+/// A release of one Widget in this version of its kind, and a guard that has seen it.
+async fn repaired(prefix: &str, group: &'static str, version: &str) -> (Definition, Scene, Guard) {
+    let control_plane = ControlPlane::start();
+    let definition = Definition::new(&control_plane, group).await;
+    let scene = Scene::on(control_plane).install(prefix, &definition.manifest(version)).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(1).await;
+    (definition, scene, guard)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_version_that_is_served_no_more_is_followed_in_another_one() {
     let control_plane = ControlPlane::start();
     let definition = Definition::new(&control_plane, "ending.example.com").await;
-    definition.has(&[definition.version("v1", true), definition.version("v1beta1", true)]).await;
-    let scene = Scene::install_on(control_plane, "versions", &definition.manifest("v1beta1")).await;
-    let mut guard = scene.guard().await;
-    scene.remembers(1).await;
-    scene.stands("InSync").await;
+    definition.set_versions(&[definition.version("v1", true), definition.version("v1beta1", true)]).await;
+    let scene = Scene::on(control_plane).install("versions", &definition.manifest("v1beta1")).await;
+    let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(1).await;
+    scene.wait_for_reason("InSync").await;
     let widget = definition.widget(&scene, "v1");
-    let uid = scene.alice.get(&widget).await.done().unwrap()["metadata"]["uid"].clone();
+    let uid = scene.get(&widget).await["metadata"]["uid"].clone();
 
-    definition.has(&[definition.version("v1", true), definition.version("v1beta1", false)]).await;
+    definition.set_versions(&[definition.version("v1", true), definition.version("v1beta1", false)]).await;
     scene.edit(&widget, json!({"spec": {"replicas": 3}})).await;
-    scene.becomes(&widget, "/spec/replicas", json!(7)).await;
-    scene.stands("InSync").await;
+    scene.wait_for_value(&widget, "/spec/replicas", json!(7)).await;
+    scene.wait_for_reason("InSync").await;
     scene.alice.delete(&widget).await.done().unwrap();
-    let object = scene.becomes(&widget, "/spec/replicas", json!(7)).await;
+    let object = scene.wait_for_value(&widget, "/spec/replicas", json!(7)).await;
     assert_ne!(object["metadata"]["uid"], uid);
     // So does the next guard, which never saw the old version served.
     guard.kill();
     scene.edit(&widget, json!({"spec": {"replicas": 4}})).await;
     guard.start_again().await;
-    scene.becomes(&widget, "/spec/replicas", json!(7)).await;
-    scene.stands("InSync").await;
-    assert_eq!(scene.are_answered("widgets", 3).await, [200, 201, 200], "{}", guard.log());
+    scene.wait_for_value(&widget, "/spec/replicas", json!(7)).await;
+    scene.wait_for_reason("InSync").await;
+    assert_eq!(scene.wait_for_answers("widgets", 3).await, [200, 201, 200], "{}", guard.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kind_that_is_served_in_no_version_is_said_and_taken_up_again() {
-    let control_plane = ControlPlane::start();
-    let definition = Definition::new(&control_plane, "paused.example.com").await;
-    let scene = Scene::install_on(control_plane, "unserved", &definition.manifest("v1")).await;
-    let guard = scene.guard().await;
-    scene.remembers(1).await;
-    scene.stands("InSync").await;
+    let (definition, scene, guard) = repaired("unserved", "paused.example.com", "v1").await;
+    scene.wait_for_reason("InSync").await;
     let widget = definition.widget(&scene, "v1");
-    let uid = scene.alice.get(&widget).await.done().unwrap()["metadata"]["uid"].clone();
+    let uid = scene.get(&widget).await["metadata"]["uid"].clone();
 
-    definition.has(&[definition.version("v1", false)]).await;
-    said(&guard, "the cluster does not serve its kind").await;
-    let status = scene.stands("Drifted").await;
+    definition.set_versions(&[definition.version("v1", false)]).await;
+    guard.wait_for_log("the cluster does not serve its kind").await;
+    let status = scene.wait_for_reason("Drifted").await;
     assert!(status["drifts"].to_string().contains("does not serve its kind"), "{status}");
 
-    definition.has(&[definition.version("v1", true)]).await;
-    scene.stands("InSync").await;
-    let object = scene.alice.get(&widget).await.done().unwrap();
+    definition.set_versions(&[definition.version("v1", true)]).await;
+    scene.wait_for_reason("InSync").await;
+    let object = scene.get(&widget).await;
     assert_eq!((&object["metadata"]["uid"], &object["spec"]["replicas"]), (&uid, &json!(7)));
     assert_eq!(scene.writes("widgets"), 0, "what was never away was written: {}", guard.log());
     // And it is watched as before.
     scene.edit(&widget, json!({"spec": {"replicas": 3}})).await;
-    scene.becomes(&widget, "/spec/replicas", json!(7)).await;
+    scene.wait_for_value(&widget, "/spec/replicas", json!(7)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_definition_that_is_made_anew_is_read_anew() {
-    let control_plane = ControlPlane::start();
-    let definition = Definition::new(&control_plane, "anew.example.com").await;
-    let scene = Scene::install_on(control_plane, "anew", &definition.manifest("v1")).await;
-    let guard = scene.guard().await;
-    scene.remembers(1).await;
+    let (definition, scene, guard) = repaired("anew", "anew.example.com", "v1").await;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let path = format!("{definitions}/widgets.{}", definition.group);
     let mut anew = definition.admin.get(&path).await.done().unwrap();
     definition.admin.delete(&path).await.done().unwrap();
-    scene.stands("Drifted").await;
+    scene.wait_for_reason("Drifted").await;
     // Its first generation as well, and another version.
     anew["metadata"] = json!({"name": anew["metadata"]["name"]});
     anew["status"] = Value::Null;
@@ -153,22 +154,18 @@ async fn a_definition_that_is_made_anew_is_read_anew() {
         definition.admin.post(definitions, &anew).await.done()
     })
     .await;
-    scene.becomes(&definition.widget(&scene, "v2"), "/spec/replicas", json!(7)).await;
-    scene.stands("InSync").await;
+    scene.wait_for_value(&definition.widget(&scene, "v2"), "/spec/replicas", json!(7)).await;
+    scene.wait_for_reason("InSync").await;
     assert!(!guard.log().contains("could not be repaired"), "{}", guard.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_stricter_schema_refuses_is_said_tried_ever_less_often_and_done_once_it_may_be() {
-    let control_plane = ControlPlane::start();
-    let definition = Definition::new(&control_plane, "strict.example.com").await;
-    let scene = Scene::install_on(control_plane, "strict", &definition.manifest("v1")).await;
-    let guard = scene.guard().await;
-    scene.remembers(1).await;
+    let (definition, scene, guard) = repaired("strict", "strict.example.com", "v1").await;
     let widget = definition.widget(&scene, "v1");
     guard.pause();
     scene.edit(&widget, json!({"spec": {"replicas": 2}})).await;
-    definition.takes_replicas_up_to(&scene, 5).await;
+    definition.set_maximum(&scene, 5).await;
     guard.resume();
     let refused = "less than or equal to 5";
     let status = scene.status("why", |status| status["drifts"].to_string().contains(refused)).await;
@@ -178,25 +175,21 @@ async fn what_a_stricter_schema_refuses_is_said_tried_ever_less_often_and_done_o
     let attempts = || guard.log().matches("could not be repaired").count();
     eventually("it tries again", SOON, || async { attempts() >= 4 }).await;
     assert!(scene.writes("widgets") < 20, "{} attempts", scene.writes("widgets"));
-    let object = scene.alice.get(&widget).await.done().unwrap();
+    let object = scene.get(&widget).await;
     assert_eq!(object["spec"]["replicas"], 2);
 
-    definition.takes_replicas_up_to(&scene, 9).await;
-    scene.becomes(&widget, "/spec/replicas", json!(7)).await;
-    scene.stands("InSync").await;
+    definition.set_maximum(&scene, 9).await;
+    scene.wait_for_value(&widget, "/spec/replicas", json!(7)).await;
+    scene.wait_for_reason("InSync").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_went_missing_and_a_stricter_schema_refuses_comes_back_once_it_may() {
-    let control_plane = ControlPlane::start();
-    let definition = Definition::new(&control_plane, "stricter.example.com").await;
-    let scene = Scene::install_on(control_plane, "stricter", &definition.manifest("v1")).await;
-    let guard = scene.guard().await;
-    scene.remembers(1).await;
+    let (definition, scene, guard) = repaired("stricter", "stricter.example.com", "v1").await;
     let widget = definition.widget(&scene, "v1");
     guard.pause();
     scene.edit(&widget, json!({"spec": {"replicas": 2}})).await;
-    definition.takes_replicas_up_to(&scene, 5).await;
+    definition.set_maximum(&scene, 5).await;
     scene.alice.delete(&widget).await.done().unwrap();
     guard.resume();
     let refused = |status: &Value| status["drifts"].to_string().contains("less than or equal to 5");
@@ -205,9 +198,9 @@ async fn what_went_missing_and_a_stricter_schema_refuses_comes_back_once_it_may(
     let mut version = definition.version("v1", true);
     version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["replicas"]["maximum"] =
         json!(9);
-    definition.has(&[version]).await;
-    scene.becomes(&widget, "/spec/replicas", json!(7)).await;
-    scene.stands("InSync").await;
+    definition.set_versions(&[version]).await;
+    scene.wait_for_value(&widget, "/spec/replicas", json!(7)).await;
+    scene.wait_for_reason("InSync").await;
     let revisions = scene.helm.history(&scene.namespace, RELEASE).await.unwrap();
     assert_eq!(revisions.as_array().unwrap().len(), 1);
 }

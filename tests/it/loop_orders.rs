@@ -5,30 +5,31 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 
-use crate::loop_scene::{Scene, TWO, said};
-use crate::support::{Chart, ControlPlane, Guard, RELEASE, SOON, eventually, opened, record_name, sealed};
+use crate::support::{
+    Chart, ControlPlane, RELEASE, SOON, Scene, charts, eventually, opened, record_name, sealed,
+};
 
 const NEVER_SEEN: &str = "the guard never saw it alive";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_went_missing_while_no_guard_ran_comes_back_unless_its_manifest_changed() {
-    let scene = Scene::install("memory", TWO).await;
-    let mut guard = scene.guard().await;
-    scene.remembers(2).await;
+    let scene = Scene::own().install("memory", charts::TWO).await;
+    let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(2).await;
     guard.kill();
     let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
     scene.alice.delete(&settings).await.done().unwrap();
     guard.start_again().await;
-    scene.becomes(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     assert!(!guard.log().contains(NEVER_SEEN), "{}", guard.log());
-    scene.stands("InSync").await;
-    scene.remembers(2).await;
+    scene.wait_for_reason("InSync").await;
+    scene.wait_for_confirmed(2).await;
 
     // Somebody writes into the record what he wants to be created.
     guard.kill();
     let name = record_name(RELEASE, 1);
     let path = format!("/api/v1/namespaces/{}/secrets/{name}", scene.namespace);
-    let mut record: Secret = serde_json::from_value(scene.alice.get(&path).await.done().unwrap()).unwrap();
+    let mut record: Secret = serde_json::from_value(scene.get(&path).await).unwrap();
     let mut content = opened(&record);
     let manifest = content["manifest"].as_str().unwrap().replace("color: blue", "color: black");
     assert_ne!(content["manifest"], manifest);
@@ -37,19 +38,19 @@ async fn what_went_missing_while_no_guard_ran_comes_back_unless_its_manifest_cha
     scene.alice.put(&path, &serde_json::to_value(&record).unwrap()).await.done().unwrap();
     scene.alice.delete(&extra).await.done().unwrap();
     guard.start_again().await;
-    said(&guard, "the manifest of its release's revision has changed").await;
-    scene.stands("Drifted").await;
+    guard.wait_for_log("the manifest of its release's revision has changed").await;
+    scene.wait_for_reason("Drifted").await;
     assert_eq!(scene.alice.get(&extra).await.code, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn release_installed_anew_while_no_guard_ran_is_seen_anew() {
-    let scene = Scene::install("anew", TWO).await;
-    let mut guard = scene.guard().await;
-    scene.remembers(2).await;
+    let scene = Scene::own().install("anew", charts::TWO).await;
+    let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(2).await;
     guard.kill();
     scene.helm.uninstall(&scene.namespace, RELEASE, json!({})).await.unwrap();
-    let anew = TWO.replace("level: info", "level: debug");
+    let anew = charts::TWO.replace("level: info", "level: debug");
     let chart = Chart::new(RELEASE).template("all.yaml", &anew);
     scene.helm.install(&scene.namespace, RELEASE, &chart, json!({})).await.unwrap();
     let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
@@ -57,38 +58,38 @@ async fn release_installed_anew_while_no_guard_ran_is_seen_anew() {
     scene.alice.delete(&extra).await.done().unwrap();
     guard.start_again().await;
     // What was known of the one before does not count for this one, of which nobody has seen what it declares.
-    said(&guard, NEVER_SEEN).await;
-    scene.stands("Unconfirmed").await;
+    guard.wait_for_log(NEVER_SEEN).await;
+    scene.wait_for_reason("Unconfirmed").await;
     assert!(!guard.log().contains("the manifest of its release's revision has changed"), "{}", guard.log());
     assert_eq!(scene.alice.get(&extra).await.code, 404);
-    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "mine");
+    assert_eq!(scene.get(&settings).await["data"]["level"], "mine");
     assert_eq!(scene.writes("configmaps"), 0);
     // Once it has been as it is declared, it is kept so.
     scene.edit(&settings, json!({"data": {"level": "debug"}})).await;
     scene.status("what was seen", |status| status["confirmed"] == 1).await;
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
-    scene.becomes(&settings, "/data/level", json!("debug")).await;
+    scene.wait_for_value(&settings, "/data/level", json!("debug")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_definition_what_went_missing_while_no_guard_ran_is_only_reported() {
-    let scene = Scene::install_on(ControlPlane::start(), "forgotten", TWO).await;
-    let mut guard = scene.guard().await;
+    let scene = Scene::on(ControlPlane::start()).install("forgotten", charts::TWO).await;
+    let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
     guard.kill();
     let settings = scene.config_map("settings");
     scene.alice.delete(&settings).await.done().unwrap();
     guard.start_again().await;
-    said(&guard, NEVER_SEEN).await;
+    guard.wait_for_log(NEVER_SEEN).await;
     assert_eq!(scene.alice.get(&settings).await.code, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_only_reported_is_repaired_once_when_a_person_says_so() {
-    let scene = Scene::install("reported", TWO).await;
+    let scene = Scene::own().install("reported", charts::TWO).await;
     scene.control_plane.apply_deploy(&["enforce/arbiter.yaml", "enforce/repair.yaml"]).await;
-    let mut guard = Guard::start(&scene.control_plane, &["--drift", "Report"]).await;
+    let mut guard = scene.start_guard(&["--drift", "Report"]).await;
     let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
-    scene.remembers(2).await;
+    scene.wait_for_confirmed(2).await;
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     scene.alice.delete(&extra).await.done().unwrap();
     let status = scene.status("two drifts", |status| status["drifted"] == 2).await;
@@ -98,29 +99,29 @@ async fn what_is_only_reported_is_repaired_once_when_a_person_says_so() {
         guard.kill();
         guard.start_again().await;
         scene.status("two drifts", |status| status["drifted"] == 2).await;
-        scene.remembers(2).await;
+        scene.wait_for_confirmed(2).await;
     }
     assert_eq!(scene.writes("configmaps"), 0);
 
-    scene.moor("reconcile");
-    scene.becomes(&settings, "/data/level", json!("info")).await;
-    scene.becomes(&extra, "/data/color", json!("blue")).await;
-    scene.stands("InSync").await;
+    scene.order("reconcile");
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_value(&extra, "/data/color", json!("blue")).await;
+    scene.wait_for_reason("InSync").await;
     // Once means once.
-    let writes = scene.writes("configmaps");
+    let writes = scene.wait_for_answers("configmaps", 2).await.len();
     scene.edit(&settings, json!({"data": {"level": "again"}})).await;
-    scene.stands("Drifted").await;
+    scene.wait_for_reason("Drifted").await;
     assert_eq!(scene.writes("configmaps"), writes);
-    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "again");
+    assert_eq!(scene.get(&settings).await["data"]["level"], "again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_suspended_release_is_left_alone_until_it_is_resumed_also_by_the_next_guard() {
-    let scene = Scene::install("suspended", TWO).await;
-    let mut guard = scene.guard().await;
-    scene.stands("InSync").await;
-    scene.moor("suspend");
-    scene.stands("Suspended").await;
+    let scene = Scene::own().install("suspended", charts::TWO).await;
+    let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_reason("InSync").await;
+    scene.order("suspend");
+    scene.wait_for_reason("Suspended").await;
     let settings = scene.config_map("settings");
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     let drifts = |status: &Value| status["drifted"] == 1 && status["conditions"][0]["reason"] == "Suspended";
@@ -134,35 +135,35 @@ async fn a_suspended_release_is_left_alone_until_it_is_resumed_also_by_the_next_
             drifts(status) && status["drifts"].to_string().contains("mine too")
         })
         .await;
-    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "mine too");
+    assert_eq!(scene.get(&settings).await["data"]["level"], "mine too");
     assert_eq!(scene.writes("configmaps"), 0, "the next guard was faster than its orders");
     // A person may still ask, once.
-    scene.moor("reconcile");
-    scene.becomes(&settings, "/data/level", json!("info")).await;
+    scene.order("reconcile");
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     scene.edit(&settings, json!({"data": {"level": "mine again"}})).await;
     scene
         .status("the drift after it", |status| {
             drifts(status) && status["drifts"].to_string().contains("mine again")
         })
         .await;
-    assert_eq!(scene.writes("configmaps"), 1);
-    scene.moor("resume");
-    scene.becomes(&settings, "/data/level", json!("info")).await;
-    scene.stands("InSync").await;
+    assert_eq!(scene.wait_for_answers("configmaps", 1).await, [200]);
+    scene.order("resume");
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_reason("InSync").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_says_which_of_its_objects_another_release_owns() {
-    let scene = Scene::install("owned", TWO).await;
-    let _guard = scene.guard().await;
-    scene.stands("InSync").await;
+    let scene = Scene::own().install("owned", charts::TWO).await;
+    let _guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_reason("InSync").await;
     let foreign = |status: &Value| {
         let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
         conditions.into_iter().find(|condition| condition["type"] == "ForeignOwned")
     };
-    assert_eq!(foreign(&scene.stands("InSync").await), None);
+    assert_eq!(foreign(&scene.wait_for_reason("InSync").await), None);
 
-    let settings = TWO.split("---").next().unwrap();
+    let settings = charts::TWO.split("---").next().unwrap();
     let chart = Chart::new("other").template("all.yaml", &settings.replace("info", "debug"));
     let taking = json!({"take_ownership": true, "force_conflicts": true});
     scene.helm.install(&scene.namespace, "other", &chart, taking).await.unwrap();
@@ -173,10 +174,10 @@ async fn a_release_says_which_of_its_objects_another_release_owns() {
     assert!(message.contains("ConfigMap/settings") && message.contains("/other"), "{message}");
     // It is held to the other one alone.
     assert_eq!((&status["drifted"], &status["conditions"][0]["reason"]), (&json!(0), &json!("InSync")));
-    scene.becomes(&scene.config_map("settings"), "/data/level", json!("debug")).await;
+    scene.wait_for_value(&scene.config_map("settings"), "/data/level", json!("debug")).await;
 
     // Taken back.
-    let chart = Chart::new(RELEASE).template("all.yaml", TWO);
+    let chart = Chart::new(RELEASE).template("all.yaml", charts::TWO);
     let taking = json!({"take_ownership": true, "force_conflicts": true});
     scene.helm.upgrade(&scene.namespace, RELEASE, &chart, taking).await.unwrap();
     scene.status("that it is its own", |status| status["revision"] == 2 && foreign(status).is_none()).await;
@@ -184,19 +185,19 @@ async fn a_release_says_which_of_its_objects_another_release_owns() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_contested_before_a_restart_is_not_fought_hot_after_it() {
-    let scene = Scene::install("rival", TWO).await;
-    let mut guard = scene.guard().await;
-    scene.remembers(2).await;
+    let scene = Scene::own().install("rival", charts::TWO).await;
+    let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(2).await;
     let settings = scene.config_map("settings");
     let undoes = async |times: usize| {
         let path = format!("{settings}?fieldManager=rival");
         for _ in 0..times {
-            scene.becomes(&settings, "/data/level", json!("info")).await;
+            scene.wait_for_value(&settings, "/data/level", json!("info")).await;
             scene.alice.merge(&path, &json!({"data": {"level": "rivals"}})).await.done().unwrap();
         }
     };
     undoes(5).await;
-    let status = scene.stands("Contested").await;
+    let status = scene.wait_for_reason("Contested").await;
     assert!(status["conditions"][0]["message"].as_str().unwrap().contains("rival"), "{status}");
     guard.kill();
     scene.edit(&settings, json!({"data": {"level": "rivals too"}})).await;
@@ -205,9 +206,9 @@ async fn what_was_contested_before_a_restart_is_not_fought_hot_after_it() {
     undoes(3).await;
     // After about one, two and four seconds, and not at once.
     assert!(since.elapsed() > Duration::from_secs(4), "{:?}\n{}", since.elapsed(), guard.log());
-    scene.stands("Contested").await;
-    scene.moor("reconcile");
-    scene.becomes(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_reason("Contested").await;
+    scene.order("reconcile");
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -221,9 +222,9 @@ metadata: {name: many-{{ $i }}}
 data: {a: b}
 {{- end }}
 ";
-    let scene = Scene::install("braked", many).await;
-    let guard = scene.guard().await;
-    scene.remembers(30).await;
+    let scene = Scene::own().install("braked", many).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(30).await;
     // So that it meets all of it at once.
     guard.pause();
     let all = format!(
@@ -232,15 +233,15 @@ data: {a: b}
     );
     scene.alice.delete(&all).await.done().unwrap();
     guard.resume();
-    scene.stands("Braked").await;
-    said(&guard, "of 30 declared objects drift at once, all of releases in namespace").await;
+    scene.wait_for_reason("Braked").await;
+    guard.wait_for_log("of 30 declared objects drift at once, all of releases in namespace").await;
     // What is known before the rest may be repaired.
     assert!(scene.writes("configmaps") <= 10);
-    scene.moor("reconcile");
-    scene.stands("InSync").await;
-    let back = scene.alice.get(&all).await.done().unwrap();
+    scene.order("reconcile");
+    scene.wait_for_reason("InSync").await;
+    let back = scene.get(&all).await;
     assert_eq!(back["items"].as_array().unwrap().len(), 30);
-    assert!(guard.log().contains("repairs go on"));
+    guard.wait_for_log("repairs go on").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -252,28 +253,30 @@ metadata: {name: "{{ .Release.Namespace }}-reader"}
 rules:
 - {apiGroups: [""], resources: [nodes], verbs: [get, delete]}
 "#;
-    let scene = Scene::install("granting", role).await;
+    let scene = Scene::own().install("granting", role).await;
     scene.control_plane.apply_deploy(&["namespace.yaml", "enforce/privileged.yaml"]).await;
-    let guard = scene.guard().await;
-    scene.remembers(1).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(1).await;
     let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{}-reader", scene.namespace);
     let everything = json!({"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]});
     scene.edit(&path, everything).await;
-    said(&guard, "objects that grant rights, intercept requests or define kinds are not repaired").await;
-    scene.policy(json!({"drift": "Repair", "repair": {"rbac": true, "clusterScoped": true}})).await;
-    let object = scene.becomes(&path, "/rules/0/verbs", json!(["get", "delete"])).await;
+    guard
+        .wait_for_log("objects that grant rights, intercept requests or define kinds are not repaired")
+        .await;
+    scene.policy_for_all(json!({"drift": "Repair", "repair": {"rbac": true, "clusterScoped": true}})).await;
+    let object = scene.wait_for_value(&path, "/rules/0/verbs", json!(["get", "delete"])).await;
     scene.alice.delete(&path).await.done().unwrap();
-    let back = scene.becomes(&path, "/rules/0/resources", json!(["nodes"])).await;
+    let back = scene.wait_for_value(&path, "/rules/0/resources", json!(["nodes"])).await;
     assert_ne!(back["metadata"]["uid"], object["metadata"]["uid"]);
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     assert!(!guard.log().contains("could not be repaired"), "{}", guard.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_that_writes_nothing_reports_what_a_policy_would_have_repaired() {
-    let scene = Scene::install("reading", TWO).await;
-    scene.policy(json!({"drift": "Repair"})).await;
-    let guard = Guard::start(&scene.control_plane, &["--read-only"]).await;
+    let scene = Scene::own().install("reading", charts::TWO).await;
+    scene.policy_for_all(json!({"drift": "Repair"})).await;
+    let guard = scene.start_guard(&["--read-only"]).await;
     let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     scene.alice.delete(&extra).await.done().unwrap();
@@ -304,20 +307,20 @@ spec:
 "
         )
     };
-    let scene = Scene::install("left", &[deployment("scaled"), deployment("edited")].concat()).await;
+    let scene = Scene::own().install("left", &[deployment("scaled"), deployment("edited")].concat()).await;
     let (scaled, edited) = (scene.deployment("scaled"), scene.deployment("edited"));
     let five = json!({"spec": {"replicas": 5}});
-    let mut guard = scene.guard().await;
-    scene.remembers(2).await;
+    let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(2).await;
     guard.kill();
     // As the API server notes it when an autoscaler scales.
     let path = format!("{scaled}?fieldManager=kube-controller-manager");
     scene.alice.merge(&path, &five).await.done().unwrap();
     scene.edit(&edited, five).await;
     guard.start_again().await;
-    scene.becomes(&edited, "/spec/replicas", json!(2)).await;
-    scene.stands("InSync").await;
-    scene.becomes(&scaled, "/spec/replicas", json!(5)).await;
-    scene.moor("reconcile");
-    scene.becomes(&scaled, "/spec/replicas", json!(2)).await;
+    scene.wait_for_value(&edited, "/spec/replicas", json!(2)).await;
+    scene.wait_for_reason("InSync").await;
+    scene.wait_for_value(&scaled, "/spec/replicas", json!(5)).await;
+    scene.order("reconcile");
+    scene.wait_for_value(&scaled, "/spec/replicas", json!(2)).await;
 }

@@ -3,8 +3,7 @@
 
 use serde_json::json;
 
-use crate::loop_scene::{Scene, TWO, said};
-use crate::support::{ControlPlane, Guard, Identity, LaggingWatch, RELEASE, SOON, eventually};
+use crate::support::{ControlPlane, Guard, Identity, LaggingWatch, RELEASE, SOON, Scene, charts, eventually};
 
 const SETTINGS: &str = "
 apiVersion: v1
@@ -13,23 +12,11 @@ metadata: {name: settings}
 data: {level: {{ .Values.level | default \"info\" }}, color: blue}
 ";
 
-const DEPLOYMENT: &str = "
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: app, image: \"registry.example/shop:1\"}]}
-";
-
 /// A guard whose requests can be held up.
 async fn slowed(scene: &Scene) -> (LaggingWatch, Guard) {
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
     let guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &["--drift", "Repair"]).await;
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     (proxy, guard)
 }
 
@@ -42,7 +29,7 @@ async fn an_upgrade_in_between_wins(server_side: bool) {
     let control_plane = ControlPlane::start();
     control_plane.define_policies();
     let options = json!({"server_side_apply": server_side});
-    let scene = Scene::install_with(control_plane, "between", SETTINGS, options).await;
+    let scene = Scene::on(control_plane).options(options).install("between", SETTINGS).await;
     let (proxy, guard) = slowed(&scene).await;
     let settings = scene.config_map("settings");
     proxy.stall(&[WRITE]);
@@ -50,19 +37,19 @@ async fn an_upgrade_in_between_wins(server_side: bool) {
     on_its_way(&proxy, WRITE).await;
     let apply = if server_side { "true" } else { "false" };
     let options = |level: &str, force: bool| json!({"values": {"level": level}, "server_side_apply": apply, "force_conflicts": force});
-    scene.upgrade(SETTINGS, options("debug", server_side)).await.unwrap();
+    scene.upgrade_to(SETTINGS, options("debug", server_side)).await.unwrap();
     proxy.stall(&[]);
     eventually("the late write is answered", SOON, || async { proxy.passed(WRITE) >= 1 }).await;
-    let answers = scene.are_answered("configmaps", 1).await;
+    let answers = scene.wait_for_answers("configmaps", 1).await;
     assert_eq!(answers.first(), Some(&409), "{answers:?}");
-    scene.becomes(&settings, "/data/color", json!("blue")).await;
-    scene.stands("InSync").await;
-    let now = scene.alice.get(&settings).await.done().unwrap();
+    scene.wait_for_value(&settings, "/data/color", json!("blue")).await;
+    scene.wait_for_reason("InSync").await;
+    let now = scene.get(&settings).await;
     assert_eq!(now["data"]["level"], "debug", "{}", guard.log());
     assert!(!guard.log().contains("could not be repaired"), "{}", guard.log());
     // Helm never noticed: no conflict, no extra revision.
-    scene.upgrade(SETTINGS, options("warn", false)).await.unwrap();
-    assert_eq!(scene.alice.get(&settings).await.done().unwrap()["data"]["level"], "warn");
+    scene.upgrade_to(SETTINGS, options("warn", false)).await.unwrap();
+    assert_eq!(scene.get(&settings).await["data"]["level"], "warn");
     let revisions = scene.helm.history(&scene.namespace, RELEASE).await.unwrap();
     assert_eq!(revisions.as_array().unwrap().len(), 3);
 }
@@ -80,24 +67,24 @@ async fn an_upgrade_between_the_look_and_the_write_wins_in_a_client_side_release
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_upgrade_drops_between_the_look_and_the_write_is_taken_back() {
     const WRITE: &str = "PATCH /configmaps/extra";
-    let scene = Scene::install("dropped", TWO).await;
+    let scene = Scene::own().install("dropped", charts::TWO).await;
     let (proxy, guard) = slowed(&scene).await;
     let extra = scene.config_map("extra");
     proxy.stall(&[WRITE]);
     scene.alice.delete(&extra).await.done().unwrap();
     on_its_way(&proxy, WRITE).await;
-    scene.upgrade(TWO.split("---").next().unwrap(), json!({})).await.unwrap();
+    scene.upgrade_to(charts::TWO.split("---").next().unwrap(), json!({})).await.unwrap();
     proxy.stall(&[]);
-    said(&guard, "is taken back: its release dropped it").await;
-    assert_eq!(scene.are_answered("configmaps", 2).await, [201, 200], "made, and deleted again");
+    guard.wait_for_log("is taken back: its release dropped it").await;
+    assert_eq!(scene.wait_for_answers("configmaps", 2).await, [201, 200], "made, and deleted again");
     assert_eq!(scene.alice.get(&extra).await.code, 404);
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_helm_uninstalls_between_the_look_and_the_write_is_taken_back() {
     const WRITE: &str = "PATCH /configmaps/extra";
-    let scene = Scene::install("leaving", TWO).await;
+    let scene = Scene::own().install("leaving", charts::TWO).await;
     let (proxy, _guard) = slowed(&scene).await;
     let extra = scene.config_map("extra");
     proxy.stall(&[WRITE]);
@@ -105,7 +92,7 @@ async fn what_helm_uninstalls_between_the_look_and_the_write_is_taken_back() {
     on_its_way(&proxy, WRITE).await;
     scene.helm.uninstall(&scene.namespace, RELEASE, json!({})).await.unwrap();
     proxy.stall(&[]);
-    assert_eq!(scene.are_answered("configmaps", 2).await, [201, 200], "made, and deleted again");
+    assert_eq!(scene.wait_for_answers("configmaps", 2).await, [201, 200], "made, and deleted again");
     assert_eq!(scene.alice.get(&extra).await.code, 404);
     assert_eq!(scene.alice.get(&scene.config_map("settings")).await.code, 404);
 }
@@ -113,7 +100,7 @@ async fn what_helm_uninstalls_between_the_look_and_the_write_is_taken_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_autoscaler_writes_between_the_look_and_the_write_stays() {
     const WRITE: &str = "PATCH /deployments/web";
-    let scene = Scene::install("scaled", DEPLOYMENT).await;
+    let scene = Scene::own().install("scaled", charts::DEPLOYMENT).await;
     let web = scene.deployment("web");
     let scaler = json!({
         "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"},
@@ -133,11 +120,11 @@ async fn what_an_autoscaler_writes_between_the_look_and_the_write_stays() {
     scene.alice.merge(&path, &json!({"spec": {"replicas": 5}})).await.done().unwrap();
     proxy.stall(&[]);
     let image = "/spec/template/spec/containers/0/image";
-    let object = scene.becomes(&web, image, json!("registry.example/shop:1")).await;
+    let object = scene.wait_for_value(&web, image, json!("registry.example/shop:1")).await;
     assert_eq!(object["spec"]["replicas"], 5, "{}", guard.log());
-    let answers = scene.are_answered("deployments", 1).await;
+    let answers = scene.wait_for_answers("deployments", 1).await;
     assert_eq!(answers.first(), Some(&409), "the race was not met");
-    scene.stands("InSync").await;
-    let object = scene.alice.get(&web).await.done().unwrap();
+    scene.wait_for_reason("InSync").await;
+    let object = scene.get(&web).await;
     assert_eq!(object["spec"]["replicas"], 5, "{}", guard.log());
 }

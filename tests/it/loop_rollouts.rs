@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::Scene;
-use crate::support::{Guard, SOON, eventually};
+use crate::support::{SOON, Scene, eventually};
 
 const WORKLOADS: &str = "
 {{- range $name := list \"first\" \"second\" }}
@@ -31,9 +30,9 @@ const IMAGE: &str = "/spec/template/spec/containers/0/image";
 const DECLARED: &str = "registry.example/shop:1";
 
 /// No kubelet runs here: says of each pod of a workload's that it is ready.
-async fn rolls_out(scene: &Scene, name: &str) {
+async fn wait_until_rolled_out(scene: &Scene, name: &str) {
     let deployment = scene.deployment(name);
-    let pods = format!("/api/v1/namespaces/{}/pods", scene.namespace);
+    let pods = scene.core("pods");
     eventually(&format!("{name} is rolled out"), SOON, || async {
         let selected = format!("{pods}?labelSelector=app%3D{name}");
         for pod in scene.alice.get(&selected).await.done()?["items"].as_array().unwrap() {
@@ -61,7 +60,7 @@ async fn both_change(scene: &Scene) {
         scene.edit(&scene.deployment(name), mine.clone()).await;
     }
     for name in ["first", "second"] {
-        rolls_out(scene, name).await;
+        wait_until_rolled_out(scene, name).await;
     }
 }
 
@@ -79,21 +78,21 @@ async fn one_waits(scene: &Scene) -> (&'static str, &'static str) {
 }
 
 async fn image(scene: &Scene, name: &str) -> Value {
-    scene.alice.get(&scene.deployment(name)).await.done().unwrap().pointer(IMAGE).unwrap().clone()
+    scene.get(&scene.deployment(name)).await.pointer(IMAGE).unwrap().clone()
 }
 
 async fn installed(prefix: &str) -> Scene {
-    let scene = Scene::install(prefix, WORKLOADS).await;
-    rolls_out(&scene, "first").await;
-    rolls_out(&scene, "second").await;
+    let scene = Scene::own().install(prefix, WORKLOADS).await;
+    wait_until_rolled_out(&scene, "first").await;
+    wait_until_rolled_out(&scene, "second").await;
     scene
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workload_waits_for_the_roll_out_of_another_and_goes_on_soon_after() {
     let scene = installed("rolling").await;
-    let guard = scene.guard().await;
-    scene.remembers(3).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(3).await;
     guard.pause();
     both_change(&scene).await;
     guard.resume();
@@ -102,35 +101,36 @@ async fn a_workload_waits_for_the_roll_out_of_another_and_goes_on_soon_after() {
     // Nothing else has to wait.
     let settings = scene.config_map("settings");
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
-    scene.becomes(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     assert_eq!(image(&scene, waits).await, "mine");
-    let writes = scene.writes("deployments");
+    let writes = scene.wait_for_answers("deployments", 1).await.len();
 
-    rolls_out(&scene, rolls).await;
+    wait_until_rolled_out(&scene, rolls).await;
     let since = Instant::now();
-    scene.becomes(&scene.deployment(waits), IMAGE, json!(DECLARED)).await;
+    scene.wait_for_value(&scene.deployment(waits), IMAGE, json!(DECLARED)).await;
     // The pause between looks is never longer than this.
     assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
-    scene.stands("InSync").await;
-    assert_eq!((writes, scene.writes("deployments")), (1, 2), "{}", guard.log());
+    scene.wait_for_reason("InSync").await;
+    let all = scene.wait_for_answers("deployments", 2).await.len();
+    assert_eq!((writes, all), (1, 2), "{}", guard.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wish_lasts_until_every_workload_has_had_its_turn() {
     let scene = installed("wished").await;
     scene.control_plane.apply_deploy(&["enforce/arbiter.yaml", "enforce/repair.yaml"]).await;
-    let guard = Guard::start(&scene.control_plane, &["--drift", "Report"]).await;
-    scene.remembers(3).await;
+    let guard = scene.start_guard(&["--drift", "Report"]).await;
+    scene.wait_for_confirmed(3).await;
     both_change(&scene).await;
     scene.status("two drifts", |status| status["drifted"] == 2).await;
-    scene.moor("reconcile");
+    scene.order("reconcile");
     let (rolls, waits) = one_waits(&scene).await;
-    rolls_out(&scene, rolls).await;
-    scene.becomes(&scene.deployment(waits), IMAGE, json!(DECLARED)).await;
-    scene.stands("InSync").await;
+    wait_until_rolled_out(&scene, rolls).await;
+    scene.wait_for_value(&scene.deployment(waits), IMAGE, json!(DECLARED)).await;
+    scene.wait_for_reason("InSync").await;
     // One wish repairs each of them once.
-    rolls_out(&scene, waits).await;
+    wait_until_rolled_out(&scene, waits).await;
     both_change(&scene).await;
     scene.status("two drifts", |status| status["drifted"] == 2).await;
-    assert_eq!(scene.writes("deployments"), 2, "{}", guard.log());
+    assert_eq!(scene.wait_for_answers("deployments", 2).await.len(), 2, "{}", guard.log());
 }

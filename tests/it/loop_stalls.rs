@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::{Scene, said};
-use crate::support::{SOON, eventually};
+use crate::support::{SOON, Scene, eventually};
 
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
 
@@ -47,9 +46,9 @@ async fn states(scene: &Scene, names: &[&str]) -> String {
 async fn templates_are_put_right_one_after_the_other_though_no_pod_ever_gets_ready() {
     // No node is there to run a pod.
     let names = ["one", "two"];
-    let scene = Scene::install("rolling", &names.map(|name| deployment(name, 2)).concat()).await;
-    let guard = scene.guard().await;
-    scene.remembers(2).await;
+    let scene = Scene::own().install("rolling", &names.map(|name| deployment(name, 2)).concat()).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(2).await;
     for name in names {
         eventually("its pods are made", SOON, || async {
             let status = scene.alice.get(&path(&scene, name)).await.done()?["status"].clone();
@@ -72,15 +71,15 @@ async fn templates_are_put_right_one_after_the_other_though_no_pod_ever_gets_rea
         repaired.push(object.await);
     }
     assert!(repaired.iter().all(|object| object["status"]["readyReplicas"].is_null()), "{repaired:?}");
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_has_no_pods_keeps_no_template_waiting() {
     let names = ["one", "two"];
-    let scene = Scene::install("idle", &names.map(|name| deployment(name, 0)).concat()).await;
-    let guard = scene.guard().await;
-    scene.remembers(2).await;
+    let scene = Scene::own().install("idle", &names.map(|name| deployment(name, 0)).concat()).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(2).await;
     // Nobody rolls anything out.
     scene.control_plane.pause_controllers();
     guard.pause();
@@ -89,7 +88,7 @@ async fn what_has_no_pods_keeps_no_template_waiting() {
     }
     guard.resume();
     for name in names {
-        scene.becomes(&path(&scene, name), IMAGE, json!(format!("registry.example/{name}:1"))).await;
+        scene.wait_for_value(&path(&scene, name), IMAGE, json!(format!("registry.example/{name}:1"))).await;
     }
-    said(&guard, "Deployment/two").await;
+    guard.wait_for_log("Deployment/two").await;
 }

@@ -10,8 +10,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::loop_scene::Scene;
-use crate::support::{Guard, SOON, eventually, folder};
+use crate::support::{SOON, Scene, eventually, folder};
 
 const TEMPLATES: &str = "
 apiVersion: v1
@@ -56,7 +55,7 @@ impl Inbox {
     }
 
     /// Waits for a message of this type about this object.
-    async fn holds(&self, r#type: &str, subject: &str) -> Value {
+    async fn wait_for_message(&self, r#type: &str, subject: &str) -> Value {
         eventually(&format!("{type} of {subject} comes"), SOON, || async {
             let got = self.got.lock().unwrap().clone();
             let wanted = format!("dev.kubemoor.drift.{type}");
@@ -88,27 +87,27 @@ impl Scene {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repair_is_told_with_what_was_changed_and_who_did_it() {
-    let scene = Scene::install("told", TEMPLATES).await;
+    let scene = Scene::own().install("told", TEMPLATES).await;
     let (inbox, notifiers) = Inbox::open(2).await;
-    let guard = Guard::start(&scene.control_plane, &["--drift", "Repair", &notifiers]).await;
-    scene.remembers(2).await;
+    let guard = scene.start_guard(&["--drift", "Repair", &notifiers]).await;
+    scene.wait_for_confirmed(2).await;
     let settings = scene.config_map("settings");
     scene.edit(&settings, json!({"data": {"level": "x".repeat(600)}})).await;
-    scene.becomes(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     let patch = r#"[{"op":"replace","path":"/data/level","value":"info"}]"#;
     for kind in ["ConfigMap", "GuardedRelease"] {
         let note = scene.note(kind, "Repaired", patch).await;
         assert!(note.contains("by kubectl-edit") && note.ends_with("; repaired"), "{note}");
     }
     let subject = format!("ConfigMap/{}/settings", scene.namespace);
-    let message = inbox.holds("repaired", &subject).await;
+    let message = inbox.wait_for_message("repaired", &subject).await;
     assert_eq!(message["data"]["by"], "kubectl-edit", "{message}");
     assert_eq!(*inbox.refuses.lock().unwrap(), 0, "it was refused, and sent again");
 
-    let secret = format!("/api/v1/namespaces/{}/secrets/password", scene.namespace);
+    let secret = scene.core("secrets/password");
     scene.edit(&secret, json!({"stringData": {"password": "hunter3"}})).await;
     let note = scene.note("Secret", "Repaired", "/data/password").await;
-    let message = inbox.holds("repaired", &format!("Secret/{}/password", scene.namespace)).await;
+    let message = inbox.wait_for_message("repaired", &format!("Secret/{}/password", scene.namespace)).await;
     for said in [note, message.to_string(), guard.log()] {
         for value in ["hunter", "aHVudGVyM"] {
             assert!(!said.contains(value), "{said}");
@@ -118,17 +117,17 @@ async fn a_repair_is_told_with_what_was_changed_and_who_did_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_repaired_is_told_with_the_reason() {
-    let scene = Scene::install("kept", TEMPLATES).await;
+    let scene = Scene::own().install("kept", TEMPLATES).await;
     let (inbox, notifiers) = Inbox::open(0).await;
-    let _guard = Guard::start(&scene.control_plane, &["--drift", "Report", &notifiers]).await;
-    scene.remembers(2).await;
+    let _guard = scene.start_guard(&["--drift", "Report", &notifiers]).await;
+    scene.wait_for_confirmed(2).await;
     let settings = scene.config_map("settings");
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     let note = scene.note("ConfigMap", "Drifted", "drift is only reported").await;
     assert!(note.contains("by kubectl-edit"), "{note}");
     scene.note("GuardedRelease", "Drifted", "drift is only reported").await;
     let subject = format!("ConfigMap/{}/settings", scene.namespace);
-    let message = inbox.holds("detected", &subject).await;
+    let message = inbox.wait_for_message("detected", &subject).await;
     assert!(message["data"].to_string().contains("drift is only reported"), "{message}");
     scene.alice.delete(&settings).await.done().unwrap();
     scene.note("ConfigMap", "Drifted", "is missing").await;

@@ -2,15 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::{Scene, said};
-use crate::support::{Caller, ControlPlane, Identity, SOON, add_widgets, eventually};
-
-const SETTINGS: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: info}
-";
+use crate::support::charts::SETTINGS;
+use crate::support::{Caller, ControlPlane, Identity, SOON, Scene, add_widgets, eventually};
 
 const ACCOUNT: &str = "
 apiVersion: v1
@@ -36,16 +29,16 @@ async fn a_kind_that_the_guard_may_not_read_is_named_once_and_hinders_nothing() 
     };
     let free = widget("{name: free, annotations: {kubemoor.dev/guard: disabled}}");
     let templates = format!("{SETTINGS}{}{free}", widget("{name: main}"));
-    let scene = Scene::install_on(control_plane, "closed", &templates).await;
-    let guard = scene.guard().await;
-    said(&guard, "objects of the kind Widget cannot be watched, so the loop does not see them").await;
+    let scene = Scene::on(control_plane).install("closed", &templates).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
+    guard.wait_for_log("objects of the kind Widget cannot be watched, so the loop does not see them").await;
     let settings = scene.config_map("settings");
     for level in ["mine", "yours"] {
         scene.edit(&settings, json!({"data": {"level": level}})).await;
-        scene.becomes(&settings, "/data/level", json!("info")).await;
+        scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     }
     assert_eq!(guard.log().matches("of the kind Widget cannot be watched").count(), 1, "{}", guard.log());
-    let status = scene.stands("Unwatched").await;
+    let status = scene.wait_for_reason("Unwatched").await;
     let [ready, stalled, unwatched] = [0, 1, 2].map(|place| &status["conditions"][place]);
     assert_eq!((&ready["status"], &stalled["status"]), (&json!("Unknown"), &json!("False")), "{status}");
     assert_eq!((&unwatched["type"], &unwatched["status"]), (&json!("Unwatched"), &json!("True")), "{status}");
@@ -55,19 +48,19 @@ async fn a_kind_that_the_guard_may_not_read_is_named_once_and_hinders_nothing() 
     // As soon as it may, it does.
     role["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     admin.post(roles, &role).await.done().unwrap();
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
     let widget = format!("/apis/{GROUP}/v1/namespaces/{}/widgets/main", scene.namespace);
     scene.edit(&widget, json!({"spec": {"replicas": 5}})).await;
-    scene.becomes(&widget, "/spec/replicas", json!(2)).await;
-    let status = scene.stands("InSync").await;
+    scene.wait_for_value(&widget, "/spec/replicas", json!(2)).await;
+    let status = scene.wait_for_reason("InSync").await;
     assert_eq!(status["conditions"].as_array().unwrap().len(), 2, "{status}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kind_is_watched_from_when_a_release_declares_it_until_none_does() {
-    let scene = Scene::install("followed", SETTINGS).await;
-    let guard = scene.guard().await;
-    scene.remembers(1).await;
+    let scene = Scene::own().install("followed", SETTINGS).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(1).await;
     let watches = |event: &&Value, stage: &str| {
         event["user"]["username"] == Identity::Guard.user()
             && event["objectRef"]["resource"] == "serviceaccounts"
@@ -76,15 +69,15 @@ async fn a_kind_is_watched_from_when_a_release_declares_it_until_none_does() {
     };
     let count =
         |stage: &str| scene.control_plane.audit_events().iter().filter(|event| watches(event, stage)).count();
-    scene.upgrade(&format!("{SETTINGS}---{ACCOUNT}"), json!({})).await.unwrap();
-    scene.remembers(2).await;
-    let account = format!("/api/v1/namespaces/{}/serviceaccounts/shop", scene.namespace);
+    scene.upgrade_to(&format!("{SETTINGS}---{ACCOUNT}"), json!({})).await.unwrap();
+    scene.wait_for_confirmed(2).await;
+    let account = scene.core("serviceaccounts/shop");
     scene.edit(&account, json!({"automountServiceAccountToken": true})).await;
-    scene.becomes(&account, "/automountServiceAccountToken", json!(false)).await;
+    scene.wait_for_value(&account, "/automountServiceAccountToken", json!(false)).await;
     assert_eq!(count("ResponseComplete"), 0, "the watch goes on: {}", guard.log());
-    scene.upgrade(SETTINGS, json!({})).await.unwrap();
+    scene.upgrade_to(SETTINGS, json!({})).await.unwrap();
     eventually("the watch ends", SOON, || async { count("ResponseComplete") == 1 }).await;
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,17 +94,19 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: ["v1"]
 "#;
-    let scene = Scene::install("intercepted", rule).await;
+    let scene = Scene::own().install("intercepted", rule).await;
     scene.control_plane.apply_deploy(&["namespace.yaml", "enforce/privileged.yaml"]).await;
-    let guard = scene.guard().await;
-    scene.remembers(1).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(1).await;
     let rules = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     let path = format!("{rules}/{}-rule", scene.namespace);
     let open = json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}]);
     scene.alice.patch_all(&format!("{path}?fieldManager=kubectl-edit"), &open).await.done().unwrap();
-    said(&guard, "objects that grant rights, intercept requests or define kinds are not repaired").await;
-    scene.stands("Drifted").await;
-    scene.policy(json!({"drift": "Repair", "repair": {"rbac": true, "clusterScoped": true}})).await;
-    scene.becomes(&path, "/webhooks/0/failurePolicy", json!("Fail")).await;
-    scene.stands("InSync").await;
+    guard
+        .wait_for_log("objects that grant rights, intercept requests or define kinds are not repaired")
+        .await;
+    scene.wait_for_reason("Drifted").await;
+    scene.policy_for_all(json!({"drift": "Repair", "repair": {"rbac": true, "clusterScoped": true}})).await;
+    scene.wait_for_value(&path, "/webhooks/0/failurePolicy", json!("Fail")).await;
+    scene.wait_for_reason("InSync").await;
 }

@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::Scene;
-use crate::support::{ControlPlane, Identity, RELEASE, moor};
+use crate::support::{ControlPlane, Identity, RELEASE, Scene, moor};
 
 const TEMPLATES: &str = r#"
 apiVersion: v1
@@ -32,7 +31,7 @@ spec:
 "#;
 
 fn service(scene: &Scene) -> String {
-    format!("/api/v1/namespaces/{}/services/web", scene.namespace)
+    scene.core("services/web")
 }
 
 /// Gives a port, a variable and a mount other keys, as `kubectl edit` does.
@@ -42,7 +41,7 @@ async fn move_elements(scene: &Scene) {
         {"name": "admin", "port": 9090, "targetPort": 9090, "protocol": "TCP"},
     ]);
     scene.edit(&service(scene), json!({"spec": {"ports": ports}})).await;
-    let mut web = scene.alice.get(&scene.deployment("web")).await.done().unwrap();
+    let mut web = scene.get(&scene.deployment("web")).await;
     let container = &mut web["spec"]["template"]["spec"]["containers"][0];
     container["env"][0]["name"] = json!("MINE");
     container["volumeMounts"][0]["mountPath"] = json!("/mine");
@@ -65,9 +64,9 @@ async fn come_back(server_side: bool) {
     let control_plane = ControlPlane::start();
     control_plane.define_policies();
     let options = json!({"server_side_apply": server_side});
-    let scene = Scene::install_with(control_plane, "moved", TEMPLATES, options).await;
-    let mut guard = scene.guard().await;
-    scene.remembers(2).await;
+    let scene = Scene::on(control_plane).options(options).install("moved", TEMPLATES).await;
+    let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(2).await;
     guard.terminate();
     move_elements(&scene).await;
     let told = |command: &str| {
@@ -89,22 +88,26 @@ async fn come_back(server_side: bool) {
     }
 
     guard.start_again().await;
-    scene.becomes(&service(&scene), "/spec/ports/0/port", json!(8080)).await;
+    scene.wait_for_value(&service(&scene), "/spec/ports/0/port", json!(8080)).await;
     let web = scene
-        .becomes(&scene.deployment("web"), "/spec/template/spec/containers/0/env/0/name", json!("LEVEL"))
+        .wait_for_value(
+            &scene.deployment("web"),
+            "/spec/template/spec/containers/0/env/0/name",
+            json!("LEVEL"),
+        )
         .await;
     let only = json!([{"name": "LEVEL", "value": "info"}]);
     assert_eq!(container(&web)["env"], only, "{}", web["metadata"]["managedFields"]);
     assert_eq!(container(&web)["volumeMounts"], json!([{"name": "cache", "mountPath": "/cache"}]));
-    assert_eq!(ports(&scene.alice.get(&service(&scene)).await.done().unwrap()), [8080, 9090]);
-    scene.stands("InSync").await;
+    assert_eq!(ports(&scene.get(&service(&scene)).await), [8080, 9090]);
+    scene.wait_for_reason("InSync").await;
 
     // What is as if nobody had edited it can be upgraded.
     let values = json!({"port": 8090, "level": "debug"});
     let server_side = if server_side { "true" } else { "false" };
-    scene.upgrade(TEMPLATES, json!({"server_side_apply": server_side, "values": values})).await.unwrap();
-    assert_eq!(ports(&scene.alice.get(&service(&scene)).await.done().unwrap()), [8090, 9090]);
-    let web = scene.alice.get(&scene.deployment("web")).await.done().unwrap();
+    scene.upgrade_to(TEMPLATES, json!({"server_side_apply": server_side, "values": values})).await.unwrap();
+    assert_eq!(ports(&scene.get(&service(&scene)).await), [8090, 9090]);
+    let web = scene.get(&scene.deployment("web")).await;
     assert_eq!(container(&web)["env"], json!([{"name": "LEVEL", "value": "debug"}]));
 }
 

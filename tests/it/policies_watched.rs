@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, ControlPlane, Guard, Identity, Review, SOON, Victim, eventually, folder, run, token_file,
+    Caller, ControlPlane, Guard, Identity, Review, SOON, Scene, charts, eventually, folder, run, token_file,
 };
 
 const POLICIES: &str = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
@@ -33,9 +33,9 @@ async fn accepted(admin: &Caller, name: &str, reason: &str) -> Value {
 }
 
 /// Waits until a dry run of an edit is refused, or passes.
-async fn refuses(shop: &Victim, refuses: bool) {
+async fn wait_until_judged(shop: &Scene, refuses: bool) {
     eventually(&format!("an edit is refused: {refuses}"), SOON, || async {
-        shop.try_data("settings", json!({"image": "nobody's"})).await.is_err() == refuses
+        shop.try_data("settings", json!({"image": "nobody's"})).await.refusal().is_ok() == refuses
     })
     .await;
 }
@@ -63,22 +63,21 @@ fn asked_in_vain(control_plane: &ControlPlane) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_is_in_force_from_when_it_is_accepted_until_it_is_deleted() {
-    let mut control_plane = ControlPlane::start();
-    let guard = Guard::start(&control_plane, &["--register", "--edits", "Warn"]).await;
+    let mut shop = Scene::on(ControlPlane::start()).install("policed", charts::IMAGE_AND_COLOR).await;
+    let guard = shop.start_guard(&["--register", "--edits", "Warn"]).await;
     // For the arbiter, which a refusal may need.
-    control_plane.apply_deploy(&["enforce/arbiter.yaml"]).await;
-    let shop = Victim::install(&control_plane, "policed").await;
-    let admin = Caller::new(&control_plane, Identity::Admin).await;
-    refuses(&shop, false).await;
-    assert!(asked_in_vain(&control_plane) <= 2, "what is not defined is asked for again and again");
+    shop.control_plane.apply_deploy(&["enforce/arbiter.yaml"]).await;
+    let admin = &shop.admin;
+    wait_until_judged(&shop, false).await;
+    assert!(asked_in_vain(&shop.control_plane) <= 2, "what is not defined is asked for again and again");
 
     // The definitions come while the guard runs.
-    control_plane.define_policies();
+    shop.control_plane.define_policies();
     let strict = json!({"priority": 5, "releases": {"names": ["sh*"]}, "edits": "Deny"});
     let strict = policy("strict", strict);
     eventually("the policy is created", SOON, || async { admin.post(POLICIES, &strict).await.done() }).await;
-    refuses(&shop, true).await;
-    let condition = accepted(&admin, "strict", "DriftStays").await;
+    wait_until_judged(&shop, true).await;
+    let condition = accepted(admin, "strict", "DriftStays").await;
     assert_eq!(condition["status"], "True");
     assert!(condition["message"].as_str().unwrap().contains("drift: Repair"), "{condition}");
 
@@ -87,23 +86,23 @@ async fn a_policy_is_in_force_from_when_it_is_accepted_until_it_is_deleted() {
     let broken =
         json!({"spec": {"edits": "Allow", "ignore": [{"target": {"kind": "("}, "paths": ["/data"]}]}});
     admin.merge(&strict_path, &broken).await.done().unwrap();
-    let condition = accepted(&admin, "strict", "InvalidRegex").await;
+    let condition = accepted(admin, "strict", "InvalidRegex").await;
     assert_eq!(condition["status"], "False");
     let message = condition["message"].as_str().unwrap();
     assert!(message.contains("spec.ignore[0].target.kind") && message.contains("Generation 1"), "{message}");
-    refuses(&shop, true).await;
+    wait_until_judged(&shop, true).await;
 
     // Also over a restart of the watch.
-    control_plane.kill_apiserver();
-    control_plane.start_apiserver();
+    shop.control_plane.kill_apiserver();
+    shop.control_plane.start_apiserver();
     let others = json!({"releases": {"names": ["nobody"]}});
     eventually("another policy is created", SOON, || async {
         admin.post(POLICIES, &policy("others", others.clone())).await.done()
     })
     .await;
-    let condition = accepted(&admin, "others", "MatchesNothing").await;
+    let condition = accepted(admin, "others", "MatchesNothing").await;
     assert_eq!(condition["status"], "True");
-    refuses(&shop, true).await;
+    wait_until_judged(&shop, true).await;
 
     // Two of equal priority that disagree, by the labels of the namespace.
     let rival = json!({
@@ -111,27 +110,28 @@ async fn a_policy_is_in_force_from_when_it_is_accepted_until_it_is_deleted() {
         "releases": {"namespaceSelector": {"matchLabels": {"tier": "prod"}}},
     });
     admin.post(POLICIES, &policy("a-rival", rival)).await.done().unwrap();
-    accepted(&admin, "a-rival", "MatchesNothing").await;
+    accepted(admin, "a-rival", "MatchesNothing").await;
     let namespace = format!("/api/v1/namespaces/{}", shop.namespace);
     admin.merge(&namespace, &json!({"metadata": {"labels": {"tier": "prod"}}})).await.done().unwrap();
-    let condition = accepted(&admin, "a-rival", "Conflict").await;
+    let condition = accepted(admin, "a-rival", "Conflict").await;
     assert!(condition["message"].as_str().unwrap().contains("spec.edits of policy a-rival"), "{condition}");
-    refuses(&shop, false).await;
+    wait_until_judged(&shop, false).await;
     admin.merge(&namespace, &json!({"metadata": {"labels": {"tier": null}}})).await.done().unwrap();
-    accepted(&admin, "a-rival", "MatchesNothing").await;
-    refuses(&shop, true).await;
+    accepted(admin, "a-rival", "MatchesNothing").await;
+    wait_until_judged(&shop, true).await;
 
     // Whatever happens elsewhere, what is said already is not written again.
-    let before = writes(&control_plane);
-    shop.upgrade("b").await;
+    let before = writes(&shop.control_plane);
+    shop.upgrade(json!({"values": {"image": "b"}})).await.unwrap();
     admin.post(POLICIES, &policy("last", json!({"releases": {"names": ["none"]}}))).await.done().unwrap();
-    accepted(&admin, "last", "MatchesNothing").await;
-    eventually("the audit log tells of the write", SOON, || async { writes(&control_plane) > before }).await;
-    assert_eq!(writes(&control_plane), before + 1);
+    accepted(admin, "last", "MatchesNothing").await;
+    eventually("the audit log tells of the write", SOON, || async { writes(&shop.control_plane) > before })
+        .await;
+    assert_eq!(writes(&shop.control_plane), before + 1);
 
     // Deleted, it ends.
     admin.delete(&strict_path).await.done().unwrap();
-    refuses(&shop, false).await;
+    wait_until_judged(&shop, false).await;
     assert!(guard.is_ready().await);
 }
 
@@ -168,8 +168,7 @@ fn written(place: &Path, name: &str, edits: &str) {
 async fn policy_files_are_followed_without_a_cluster() {
     let (store, policies) = (folder("store"), folder("policies"));
     fs::create_dir(store.join("shop")).unwrap();
-    let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {image: a}\n";
-    fs::write(store.join("shop").join("web.yaml"), manifest).unwrap();
+    fs::write(store.join("shop").join("web.yaml"), charts::MANIFEST).unwrap();
     written(&policies, "strict", "Deny");
     let flags = [format!("--store=dir:{}", store.display()), format!("--policies={}", policies.display())];
     let mut guard = Guard::launch(&flags.each_ref().map(String::as_str));
@@ -183,11 +182,10 @@ async fn policy_files_are_followed_without_a_cluster() {
 
     // What cannot be read, or is gone, is said and changes nothing.
     written(&policies, "strict", "Forbid");
-    eventually("the flaw is logged", SOON, || async { guard.log().contains("strict.yaml: policy strict") })
-        .await;
+    guard.wait_for_log("strict.yaml: policy strict").await;
     assert!(!judged(&guard).await);
     fs::remove_file(policies.join("strict.yaml")).unwrap();
-    eventually("the loss is logged", SOON, || async { guard.log().contains("a policy file is gone") }).await;
+    guard.wait_for_log("a policy file is gone").await;
     assert!(!judged(&guard).await);
     assert!(guard.terminate().success());
 
@@ -195,5 +193,5 @@ async fn policy_files_are_followed_without_a_cluster() {
     let token = format!("--caller-token-file={}", token_file(&store).display());
     let own = ["--policies=/nowhere", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"];
     let nowhere = run(&[&["serve", &flags[0], &token], &own[..]].concat(), "");
-    nowhere.fails(&["/nowhere"]);
+    nowhere.assert_failed(&["/nowhere"]);
 }

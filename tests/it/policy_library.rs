@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Caller, Identity, Policed, SOON, eventually, shipped};
+use crate::support::{Caller, Identity, POLICED, SOON, Scene, charts, eventually};
 
 /// One case of the library.
 pub(crate) struct Case {
@@ -41,13 +41,13 @@ impl Default for Case {
 
 pub(crate) async fn check(case: Case) {
     let Case { file, templates, object, at: (api, resource), user, group, edit, becomes, stays } = case;
-    let shop = Policed::install("library", templates).await;
+    let shop = Scene::policed().install("library", templates).await;
     cured(&shop, file, (object, &shop.at(api, resource)), (user, group), (&edit, becomes), stays).await;
 }
 
 /// Symptom, then cure, of one edit.
 async fn cured(
-    shop: &Policed,
+    shop: &Scene,
     file: &str,
     (object, path): (&str, &str),
     (user, group): (&str, &str),
@@ -55,34 +55,27 @@ async fn cured(
     stays: bool,
 ) {
     let edit = edit.to_string();
-    let patch = || shop.kubectl(user, group, &["patch", object, "--type=json", "-p", &edit]);
-    let before = shop.alice.get(path).await.done().unwrap().pointer(pointer).cloned();
-    shop.is_guarded(path).await;
+    let patch = || shop.kubectl_as(user, group, &["patch", object, "--type=json", "-p", &edit]);
+    let before = shop.get(path).await.pointer(pointer).cloned();
+    shop.wait_until_guarded(path).await;
     let refused = patch().unwrap_err();
     assert!(refused.contains("denied the request"), "{file}: {refused}");
 
-    let mut spec = shipped(file);
+    let mut spec = charts::shipped(file);
     if let Some(schedule) = spec.pointer_mut("/allow/0/schedule") {
         *schedule = json!({"cron": "* * * * *", "duration": "1h"});
     }
     shop.policy("library", spec).await;
     eventually(&format!("{file} lets the edit pass"), SOON, || async { patch() }).await;
     // Not everything passes.
-    shop.is_guarded(path).await;
-    shop.loop_has_passed().await;
+    shop.wait_until_guarded(path).await;
+    shop.wait_for_pass().await;
     if stays {
-        shop.is_still(path, pointer, &value).await;
+        shop.assert_value(path, pointer, &value).await;
     } else {
-        shop.becomes(path, pointer, &before.unwrap_or_default()).await;
+        shop.wait_for_value(path, pointer, &before.unwrap_or_default()).await;
     }
 }
-
-const CONFIG_MAP: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {level: info}
-";
 
 pub(crate) const DEPLOYMENT: &str = "
 apiVersion: apps/v1
@@ -106,7 +99,7 @@ pub(crate) fn replace(pointer: &str, value: Value) -> Value {
 async fn a_group_for_emergencies_edits_what_it_wants() {
     check(Case {
         file: "break-glass.yaml",
-        templates: CONFIG_MAP,
+        templates: charts::SETTINGS,
         object: "configmap/settings",
         at: ("api/v1", "configmaps/settings"),
         group: "break-glass",
@@ -122,7 +115,7 @@ async fn a_group_for_emergencies_edits_what_it_wants() {
 async fn a_restore_brings_back_what_was() {
     check(Case {
         file: "restore-tools.yaml",
-        templates: CONFIG_MAP,
+        templates: charts::SETTINGS,
         object: "configmap/settings",
         at: ("api/v1", "configmaps/settings"),
         user: "system:serviceaccount:velero:velero",
@@ -255,7 +248,7 @@ spec:
   volumeName: 'none-{{ .Release.Namespace }}'
   resources: {requests: {storage: 1Gi}}
 ";
-    let shop = Policed::install("library", CLAIM).await;
+    let shop = Scene::policed().install("library", CLAIM).await;
     let claim = shop.at("api/v1", "persistentvolumeclaims/data");
     // There is nobody here who binds it.
     let bound = json!({"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}});
@@ -275,8 +268,8 @@ kind: PrometheusRule
 metadata: {name: alerts, annotations: {prometheus-operator-validated: 'true'}}
 spec: {groups: []}
 ";
-    let control_plane = Policed::control_plane();
-    Policed::guard().await;
+    let control_plane = POLICED.control_plane();
+    POLICED.guard().await;
     let admin = Caller::new(control_plane, Identity::Admin).await;
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",

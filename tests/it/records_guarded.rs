@@ -11,25 +11,24 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::support::{
-    ControlPlane, Guard, Victim, encoded, forged, holding, opened, record_name, refusal, sealed,
-};
+use crate::support::{Scene, charts, encoded, forged, holding, opened, record_name, refusal, sealed};
 
 /// A change of one record, tried as a dry run.
 type Change = fn(&mut Secret);
 
-async fn shop(prefix: &str) -> Victim {
-    let shop = Victim::install(ControlPlane::get(), prefix).await;
-    shop.is_guarded().await;
+async fn shop(prefix: &str) -> Scene {
+    let shop = Scene::shared().install(prefix, charts::IMAGE_AND_COLOR).await;
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
     shop
 }
 
-async fn rewrite(shop: &Victim, change: Change) -> kube::Result<Secret> {
+async fn rewrite(shop: &Scene, change: Change) -> kube::Result<Secret> {
     let name = record_name("shop", 1);
-    let mut record = shop.secrets.get(&name).await.unwrap();
+    let secrets = shop.secrets().await;
+    let mut record = secrets.get(&name).await.unwrap();
     change(&mut record);
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    shop.secrets.replace(&name, &dry_run, &record).await
+    secrets.replace(&name, &dry_run, &record).await
 }
 
 fn hold(record: &mut Secret, payload: Vec<u8>) {
@@ -46,17 +45,16 @@ fn label(record: &mut Secret, name: &str, value: &str) {
     record.metadata.labels.as_mut().unwrap().insert(name.to_owned(), value.to_owned());
 }
 
-async fn create(shop: &Victim, record: &Secret) -> kube::Result<Secret> {
-    shop.secrets.create(&PostParams::default(), record).await
+async fn create(shop: &Scene, record: &Secret) -> kube::Result<Secret> {
+    shop.secrets().await.create(&PostParams::default(), record).await
 }
 
-async fn delete(shop: &Victim, revision: u32) -> kube::Result<()> {
-    shop.secrets.delete(&record_name("shop", revision), &DeleteParams::default()).await.map(drop)
+async fn delete(shop: &Scene, revision: u32) -> kube::Result<()> {
+    shop.secrets().await.delete(&record_name("shop", revision), &DeleteParams::default()).await.map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changing_the_manifest_of_an_existing_record_is_refused() {
-    let _guard = Guard::shared().await;
     let shop = shop("record-manifest").await;
     let changed = rewrite(&shop, |record| {
         reword(record, |content| {
@@ -71,7 +69,6 @@ async fn changing_the_manifest_of_an_existing_record_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn making_name_labels_and_payload_of_a_record_disagree_is_refused() {
-    let _guard = Guard::shared().await;
     let shop = shop("record-disagrees").await;
     let check = async |what: &str, change: Change| {
         let message = refusal(rewrite(&shop, change).await).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -98,7 +95,6 @@ async fn making_name_labels_and_payload_of_a_record_disagree_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn creating_a_record_that_disagrees_with_itself_is_refused() {
-    let _guard = Guard::shared().await;
     let shop = shop("record-forged").await;
     let honest = || forged(&shop.namespace, "shop", 2, "deployed", "");
     let mut other_status = honest();
@@ -117,41 +113,37 @@ async fn creating_a_record_that_disagrees_with_itself_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deleting_the_last_deployed_record_is_refused() {
-    let _guard = Guard::shared().await;
     let shop = shop("record-last").await;
     let message = refusal(delete(&shop, 1).await).unwrap();
     assert!(message.contains("last deployed revision would be gone"), "{message}");
     // Also while an operation is under way, and when records are deleted in one go.
     create(&shop, &forged(&shop.namespace, "shop", 2, "pending-upgrade", "")).await.unwrap();
     refusal(delete(&shop, 1).await).unwrap();
-    let all = shop.secrets.delete_collection(&DeleteParams::default(), &ListParams::default()).await;
+    let all = shop.secrets().await.delete_collection(&DeleteParams::default(), &ListParams::default()).await;
     refusal(all).unwrap();
-    shop.secrets.get(&record_name("shop", 1)).await.unwrap();
+    shop.secrets().await.get(&record_name("shop", 1)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pruning_a_superseded_record_passes() {
-    let _guard = Guard::shared().await;
     let shop = shop("record-pruned").await;
-    shop.upgrade("b").await;
+    shop.upgrade(json!({"values": {"image": "b"}})).await.unwrap();
     delete(&shop, 1).await.unwrap();
     refusal(delete(&shop, 2).await).unwrap();
-    refusal(shop.try_data("settings", json!({"image": "a"})).await).unwrap();
+    shop.try_data("settings", json!({"image": "a"})).await.refusal().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deleting_a_stuck_pending_record_passes() {
-    let _guard = Guard::shared().await;
     let shop = shop("record-stuck").await;
     create(&shop, &forged(&shop.namespace, "shop", 2, "pending-upgrade", "")).await.unwrap();
     delete(&shop, 2).await.unwrap();
-    refusal(shop.try_data("settings", json!({"image": "b"})).await).unwrap();
-    shop.upgrade("b").await;
+    shop.try_data("settings", json!({"image": "b"})).await.refusal().unwrap();
+    shop.upgrade(json!({"values": {"image": "b"}})).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writing_a_record_again_as_it_says_passes() {
-    let _guard = Guard::shared().await;
     let shop = shop("record-rewritten").await;
     rewrite(&shop, |_| ()).await.unwrap();
     rewrite(&shop, |record| {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
-use crate::support::{Policed, RELEASE, SOON, eventually};
+use crate::support::{RELEASE, SOON, Scene, eventually};
 
 const MANY: &str = "
 {{- range $name := list `patched` `put` `deleted` `kubectl` }}
@@ -18,19 +18,19 @@ data: {level: info}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_edit_is_a_row_for_each_time_that_the_api_server_asks() {
-    let shop = Policed::install("refusals", MANY).await;
+    let shop = Scene::policed().install("refusals", MANY).await;
     let at = |name: &str| shop.at("api/v1", &format!("configmaps/{name}"));
     for name in ["patched", "put", "deleted", "kubectl"] {
-        shop.is_guarded(&at(name)).await;
+        shop.wait_until_guarded(&at(name)).await;
     }
     let edit = json!({"data": {"level": "debug"}});
     shop.alice.merge(&at("patched"), &edit).await.refused(RELEASE).unwrap();
-    let mut whole = shop.alice.get(&at("put")).await.done().unwrap();
+    let mut whole = shop.get(&at("put")).await;
     whole["data"]["level"] = json!("debug");
     shop.alice.put(&at("put"), &whole).await.refused(RELEASE).unwrap();
     shop.alice.delete(&at("deleted")).await.refused(RELEASE).unwrap();
     let patch = ["patch", "configmap", "kubectl", "--type=merge", "-p", &edit.to_string()];
-    shop.kubectl("carol", "people", &patch).unwrap_err();
+    shop.kubectl_as("carol", "people", &patch).unwrap_err();
 
     // Their order is that of the rows, so the last edit's are the last.
     let rows = eventually("all are in the ledger", SOON, || async {

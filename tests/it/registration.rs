@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use kubemoor::cluster::lease::Leadership;
+use kubemoor::client::lease::Leadership;
 use kubemoor::config::{Endpoint, RecordDriver};
 use kubemoor::webhook::registration::keep::{Kept, Wish, keep, maintain, withdraw};
 use kubemoor::webhook::registration::{Address, NAME, Resource, Surface, configuration};

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::loop_scene::{Scene, TWO};
-use crate::support::{Guard, Identity, RELEASE, Ran, SOON, eventually, moor};
+use crate::support::{Identity, RELEASE, Ran, SOON, Scene, charts, eventually, moor};
 
 /// Statuses follow a change of modes within this time.
 const SECONDS: Duration = Duration::from_secs(10);
@@ -25,9 +24,9 @@ fn row(scene: &Scene) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn statuses_follow_the_emergency_switch_within_seconds() {
-    let scene = Scene::install("switched", TWO).await;
-    let _guard = Guard::start(&scene.control_plane, &["--edits", "Deny", "--drift", "Repair"]).await;
-    scene.stands("InSync").await;
+    let scene = Scene::own().install("switched", charts::TWO).await;
+    let _guard = scene.start_guard(&["--edits", "Deny", "--drift", "Repair"]).await;
+    scene.wait_for_reason("InSync").await;
     for (switch, edits, drift) in [("off", "Allow", "Report"), ("on", "Deny", "Repair")] {
         let ran = moor(&scene.control_plane, Identity::Admin, &["emergency", switch]);
         assert_eq!(ran.code, 0, "{ran:?}");
@@ -45,10 +44,10 @@ async fn statuses_follow_the_emergency_switch_within_seconds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_stopped_guard_said_is_stale() {
-    let scene = Scene::install("stopped", TWO).await;
+    let scene = Scene::own().install("stopped", charts::TWO).await;
     let flags = ["--service=kubemoor-system/kubemoor", "--drift=Repair"];
-    let mut guard = Guard::start(&scene.control_plane, &flags).await;
-    scene.stands("InSync").await;
+    let mut guard = scene.start_guard(&flags).await;
+    scene.wait_for_reason("InSync").await;
     assert_eq!((&row(&scene)["ready"], &row(&scene)["reason"]), (&json!("True"), &json!("InSync")));
     guard.kill();
     // As if it had been killed two minutes ago.
@@ -82,9 +81,9 @@ async fn what_a_stopped_guard_said_is_stale() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn allowed_deletions_and_changes_are_counted_in_a_release_that_is_in_sync() {
-    let scene = Scene::install("allowed", TWO).await;
-    let guard = scene.guard().await;
-    scene.remembers(2).await;
+    let scene = Scene::own().install("allowed", charts::TWO).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(2).await;
     for allow in [
         ["allow", "configmap/settings", "--path", "/data/level"],
         ["allow", "configmap/extra", "--path", "delete"],
@@ -121,13 +120,13 @@ async fn allowed_deletions_and_changes_are_counted_in_a_release_that_is_in_sync(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_ownership_is_the_same_drift_to_status_diff_and_explain() {
-    let scene = Scene::install("owners", TWO).await;
-    let _guard = scene.guard().await;
-    scene.remembers(2).await;
+    let scene = Scene::own().install("owners", charts::TWO).await;
+    let _guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(2).await;
     let settings = scene.config_map("settings");
     // Suspended, so that it stays.
-    scene.moor("suspend");
-    scene.stands("Suspended").await;
+    scene.order("suspend");
+    scene.wait_for_reason("Suspended").await;
     for level in ["mine", "info"] {
         scene.edit(&settings, json!({"data": {"level": level}})).await;
     }
@@ -142,15 +141,15 @@ async fn lost_ownership_is_the_same_drift_to_status_diff_and_explain() {
     assert!(diff.out.contains("field manager kubectl-edit owns /data/level"), "{diff:?}");
     let explained = run(&scene, &["explain", "configmap/settings"]);
     assert!(explained.out.contains("another field manager owns some of its fields"), "{explained:?}");
-    scene.moor("resume");
-    scene.stands("InSync").await;
+    scene.order("resume");
+    scene.wait_for_reason("InSync").await;
     assert_eq!(run(&scene, &["diff", RELEASE]).code, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_deny_would_have_refused_is_told_of_a_guard_that_only_records() {
-    let scene = Scene::install("recorded", TWO).await;
-    let guard = Guard::start(&scene.control_plane, &["--register", "--edits", "Record"]).await;
+    let scene = Scene::own().install("recorded", charts::TWO).await;
+    let guard = scene.start_guard(&["--register", "--edits", "Record"]).await;
     let ledger = format!("--ledger=sqlite:{}", guard.ledger().display());
     let audit =
         || crate::support::run(&["audit", &ledger, "--would-deny", "--release", RELEASE, "-o", "yaml"], "");

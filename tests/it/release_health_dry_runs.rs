@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::Scene;
-use crate::support::{Guard, Identity, RELEASE, SOON, eventually, moor};
+use crate::support::{Identity, RELEASE, SOON, Scene, eventually, moor};
 
 const CONFIGURATION: &str = "
 apiVersion: v1
@@ -282,10 +281,10 @@ fn names(objects: &Value, of: impl Fn(&Value) -> &Value) -> BTreeSet<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn drift_is_reported_for_exactly_what_server_side_apply_would_change() {
     for chart in [CONFIGURATION, WORKLOADS, EDGES] {
-        let scene = Scene::install("dry-runs", chart).await;
+        let scene = Scene::own().install("dry-runs", chart).await;
         scene.control_plane.apply_deploy(&["enforce/arbiter.yaml"]).await;
-        let _guard = Guard::start(&scene.control_plane, &["--drift", "Report"]).await;
-        scene.stands("InSync").await;
+        let _guard = scene.start_guard(&["--drift", "Report"]).await;
+        scene.wait_for_reason("InSync").await;
         let documents = documents(&scene).await;
         assert_eq!(changed(&scene, &documents).await, BTreeMap::new());
         let edits: Vec<_> = edits().into_iter().filter(|(of, _, _)| *of == chart).collect();

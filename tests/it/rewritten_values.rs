@@ -4,8 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::Scene;
-use crate::support::{ControlPlane, Guard, Rewriter, SOON, eventually, guarded};
+use crate::support::{ControlPlane, Rewriter, SOON, Scene, eventually, wait_until_guarded};
 
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
 
@@ -52,15 +51,15 @@ impl Mirrored {
         let control_plane = ControlPlane::start();
         control_plane.define_policies();
         let rewriter = Rewriter::start(&control_plane).await;
-        let scene = Scene::install_with(control_plane, prefix, &templates("1"), options).await;
+        let scene = Scene::on(control_plane).options(options).install(prefix, &templates("1")).await;
         let web = scene.deployment("web");
         let this = Self { scene, web, _rewriter: rewriter };
-        this.is_mirrored("1").await;
+        this.wait_until_mirrored("1").await;
         this
     }
 
-    async fn is_mirrored(&self, tag: &str) {
-        let object = self.scene.becomes(&self.web, IMAGE, mirrored(tag)).await;
+    async fn wait_until_mirrored(&self, tag: &str) {
+        let object = self.scene.wait_for_value(&self.web, IMAGE, mirrored(tag)).await;
         assert_eq!(object["spec"]["template"]["spec"]["tolerations"][1]["key"], "spot");
     }
 
@@ -71,7 +70,7 @@ impl Mirrored {
     }
 
     /// Waits until the guard has written the Deployment so many times; what met a conflict was tried again.
-    async fn is_written(&self, times: usize) {
+    async fn wait_for_writes(&self, times: usize) {
         eventually(&format!("the guard has written it {times} times"), SOON, || async {
             let done = self.scene.answers("deployments").into_iter().filter(|code| *code < 300).count();
             if done == times { Ok(()) } else { Err(done.to_string()) }
@@ -89,9 +88,9 @@ async fn check_loop(prefix: &str, options: Value) {
     let is_applied = options == json!({});
     let mirrored = Mirrored::install(prefix, options).await;
     let scene = &mirrored.scene;
-    let mut guard = scene.guard().await;
-    scene.stands("InSync").await;
-    scene.remembers(2).await;
+    let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_reason("InSync").await;
+    scene.wait_for_confirmed(2).await;
     assert_eq!(scene.writes("deployments"), 0, "{}", guard.log());
     let asked = mirrored.dry_runs();
 
@@ -99,9 +98,9 @@ async fn check_loop(prefix: &str, options: Value) {
     for (repaired, manager) in ["kubectl-edit", "python3", "helm"].into_iter().enumerate() {
         scene.edit(&mirrored.web, json!({"metadata": {"labels": {"edited-by": manager}}})).await;
         mirrored.edit(manager, "evil").await;
-        mirrored.is_mirrored("1").await;
-        scene.stands("InSync").await;
-        mirrored.is_written(repaired + 1).await;
+        mirrored.wait_until_mirrored("1").await;
+        scene.wait_for_reason("InSync").await;
+        mirrored.wait_for_writes(repaired + 1).await;
     }
     assert!(mirrored.dry_runs() <= asked + 1, "one for each life of an object and revision");
 
@@ -109,16 +108,16 @@ async fn check_loop(prefix: &str, options: Value) {
     guard.terminate();
     mirrored.edit("python3", "evil").await;
     guard.start_again().await;
-    mirrored.is_mirrored("1").await;
-    scene.stands("InSync").await;
+    mirrored.wait_until_mirrored("1").await;
+    scene.wait_for_reason("InSync").await;
 
     // Who sets what the manifest says owns the field beside Helm, until the guard gives it back.
     let path = format!("{}?fieldManager=kubectl-edit", mirrored.web);
     scene.alice.patch_all(&path, &image("registry.example/web:1")).await.done().unwrap();
-    mirrored.is_written(if is_applied { 5 } else { 4 }).await;
+    mirrored.wait_for_writes(if is_applied { 5 } else { 4 }).await;
     let writes = scene.writes("deployments");
-    scene.upgrade(&templates("2"), json!({})).await.unwrap();
-    mirrored.is_mirrored("2").await;
+    scene.upgrade_to(&templates("2"), json!({})).await.unwrap();
+    mirrored.wait_until_mirrored("2").await;
     scene
         .status("the second revision", |status| {
             status["revision"] == 2
@@ -143,16 +142,15 @@ async fn rewritten_values_of_helm_3_are_canonical_for_the_loop() {
 async fn check_edits(prefix: &str, mode: &str) {
     let mirrored = Mirrored::install(prefix, json!({})).await;
     let scene = &mirrored.scene;
-    let guard =
-        Guard::start(&scene.control_plane, &["--register", "--edits", mode, "--drift", "Report"]).await;
-    scene.stands("InSync").await;
-    guarded(&scene.alice, "shop", &scene.config_map("settings")).await;
+    let guard = scene.start_guard(&["--register", "--edits", mode, "--drift", "Report"]).await;
+    scene.wait_for_reason("InSync").await;
+    wait_until_guarded(&scene.alice, "shop", &scene.config_map("settings")).await;
     if mode == "Deny" {
-        guarded(&scene.alice, "shop", &mirrored.web).await;
+        wait_until_guarded(&scene.alice, "shop", &mirrored.web).await;
     }
     let label = json!({"metadata": {"labels": {"edited-by": "alice"}}, "spec": {"minReadySeconds": 3}});
     scene.alice.merge(&mirrored.web, &label).await.done().unwrap();
-    mirrored.is_mirrored("1").await;
+    mirrored.wait_until_mirrored("1").await;
     for manager in ["kubectl-edit", "python3"] {
         let path = format!("{}?fieldManager={manager}", mirrored.web);
         scene.alice.patch_all(&path, &image("registry.example/web:evil")).await.refused("shop").unwrap();
@@ -166,9 +164,9 @@ async fn check_edits(prefix: &str, mode: &str) {
         "Deny" => edited.refused("shop").unwrap(),
         _ => assert_eq!(edited.done().unwrap()["spec"]["minReadySeconds"], 5),
     }
-    mirrored.is_mirrored("1").await;
-    scene.upgrade(&templates("2"), json!({})).await.unwrap();
-    mirrored.is_mirrored("2").await;
+    mirrored.wait_until_mirrored("1").await;
+    scene.upgrade_to(&templates("2"), json!({})).await.unwrap();
+    mirrored.wait_until_mirrored("2").await;
     scene
         .status("the second revision", |status| {
             status["revision"] == 2 && status["conditions"][0]["reason"] == "InSync"
@@ -193,23 +191,22 @@ async fn edits_of_rewritten_values_are_reverted_to_what_they_were() {
 async fn edits_that_bring_a_rewritten_value_back_pass() {
     let mirrored = Mirrored::install("mirror-back", json!({})).await;
     let scene = &mirrored.scene;
-    let mut guard =
-        Guard::start(&scene.control_plane, &["--register", "--edits", "Deny", "--drift", "Report"]).await;
-    scene.stands("InSync").await;
-    guarded(&scene.alice, "shop", &mirrored.web).await;
+    let mut guard = scene.start_guard(&["--register", "--edits", "Deny", "--drift", "Report"]).await;
+    scene.wait_for_reason("InSync").await;
+    wait_until_guarded(&scene.alice, "shop", &mirrored.web).await;
     guard.terminate();
     mirrored.edit("kubectl-edit", "evil").await;
     guard.start_again().await;
-    scene.stands("Drifted").await;
-    guarded(&scene.alice, "shop", &mirrored.web).await;
+    scene.wait_for_reason("Drifted").await;
+    wait_until_guarded(&scene.alice, "shop", &mirrored.web).await;
     mirrored.edit("kubectl-edit", "1").await;
-    scene.stands("InSync").await;
+    scene.wait_for_reason("InSync").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rewritten_values_are_in_doubt_without_the_right_to_patch() {
     let mirrored = Mirrored::install("mirror-doubt", json!({})).await;
-    let _guard = Guard::start(&mirrored.scene.control_plane, &["--drift", "Report"]).await;
-    let status = mirrored.scene.stands("Unsettled").await;
+    let _guard = mirrored.scene.start_guard(&["--drift", "Report"]).await;
+    let status = mirrored.scene.wait_for_reason("Unsettled").await;
     assert_eq!(status["drifts"][0]["object"]["name"], "web", "{status}");
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{ControlPlane, Identity, RELEASE, Shop, define_widgets};
+use crate::support::{ControlPlane, Identity, RELEASE, Scene, define_widgets};
 
 const WORKLOADS: &str = r#"
 apiVersion: apps/v1
@@ -59,7 +59,7 @@ metadata: {name: wheel}
 spec: {replicas: 3}
 "#;
 
-fn scale_of(api_version: &str, kind: &str, shop: &Shop, name: &str, replicas: u32) -> Value {
+fn scale_of(api_version: &str, kind: &str, shop: &Scene, name: &str, replicas: u32) -> Value {
     json!({
         "apiVersion": api_version,
         "kind": kind,
@@ -70,10 +70,10 @@ fn scale_of(api_version: &str, kind: &str, shop: &Shop, name: &str, replicas: u3
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scale_of_a_declared_workload_is_refused() {
-    let shop = Shop::install("scale", WORKLOADS).await;
+    let shop = Scene::shared().install("scale", WORKLOADS).await;
     for (plural, name) in [("deployments", "web"), ("statefulsets", "store")] {
         let path = shop.at("apis/apps/v1", &format!("{plural}/{name}"));
-        shop.is_guarded(&path).await;
+        shop.wait_until_guarded(&path).await;
         let scale = format!("{path}/scale");
         shop.alice.merge(&scale, &json!({"spec": {"replicas": 5}})).await.refused(RELEASE).unwrap();
         let put = scale_of("autoscaling/v1", "Scale", &shop, name, 0);
@@ -88,9 +88,9 @@ async fn a_scale_of_a_declared_workload_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scale_to_the_declared_number_passes() {
-    let shop = Shop::install("scale", WORKLOADS).await;
-    let path = shop.at("apis/apps/v1", "deployments/web");
-    shop.is_guarded(&path).await;
+    let shop = Scene::shared().install("scale", WORKLOADS).await;
+    let path = shop.deployment("web");
+    shop.wait_until_guarded(&path).await;
     let scale = format!("{path}/scale");
     shop.alice.merge(&scale, &json!({"spec": {"replicas": 2}})).await.done().unwrap();
     shop.alice.merge(&scale, &json!({"spec": {"replicas": 3}})).await.refused(RELEASE).unwrap();
@@ -99,9 +99,9 @@ async fn a_scale_to_the_declared_number_passes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scale_of_a_declared_custom_resource_is_refused() {
     define_widgets(ControlPlane::get(), "sealed.example").await;
-    let shop = Shop::install("scale", WIDGET).await;
+    let shop = Scene::shared().install("scale", WIDGET).await;
     let path = shop.at("apis/sealed.example/v1", "widgets/wheel");
-    shop.is_guarded(&path).await;
+    shop.wait_until_guarded(&path).await;
     let scale = format!("{path}/scale");
     shop.alice.merge(&scale, &json!({"spec": {"replicas": 5}})).await.refused(RELEASE).unwrap();
     shop.alice.merge(&scale, &json!({"spec": {"replicas": 3}})).await.done().unwrap();
@@ -111,9 +111,9 @@ async fn a_scale_of_a_declared_custom_resource_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_of_a_declared_deployment_is_refused() {
-    let shop = Shop::install("sealed", WORKLOADS).await;
-    let path = shop.at("apis/apps/v1", "deployments/web");
-    shop.is_guarded(&path).await;
+    let shop = Scene::shared().install("sealed", WORKLOADS).await;
+    let path = shop.deployment("web");
+    shop.wait_until_guarded(&path).await;
     shop.alice.merge(&path, &json!({"spec": {"paused": true}})).await.refused(RELEASE).unwrap();
     shop.alice.merge(&path, &json!({"spec": {"paused": false}})).await.done().unwrap();
 }
@@ -121,26 +121,26 @@ async fn a_pause_of_a_declared_deployment_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_suspension_of_a_declared_cron_job_is_refused() {
     let version = if ControlPlane::get().minor() > 20 { "v1" } else { "v1beta1" };
-    let shop = Shop::install("sealed", &CRON_JOB.replace("VERSION", version)).await;
+    let shop = Scene::shared().install("sealed", &CRON_JOB.replace("VERSION", version)).await;
     let path = shop.at(&format!("apis/batch/{version}"), "cronjobs/nightly");
-    shop.is_guarded(&path).await;
+    shop.wait_until_guarded(&path).await;
     shop.alice.merge(&path, &json!({"spec": {"suspend": true}})).await.refused(RELEASE).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_declared_config_map_or_secret_cannot_be_made_immutable() {
-    let shop = Shop::install("sealed", SETTINGS).await;
-    for path in [shop.core("configmaps/settings"), shop.core("secrets/settings")] {
-        shop.is_guarded(&path).await;
+    let shop = Scene::shared().install("sealed", SETTINGS).await;
+    for path in [shop.config_map("settings"), shop.core("secrets/settings")] {
+        shop.wait_until_guarded(&path).await;
         shop.alice.merge(&path, &json!({"immutable": true})).await.refused(RELEASE).unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_owner_of_a_declared_object_is_refused() {
-    let shop = Shop::install("sealed", SETTINGS).await;
-    let path = shop.core("configmaps/settings");
-    shop.is_guarded(&path).await;
+    let shop = Scene::shared().install("sealed", SETTINGS).await;
+    let path = shop.config_map("settings");
+    shop.wait_until_guarded(&path).await;
     let owner = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -153,9 +153,9 @@ async fn a_new_owner_of_a_declared_object_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resource_policy_on_a_declared_object_is_refused() {
-    let shop = Shop::install("sealed", SETTINGS).await;
-    let path = shop.core("configmaps/settings");
-    shop.is_guarded(&path).await;
+    let shop = Scene::shared().install("sealed", SETTINGS).await;
+    let path = shop.config_map("settings");
+    shop.wait_until_guarded(&path).await;
     let keep = json!({"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}});
     shop.alice.merge(&path, &keep).await.refused(RELEASE).unwrap();
 }

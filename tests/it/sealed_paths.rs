@@ -3,8 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::loop_scene::Scene;
-use crate::support::{Guard, Identity, Policed, RELEASE, SOON, eventually, moor};
+use crate::support::{Identity, RELEASE, SOON, Scene, eventually, moor};
 
 const TEMPLATES: &str = r#"
 apiVersion: apps/v1
@@ -65,64 +64,65 @@ fn containers(object: &Value) -> Vec<&str> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn additions_are_refused_and_helm_goes_on() {
-    let shop = Policed::install("seal", TEMPLATES).await;
-    let web = shop.at("apis/apps/v1", "deployments/web");
-    let settings = shop.at("api/v1", "configmaps/settings");
-    shop.is_guarded(&web).await;
-    shop.is_guarded(&settings).await;
+    let shop = Scene::policed().install("seal", TEMPLATES).await;
+    let web = shop.deployment("web");
+    let settings = shop.config_map("settings");
+    shop.wait_until_guarded(&web).await;
+    shop.wait_until_guarded(&settings).await;
     shop.policy("seal", json!({"seal": seal()})).await;
     let patch = |object: &str, patch: &Value| {
-        shop.kubectl("carol", "developers", &["patch", object, "--type=json", "-p", &patch.to_string()])
+        shop.kubectl_as("carol", "developers", &["patch", object, "--type=json", "-p", &patch.to_string()])
     };
     for (object, addition, named) in additions() {
         let said = patch(object, &addition).unwrap_err();
         assert!(said.contains(named) && said.contains("declared absent"), "{said}");
     }
-    let said = shop.kubectl("carol", "developers", &["set", "env", "deployment/web", "MINE=1"]).unwrap_err();
+    let said =
+        shop.kubectl_as("carol", "developers", &["set", "env", "deployment/web", "MINE=1"]).unwrap_err();
     assert!(said.contains("[name=MINE]"), "{said}");
     // What controllers note, and what they do.
-    shop.kubectl("carol", "developers", &["rollout", "restart", "deployment/web"]).unwrap();
-    shop.becomes(&web, "/metadata/annotations/deployment.kubernetes.io~1revision", &json!("2")).await;
+    shop.kubectl_as("carol", "developers", &["rollout", "restart", "deployment/web"]).unwrap();
+    shop.wait_for_value(&web, "/metadata/annotations/deployment.kubernetes.io~1revision", &json!("2")).await;
     // Helm, as versions 4 and 3 write.
     for (tag, apply) in [("2", "true"), ("3", "false"), ("4", "auto")] {
         let options = json!({"server_side_apply": apply, "values": {"tag": tag, "level": tag}});
-        shop.helm.upgrade(&shop.namespace, RELEASE, &shop.chart, options).await.unwrap();
-        shop.becomes(&settings, "/data/level", &json!(tag)).await;
+        shop.upgrade(options).await.unwrap();
+        shop.wait_for_value(&settings, "/data/level", &json!(tag)).await;
     }
     shop.helm.rollback(&shop.namespace, RELEASE, json!({"version": 1})).await.unwrap();
-    shop.becomes(&settings, "/data/level", &json!("info")).await;
+    shop.wait_for_value(&settings, "/data/level", &json!("info")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn appliers_add_and_nobody_fights_them() {
-    let shop = Policed::install("seal", TEMPLATES).await;
-    let web = shop.at("apis/apps/v1", "deployments/web");
-    shop.is_guarded(&web).await;
+    let shop = Scene::policed().install("seal", TEMPLATES).await;
+    let web = shop.deployment("web");
+    shop.wait_until_guarded(&web).await;
     shop.policy("seal", json!({"seal": seal()})).await;
     let mut applied = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": shop.namespace},
     });
     applied["spec"]["template"]["spec"]["containers"] = json!([side()]);
     shop.alice.apply(&format!("{web}?fieldManager=injector"), &applied).await.done().unwrap();
-    shop.loop_has_passed().await;
+    shop.wait_for_pass().await;
     let options = json!({"values": {"tag": "2"}});
-    shop.helm.upgrade(&shop.namespace, RELEASE, &shop.chart, options).await.unwrap();
-    let object = shop.alice.get(&web).await.done().unwrap();
+    shop.upgrade(options).await.unwrap();
+    let object = shop.get(&web).await;
     let mut names = containers(&object);
     names.sort_unstable();
     assert_eq!(names, ["app", "side"], "{object}");
     // Somebody else's change of it is none of the applier's.
     let image =
         json!({"spec": {"template": {"spec": {"containers": [{"name": "side", "image": "evil:1"}]}}}});
-    let said = shop.kubectl("carol", "developers", &["patch", "deployment/web", "-p", &image.to_string()]);
+    let said = shop.kubectl_as("carol", "developers", &["patch", "deployment/web", "-p", &image.to_string()]);
     assert!(said.unwrap_err().contains("[name=side]/image"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reverted_edit_loses_its_additions_alone() {
-    let shop = Policed::install("seal", TEMPLATES).await;
-    let web = shop.at("apis/apps/v1", "deployments/web");
-    shop.is_guarded(&web).await;
+    let shop = Scene::policed().install("seal", TEMPLATES).await;
+    let web = shop.deployment("web");
+    shop.wait_until_guarded(&web).await;
     shop.policy("seal", json!({"edits": "Revert", "seal": seal()})).await;
     let edit = json!({
         "metadata": {"labels": {"mine": "yes"}},
@@ -130,10 +130,10 @@ async fn reverted_edit_loses_its_additions_alone() {
     });
     let edit = edit.to_string();
     eventually("the edit is set back", SOON, || async {
-        shop.kubectl("carol", "developers", &["patch", "deployment/web", "-p", &edit])
+        shop.kubectl_as("carol", "developers", &["patch", "deployment/web", "-p", &edit])
     })
     .await;
-    let object = shop.alice.get(&web).await.done().unwrap();
+    let object = shop.get(&web).await;
     assert_eq!(containers(&object), ["app"], "{object}");
     assert_eq!(object.pointer(&format!("{POD}/hostPID")), None, "{object}");
     assert_eq!(object["metadata"]["labels"]["mine"], "yes");
@@ -142,15 +142,15 @@ async fn reverted_edit_loses_its_additions_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn loop_removes_what_it_saw_come_and_reports_what_was_there() {
-    let scene = Scene::install("seal", TEMPLATES).await;
+    let scene = Scene::own().install("seal", TEMPLATES).await;
     let (web, settings) = (scene.deployment("web"), scene.config_map("settings"));
     // Before there is a policy.
     scene.edit(&settings, json!({"data": {"before": "x"}})).await;
-    scene.policy(json!({"drift": "Repair", "seal": seal()})).await;
+    scene.policy_for_all(json!({"drift": "Repair", "seal": seal()})).await;
     // Orders come through the webhook.
     let flags = ["--register", "--edits", "Allow", "--drift", "Repair"];
-    let _guard = Guard::start(&scene.control_plane, &flags).await;
-    scene.stands("Unconfirmed").await;
+    let _guard = scene.start_guard(&flags).await;
+    scene.wait_for_reason("Unconfirmed").await;
     let app = |more: Value| {
         let mut app = json!({"name": "app", "image": "registry.example/shop:1", "env": [{"name": "LEVEL", "value": "info"}]});
         app["env"].as_array_mut().unwrap().extend(more.as_array().unwrap().clone());
@@ -158,41 +158,41 @@ async fn loop_removes_what_it_saw_come_and_reports_what_was_there() {
     };
     let with = |containers: Value| json!({"spec": {"template": {"spec": {"containers": containers}}}});
     scene.edit(&web, with(json!([app(json!([])), side()]))).await;
-    is_removed(&scene, &web).await;
+    wait_until_removed(&scene, &web).await;
     scene.edit(&web, with(json!([app(json!([{"name": "EXTRA", "value": "1"}]))]))).await;
-    is_removed(&scene, &web).await;
+    wait_until_removed(&scene, &web).await;
     scene.edit(&web, json!({"metadata": {"annotations": {"mine": "yes"}}})).await;
-    is_removed(&scene, &web).await;
+    wait_until_removed(&scene, &web).await;
     // What is declared is put right beside an addition that stays.
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
-    let object = scene.becomes(&settings, "/data/level", json!("info")).await;
+    let object = scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     assert_eq!(object["data"]["before"], "x");
-    scene.stands("Unconfirmed").await;
+    scene.wait_for_reason("Unconfirmed").await;
     eventually("an order confirms it", SOON, || async {
         let ran =
             moor(&scene.control_plane, Identity::Admin, &["reconcile", RELEASE, "-n", &scene.namespace]);
         if ran.code == 0 { Ok(()) } else { Err(format!("{ran:?}")) }
     })
     .await;
-    scene.becomes(&settings, "/data", json!({"level": "info"})).await;
-    scene.stands("InSync").await;
+    scene.wait_for_value(&settings, "/data", json!({"level": "info"})).await;
+    scene.wait_for_reason("InSync").await;
     // Now it has been seen without one.
     scene.edit(&settings, json!({"data": {"after": "x"}})).await;
-    scene.becomes(&settings, "/data", json!({"level": "info"})).await;
-    scene.upgrade(&TEMPLATES.replace("info", "debug"), json!({})).await.unwrap();
-    scene.becomes(&settings, "/data", json!({"level": "debug"})).await;
+    scene.wait_for_value(&settings, "/data", json!({"level": "info"})).await;
+    scene.upgrade_to(&TEMPLATES.replace("info", "debug"), json!({})).await.unwrap();
+    scene.wait_for_value(&settings, "/data", json!({"level": "debug"})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn field_that_was_there_before_its_path_was_sealed_stays_over_an_upgrade() {
-    let scene = Scene::install("seal", TEMPLATES).await;
+    let scene = Scene::own().install("seal", TEMPLATES).await;
     let web = scene.deployment("web");
     let edit = |spec: Value| json!({"spec": {"template": {"spec": spec}}});
     scene.edit(&web, edit(json!({"hostname": "mine"}))).await;
-    scene.policy(json!({"drift": "Repair", "seal": seal()})).await;
-    let _guard = Guard::start(&scene.control_plane, &["--drift", "Repair"]).await;
-    scene.stands("Unconfirmed").await;
-    scene.upgrade(&TEMPLATES.replace("shop:", "store:"), json!({})).await.unwrap();
+    scene.policy_for_all(json!({"drift": "Repair", "seal": seal()})).await;
+    let _guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_reason("Unconfirmed").await;
+    scene.upgrade_to(&TEMPLATES.replace("shop:", "store:"), json!({})).await.unwrap();
     let is_second = |status: &Value| {
         status["revision"] == 2
             && status["drifted"] == 1
@@ -201,13 +201,13 @@ async fn field_that_was_there_before_its_path_was_sealed_stays_over_an_upgrade()
     scene.status("revision 2 is unconfirmed", is_second).await;
     // Other drift is put right beside it.
     scene.edit(&web, json!({"spec": {"replicas": 3}})).await;
-    let object = scene.becomes(&web, "/spec/replicas", json!(1)).await;
+    let object = scene.wait_for_value(&web, "/spec/replicas", json!(1)).await;
     assert_eq!(object["spec"]["template"]["spec"]["hostname"], "mine");
     scene.status("revision 2 is unconfirmed", is_second).await;
 }
 
 /// Waits until nothing is left of what was added to the Deployment.
-async fn is_removed(scene: &Scene, web: &str) {
+async fn wait_until_removed(scene: &Scene, web: &str) {
     eventually("the addition is gone", SOON, || async {
         let object = scene.alice.get(web).await.done()?;
         let app = &object["spec"]["template"]["spec"]["containers"][0];
@@ -221,11 +221,11 @@ async fn is_removed(scene: &Scene, web: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn diff_shows_additions() {
-    let scene = Scene::install("seal", TEMPLATES).await;
+    let scene = Scene::own().install("seal", TEMPLATES).await;
     scene.edit(&scene.config_map("settings"), json!({"data": {"extra": "x"}})).await;
     let run = || moor(&scene.control_plane, Identity::Admin, &["diff", RELEASE, "-n", &scene.namespace]);
     assert_eq!(run().code, 0);
-    scene.policy(json!({"seal": seal()})).await;
+    scene.policy_for_all(json!({"seal": seal()})).await;
     let ran = run();
     assert!(ran.code == 1 && format!("{ran:?}").contains("/data/extra"), "{ran:?}");
 }

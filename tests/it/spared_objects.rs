@@ -5,7 +5,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::support::{Caller, Chart, Identity, Policed, RELEASE, SOON, eventually, shipped};
+use crate::support::{Caller, Identity, POLICED, RELEASE, SOON, Scene, charts, eventually};
 
 const WORKLOADS: &str = "
 apiVersion: apps/v1
@@ -44,24 +44,24 @@ fn in_a_while() -> Timestamp {
     Timestamp::from_second(Timestamp::now().as_second() + A_WHILE).unwrap()
 }
 
-fn scale(shop: &Policed, user: &str, group: &str, object: &str, replicas: u32) -> Result<(), String> {
-    shop.kubectl(user, group, &["scale", object, &format!("--replicas={replicas}")])
+fn scale(shop: &Scene, user: &str, group: &str, object: &str, replicas: u32) -> Result<(), String> {
+    shop.kubectl_as(user, group, &["scale", object, &format!("--replicas={replicas}")])
 }
 
 /// Scales as somebody who may now, shows that this stays, and that it ends with what let it pass.
 async fn scaled_until(
-    shop: &Policed,
+    shop: &Scene,
     path: &str,
     (object, declared): (&str, u32),
     group: &str,
     end: Timestamp,
 ) {
     eventually("it may be scaled", SOON, || async { scale(shop, "carol", group, object, 0) }).await;
-    shop.loop_has_passed().await;
-    let live = shop.alice.get(path).await.done().unwrap();
+    shop.wait_for_pass().await;
+    let live = shop.get(path).await;
     assert!(Timestamp::now() < end, "all this took longer than the allowance lasts");
     assert_eq!(live.pointer(REPLICAS), Some(&json!(0)), "{}", shop.log());
-    shop.becomes(path, REPLICAS, &json!(declared)).await;
+    shop.wait_for_value(path, REPLICAS, &json!(declared)).await;
     let late = Timestamp::now().duration_since(end);
     assert!(SignedDuration::ZERO < late && late < SignedDuration::from_secs(5), "{late}");
     let refused = scale(shop, "carol", group, object, 0).unwrap_err();
@@ -70,9 +70,9 @@ async fn scaled_until(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_allowance_lets_change_is_repaired_the_moment_it_ends() {
-    let shop = Policed::install("window", WORKLOADS).await;
-    let web = shop.at("apis/apps/v1", "deployments/web");
-    shop.is_guarded(&web).await;
+    let shop = Scene::policed().install("window", WORKLOADS).await;
+    let web = shop.deployment("web");
+    shop.wait_until_guarded(&web).await;
     let end = in_a_while();
     let until = end.to_string();
     let allowed = shop.moor(&["allow", "deployment/web", "--path", REPLICAS, "--until", &until]);
@@ -86,16 +86,16 @@ async fn what_an_allowance_lets_change_is_repaired_the_moment_it_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jenkins_comes_back_when_its_weekend_is_over() {
-    let shop = Policed::install("weekend", WORKLOADS).await;
+    let shop = Scene::policed().install("weekend", WORKLOADS).await;
     let jenkins = shop.at("apis/apps/v1", "statefulsets/jenkins");
-    shop.is_guarded(&jenkins).await;
+    shop.wait_until_guarded(&jenkins).await;
     let refused = scale(&shop, "carol", "jenkins-admins", "statefulset/jenkins", 0).unwrap_err();
     assert!(refused.contains("denied the request"), "{refused}");
     // The weekend began this minute, and is short.
     let end = in_a_while();
     let now = Timestamp::now().to_zoned(TimeZone::get("America/New_York").unwrap());
     let minute = now.timestamp().as_second() / 60 * 60;
-    let mut spec = shipped("jenkins-weekend.yaml");
+    let mut spec = charts::shipped("jenkins-weekend.yaml");
     spec["allow"][0]["schedule"] = json!({
         "cron": format!("{} {} * * *", now.minute(), now.hour()),
         "duration": format!("{}s", end.as_second() - minute),
@@ -109,25 +109,25 @@ async fn jenkins_comes_back_when_its_weekend_is_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_may_be_deleted_stays_away_until_that_ends() {
-    let shop = Policed::install("delete", WORKLOADS).await;
-    let settings = shop.at("api/v1", "configmaps/settings");
-    shop.is_guarded(&settings).await;
+    let shop = Scene::policed().install("delete", WORKLOADS).await;
+    let settings = shop.config_map("settings");
+    shop.wait_until_guarded(&settings).await;
     shop.alice.delete(&settings).await.refused(RELEASE).unwrap();
     let end = in_a_while();
     let until = end.to_string();
     let allowed = shop.moor(&["allow", "configmap/settings", "--path", "delete", "--until", &until]);
     assert_eq!(allowed.code, 0, "{allowed:?}");
     eventually("it may be deleted", SOON, || async { shop.alice.delete(&settings).await.done() }).await;
-    shop.loop_has_passed().await;
+    shop.wait_for_pass().await;
     let gone = shop.alice.get(&settings).await.code;
     assert!(Timestamp::now() < end, "all this took longer than the allowance lasts");
     assert_eq!(gone, 404, "{}", shop.log());
-    shop.becomes(&settings, "/data/level", &json!("info")).await;
+    shop.wait_for_value(&settings, "/data/level", &json!("info")).await;
     assert!(Timestamp::now() >= end);
 }
 
 /// The body of a scaling.
-fn to(shop: &Policed, replicas: u32) -> Value {
+fn to(shop: &Scene, replicas: u32) -> Value {
     json!({
         "apiVersion": "autoscaling/v1", "kind": "Scale",
         "metadata": {"name": "web", "namespace": shop.namespace},
@@ -136,7 +136,7 @@ fn to(shop: &Policed, replicas: u32) -> Value {
 }
 
 /// Has a HorizontalPodAutoscaler for the Deployment, and where it is.
-async fn autoscaled(shop: &Policed) -> String {
+async fn autoscaled(shop: &Scene) -> String {
     let autoscalers = shop.at("apis/autoscaling/v1", "horizontalpodautoscalers");
     let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
     let autoscaler = json!({
@@ -149,18 +149,18 @@ async fn autoscaled(shop: &Policed) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_are_the_autoscalers_and_stay_when_it_goes_until_a_person_says_so() {
-    let shop = Policed::install("scaled", WORKLOADS).await;
-    let web = shop.at("apis/apps/v1", "deployments/web");
+    let shop = Scene::policed().install("scaled", WORKLOADS).await;
+    let web = shop.deployment("web");
     let scale = format!("{web}/scale");
-    shop.is_guarded(&web).await;
-    let autoscaler = Caller::new(Policed::control_plane(), Identity::Autoscaler).await;
+    shop.wait_until_guarded(&web).await;
+    let autoscaler = Caller::new(POLICED.control_plane(), Identity::Autoscaler).await;
     let path = autoscaled(&shop).await;
     eventually("the autoscaler may scale", SOON, || async {
         autoscaler.put(&scale, &to(&shop, 4)).await.done()
     })
     .await;
-    shop.loop_has_passed().await;
-    shop.is_still(&web, REPLICAS, &json!(4)).await;
+    shop.wait_for_pass().await;
+    shop.assert_value(&web, REPLICAS, &json!(4)).await;
     shop.alice.put(&scale, &to(&shop, 3)).await.refused(RELEASE).unwrap();
 
     shop.alice.delete(&path).await.done().unwrap();
@@ -168,21 +168,21 @@ async fn replicas_are_the_autoscalers_and_stay_when_it_goes_until_a_person_says_
         autoscaler.put(&format!("{scale}?dryRun=All"), &to(&shop, 5)).await.refused(RELEASE)
     })
     .await;
-    shop.loop_has_passed().await;
-    shop.is_still(&web, REPLICAS, &json!(4)).await;
+    shop.wait_for_pass().await;
+    shop.assert_value(&web, REPLICAS, &json!(4)).await;
 
     let asked = shop.moor(&["reconcile", RELEASE]);
     assert_eq!(asked.code, 0, "{asked:?}");
-    shop.becomes(&web, REPLICAS, &json!(2)).await;
+    shop.wait_for_value(&web, REPLICAS, &json!(2)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_outside_of_a_range_that_was_changed_are_the_autoscalers_to_bring_in() {
-    let shop = Policed::install("narrowed", WORKLOADS).await;
-    let web = shop.at("apis/apps/v1", "deployments/web");
+    let shop = Scene::policed().install("narrowed", WORKLOADS).await;
+    let web = shop.deployment("web");
     let scale = format!("{web}/scale");
-    shop.is_guarded(&web).await;
-    let autoscaler = Caller::new(Policed::control_plane(), Identity::Autoscaler).await;
+    shop.wait_until_guarded(&web).await;
+    let autoscaler = Caller::new(POLICED.control_plane(), Identity::Autoscaler).await;
     let path = autoscaled(&shop).await;
     eventually("the autoscaler may scale", SOON, || async {
         autoscaler.put(&scale, &to(&shop, 5)).await.done()
@@ -197,8 +197,8 @@ async fn replicas_outside_of_a_range_that_was_changed_are_the_autoscalers_to_bri
         autoscaler.put(&format!("{scale}?dryRun=All"), &to(&shop, 4)).await.refused(RELEASE)
     })
     .await;
-    shop.loop_has_passed().await;
-    shop.is_still(&web, REPLICAS, &json!(5)).await;
+    shop.wait_for_pass().await;
+    shop.assert_value(&web, REPLICAS, &json!(5)).await;
     autoscaler.put(&scale, &to(&shop, 3)).await.done().unwrap();
 
     // It is to have at least four.
@@ -207,13 +207,13 @@ async fn replicas_outside_of_a_range_that_was_changed_are_the_autoscalers_to_bri
         autoscaler.put(&format!("{scale}?dryRun=All"), &to(&shop, 9)).await.done()
     })
     .await;
-    shop.loop_has_passed().await;
-    shop.is_still(&web, REPLICAS, &json!(3)).await;
+    shop.wait_for_pass().await;
+    shop.assert_value(&web, REPLICAS, &json!(3)).await;
     // People are judged, whatever the range.
     shop.alice.put(&scale, &to(&shop, 5)).await.refused(RELEASE).unwrap();
     autoscaler.put(&scale, &to(&shop, 4)).await.done().unwrap();
-    shop.loop_has_passed().await;
-    shop.is_still(&web, REPLICAS, &json!(4)).await;
+    shop.wait_for_pass().await;
+    shop.assert_value(&web, REPLICAS, &json!(4)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -228,11 +228,11 @@ spec:
   minReplicas: 2
   maxReplicas: 3
 ";
-    let shop = Policed::install("beside", &format!("{WORKLOADS}{DECLARED}")).await;
-    let web = shop.at("apis/apps/v1", "deployments/web");
+    let shop = Scene::policed().install("beside", &format!("{WORKLOADS}{DECLARED}")).await;
+    let web = shop.deployment("web");
     let scale = format!("{web}/scale");
-    shop.is_guarded(&web).await;
-    let autoscaler = Caller::new(Policed::control_plane(), Identity::Autoscaler).await;
+    shop.wait_until_guarded(&web).await;
+    let autoscaler = Caller::new(POLICED.control_plane(), Identity::Autoscaler).await;
     // From one to five.
     autoscaled(&shop).await;
     eventually("the autoscaler may scale", SOON, || async {
@@ -241,8 +241,8 @@ spec:
     .await;
     shop.policy("declared", json!({"autoscalers": "Declared"})).await;
     // What is there is for the declared one to bring in.
-    shop.loop_has_passed().await;
-    shop.is_still(&web, REPLICAS, &json!(5)).await;
+    shop.wait_for_pass().await;
+    shop.assert_value(&web, REPLICAS, &json!(5)).await;
     autoscaler.put(&scale, &to(&shop, 4)).await.refused(RELEASE).unwrap();
     autoscaler.put(&scale, &to(&shop, 1)).await.refused(RELEASE).unwrap();
     autoscaler.put(&scale, &to(&shop, 3)).await.done().unwrap();
@@ -251,20 +251,20 @@ spec:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_autoscaler_that_no_chart_declares_scales_nothing_where_a_policy_says_so() {
-    let shop = Policed::install("unscaled", WORKLOADS).await;
-    let web = shop.at("apis/apps/v1", "deployments/web");
+    let shop = Scene::policed().install("unscaled", WORKLOADS).await;
+    let web = shop.deployment("web");
     let scale = format!("{web}/scale");
-    shop.is_guarded(&web).await;
-    let autoscaler = Caller::new(Policed::control_plane(), Identity::Autoscaler).await;
+    shop.wait_until_guarded(&web).await;
+    let autoscaler = Caller::new(POLICED.control_plane(), Identity::Autoscaler).await;
     autoscaled(&shop).await;
     eventually("the autoscaler may scale", SOON, || async {
         autoscaler.put(&scale, &to(&shop, 4)).await.done()
     })
     .await;
-    shop.loop_has_passed().await;
-    shop.is_still(&web, REPLICAS, &json!(4)).await;
+    shop.wait_for_pass().await;
+    shop.assert_value(&web, REPLICAS, &json!(4)).await;
     shop.policy("declared", json!({"autoscalers": "Declared"})).await;
-    shop.becomes(&web, REPLICAS, &json!(2)).await;
+    shop.wait_for_value(&web, REPLICAS, &json!(2)).await;
     autoscaler.put(&scale, &to(&shop, 4)).await.refused(RELEASE).unwrap();
 }
 
@@ -276,9 +276,9 @@ kind: ConfigMap
 metadata: {name: settings, annotations: {kubemoor.dev/allow: data/level}}
 data: {level: info}
 ";
-    let shop = Policed::install("broken", BROKEN).await;
-    let settings = shop.at("api/v1", "configmaps/settings");
-    shop.is_guarded(&settings).await;
+    let shop = Scene::policed().install("broken", BROKEN).await;
+    let settings = shop.config_map("settings");
+    shop.wait_until_guarded(&settings).await;
     let answer = shop.alice.merge(&settings, &json!({"data": {"level": "debug"}})).await;
     let said = answer.to_string();
     answer.refused(RELEASE).unwrap();
@@ -286,30 +286,22 @@ data: {level: info}
     let explained = shop.moor(&["explain", "configmap/settings"]);
     assert!(explained.out.contains("ALLOWS NOTHING"), "{explained:?}");
 
-    let guarded = shop.at("apis/kubemoor.dev/v1alpha1", &format!("guardedreleases/{RELEASE}"));
     let flawed = |status: &Value| {
         let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
         conditions.into_iter().find(|condition| condition["type"] == "AnnotationsAccepted")
     };
-    let condition = eventually("the GuardedRelease says it", SOON, || async {
-        let status = shop.alice.get(&guarded).await.done()?["status"].take();
-        flawed(&status).ok_or_else(|| status.to_string())
-    })
-    .await;
+    let status = shop.status("that annotations are flawed", |status| flawed(status).is_some()).await;
+    let condition = flawed(&status).unwrap();
     assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("InvalidPath")));
     assert!(condition["message"].as_str().unwrap().contains("ConfigMap/settings"), "{condition}");
     let complaints = || shop.log().matches("a chart's annotations allow nothing").count();
-    shop.loop_has_passed().await;
+    shop.wait_for_pass().await;
+    shop.wait_for_log("a chart's annotations allow nothing").await;
     assert_eq!(complaints(), 1, "{}", shop.log());
 
     // Mended, nothing is left of it.
-    let mended = Chart::new(RELEASE).template("all.yaml", &BROKEN.replace("data/level", "/data/level"));
-    shop.helm.upgrade(&shop.namespace, RELEASE, &mended, json!({})).await.unwrap();
-    eventually("the GuardedRelease says no more of it", SOON, || async {
-        let status = shop.alice.get(&guarded).await.done()?["status"].take();
-        if status["revision"] == 2 && flawed(&status).is_none() { Ok(()) } else { Err(status.to_string()) }
-    })
-    .await;
+    shop.upgrade_to(&BROKEN.replace("data/level", "/data/level"), json!({})).await.unwrap();
+    shop.status("no more of it", |status| status["revision"] == 2 && flawed(status).is_none()).await;
     shop.alice.merge(&settings, &json!({"data": {"level": "debug"}})).await.done().unwrap();
     assert_eq!(complaints(), 1, "{}", shop.log());
 }

@@ -35,16 +35,16 @@ async fn a_changed_file_counts_and_a_broken_one_does_not() {
     let opened = TokenFile::open(file.path().to_owned(), &callers).unwrap();
     let mut changes = callers.changes();
     let kept = tokio::spawn(opened.keep(callers.clone(), stop.clone()));
-    assert!(callers.admit(one.as_bytes()) && !callers.admit(two.as_bytes()));
+    assert!(callers.admits(one.as_bytes()) && !callers.admits(two.as_bytes()));
     std::fs::write(file.path(), format!("{one}\n{two}")).unwrap();
     changes.changed().await.unwrap();
-    assert!(callers.admit(one.as_bytes()) && callers.admit(two.as_bytes()));
+    assert!(callers.admits(one.as_bytes()) && callers.admits(two.as_bytes()));
     std::fs::write(file.path(), "broken").unwrap();
     tokio::time::sleep(CHECK_EVERY * 3).await;
-    assert!(callers.admit(one.as_bytes()) && callers.admit(two.as_bytes()));
+    assert!(callers.admits(one.as_bytes()) && callers.admits(two.as_bytes()));
     std::fs::write(file.path(), &two).unwrap();
     changes.changed().await.unwrap();
-    assert!(!callers.admit(one.as_bytes()) && callers.admit(two.as_bytes()));
+    assert!(!callers.admits(one.as_bytes()) && callers.admits(two.as_bytes()));
     stop.cancel();
     kept.await.unwrap();
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::cluster::call::CallError;
-use crate::cluster::client::Access;
-use crate::cluster::{client, guard_api};
+use crate::client::call::CallError;
+use crate::client::connection::Access;
+use crate::client::{connection, guard_api};
 use crate::config::LedgerUrl;
 use crate::ledger::query::{Filter, Page};
 use crate::ledger::store::Store;
@@ -33,7 +33,7 @@ impl Source {
         authority: Option<&Path>,
         access: &Access,
     ) -> anyhow::Result<Self> {
-        let client = client::connect_to(&server, authority, access).await?;
+        let client = connection::connect_to(&server, authority, access).await?;
         Ok(Self::Guard { server, client })
     }
 

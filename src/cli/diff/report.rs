@@ -2,8 +2,6 @@
 //!
 //! Entry point: [`compare`]. Invariant: a Secret's values stand in no report.
 
-use std::sync::Arc;
-
 use futures::StreamExt;
 use indicatif::ProgressBar;
 use jiff::Timestamp;
@@ -18,7 +16,7 @@ use crate::declaration::equality::Agreement;
 use crate::declaration::fields::Fields;
 use crate::declaration::path::Path;
 use crate::helm::record::Status;
-use crate::helm::release::{Declared, Release};
+use crate::helm::release::Release;
 use crate::helm::state;
 use crate::model::{DriftMode, ObjectId, ReleaseId};
 use crate::policy::Policy;
@@ -167,10 +165,7 @@ impl Subject<'_> {
     /// What is the matter with an object: `None` where it is not declared now,
     /// `Some(None)` where it is in sync.
     async fn object(&self, object: &ObjectId) -> Option<Option<ObjectReport>> {
-        let report = |state, reason| {
-            let fields = Vec::new();
-            Some(Some(ObjectReport { object: object.clone(), state, reason, fields, patch: None }))
-        };
+        let report = |state, reason| Some(Some(ObjectReport::without_fields(object, state, reason)));
         let timeout = self.policy.operation_timeout;
         let standing = state::standing(self.release, object, timeout, self.now)?;
         let version = self.release.declared(object).map(|declared| declared.version.clone())?;
@@ -198,19 +193,8 @@ impl Subject<'_> {
         let (stands, reason) = self.settled(&subject, found.as_ref()).await;
         match stands {
             Live::AsDeclared(agreed) => {
-                let declared = self.release.declared(object)?;
-                let taken = found.as_ref().and_then(|live| self.taken(&subject, declared, live));
-                match taken {
-                    Some(Taken { by, paths, .. }) => {
-                        let paths: Vec<_> = paths.iter().take(PATHS).map(ToString::to_string).collect();
-                        let reason = format!("field manager {by} owns {}", paths.join(", "));
-                        report(State::Ownership, Some(reason))
-                    }
-                    None if agreed.is_some_and(|agreed| agreed.allowed) => {
-                        report(State::AllowedToDiffer, None)
-                    }
-                    None => Some(None),
-                }
+                let is_allowed = agreed.is_some_and(|agreed| agreed.allowed);
+                Some(self.agreement(&subject, found.as_ref(), is_allowed))
             }
             Live::AsBefore => Some(None),
             Live::OptedOut => report(State::OptedOut, None),
@@ -228,16 +212,32 @@ impl Subject<'_> {
         }
     }
 
-    /// What another field manager than Helm's owns, where that is drift.
-    fn taken(
+    /// What is the matter with an object that is as declared: that another field manager owns
+    /// some of it, or that it differs as an allowance permits (`is_allowed`).
+    fn agreement(
         &self,
         subject: &drift::Subject<'_, '_>,
-        declared: &Arc<Declared>,
-        live: &Value,
-    ) -> Option<Taken> {
+        live: Option<&Value>,
+        is_allowed: bool,
+    ) -> Option<ObjectReport> {
+        let report = |state, reason| Some(ObjectReport::without_fields(subject.object, state, reason));
+        match live.and_then(|live| self.taken(subject, live)) {
+            Some(Taken { by, paths, .. }) => {
+                let paths: Vec<_> = paths.iter().take(PATHS).map(ToString::to_string).collect();
+                let reason = format!("field manager {by} owns {}", paths.join(", "));
+                report(State::Ownership, Some(reason))
+            }
+            None if is_allowed => report(State::AllowedToDiffer, None),
+            None => None,
+        }
+    }
+
+    /// What another field manager than Helm's owns, where that is drift.
+    fn taken(&self, subject: &drift::Subject<'_, '_>, live: &Value) -> Option<Taken> {
         if !self.is_repaired || self.release.state.status != Status::Deployed {
             return None;
         }
+        let declared = self.release.declared(subject.object)?;
         let spared = subject.exceptions(declared).mask(live);
         ownership::taken(&declared.fields, live, self.release.state.apply_method, &spared)
     }
@@ -280,6 +280,12 @@ fn patch(subject: &drift::Subject<'_, '_>, drift: &Drift<'_>, live: &Value) -> O
     let patch = json_patch::diff(live, &restored);
     let is_hidden = Shown::of(subject.object, &Path::default(), &json!(patch)).is_masked();
     (!is_hidden && !patch.0.is_empty()).then_some(patch)
+}
+
+impl ObjectReport {
+    fn without_fields(object: &ObjectId, state: State, reason: Option<String>) -> Self {
+        Self { object: object.clone(), state, reason, fields: Vec::new(), patch: None }
+    }
 }
 
 impl ReleaseReport {

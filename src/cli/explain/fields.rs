@@ -1,6 +1,6 @@
 //! The declared fields of an object that are asked about.
 //!
-//! Entry points: [`of`], [`named`]. Invariant: a Secret's values are not shown.
+//! Entry points: [`Subject::fields`], [`named`]. Invariant: a Secret's values are not shown.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -70,30 +70,55 @@ pub(super) fn named(source: Source<'_>) -> String {
     }
 }
 
-/// The declared fields that `patterns` name; without any, those that are not
-/// as declared.
-pub(super) fn of(
-    object: &ObjectId,
-    declared: &Declared,
-    live: Option<&Value>,
-    patterns: &[Pattern],
-    exceptions: &Exceptions<'_>,
-    is_deployed: bool,
-) -> Vec<Field> {
-    let drift = |live| {
-        let mut changes = drift::of_fields(&declared.fields, live, is_deployed);
-        let sealed = sealed::drift(object, &declared.fields, live).into_iter();
-        changes.extend(
-            sealed.filter(|it| changes.iter().all(|known| known.path != it.path)).collect::<Vec<_>>(),
-        );
-        changes.extend(additions::drift(object, &declared.fields, exceptions.sealed(), live));
+/// An object whose fields are asked about.
+pub(super) struct Subject<'a> {
+    pub(super) object: &'a ObjectId,
+    pub(super) declared: &'a Declared,
+    /// None where it is absent.
+    pub(super) live: Option<&'a Value>,
+    pub(super) exceptions: &'a Exceptions<'a>,
+    /// Whether its release is deployed.
+    pub(super) is_deployed: bool,
+}
+
+/// What is known of one field.
+struct Look {
+    path: Path,
+    state: FieldState,
+    declared: Option<Value>,
+    live: Option<Value>,
+    /// Why it may differ.
+    excused: Option<Reason>,
+}
+
+impl Subject<'_> {
+    /// The declared fields that `patterns` name; without any, those that are not
+    /// as declared.
+    pub(super) fn fields(&self, patterns: &[Pattern]) -> Vec<Field> {
+        let is_asked =
+            |path: &Path| patterns.iter().any(|pattern| pattern.covers(path) || pattern.reaches_below(path));
+        let changes = self.live.map(|live| self.drift(live)).unwrap_or_default();
+        let told = changes.iter().filter(|change| patterns.is_empty() || is_asked(&change.path));
+        let mut looks: Vec<Look> = told.map(|change| self.look(change)).collect();
+        if !patterns.is_empty() {
+            looks.extend(self.unchanged(&changes).filter(|look| is_asked(&look.path)));
+        }
+        let owners = self.live.map(Owners::of).unwrap_or_default();
+        looks.into_iter().map(|look| self.field(look, &owners)).collect()
+    }
+
+    /// All that differs, additions included, each path once.
+    fn drift(&self, live: &Value) -> Vec<FieldChange> {
+        let fields = &self.declared.fields;
+        let mut changes = drift::of_fields(fields, live, self.is_deployed);
+        let mut sealed = sealed::drift(self.object, fields, live);
+        sealed.retain(|it| changes.iter().all(|known| known.path != it.path));
+        changes.extend(sealed);
+        changes.extend(additions::drift(self.object, fields, self.exceptions.sealed(), live));
         changes
-    };
-    let changes: Vec<FieldChange> = live.map(drift).unwrap_or_default();
-    let owners = live.map(Owners::of).unwrap_or_default();
-    let asked =
-        |path: &Path| patterns.iter().any(|pattern| pattern.covers(path) || pattern.reaches_below(path));
-    let of_change = |change: &FieldChange| {
+    }
+
+    fn look(&self, change: &FieldChange) -> Look {
         let state = match change.agreement {
             Agreement::Doubt => FieldState::InDoubt,
             Agreement::Agrees => FieldState::AsDeclared,
@@ -103,44 +128,54 @@ pub(super) fn of(
             | Agreement::Within
             | Agreement::Differs => FieldState::Drifted,
         };
-        (change.path.clone(), state, change.declared.clone(), change.new.clone(), exceptions.of_field(change))
-    };
-    let mut found: Vec<_> =
-        changes.iter().filter(|change| patterns.is_empty() || asked(&change.path)).map(of_change).collect();
-    if !patterns.is_empty() {
-        let state = if live.is_some() { FieldState::AsDeclared } else { FieldState::Absent };
-        for (path, value) in declared.fields.leaves() {
-            // What a change already tells of: the same path, or all below one.
-            let told = changes.iter().any(|change| path.0.starts_with(&change.path.0));
-            if asked(&path) && !told {
-                let now = live.and_then(|live| path.get(live).first().map(|value| (*value).clone()));
-                found.push((path, state, Some(value), now, None));
+        Look {
+            path: change.path.clone(),
+            state,
+            declared: change.declared.clone(),
+            live: change.new.clone(),
+            excused: self.exceptions.of_field(change),
+        }
+    }
+
+    /// The declared fields of which none of the changes tells: those at other paths than a change and
+    /// below none.
+    fn unchanged<'c>(&'c self, changes: &'c [FieldChange]) -> impl Iterator<Item = Look> + 'c {
+        let state = if self.live.is_some() { FieldState::AsDeclared } else { FieldState::Absent };
+        let is_told = |path: &Path| changes.iter().any(|change| path.0.starts_with(&change.path.0));
+        let leaves = self.declared.fields.leaves().into_iter();
+        leaves.filter(move |(path, _)| !is_told(path)).map(move |(path, value)| {
+            let live = self.live.and_then(|live| path.get(live).first().map(|value| (*value).clone()));
+            Look { path, state, declared: Some(value), live, excused: None }
+        })
+    }
+
+    fn field(&self, look: Look, owners: &Owners) -> Field {
+        let sources = self.exceptions.sources().into_iter().filter(|source| look.is_spared_by(source));
+        let shown =
+            |value: &Option<Value>| value.as_ref().map(|value| Shown::of(self.object, &look.path, value));
+        Field {
+            path: look.path.to_string(),
+            state: look.state,
+            declared: shown(&look.declared),
+            live: shown(&look.live),
+            managers: owners.of_path(&look.path).into_iter().cloned().collect(),
+            spared_by: sources.map(named).collect(),
+        }
+    }
+}
+
+impl Look {
+    fn is_spared_by(&self, source: &Source<'_>) -> bool {
+        let Self { path, state, excused, .. } = self;
+        let covers = |mask: &Mask| mask.covers(path) || (excused.is_some() && mask.reaches_below(path));
+        match source {
+            Source::Ignored(mask) => covers(mask),
+            Source::Standing(standing) => covers(&standing.grant.mask),
+            Source::Allowance(_, mask) => covers(mask),
+            Source::Autoscaler(_, replicas) => {
+                let differs = matches!(state, FieldState::Drifted | FieldState::InDoubt);
+                **replicas == *path && (!differs || *excused == Some(Reason::Autoscaled))
             }
         }
     }
-    found
-        .into_iter()
-        .map(|(path, state, declared, live, excused)| {
-            let shown = |value: Option<Value>| value.map(|value| Shown::of(object, &path, &value));
-            let changed = matches!(state, FieldState::Drifted | FieldState::InDoubt);
-            let covers = |mask: &Mask| mask.covers(&path) || (excused.is_some() && mask.reaches_below(&path));
-            let spares = |source: &Source<'_>| match source {
-                Source::Ignored(mask) => covers(mask),
-                Source::Standing(standing) => covers(&standing.grant.mask),
-                Source::Allowance(_, mask) => covers(mask),
-                Source::Autoscaler(_, replicas) => {
-                    **replicas == path && (!changed || excused == Some(Reason::Autoscaled))
-                }
-            };
-            let sources = exceptions.sources().into_iter().filter(spares);
-            Field {
-                state,
-                declared: shown(declared),
-                live: shown(live),
-                managers: owners.of_path(&path).into_iter().cloned().collect(),
-                spared_by: sources.map(named).collect(),
-                path: path.to_string(),
-            }
-        })
-        .collect()
 }

@@ -19,7 +19,7 @@ use crate::cli::connect::{self, ClusterArgs, NamespacesArgs, failed};
 use crate::cli::output::{self, BAD, GOOD, NOTE, OutputArgs, PLAIN, Table, Text};
 use crate::cli::reading::{Reader, RecordArgs};
 use crate::cli::{Outcome, warn};
-use crate::cluster::guarded;
+use crate::client::guarded;
 use crate::helm::record::Status;
 use crate::model::ReleaseId;
 use crate::policy::book::Labels;

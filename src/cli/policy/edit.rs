@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use crate::declaration::catalog::Catalog;
 use crate::helm::release::gvk;
-use crate::model::{Actor, ObjectId};
+use crate::model::{Actor, Gvk, ObjectId, Operation};
+use crate::webhook::review::{Head, Kind, Question, Resource};
 
 /// An edit of one object of the release.
 #[derive(Debug, Default, Deserialize)]
@@ -36,6 +37,14 @@ pub(super) struct Change {
     create: Option<Value>,
 }
 
+/// An edit as the API server sends it: the kind and subresource that it is sent by, and both objects.
+struct Sent {
+    kind: Gvk,
+    subresource: Option<&'static str>,
+    old: Value,
+    new: Value,
+}
+
 impl Change {
     /// The review of this edit.
     ///
@@ -45,75 +54,85 @@ impl Change {
         let name =
             self.object.as_deref().context("a case names an object, such as Deployment/web, or a review")?;
         let (object, document) = find(name, self.namespace.as_deref(), documents)?;
+        let operation = self.operation()?;
+        let gvk = gvk(document);
+        let catalog = Catalog::with_core();
+        let facts = catalog.facts(&gvk.group, &gvk.kind);
+        let plural =
+            facts.map_or_else(|| format!("{}s", gvk.kind.to_lowercase()), |facts| facts.plural.clone());
+        let (old, new) = self.objects(document)?;
+        let sent = match self.scale {
+            None => Sent { kind: gvk.clone(), subresource: None, old, new },
+            Some(replicas) => {
+                let path = facts.and_then(|facts| facts.scale_replicas_path.as_ref());
+                let path = path.with_context(|| format!("{} has no scale", gvk.kind))?;
+                let now = path.get(&old).first().map_or(json!(1), |now| (*now).clone());
+                Sent::scale(object, now, replicas.into())
+            }
+        };
+        let head = Head {
+            uid: "test".into(),
+            kind: Kind {
+                group: sent.kind.group.into(),
+                version: sent.kind.version.into(),
+                kind: sent.kind.kind.into(),
+            },
+            resource: Resource {
+                group: gvk.group.into(),
+                version: gvk.version.into(),
+                resource: plural.into(),
+            },
+            subresource: sent.subresource.map(Into::into),
+            namespace: object.namespace.as_deref().map(Into::into),
+            name: Some(object.name.as_str().into()),
+            operation: Some(operation),
+        };
+        let new = (operation != Operation::Delete).then_some(sent.new);
+        let old = (operation != Operation::Create).then_some(sent.old);
+        Ok(Question { head, actor, object: new, old_object: old }.to_json())
+    }
+
+    /// What is done; a case does one thing.
+    fn operation(&self) -> anyhow::Result<Operation> {
+        let updates = [self.merge.is_some(), self.json.is_some(), self.scale.is_some()];
+        let updates = updates.into_iter().filter(|given| *given).count();
+        match (updates, self.delete, &self.create) {
+            (1, false, None) => Ok(Operation::Update),
+            (0, true, None) => Ok(Operation::Delete),
+            (0, false, Some(_)) => Ok(Operation::Create),
+            _ => Err(anyhow::anyhow!("a case has one of merge, json, scale, delete and create")),
+        }
+    }
+
+    /// The object before and after.
+    fn objects(&self, document: &Value) -> anyhow::Result<(Value, Value)> {
         let mut old = document.clone();
         if let Some(live) = &self.live {
             json_patch::merge(&mut old, live);
         }
         let mut new = old.clone();
-        let kinds = [
-            self.merge.is_some(),
-            self.json.is_some(),
-            self.scale.is_some(),
-            self.delete,
-            self.create.is_some(),
-        ];
-        if kinds.into_iter().filter(|given| *given).count() != 1 {
-            return Err(anyhow::anyhow!("a case has one of merge, json, scale, delete and create"));
-        }
         if let Some(patch) = self.merge.as_ref().or(self.create.as_ref()) {
             json_patch::merge(&mut new, patch);
         }
         if let Some(patch) = &self.json {
             json_patch::patch(&mut new, patch).context("the JSON Patch does not apply")?;
         }
-        let gvk = gvk(document);
-        let catalog = Catalog::with_core();
-        let facts = catalog.facts(&gvk.group, &gvk.kind);
-        let plural =
-            facts.map_or_else(|| format!("{}s", gvk.kind.to_lowercase()), |facts| facts.plural.clone());
-        let mut request = json!({
-            "uid": "test",
-            "kind": {"group": gvk.group, "version": gvk.version, "kind": gvk.kind},
-            "resource": {"group": gvk.group, "version": gvk.version, "resource": plural},
-            "name": object.name,
-            "namespace": object.namespace,
-            "operation": self.operation(),
-            "userInfo": {"username": actor.user, "groups": actor.groups},
-            "object": new,
-            "oldObject": old,
-            "dryRun": false,
-        });
-        if self.delete {
-            set(&mut request, "object", Value::Null);
-        }
-        if self.create.is_some() {
-            set(&mut request, "oldObject", Value::Null);
-        }
-        if let Some(replicas) = self.scale {
-            let path = facts.and_then(|facts| facts.scale_replicas_path.as_ref());
-            let path = path.with_context(|| format!("{} has no scale", gvk.kind))?;
-            let now = path.get(&old).first().map_or(json!(1), |now| (*now).clone());
-            let scale = |replicas: Value| {
-                json!({
-                    "apiVersion": "autoscaling/v1", "kind": "Scale",
-                    "metadata": {"name": object.name, "namespace": object.namespace},
-                    "spec": {"replicas": replicas},
-                })
-            };
-            set(&mut request, "kind", json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}));
-            set(&mut request, "subResource", json!("scale"));
-            set(&mut request, "object", scale(json!(replicas)));
-            set(&mut request, "oldObject", scale(now));
-        }
-        Ok(json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}))
+        Ok((old, new))
     }
+}
 
-    fn operation(&self) -> &'static str {
-        match (self.delete, &self.create) {
-            (true, _) => "DELETE",
-            (false, Some(_)) => "CREATE",
-            (false, None) => "UPDATE",
-        }
+impl Sent {
+    /// A change of the replicas through the `scale` subresource.
+    fn scale(object: &ObjectId, now: Value, wanted: Value) -> Self {
+        let scale = |replicas: Value| {
+            json!({
+                "apiVersion": "autoscaling/v1", "kind": "Scale",
+                "metadata": {"name": object.name, "namespace": object.namespace},
+                "spec": {"replicas": replicas},
+            })
+        };
+        let kind = Gvk::from_api_version("autoscaling/v1", "Scale");
+        Self { kind, subresource: Some("scale"), old: scale(now), new: scale(wanted) }
     }
 }
 
@@ -134,11 +153,5 @@ pub(super) fn find<'d>(
         [(object, document)] => Ok((object, document)),
         [] => Err(anyhow::anyhow!("the release declares no {name}")),
         _ => Err(anyhow::anyhow!("the release declares {name} in several namespaces: name one")),
-    }
-}
-
-fn set(request: &mut Value, field: &str, value: Value) {
-    if let Some(map) = request.as_object_mut() {
-        map.insert(field.to_owned(), value);
     }
 }

@@ -1,7 +1,7 @@
 //! Lists whose elements are told apart by keys.
 //!
 //! Entry points: [`Index`] finds declared elements in a live list, [`Held`] those of a set,
-//! [`ByKeys`] those of a list that is one value; [`Known`] finds declared elements by their
+//! [`Known`] finds declared elements by their
 //! keys, [`Declared`] tells whether a live element is declared. Invariant: time is
 //! linear in long lists, whatever they hold.
 
@@ -10,6 +10,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::Value;
 
 use crate::declaration::declare::cut;
+use crate::declaration::equality::keys::{FEW_PAIRS, spelled, spelled_any};
 use crate::declaration::equality::{self, Alike};
 use crate::declaration::fields::{Element, Elements};
 use crate::declaration::schema::{ListKey, TypeId, Types};
@@ -19,9 +20,6 @@ const MAX_PAIRS: usize = 1 << 12;
 
 /// Declared elements above which they are looked up by an index.
 const MAX_ELEMENTS: usize = 16;
-
-/// Pairs of elements within one value above which they are looked up by an index.
-const FEW_PAIRS: usize = 1 << 8;
 
 /// The live elements of one declared key.
 #[derive(Clone, Copy)]
@@ -131,20 +129,6 @@ impl<'v, 't> Index<'v, 't> {
     }
 }
 
-/// A key's value as text, the same for values that are the same key.
-fn spelled(value: &Value) -> Option<String> {
-    equality::work::note();
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Array(_) | Value::Object(_) => None,
-        Value::Number(number) => Some(match number.as_f64() {
-            Some(float) if number.is_f64() && float.fract() == 0.0 => format!("{float:.0}"),
-            _ => number.to_string(),
-        }),
-        other => Some(other.to_string()),
-    }
-}
-
 /// Declared elements, to find the one of some keys.
 pub(in crate::declaration) struct Known<'f> {
     items: &'f [Element],
@@ -222,52 +206,6 @@ impl<'v, 't> Held<'v, 't> {
             }
         }
     }
-}
-
-/// Elements within a value that is compared as one, to find those of some keys.
-pub(in crate::declaration) struct ByKeys<'v, 't> {
-    keys: &'t [ListKey],
-    items: &'v [Value],
-    /// Only for long lists.
-    places: Option<HashMap<Vec<String>, Vec<&'v Value>>>,
-}
-
-impl<'v, 't> ByKeys<'v, 't> {
-    /// These elements, of which so many are to be found.
-    pub(in crate::declaration) fn new(items: &'v [Value], keys: &'t [ListKey], wanted: usize) -> Self {
-        let places = (wanted.saturating_mul(items.len()) > FEW_PAIRS).then(|| {
-            let mut places: HashMap<_, Vec<&Value>> = HashMap::new();
-            for item in items {
-                let own: Option<Vec<String>> =
-                    keys.iter().map(|key| equality::key_value(item, key).map(spelled_any)).collect();
-                if let Some(own) = own {
-                    places.entry(own).or_default().push(item);
-                }
-            }
-            places
-        });
-        Self { keys, items, places }
-    }
-
-    /// The first two elements with these keys.
-    pub(in crate::declaration) fn first_two(&self, values: &[Value]) -> [Option<&'v Value>; 2] {
-        match &self.places {
-            None => {
-                let mut found = self.items.iter().filter(|item| equality::has_keys(item, self.keys, values));
-                [found.next(), found.next()]
-            }
-            Some(places) => {
-                let spelled: Vec<String> = values.iter().map(spelled_any).collect();
-                let mut found = places.get(&spelled).into_iter().flatten().copied();
-                [found.next(), found.next()]
-            }
-        }
-    }
-}
-
-/// The same, where a key may also be a list or a map.
-fn spelled_any(value: &Value) -> String {
-    spelled(value).unwrap_or_else(|| value.to_string())
 }
 
 fn spelled_keys(item: &Value, keys: &[ListKey]) -> Option<Vec<String>> {

@@ -59,71 +59,84 @@ pub(super) fn summary(
     before: Option<&GuardedReleaseStatus>,
     context: Context<'_>,
 ) -> GuardedReleaseStatus {
-    let Context { spec, generation, edits, drift, open, reconciled, order, lease, key, now } = context;
     let home = &report.release.namespace;
     let mut facts = report.facts();
-    let suspended = facts.control.suspended || spec.suspend;
-    facts.control = Control { drift, open, suspended, ..facts.control };
-    let Health { ready, stalled, reason, counts, message } = Health::of(&facts);
-    let conditions = before.map(|before| before.conditions.as_slice()).unwrap_or_default();
-    let condition = |r#type: &str, status: &str, reason: &str, message: &str| {
-        let known = conditions.iter().find(|known| known.r#type == r#type && known.status == status);
+    let suspended = facts.control.suspended || context.spec.suspend;
+    facts.control = Control { drift: context.drift, open: context.open, suspended, ..facts.control };
+    let health = Health::of(&facts);
+    let conditions = Conditions {
+        before: before.map(|before| before.conditions.as_slice()).unwrap_or_default(),
+        generation: context.generation,
+        now: context.now,
+    };
+    let record = (report.records.revision, report.record.as_deref());
+    let digest = hidden_digest(context.key, &report.release, record, report.digest);
+    let mut drifts: Vec<&Drifted> = report.drifted.iter().collect();
+    // What drifted stands in front.
+    drifts.sort_by_key(|it| !it.state().is_drift());
+    GuardedReleaseStatus {
+        observed_generation: context.generation,
+        conditions: conditions.all(report, &health, facts.unwatched_clause()),
+        revision: report.records.revision,
+        record_uid: report.record.clone(),
+        manifest_digest: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        declared: number(health.counts.declared),
+        confirmed: number(report.confirmed),
+        drifted: number(health.counts.drifted),
+        counts: health.counts.kept(),
+        edits: format!("{:?}", context.edits),
+        drift: format!("{:?}", context.drift),
+        last_reconcile_at: context.reconciled,
+        order: context.order,
+        lease: context.lease,
+        drifts: drifts.into_iter().take(DRIFTS).map(|drifted| shown(drifted, home)).collect(),
+        seen: remembered(&report.seen_alive, home),
+    }
+}
+
+/// What conditions are made with.
+struct Conditions<'a> {
+    /// Those that stand.
+    before: &'a [Condition],
+    generation: Option<i64>,
+    now: Timestamp,
+}
+
+impl Conditions<'_> {
+    /// Ready and Stalled, and whatever else somebody should know of; `unwatched` says what cannot be watched.
+    fn all(&self, report: &ReleaseReport, health: &Health, unwatched: Option<String>) -> Vec<Condition> {
+        let Health { ready, stalled, reason, message, .. } = health;
+        let is_stalled = if *stalled { "True" } else { "False" };
+        let mut all = vec![
+            self.one("Ready", ready.as_str(), reason.as_str(), message),
+            self.one("Stalled", is_stalled, reason.as_str(), message),
+        ];
+        if let Some((_, flaw)) = report.flaws.first() {
+            let told = report.flaws.iter().map(|(object, flaw)| format!("{object}: {flaw}"));
+            let message = format!("the chart's own annotations allow nothing: {}", named(told));
+            all.push(self.one("AnnotationsAccepted", "False", flaw.reason.as_str(), &message));
+        }
+        if !report.foreign.is_empty() {
+            let told = report.foreign.iter().map(|(object, owner)| format!("{object} of release {owner}"));
+            let message =
+                format!("declared here, and held to another release by their annotations: {}", named(told));
+            all.push(self.one("ForeignOwned", "True", "ForeignOwned", &message));
+        }
+        all.extend(unwatched.map(|unwatched| self.one("Unwatched", "True", "Forbidden", &unwatched)));
+        all
+    }
+
+    /// One condition, which is as old as its status.
+    fn one(&self, r#type: &str, status: &str, reason: &str, message: &str) -> Condition {
+        let known = self.before.iter().find(|known| known.r#type == r#type && known.status == status);
         Condition {
             r#type: r#type.to_owned(),
             status: status.to_owned(),
             reason: reason.to_owned(),
             message: message.to_owned(),
-            last_transition_time: known.map_or(now, |known| known.last_transition_time),
-            observed_generation: generation,
+            last_transition_time: known.map_or(self.now, |known| known.last_transition_time),
+            observed_generation: self.generation,
         }
-    };
-    let is_stalled = if stalled { "True" } else { "False" };
-    let mut all = vec![
-        condition("Ready", ready.as_str(), reason.as_str(), &message),
-        condition("Stalled", is_stalled, reason.as_str(), &message),
-    ];
-    if let Some((_, flaw)) = report.flaws.first() {
-        let told = report.flaws.iter().map(|(object, flaw)| format!("{object}: {flaw}"));
-        let message = format!("the chart's own annotations allow nothing: {}", named(told));
-        all.push(condition("AnnotationsAccepted", "False", flaw.reason.as_str(), &message));
-    }
-    if !report.foreign.is_empty() {
-        let told = report.foreign.iter().map(|(object, owner)| format!("{object} of release {owner}"));
-        let message =
-            format!("declared here, and held to another release by their annotations: {}", named(told));
-        all.push(condition("ForeignOwned", "True", "ForeignOwned", &message));
-    }
-    if let Some(unwatched) = facts.unwatched_clause() {
-        all.push(condition("Unwatched", "True", "Forbidden", &unwatched));
-    }
-    let mut drifts: Vec<&Drifted> = report.drifted.iter().collect();
-    // What drifted stands in front.
-    drifts.sort_by_key(|it| !it.state().is_drift());
-    GuardedReleaseStatus {
-        observed_generation: generation,
-        conditions: all,
-        revision: report.records.revision,
-        record_uid: report.record.clone(),
-        manifest_digest: hidden_digest(
-            key,
-            &report.release,
-            (report.records.revision, report.record.as_deref()),
-            report.digest,
-        )
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect(),
-        declared: number(counts.declared),
-        confirmed: number(report.confirmed),
-        drifted: number(counts.drifted),
-        counts: counts.kept(),
-        edits: format!("{edits:?}"),
-        drift: format!("{drift:?}"),
-        last_reconcile_at: reconciled,
-        order,
-        lease,
-        drifts: drifts.into_iter().take(DRIFTS).map(|drifted| shown(drifted, home)).collect(),
-        seen: remembered(&report.seen_alive, home),
     }
 }
 

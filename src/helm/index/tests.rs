@@ -2,8 +2,8 @@ use super::*;
 use crate::declaration::catalog::{Catalog, KindFacts};
 use crate::declaration::path::Segment;
 use crate::helm::record::Status;
-use crate::helm::release::assemble;
 use crate::helm::release::tests::{Given, assembled};
+use crate::helm::release::{StoredRecords, assemble};
 use crate::helm::storage::Storage;
 
 const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: shared, name: config}\n";
@@ -88,8 +88,13 @@ fn of_widgets(name: &str, scale: Option<Path>) -> Release {
         scale_replicas_path: scale,
     });
     let given = Given { name, manifest: WIDGET, ..Given::default() };
-    assemble(&given.id(), (&given.head(), &given.payload()), None, None, &Storage::default(), &catalog)
-        .release
+    assemble(
+        StoredRecords { stored: &given.id(), latest: (&given.head(), &given.payload()), baseline: None },
+        None,
+        &Storage::default(),
+        &catalog,
+    )
+    .release
 }
 
 #[test]
@@ -255,7 +260,8 @@ fn stored_in(storage: &str, status: Status, manifest: &str) -> Release {
     let stored = ReleaseId { namespace: storage.to_owned(), name: "web".to_owned() };
     let trusted: Storage = [("flux-system", "shop"), ("ci", "shop")].into_iter().collect();
     let latest = (&given.head(), &given.payload());
-    assemble(&stored, latest, None, None, &trusted, &Catalog::with_core()).release
+    assemble(StoredRecords { stored: &stored, latest, baseline: None }, None, &trusted, &Catalog::with_core())
+        .release
 }
 
 /// Who speaks for `shop/web`: where its records lie, and whether it counts.

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::read::DecoderReader;
 use flate2::bufread::MultiGzDecoder;
 
-use super::sieve::Sieve;
+use super::sieve::{Sieve, Take};
 use super::{MANIFEST_CAP, Record, RecordError, wire};
 
 /// The first bytes of gzip as Helm tests for them; a payload without them is
@@ -23,11 +23,6 @@ pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireCanonical)
         .with_decode_allow_trailing_bits(true),
 );
-
-/// What takes a manifest in as it comes.
-pub(super) trait Take {
-    fn take(&mut self, text: &str) -> Result<(), RecordError>;
-}
 
 /// Keeps a manifest that is no longer than it may be.
 pub(super) struct Kept {

@@ -9,7 +9,6 @@ use std::io::{self, BufRead, Read};
 use sha2::{Digest, Sha256};
 
 use super::RecordError;
-use super::layers::Take;
 use super::unescape::Unescape;
 
 /// The key of the manifest, at the top of the JSON.
@@ -30,6 +29,11 @@ pub(super) struct Sieve<'t, R, T> {
     is_value: bool,
     key: Vec<u8>,
     manifest: Manifest<'t, T>,
+}
+
+/// What takes a manifest in as it comes.
+pub(super) trait Take {
+    fn take(&mut self, text: &str) -> Result<(), RecordError>;
 }
 
 /// What has come of the manifest.

@@ -39,23 +39,35 @@ pub struct Assembled {
     pub skipped: Vec<Skipped>,
 }
 
-/// Brings together the records that lie at `stored`.
+/// Records that a release is brought together from.
+#[derive(Clone, Copy)]
+pub struct StoredRecords<'a> {
+    /// Where they lie.
+    pub stored: &'a ReleaseId,
+    /// The latest.
+    pub latest: (&'a Head, &'a Payload),
+    /// The last deployed one before it.
+    pub baseline: Option<(&'a Head, &'a Payload)>,
+}
+
+/// Brings records together.
 ///
 /// The release is the one that they speak for: of the same name, in the
 /// namespace that their payloads give, where `storage` trusts them for it. If
 /// the latest cannot be believed, the release keeps what `previous` says, as
 /// long as that is trusted, else what the baseline says, and is marked invalid.
 pub fn assemble(
-    stored: &ReleaseId,
-    latest: (&Head, &Payload),
-    baseline: Option<(&Head, &Payload)>,
+    records: StoredRecords<'_>,
     previous: Option<&Release>,
     storage: &Storage,
     catalog: &Catalog,
 ) -> Assembled {
+    let StoredRecords { stored, latest, baseline } = records;
     let told = believe(stored, latest.0, latest.1, storage);
-    let believed =
-        baseline.and_then(|(head, payload)| Some((head, believe(stored, head, payload, storage).ok()?)));
+    let believed = baseline.and_then(|(head, payload)| {
+        let record = believe(stored, head, payload, storage).ok()?;
+        Some(Believed { head, payload, record })
+    });
     // What was said of a release for which these records count no more is
     // nobody's word; what was never known is none.
     let previous = previous.filter(|previous| {
@@ -66,68 +78,106 @@ pub fn assemble(
     let id = match (&told, previous, &believed) {
         (Ok(record), _, _) => home(record),
         (Err(_), Some(previous), _) => previous.id.clone(),
-        (Err(_), None, Some((_, record))) => home(record),
+        (Err(_), None, Some(Believed { record, .. })) => home(record),
         (Err(_), None, None) => stored.clone(),
     };
     // One history is of one release.
-    let believed = believed.filter(|(_, record)| record.namespace == id.namespace);
-    let read = |payload: &Payload, record: &Record| -> Result<Found, Unkept> {
-        Ok(payload.with_text(record, |text| Found::of(&id, text, catalog))??)
-    };
-    let release = |state, objects: HashMap<ObjectId, Declarations>, invalid| Release {
-        id: id.clone(),
-        storage: stored.namespace.clone(),
-        latest: latest.0.clone(),
-        baseline: baseline.map(|(head, _)| head.clone()),
-        invalid,
-        state,
-        weight: weight(&objects),
-        objects: Arc::new(objects),
-    };
-    let invalid = |reason: String| Some(Invalid { secret: latest.0.secret.clone(), reason });
+    let believed = believed.filter(|Believed { record, .. }| record.namespace == id.namespace);
+    let assembly = Assembly { id, records, believed, catalog };
     match told {
-        Ok(record) => {
-            let state = State::of(latest.0, record);
-            let found = match read(latest.1, record) {
-                Ok(found) => found,
-                Err(unkept) => {
-                    let release = release(state, HashMap::new(), invalid(unkept.to_string()));
-                    return Assembled { release, skipped: Vec::new() };
-                }
-            };
-            let mut objects = HashMap::with_capacity(found.objects.len());
-            for (object, declared) in found.objects {
-                objects.entry(object).or_insert_with(Declarations::default).latest = Some(declared);
-            }
-            // What cannot be kept of the baseline is as if it were unknown.
-            let base =
-                baseline.zip(believed).and_then(|((_, payload), (_, record))| read(payload, record).ok());
-            for (object, declared) in base.into_iter().flat_map(|found| found.objects) {
-                objects.entry(object).or_default().baseline = Some(declared);
-            }
-            objects.shrink_to_fit();
-            Assembled { release: release(state, objects, None), skipped: found.skipped }
-        }
+        Ok(record) => assembly.by_latest(record),
         Err(disbelief) => {
-            let invalid = invalid(disbelief.to_string());
-            let release = match (previous, believed.zip(baseline)) {
-                (Some(previous), _) => Release {
-                    objects: Arc::clone(&previous.objects),
-                    weight: previous.weight,
-                    ..release(previous.state.clone(), HashMap::new(), invalid)
-                },
-                (None, Some(((head, record), (_, payload)))) => {
-                    let mut objects = HashMap::new();
-                    for (object, declared) in
-                        read(payload, record).into_iter().flat_map(|found| found.objects)
-                    {
-                        objects.entry(object).or_insert_with(Declarations::default).latest = Some(declared);
-                    }
-                    release(State::of(head, record), objects, invalid)
-                }
-                (None, None) => release(State::unknown(latest.0), HashMap::new(), invalid),
-            };
+            let release = assembly.by_earlier(previous, &disbelief.to_string());
             Assembled { release, skipped: Vec::new() }
+        }
+    }
+}
+
+/// A record that is believed.
+struct Believed<'a> {
+    head: &'a Head,
+    payload: &'a Payload,
+    record: &'a Record,
+}
+
+/// The records of a release whose namespace is known by now.
+struct Assembly<'a> {
+    id: ReleaseId,
+    records: StoredRecords<'a>,
+    /// The baseline, where it is believed.
+    believed: Option<Believed<'a>>,
+    catalog: &'a Catalog,
+}
+
+impl Assembly<'_> {
+    /// The release as its latest record says.
+    fn by_latest(&self, record: &Record) -> Assembled {
+        let (head, payload) = self.records.latest;
+        let state = State::of(head, record);
+        let found = match self.read(payload, record) {
+            Ok(found) => found,
+            Err(unkept) => {
+                let release = self.release(state, HashMap::new(), Some(unkept.to_string()));
+                return Assembled { release, skipped: Vec::new() };
+            }
+        };
+        let mut objects = HashMap::with_capacity(found.objects.len());
+        for (object, declared) in found.objects {
+            objects.entry(object).or_insert_with(Declarations::default).latest = Some(declared);
+        }
+        // What cannot be kept of the baseline is as if it were unknown.
+        let base = self.believed.as_ref().and_then(|it| self.read(it.payload, it.record).ok());
+        for (object, declared) in base.into_iter().flat_map(|found| found.objects) {
+            objects.entry(object).or_default().baseline = Some(declared);
+        }
+        objects.shrink_to_fit();
+        Assembled { release: self.release(state, objects, None), skipped: found.skipped }
+    }
+
+    /// The release as it was known, or as its baseline says, where the latest record cannot be
+    /// believed.
+    fn by_earlier(&self, previous: Option<&Release>, disbelief: &str) -> Release {
+        let invalid = Some(disbelief.to_owned());
+        match (previous, &self.believed) {
+            (Some(previous), _) => Release {
+                objects: Arc::clone(&previous.objects),
+                weight: previous.weight,
+                ..self.release(previous.state.clone(), HashMap::new(), invalid)
+            },
+            (None, Some(Believed { head, payload, record })) => {
+                let mut objects = HashMap::new();
+                for (object, declared) in
+                    self.read(payload, record).into_iter().flat_map(|found| found.objects)
+                {
+                    objects.entry(object).or_insert_with(Declarations::default).latest = Some(declared);
+                }
+                self.release(State::of(head, record), objects, invalid)
+            }
+            (None, None) => self.release(State::unknown(self.records.latest.0), HashMap::new(), invalid),
+        }
+    }
+
+    fn read(&self, payload: &Payload, record: &Record) -> Result<Found, Unkept> {
+        Ok(payload.with_text(record, |text| Found::of(&self.id, text, self.catalog))??)
+    }
+
+    /// The release with these objects; `invalid` says why its latest record does not count.
+    fn release(
+        &self,
+        state: State,
+        objects: HashMap<ObjectId, Declarations>,
+        invalid: Option<String>,
+    ) -> Release {
+        let StoredRecords { stored, latest: (latest, _), baseline } = self.records;
+        Release {
+            id: self.id.clone(),
+            storage: stored.namespace.clone(),
+            latest: latest.clone(),
+            baseline: baseline.map(|(head, _)| head.clone()),
+            invalid: invalid.map(|reason| Invalid { secret: latest.secret.clone(), reason }),
+            state,
+            weight: weight(&objects),
+            objects: Arc::new(objects),
         }
     }
 }

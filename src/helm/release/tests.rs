@@ -70,8 +70,13 @@ pub(crate) fn assembled(latest: Given<'_>, baseline: Option<Given<'_>>) -> Relea
     let base = baseline.map(|given| (given.head(), given.payload()));
     let base = base.as_ref().map(|(head, payload)| (head, payload));
     let catalog = Catalog::with_core();
-    assemble(&latest.id(), (&latest.head(), &latest.payload()), base, None, &Storage::default(), &catalog)
-        .release
+    assemble(
+        StoredRecords { stored: &latest.id(), latest: (&latest.head(), &latest.payload()), baseline: base },
+        None,
+        &Storage::default(),
+        &catalog,
+    )
+    .release
 }
 
 /// The revisions of latest and baseline among records such as

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::ledger::row::Repaired;
+use crate::ledger::row::{GuardedObject, Repaired};
 use crate::model::{Actor, ObjectId, ReleaseId};
 
 fn object(kind: &str) -> ObjectId {
@@ -15,9 +15,13 @@ fn object(kind: &str) -> ObjectId {
     }
 }
 
+fn of<'a>(release: &'a ReleaseId, object: &'a ObjectId) -> GuardedObject<'a> {
+    GuardedObject { release, revision: 2, object }
+}
+
 fn entry(object: &ObjectId, fields: Vec<Change>, actor: Actor) -> Entry {
     let release = ReleaseId { namespace: "apps".to_owned(), name: "web".to_owned() };
-    let row = Row::repair(Timestamp::now(), (&release, 2), object, Repaired::Restored, fields, "");
+    let row = Row::repair(Timestamp::now(), of(&release, object), Repaired::Restored, fields, "");
     Entry::seal(Row { actor, ..row }, 1 << 40, "east", Some(&SealingKey::new([3; 32])))
 }
 
@@ -53,7 +57,7 @@ fn a_row_lies_in_the_namespace_of_its_release_or_else_of_its_object() {
         ("apps", Some("shop"))
     );
     let release = ReleaseId { namespace: String::new(), name: String::new() };
-    let row = Row::repair(Timestamp::now(), (&release, 2), &config, Repaired::Restored, Vec::new(), "");
+    let row = Row::repair(Timestamp::now(), of(&release, &config), Repaired::Restored, Vec::new(), "");
     let alone = Entry::seal(Row { release: None, ..row }, 1, "east", None);
     assert_eq!((alone.namespace.as_str(), alone.release), ("shop", None));
 }
@@ -63,7 +67,7 @@ fn without_a_key_a_secret_shows_nothing() {
     let secret = object("Secret");
     let release = ReleaseId { namespace: "apps".to_owned(), name: "web".to_owned() };
     let fields = vec![change(&secret, "/data/password", &json!("aHVudGVyMg=="))];
-    let row = Row::repair(Timestamp::now(), (&release, 2), &secret, Repaired::Restored, fields, "");
+    let row = Row::repair(Timestamp::now(), of(&release, &secret), Repaired::Restored, fields, "");
     let entry = Entry::seal(row, 1, "east", None);
     assert_eq!(entry.fields[0].new.as_deref(), Some("(redacted)"));
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use super::*;
-use crate::ledger::row::Repaired;
+use crate::ledger::row::{GuardedObject, Repaired};
 use crate::model::{ObjectId, ReleaseId};
 
 /// Standard output as a test reads it.
@@ -41,7 +41,8 @@ fn row(number: usize) -> Row {
         namespace: Some("shop".to_owned()),
         name: format!("c{number}"),
     };
-    Row::repair(jiff::Timestamp::now(), (&release, 1), &object, Repaired::Recreated, Vec::new(), "")
+    let of = GuardedObject { release: &release, revision: 1, object: &object };
+    Row::repair(jiff::Timestamp::now(), of, Repaired::Recreated, Vec::new(), "")
 }
 
 fn ledger(url: &str, out: &Out) -> (Ledger, Writer) {

@@ -1,6 +1,8 @@
 use serde_json::json;
 
 use super::*;
+use crate::declaration::digest::Digest;
+use crate::model::ReleaseId;
 
 fn key() -> SigningKey {
     SigningKey::new([7; 32])

@@ -12,7 +12,8 @@ use super::{Drifts, First, Life, Version};
 use crate::declaration::path::Path;
 use crate::helm::release::{Declared, Release};
 use crate::model::{ObjectId, ReleaseId};
-use crate::policy::agreement::{Agreement, Declaration, SeenAlive};
+use crate::policy::agreement::{Agreement, SeenAlive};
+use crate::policy::declaration::Declaration;
 use crate::verdict::drift;
 
 /// What an object agrees with.

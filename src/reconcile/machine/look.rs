@@ -9,9 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::super::drifts::Suspect;
 use super::super::event::{Failure, Fault, Outcome, Work};
-use super::super::repair::{AGAIN, Done, RETRY, UNSERVED};
 use super::Reconciler;
 use super::pass::{FORBIDDEN, Job, Step};
+use super::repair::{AGAIN, Done, RETRY, UNSERVED};
 use crate::helm::release::Release;
 use crate::model::ObjectId;
 

@@ -5,7 +5,7 @@ use crate::declaration::digest::Digest;
 use crate::helm::release::Invalid;
 use crate::helm::release::tests::{Given, assembled};
 use crate::model::{EditsMode, ReleaseId};
-use crate::policy::agreement::Declaration;
+use crate::policy::declaration::Declaration;
 use crate::policy::signing::SigningKey;
 use crate::reconcile::drifts::Version;
 

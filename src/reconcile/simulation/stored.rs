@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::super::live::{Live, Manager, Sighting};
-use crate::model::{MANAGED_BY, ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
+use crate::model::{MANAGED_BY, ObjectId, RELEASE_NAME, ReleaseId};
 
 /// A field of an object: `data`, `labels` or `annotations`, and its key.
 pub(super) type Field = (&'static str, String);
@@ -52,8 +52,7 @@ impl Stored {
 
     /// The release that its annotations name.
     pub(super) fn release(&self) -> Option<ReleaseId> {
-        let named = |name: &str| self.fields.get(&("annotations", name.to_owned())).cloned();
-        Some(ReleaseId { namespace: named(RELEASE_NAMESPACE)?, name: named(RELEASE_NAME)? })
+        ReleaseId::from_annotations(|key| self.fields.get(&("annotations", key.to_owned())).cloned())
     }
 
     /// Whether watches by Helm's label show it.

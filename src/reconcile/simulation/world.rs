@@ -16,7 +16,7 @@ use super::super::event::{Document, Failure, Fault, Outcome, Secret};
 use super::stored::{Field, Fields, Stored, fields};
 use crate::declaration::catalog::Catalog;
 use crate::helm::record::{ApplyMethod, Record, Status};
-use crate::helm::release::{self, Appearance, Head, Payload, Release, assemble};
+use crate::helm::release::{self, Appearance, Head, Payload, Release, StoredRecords, assemble};
 use crate::helm::storage::Storage;
 use crate::model::{ObjectId, PROBE_MANAGER, ReleaseId};
 use crate::policy::agreement::SeenAlive;
@@ -331,7 +331,10 @@ impl World {
         let baseline = release::baseline(&heads).map(|head| (head, payload(head)));
         let baseline = baseline.as_ref().map(|(head, payload)| (*head, payload));
         let latest = (latest, &payload(latest));
-        Some(assemble(id, latest, baseline, previous, &Storage::default(), &CATALOG).release)
+        Some(
+            assemble(StoredRecords { stored: id, latest, baseline }, previous, &Storage::default(), &CATALOG)
+                .release,
+        )
     }
 
     /// An object as the manifest of a revision has it.

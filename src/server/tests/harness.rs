@@ -52,7 +52,8 @@ impl Running {
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
         let tls = certificates.server_config().unwrap();
-        let server = tokio::spawn(serve(listener, tls, answer, limits, metrics, stop.clone()));
+        let port = TlsPort { listener, tls, metrics };
+        let server = tokio::spawn(serve(port, answer, limits, stop.clone()));
         Self { address, certificates, directory, registry, stop, server }
     }
 

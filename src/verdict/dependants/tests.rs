@@ -4,8 +4,8 @@ use super::*;
 use crate::helm::record::Status;
 use crate::helm::release::tests::{Given, assembled};
 use crate::model::{Actor, EditsMode};
+use crate::verdict::circumstances::Circumstances;
 use crate::verdict::edit::Owner;
-use crate::verdict::exceptions::Circumstances;
 use crate::verdict::judge::tests::book;
 
 const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n";

@@ -20,8 +20,8 @@ fn with<T>(
     let (object, declarations) = release.objects.iter().next().unwrap();
     let declared = declarations.latest.as_ref().unwrap();
     let policy = policies([policy("p", spec)]).of(&release.id, &Labels::new());
-    let named = (object, &release.id);
-    ask(&Exceptions::new(named, declared, &policy, circumstances, None, now.parse().unwrap()))
+    let of = DeclaredObject { object, release: &release.id, declared };
+    ask(&Exceptions::new(of, &policy, circumstances, None, now.parse().unwrap()))
 }
 
 /// A release of a Deployment with two replicas and these annotations.
@@ -143,8 +143,7 @@ fn each_autoscaler_gives_a_range_by_itself_and_only_where_the_policy_takes_it() 
         let policy = policies([policy("p", spec)]).of(&release.id, &Labels::new());
         let circumstances = Circumstances { autoscalers: autoscalers.to_vec(), ..Circumstances::default() };
         let exceptions = Exceptions::new(
-            (object, &release.id),
-            declared,
+            DeclaredObject { object, release: &release.id, declared },
             &policy,
             &circumstances,
             Some(&hpa),
@@ -200,8 +199,8 @@ fn what_an_autoscaler_left_behind_excuses_no_edit() {
     let alice = Actor { user: "alice".to_owned(), ..Actor::default() };
     let path: Path = "/spec/replicas".parse().unwrap();
     for (actor, expected) in [(None, Some(Reason::Autoscaled)), (Some(&alice), None)] {
-        let named = (object, &release.id);
-        let exceptions = Exceptions::new(named, declared, &policy, &departed, actor, NOON.parse().unwrap());
+        let of = DeclaredObject { object, release: &release.id, declared };
+        let exceptions = Exceptions::new(of, &policy, &departed, actor, NOON.parse().unwrap());
         assert_eq!(exceptions.of_sealed(&path, None, Some(&json!(9))), expected);
     }
 }

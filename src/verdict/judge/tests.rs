@@ -8,8 +8,8 @@ use crate::policy::Policy;
 use crate::policy::book::{Book, Labels, Policies};
 use crate::policy::compile::Compiled;
 use crate::policy::samples::policy;
+use crate::verdict::circumstances::Circumstances;
 use crate::verdict::edit::Owner;
-use crate::verdict::exceptions::Circumstances;
 
 mod additions;
 mod agreement;

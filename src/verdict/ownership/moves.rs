@@ -7,7 +7,8 @@
 use serde_json::Value;
 
 use super::{Conflict, Manager, Operation, Owners};
-use crate::declaration::fields::{Fields, Move};
+use crate::declaration::compare::Move;
+use crate::declaration::fields::Fields;
 
 /// The elements of `live` that were moved, with who did it. `helm` is the name of Helm's own manager.
 pub fn moved(fields: &Fields, live: &Value, owners: &Owners, helm: Option<&str>) -> Vec<(Move, Manager)> {

@@ -237,90 +237,77 @@ fn fields(declared: &Value) -> Fields {
     declare(declared, schema.as_ref())
 }
 
+/// Helm's entry, with these fields of the container.
+fn helm_with(fields: &Value) -> Value {
+    let mut left = helms_fields();
+    left["f:spec"]["f:template"]["f:spec"]["f:containers"]["k:{\"name\":\"app\"}"] = fields.clone();
+    entry("helm", "Apply", &left)
+}
+
+/// The same without the image.
+fn helm_without() -> Value {
+    helm_with(&json!({".": {}, "f:name": {}}))
+}
+
+fn set_image() -> Value {
+    entry("kubectl-set", "Update", &image(&json!({"f:image": {}})))
+}
+
+fn applied_image() -> Value {
+    entry("kubectl", "Apply", &image(&json!({".": {}, "f:image": {}, "f:name": {}, "f:tty": {}})))
+}
+
+fn check_undone(what: &str, (old, new, editor): (&Value, &[Value], &str), back: Back, wanted: Option<Value>) {
+    let (back, result, new) = ([back], live(&[]), live(new));
+    let edit = PartUndone { old, new: &new, result: &result, editor };
+    assert_eq!(undone(edit, &back, SSA), wanted, "{what}");
+    if let Some(wanted) = &wanted {
+        let again = live(wanted.as_array().unwrap());
+        assert_eq!(undone(PartUndone { new: &again, ..edit }, &back, SSA), None, "{what}: once more");
+    }
+}
+
 #[test]
 fn what_an_edit_took_is_as_it_was() {
-    let declared = || vec![path(IMAGE)];
-    let back = |text: &str, declared| vec![Back { path: path(text), declared }];
-    let new = |entries: &[Value]| live(entries);
-    let lost = |fields: &Value| {
-        let mut lost = helms_fields();
-        lost["f:spec"]["f:template"]["f:spec"]["f:containers"]["k:{\"name\":\"app\"}"] = fields.clone();
-        entry("helm", "Apply", &lost)
-    };
-    let without = || lost(&json!({".": {}, "f:name": {}}));
-    let check = |what: &str, old: &Value, new: &Value, back: &[Back], editor: &str, wanted: Option<Value>| {
-        assert_eq!(undone(old, new, &live(&[]), back, SSA, editor), wanted, "{what}");
-        if let Some(wanted) = &wanted {
-            let again = self::live(wanted.as_array().unwrap());
-            assert_eq!(undone(old, &again, &live(&[]), back, SSA, editor), None, "{what}: once more");
-        }
-    };
-    let old = live(&[helm()]);
-    // Where old objects come without managedFields.
-    let unknown = live(&[]);
-    let set = || entry("kubectl-set", "Update", &image(&json!({"f:image": {}})));
-    let applied =
-        || entry("kubectl", "Apply", &image(&json!({".": {}, "f:image": {}, "f:name": {}, "f:tty": {}})));
+    let an_image = || Back { path: path(IMAGE), declared: vec![path(IMAGE)] };
+    let undeclared = |text: &str| Back { path: path(text), declared: vec![] };
     let rest = || entry("kubectl", "Apply", &image(&json!({".": {}, "f:name": {}, "f:tty": {}})));
-    for old in [&old, &unknown] {
-        check(
-            "a new image",
-            old,
-            &new(&[without(), set()]),
-            &back(IMAGE, declared()),
-            "",
-            Some(json!([helm()])),
-        );
-        let expected = Some(json!([helm(), rest()]));
-        check("an apply", old, &new(&[without(), applied()]), &back(IMAGE, declared()), "kubectl", expected);
-        check("nothing", old, &new(&[helm()]), &back(IMAGE, declared()), "", None);
-        check("no managedFields", old, &live(&[]), &back(IMAGE, declared()), "", None);
+    let helms = || Some(json!([helm()]));
+    // Also where old objects come without managedFields.
+    for old in [&live(&[helm()]), &live(&[])] {
+        let edit = [helm_without(), set_image()];
+        check_undone("a new image", (old, &edit, ""), an_image(), helms());
+        let edit = [helm_without(), applied_image()];
+        check_undone("an apply", (old, &edit, "kubectl"), an_image(), Some(json!([helm(), rest()])));
+        check_undone("nothing", (old, &[helm()], ""), an_image(), None);
+        check_undone("no managedFields", (old, &[], ""), an_image(), None);
         let paused = entry("kubectl", "Update", &json!({"f:spec": {"f:paused": {}}}));
-        check(
-            "a seal",
-            old,
-            &new(&[helm(), paused]),
-            &back("/spec/paused", vec![]),
-            "",
-            Some(json!([helm()])),
-        );
+        check_undone("a seal", (old, &[helm(), paused], ""), undeclared("/spec/paused"), helms());
         // The edit made a struct to hold it, of which nothing is left.
         let made = json!({"f:spec": {"f:strategy": {".": {}, "f:type": {}}, "f:minReadySeconds": {}}});
-        let made = entry("kubectl", "Update", &made);
+        let made = [helm(), entry("kubectl", "Update", &made)];
         let left = entry("kubectl", "Update", &json!({"f:spec": {"f:minReadySeconds": {}}}));
-        let expected = Some(json!([helm(), left]));
-        check("a struct", old, &new(&[helm(), made]), &back("/spec/strategy/type", vec![]), "", expected);
+        let left = Some(json!([helm(), left]));
+        check_undone("a struct", (old, &made, ""), undeclared("/spec/strategy/type"), left);
     }
     // An applier that had the field before keeps it.
-    let shared = live(&[helm(), applied()]);
-    check(
-        "shared",
-        &shared,
-        &new(&[without(), applied(), set()]),
-        &back(IMAGE, declared()),
-        "",
-        Some(json!([helm(), applied()])),
-    );
-    // Of an element that was removed, everybody has again what he had.
+    let shared = live(&[helm(), applied_image()]);
+    let edit = [helm_without(), applied_image(), set_image()];
+    check_undone("shared", (&shared, &edit, ""), an_image(), Some(json!([helm(), applied_image()])));
+}
+
+#[test]
+fn of_an_element_that_was_removed_everybody_has_again_what_they_had() {
     let container = "/spec/template/spec/containers/[name=app]";
     let all =
         || Back { path: path(container), declared: vec![path(IMAGE), path(&format!("{container}/name"))] };
-    let gone = {
-        let mut gone = helms_fields();
-        gone["f:spec"].as_object_mut().unwrap().remove("f:template");
-        entry("helm", "Apply", &gone)
-    };
+    let mut gone = helms_fields();
+    gone["f:spec"].as_object_mut().unwrap().remove("f:template");
+    let gone = [entry("helm", "Apply", &gone)];
     let tty = || entry("kubectl-edit", "Update", &image(&json!({"f:tty": {}})));
     let before = live(&[helm(), tty()]);
-    check(
-        "an element",
-        &before,
-        &new(std::slice::from_ref(&gone)),
-        &[all()],
-        "",
-        Some(json!([helm(), tty()])),
-    );
-    check("an element, unknown", &unknown, &new(&[gone]), &[all()], "", Some(json!([helm()])));
+    check_undone("known", (&before, &gone, ""), all(), Some(json!([helm(), tty()])));
+    check_undone("unknown", (&live(&[]), &gone, ""), all(), Some(json!([helm()])));
 }
 
 proptest! {

@@ -7,10 +7,10 @@
 
 use thiserror::Error;
 
-use crate::cluster::arbiter::ArbiterError;
-use crate::cluster::call::CallError;
-use crate::cluster::objects::WriteError;
-use crate::cluster::releases::{DocumentError, LookError};
+use crate::client::call::CallError;
+use crate::client::objects::WriteError;
+use crate::mirror::arbiter::ArbiterError;
+use crate::mirror::releases::{DocumentError, LookError};
 
 /// Why what a verdict rests on could not be looked at.
 #[derive(Debug, Error)]

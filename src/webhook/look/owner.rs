@@ -6,13 +6,14 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tokio::time::timeout;
 
-use super::{Live, Looker, Unreached, now};
-use crate::cluster::call::CallError;
+use super::{Live, Looker, Unreached};
+use crate::client::call::CallError;
 use crate::helm::release::Release;
 use crate::verdict::edit::{Evidence, Outcome, Owner};
-use crate::webhook::case::{Aspect, Case, Judgement};
+use crate::webhook::case::{Aspect, Basis, Case, Judgement};
 
 /// Whether it has to be known whose the object is: none of its own namespace lets
 /// the Scale pass.
@@ -60,10 +61,14 @@ impl Looker<'_> {
             return Owner::Nobody;
         }
         let circumstances = self.truth.circumstances(&case.subject.object);
-        let outcome = |claim: &Arc<Release>| {
-            let (index, claims) = (self.truth.index(), vec![Arc::clone(claim)]);
-            case.judge_by(claims, index, &circumstances, self.rules, Evidence::None, now()).verdict.outcome
+        let basis = Basis {
+            index: self.truth.index(),
+            circumstances: &circumstances,
+            rules: self.rules,
+            evidence: Evidence::None,
+            now: Timestamp::now(),
         };
+        let outcome = |claim: &Arc<Release>| case.judge_by(vec![Arc::clone(claim)], basis).verdict.outcome;
         let foreign = case.foreign_claims(self.truth.index());
         let strictest =
             foreign.iter().map(|claim| (outcome(claim), claim)).max_by_key(|(outcome, _)| *outcome);

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::NAME;
 use super::keep::Configuration;
+use crate::telemetry::FailureLog;
 
 /// The marker's name.
 pub const MARKER: &str = "kubemoor-emergency";
@@ -136,30 +137,24 @@ pub async fn follow(client: kube::Client, open: watch::Sender<Option<bool>>, sto
     let selected = watcher::Config::default().fields(&format!("metadata.name={MARKER}"));
     let mut events = pin!(watcher(Markers::all(client), selected).default_backoff());
     let mut listed = false;
-    let mut complained = false;
+    let mut failures = FailureLog::default();
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return,
             event = events.next() => event,
         };
         let said = match event {
-            Some(Ok(watcher::Event::Init)) => {
-                listed = false;
-                continue;
-            }
-            Some(Ok(watcher::Event::InitApply(marker) | watcher::Event::Apply(marker))) => {
-                listed = is_open(&marker);
-                listed
-            }
-            Some(Ok(watcher::Event::InitDone)) => listed,
-            Some(Ok(watcher::Event::Delete(_))) => false,
+            Some(Ok(event)) => match said(event, &mut listed, &mut failures) {
+                Some(said) => said,
+                None => continue,
+            },
             Some(Err(error)) => {
                 let forbidden = matches!(
                     &error,
                     watcher::Error::InitialListFailed(kube::Error::Api(status))
                     | watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 403
                 );
-                if !std::mem::replace(&mut complained, true) {
+                if failures.note_failure() {
                     let error = anyhow::Error::new(error);
                     tracing::warn!("the emergency switch cannot be watched, trying again: {error:#}");
                 }
@@ -172,6 +167,29 @@ pub async fn follow(client: kube::Client, open: watch::Sender<Option<bool>>, sto
         };
         open.send_if_modified(|open| open.replace(said) != Some(said));
     }
+}
+
+/// What an event says of the switch; nothing while a listing begins, which is
+/// no sign yet that the API server answers.
+fn said(
+    event: watcher::Event<ValidatingWebhookConfiguration>,
+    listed: &mut bool,
+    failures: &mut FailureLog,
+) -> Option<bool> {
+    let said = match event {
+        watcher::Event::Init => {
+            *listed = false;
+            return None;
+        }
+        watcher::Event::InitApply(marker) | watcher::Event::Apply(marker) => {
+            *listed = is_open(&marker);
+            *listed
+        }
+        watcher::Event::InitDone => *listed,
+        watcher::Event::Delete(_) => false,
+    };
+    failures.note_success();
+    Some(said)
 }
 
 /// Writes the marker, with the configurations as they are.
@@ -282,4 +300,29 @@ fn is_open(marker: &ValidatingWebhookConfiguration) -> bool {
 fn saved(marker: &ValidatingWebhookConfiguration) -> Saved {
     let text = marker.metadata.annotations.as_ref().and_then(|annotations| annotations.get(SAVED));
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_is_logged_again_once_the_switch_was_read() {
+        let read = |event| {
+            let mut failures = FailureLog::default();
+            assert!(failures.note_failure());
+            said(event, &mut false, &mut failures);
+            failures.note_failure()
+        };
+        let marker = ValidatingWebhookConfiguration::default;
+        assert!(!read(watcher::Event::Init), "a listing that begins may fail");
+        for event in [
+            watcher::Event::InitApply(marker()),
+            watcher::Event::InitDone,
+            watcher::Event::Apply(marker()),
+            watcher::Event::Delete(marker()),
+        ] {
+            assert!(read(event));
+        }
+    }
 }

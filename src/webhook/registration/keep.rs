@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{EDITS, NAME, REVERTS, STATUS, address};
-use crate::cluster::lease::Leadership;
+use crate::client::lease::Leadership;
 
 pub use self::kinds::Configuration;
 

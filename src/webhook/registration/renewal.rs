@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::NAME;
 use super::keep::Configuration;
-use crate::cluster::certificate_secret::{CertificateSecret, CertificateSecretError};
-use crate::cluster::lease::Leadership;
+use crate::client::certificate_secret::{CertificateSecret, CertificateSecretError};
+use crate::client::lease::Leadership;
 use crate::tls::{Certificates, Due, Pace, SharedCertificate, TlsError};
 
 /// The pause until there is a certificate.

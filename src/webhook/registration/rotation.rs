@@ -23,8 +23,8 @@ use super::keep::Configuration;
 use super::{NAME, address};
 use crate::callers::kept::{Kept, Turn};
 use crate::callers::{CallerToken, Callers, RandomError};
-use crate::cluster::caller_secret::{Found, Place, PlaceError};
-use crate::cluster::lease::Leadership;
+use crate::client::caller_secret::{Found, Place, PlaceError};
+use crate::client::lease::Leadership;
 
 /// How often the secret is read at most.
 const LOOK: Duration = Duration::from_secs(15);

@@ -6,9 +6,11 @@
 
 use std::sync::Arc;
 
-use super::{Validator, now};
+use jiff::Timestamp;
+
+use super::Validator;
 use crate::helm::release::Release;
-use crate::ledger::row::Row;
+use crate::ledger::row::{ReviewedEdit, Row};
 use crate::model::{ObjectId, ReleaseId};
 use crate::verdict::edit::{Outcome, Reason, Verdict};
 use crate::verdict::records;
@@ -54,7 +56,8 @@ impl Validator {
             return;
         }
         let (object, operation) = (case.subject.object, Some(case.operation));
-        let mut row = Row::verdict(now(), verdict, object, operation, case.actor, uid);
+        let edit = ReviewedEdit { object, operation, actor: case.actor, uid };
+        let mut row = Row::verdict(Timestamp::now(), edit, verdict);
         if row.release.is_none() && case.subject.aspect == Aspect::Record {
             row.release = self.recorded(&row.object);
         }
@@ -67,8 +70,13 @@ impl Validator {
         if verdict.outcome == Outcome::Allow {
             return;
         }
-        let (object, uid) = (subject.object.clone(), head.uid.clone().into_owned());
-        let row = Row::verdict(now(), verdict, object, head.operation, review::author(front), uid);
+        let edit = ReviewedEdit {
+            object: subject.object.clone(),
+            operation: head.operation,
+            actor: review::author(front),
+            uid: head.uid.clone().into_owned(),
+        };
+        let row = Row::verdict(Timestamp::now(), edit, verdict);
         let release = match subject.aspect {
             Aspect::Record => self.recorded(&subject.object),
             _ => {
@@ -93,7 +101,9 @@ impl Validator {
             _ => first(&case.claims(self.setup.truth.index())),
         };
         let Case { subject, operation, actor, .. } = case;
-        let row = Row::unreached(now(), release, &subject.object, operation, &actor, UNREACHED, &uid);
+        let (object, uid) = (subject.object, uid.into_owned());
+        let edit = ReviewedEdit { object, operation: Some(operation), actor, uid };
+        let row = Row::unreached(Timestamp::now(), edit, release, UNREACHED);
         self.setup.ledger.record(Row { detail: error.to_string(), ..row });
     }
 

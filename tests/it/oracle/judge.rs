@@ -101,9 +101,9 @@ impl Tally {
 impl Scene {
     /// Makes so many edits of every object of a release.
     pub(super) async fn judge_release(&self, release: &Release, edits: u64) -> Tally {
-        self.is_guarding(release).await;
+        self.wait_until_guarded(release).await;
         let mut tally = Tally { helm_refused: release.refused.clone(), ..Tally::default() };
-        let drifts = self.drifts(release).await;
+        let drifts = self.wait_for_sync(release).await;
         tally.out_of_sync.extend(drifts.err().map(|said| format!("seed {}: {said}", release.seed)));
         let judging = futures::stream::iter(&release.objects)
             .map(|object| self.judge_object(release.seed, object, edits));

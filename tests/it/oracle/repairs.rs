@@ -96,7 +96,7 @@ impl Scene {
         let (upgraded, at) = self.upgraded(&release, object).await?;
         let mut patient = Patient { release, upgraded, edits: Vec::new(), drifts: Drift::None, fault: None };
         patient.plan(&at);
-        patient.fault = self.drifts(&patient.release).await.err();
+        patient.fault = self.wait_for_sync(&patient.release).await.err();
         Some(patient)
     }
 

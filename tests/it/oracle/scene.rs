@@ -12,7 +12,8 @@ use super::draw::Draw;
 use super::gadgets::define_gadgets;
 use super::kinds::{KINDS, Kind};
 use crate::support::{
-    Caller, ControlPlane, Guard, Identity, RELEASE, SOON, eventually, guarded, holding, record_name, sealed,
+    Caller, ControlPlane, Guard, Identity, RELEASE, SOON, eventually, holding, record_name, sealed,
+    wait_until_guarded,
 };
 
 /// Requests under way at one time.
@@ -132,14 +133,14 @@ impl Scene {
     }
 
     /// Waits until the API server asks the guard about all objects of a release.
-    pub(super) async fn is_guarding(&self, release: &Release) {
+    pub(super) async fn wait_until_guarded(&self, release: &Release) {
         for object in &release.objects {
-            guarded(&self.alice, RELEASE, &object.path).await;
+            wait_until_guarded(&self.alice, RELEASE, &object.path).await;
         }
     }
 
     /// Waits until the guard has seen all objects of a release, and says which of them it does not find as declared.
-    pub(super) async fn drifts(&self, release: &Release) -> Result<(), String> {
+    pub(super) async fn wait_for_sync(&self, release: &Release) -> Result<(), String> {
         let path =
             format!("/apis/kubemoor.dev/v1alpha1/namespaces/{}/guardedreleases/{RELEASE}", release.namespace);
         let status = || async { Ok::<_, String>(self.alice.get(&path).await.done()?["status"].take()) };

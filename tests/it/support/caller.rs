@@ -88,6 +88,12 @@ impl Answer {
         if self.code == 403 && guards { Ok(()) } else { Err(self.to_string()) }
     }
 
+    /// The message of a refusal by the guard; an error for any other outcome.
+    pub(crate) fn refusal(self) -> Result<String, String> {
+        let message = self.body["message"].as_str().unwrap_or_default();
+        if message.contains("denied the request") { Ok(message.to_owned()) } else { Err(self.to_string()) }
+    }
+
     /// Whether it was done; else why not.
     pub(crate) fn done(self) -> Result<Value, String> {
         if (200..300).contains(&self.code) { Ok(self.body) } else { Err(self.to_string()) }
@@ -97,5 +103,14 @@ impl Answer {
 impl std::fmt::Display for Answer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.code, self.body["message"].as_str().unwrap_or("(an object)"))
+    }
+}
+
+/// The message of a refusal by the guard, as [`Answer::refusal`], for the typed client's answer.
+pub(crate) fn refusal<T>(outcome: kube::Result<T>) -> Result<String, String> {
+    match outcome {
+        Err(kube::Error::Api(status)) if status.message.contains("denied the request") => Ok(status.message),
+        Err(error) => Err(format!("another error: {error}")),
+        Ok(_) => Err("it passes".to_owned()),
     }
 }

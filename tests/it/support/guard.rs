@@ -13,6 +13,7 @@ use reqwest::Certificate;
 use serde_json::json;
 use tokio::sync::OnceCell;
 
+use super::charts;
 use super::control_plane::{ControlPlane, install_crypto_provider};
 use super::deploy::BASE;
 use super::identity::Identity;
@@ -36,7 +37,7 @@ pub(crate) struct Guard {
 }
 
 /// A test's hold of the shared guard: shows the end of its log when the test fails.
-pub(crate) struct SharedGuard(&'static Guard);
+pub(crate) struct SharedGuard(pub(super) &'static Guard);
 
 impl Guard {
     /// The guard of the shared control plane: registered, `--edits Deny --drift Repair`.
@@ -98,6 +99,17 @@ impl Guard {
         }
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let mut guard = Self::launch(&[flags, &[kubeconfig.as_str()]].concat());
+        guard.ready().await;
+        guard
+    }
+
+    /// Starts a guard without a cluster: of the release `shop/web` in a directory, which declares [`charts::MANIFEST`].
+    pub(crate) async fn start_embedded(flags: &[&str]) -> Self {
+        let store = folder("store");
+        fs::create_dir(store.join("shop")).unwrap();
+        fs::write(store.join("shop").join("web.yaml"), charts::MANIFEST).unwrap();
+        let store = format!("--store=dir:{}", store.display());
+        let mut guard = Self::launch(&[&[store.as_str(), "--cluster-name=here"], flags].concat());
         guard.ready().await;
         guard
     }

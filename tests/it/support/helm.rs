@@ -23,6 +23,7 @@ pub(crate) struct Helm {
 }
 
 /// A chart folder, written file by file.
+#[derive(Clone)]
 pub(crate) struct Chart {
     path: PathBuf,
 }

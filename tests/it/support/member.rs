@@ -11,8 +11,7 @@ use super::control_plane::ControlPlane;
 use super::identity::Identity;
 use super::moor::{Ran, run};
 use super::process::folder;
-use super::shop::SOON;
-use super::wait::eventually;
+use super::wait::{SOON, eventually};
 
 /// Where the accounts are, which have no other rights there than elsewhere.
 const HOME: &str = "default";

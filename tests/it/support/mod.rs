@@ -1,13 +1,15 @@
 //! What the tests stand on: a real control plane, the real Helm SDK and the real `kubemoor` program.
 //!
-//! Entry points: [`ControlPlane::get`] for the control plane that all tests share, one namespace each;
-//! [`ControlPlane::start`] for one of a test's own, which it may stop, freeze and restore; [`Helm`], [`Chart`],
-//! [`Guard`] and [`eventually`]; [`Shop`] for a guarded release, [`Caller`] for plain requests. Tests run as threads of one process, as `cargo test` does it: a runner that gives
-//! every test a process of its own would start a control plane for each.
+//! Entry points: [`Scene`] for a release, who changes it and who guards it; [`ControlPlane::get`] for the control plane
+//! that all tests share, one namespace each; [`ControlPlane::start`] for one of a test's own, which it may stop, freeze
+//! and restore; [`Helm`], [`Chart`] and [`charts`]; [`Guard`], [`Caller`] for plain requests, and [`eventually`]. Tests
+//! run as threads of one process, as `cargo test` does it: a runner that gives every test a process of its own would
+//! start a control plane for each.
 //!
 //! Invariant: every process and folder made here is gone once the test process is, however that ended.
 
 mod caller;
+pub(crate) mod charts;
 mod control_plane;
 mod deploy;
 mod document;
@@ -18,21 +20,20 @@ mod installed;
 mod lag;
 mod member;
 mod moor;
-mod policed;
 mod postgres;
 mod process;
 mod receiver;
 mod records;
 mod review;
 mod rewriter;
+mod scene;
+mod scene_waits;
 mod settings;
-mod shop;
 mod storage;
-mod victim;
 mod wait;
 mod widgets;
 
-pub(crate) use caller::{Answer, Caller};
+pub(crate) use caller::{Answer, Caller, refusal};
 pub(crate) use control_plane::ControlPlane;
 pub(crate) use document::{Document, documents, names, root};
 pub(crate) use guard::{Guard, SharedGuard, token_file};
@@ -42,16 +43,15 @@ pub(crate) use installed::{HOME, Installed, Pod};
 pub(crate) use lag::LaggingWatch;
 pub(crate) use member::{Member, Right};
 pub(crate) use moor::{Ran, moor, run};
-pub(crate) use policed::{Policed, shipped};
 pub(crate) use postgres::Postgres;
 pub(crate) use process::folder;
 pub(crate) use receiver::Receiver;
 pub(crate) use records::{bomb, encoded, forged, holding, opened, record_name, sealed};
 pub(crate) use review::{Review, reply};
 pub(crate) use rewriter::Rewriter;
+pub(crate) use scene::{Cluster, POLICED, RELEASE, Scene, SceneBuilder};
+pub(crate) use scene_waits::{wait_until_guarded, wait_until_recreated};
 pub(crate) use settings::ClientCertificate;
-pub(crate) use shop::{RELEASE, SOON, Shop, confirmed, guarded};
 pub(crate) use storage::StorageNamespace;
-pub(crate) use victim::{Victim, labelled, refusal};
-pub(crate) use wait::eventually;
+pub(crate) use wait::{SOON, eventually};
 pub(crate) use widgets::{add_widgets, define_widgets};

@@ -40,7 +40,7 @@ impl Ran {
     }
 
     /// Asserts that it could not be carried out, and said so in one sentence with these parts.
-    pub(crate) fn fails(&self, parts: &[&str]) {
+    pub(crate) fn assert_failed(&self, parts: &[&str]) {
         assert_eq!(self.code, 2, "{self:?}");
         assert_eq!(self.error.trim().lines().count(), 1, "{self:?}");
         for part in parts {

@@ -4,6 +4,9 @@ use std::fmt::Display;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+/// How long the control plane and the guard may take for what happens by itself.
+pub(crate) const SOON: Duration = Duration::from_secs(40);
+
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// What a condition says each time it is asked: its value once it holds, why it does not hold before.

@@ -6,8 +6,7 @@ use super::caller::Caller;
 use super::control_plane::ControlPlane;
 use super::guard::Guard;
 use super::identity::Identity;
-use super::shop::SOON;
-use super::wait::eventually;
+use super::wait::{SOON, eventually};
 
 /// Defines the kind `Widget` in `group` for the shared guard and returns its definition. It has lists of every type,
 /// and the subresources `status` and `scale`.

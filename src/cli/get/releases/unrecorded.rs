@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::cli::reading::Reader;
-use crate::cluster::labelled::{self, Origin};
+use crate::client::labelled::{self, Origin};
 use crate::model::{Gvk, ReleaseId};
 
 /// The kinds of which a release usually has one; group, version that is

@@ -7,9 +7,9 @@ use std::cmp::{Ordering, max};
 
 use serde_json::Value;
 
+use super::super::keys::ByKeys;
 use super::super::{Agreement, Alike, Family, MAX_PAIRS, Place, Spot, in_step, key_value, known, work};
 use super::Comparison;
-use crate::declaration::compare::index::ByKeys;
 use crate::declaration::schema::{ListKey, ListKind, MAX_DEPTH, TypeId};
 
 /// Values that are looked at to find a list's elements in another order, for each value of the list.

@@ -71,16 +71,25 @@ fn a_latest_that_is_not_believed_keeps_the_last_good_one() {
     for payload in [undecodable(), Given { name: "api", ..next() }.payload()] {
         let (base_head, base_payload) = (base().head(), base().payload());
         let baseline = Some((&base_head, &base_payload));
-        let found =
-            assemble(&good.id, (&head, &payload), baseline, Some(&good), &Storage::default(), &catalog)
-                .release;
+        let found = assemble(
+            StoredRecords { stored: &good.id, latest: (&head, &payload), baseline },
+            Some(&good),
+            &Storage::default(),
+            &catalog,
+        )
+        .release;
         assert_eq!(found.state, good.state);
         assert!(Arc::ptr_eq(&found.objects, &good.objects));
         assert_eq!(found.invalid.as_ref().unwrap().secret, "sh.helm.release.v1.web.v2");
         assert_eq!(found.latest, head);
         // And again from there.
-        let again =
-            assemble(&good.id, (&head, &payload), None, Some(&found), &Storage::default(), &catalog).release;
+        let again = assemble(
+            StoredRecords { stored: &good.id, latest: (&head, &payload), baseline: None },
+            Some(&found),
+            &Storage::default(),
+            &catalog,
+        )
+        .release;
         assert_eq!(again.state, good.state);
         assert!(again.invalid.is_some());
     }
@@ -91,9 +100,11 @@ fn a_latest_that_was_never_believed_falls_back_on_the_baseline() {
     let (base_head, base_payload) = (base().head(), base().payload());
     let head = next().head();
     let found = assemble(
-        &base().id(),
-        (&head, &undecodable()),
-        Some((&base_head, &base_payload)),
+        StoredRecords {
+            stored: &base().id(),
+            latest: (&head, &undecodable()),
+            baseline: Some((&base_head, &base_payload)),
+        },
         None,
         &Storage::default(),
         &Catalog::with_core(),
@@ -108,9 +119,7 @@ fn a_latest_that_was_never_believed_falls_back_on_the_baseline() {
 #[test]
 fn a_release_with_nothing_to_believe_declares_nothing() {
     let found = assemble(
-        &base().id(),
-        (&base().head(), &undecodable()),
-        None,
+        StoredRecords { stored: &base().id(), latest: (&base().head(), &undecodable()), baseline: None },
         None,
         &Storage::default(),
         &Catalog::with_core(),
@@ -125,9 +134,11 @@ fn a_release_with_nothing_to_believe_declares_nothing() {
 fn a_baseline_that_is_not_believed_declares_nothing() {
     let (head, payload) = (base().head(), undecodable());
     let found = assemble(
-        &base().id(),
-        (&next().head(), &next().payload()),
-        Some((&head, &payload)),
+        StoredRecords {
+            stored: &base().id(),
+            latest: (&next().head(), &next().payload()),
+            baseline: Some((&head, &payload)),
+        },
         None,
         &Storage::default(),
         &Catalog::with_core(),
@@ -146,9 +157,11 @@ fn of_two_documents_of_one_object_the_last_one_counts() {
 fn what_is_no_object_is_named_and_skipped() {
     let manifest = format!("{NEXT}---\n- a list\n---\nkind: ConfigMap\n");
     let found = assemble(
-        &base().id(),
-        (&base().head(), &Given { manifest: &manifest, ..base() }.payload()),
-        None,
+        StoredRecords {
+            stored: &base().id(),
+            latest: (&base().head(), &Given { manifest: &manifest, ..base() }.payload()),
+            baseline: None,
+        },
         None,
         &Storage::default(),
         &Catalog::with_core(),
@@ -241,9 +254,11 @@ fn check_stored(
     let base = base.map(|given| (given.head(), given.payload()));
     let latest = given(latest, 2, Status::Deployed);
     let found = assemble(
-        &stored,
-        (&latest.head(), &latest.payload()),
-        base.as_ref().map(|(head, payload)| (head, payload)),
+        StoredRecords {
+            stored: &stored,
+            latest: (&latest.head(), &latest.payload()),
+            baseline: base.as_ref().map(|(head, payload)| (head, payload)),
+        },
         previous,
         &storage,
         &Catalog::with_core(),
@@ -275,7 +290,13 @@ fn what_was_said_before_counts_while_it_is_trusted() {
         let given = Given { namespace, manifest, ..Given::default() };
         let storage = [("flux-system", namespace)].into_iter().collect();
         let latest = (&given.head(), &given.payload());
-        assemble(&stored, latest, None, None, &storage, &Catalog::with_core()).release
+        assemble(
+            StoredRecords { stored: &stored, latest, baseline: None },
+            None,
+            &storage,
+            &Catalog::with_core(),
+        )
+        .release
     };
     check_stored("other", None, Some(&before("shop")), ("shop", false, &["shop"]));
     // The pair is gone since.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::declaration::catalog::Catalog;
-use crate::declaration::path::Segment;
+use crate::declaration::path::{Path, Segment};
 use crate::declaration::samples::{Deep, any_value, deployment, has_doubled_keys, reordered, texts};
 use crate::helm::release::documents;
 use crate::verdict::message;

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::cluster::objects::WriteError;
+use crate::client::objects::WriteError;
 use crate::model::{ObjectId, ReleaseId};
 
 const WITHIN: Duration = Duration::from_secs(1);

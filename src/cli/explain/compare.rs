@@ -1,0 +1,87 @@
+//! An object, held against its manifest.
+//!
+//! Entry point: [`compare`]. Invariant: by the same comparison and exceptions as the guard's.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::fields::{self, Field};
+use crate::helm::record::Status;
+use crate::helm::release::{Declared, Release};
+use crate::policy::pattern::Pattern;
+use crate::verdict::drift::{self, Live};
+use crate::verdict::edit::Evidence;
+use crate::verdict::ownership::{self, Taken};
+
+/// The state of an object that matches.
+const AS_DECLARED: &str = "as declared";
+
+/// The state of an object that matches and that the next upgrade may fail on.
+const TAKEN: &str = "as declared, but another field manager owns some of its fields";
+
+/// The state of an object that should be there.
+pub(super) const MISSING: &str = "missing";
+
+/// An object held against its manifest.
+pub(super) struct Comparison {
+    pub(super) state: &'static str,
+    pub(super) exceptions: Vec<String>,
+    pub(super) fields: Vec<Field>,
+    /// What another field manager than Helm's owns.
+    pub(super) taken: Option<Taken>,
+}
+
+/// Holds an object against its manifest; `is_repaired` tells whether the guard repairs drift of its release.
+pub(super) fn compare(
+    subject: &drift::Subject<'_, '_>,
+    declared: &Arc<Declared>,
+    live: Option<&Value>,
+    patterns: &[Pattern],
+    is_repaired: bool,
+) -> Comparison {
+    let release = subject.standing.release;
+    let is_deployed = release.state.status == Status::Deployed;
+    let exceptions = subject.exceptions(declared);
+    let state = state_of(&drift::compare(subject, live, Evidence::None), release);
+    let is_held = is_repaired && is_deployed && state == AS_DECLARED;
+    let taken = live.filter(|_| is_held).and_then(|live| {
+        ownership::taken(&declared.fields, live, release.state.apply_method, &exceptions.mask(live))
+    });
+    let asked =
+        fields::Subject { object: subject.object, declared, live, exceptions: &exceptions, is_deployed };
+    Comparison {
+        state: if taken.is_some() { TAKEN } else { state },
+        fields: asked.fields(patterns),
+        exceptions: exceptions.sources().into_iter().map(fields::named).collect(),
+        taken,
+    }
+}
+
+impl Comparison {
+    /// Where there is nothing to hold it against.
+    pub(super) fn of_nothing() -> Self {
+        Self {
+            state: "not declared by the state of the record",
+            exceptions: Vec::new(),
+            fields: Vec::new(),
+            taken: None,
+        }
+    }
+}
+
+/// The state of a live object of `release`, in a word.
+fn state_of(live: &Live<'_>, release: &Release) -> &'static str {
+    match live {
+        Live::OptedOut => "opted out by its manifest",
+        Live::BeingDeleted => "being deleted",
+        Live::Awaited if release.state.status == Status::Failed => "not created: the Helm operation failed",
+        Live::Awaited => "not there yet",
+        Live::Allowed => "missing, as an exception allows",
+        Live::Missing => MISSING,
+        Live::AsDeclared(_) => AS_DECLARED,
+        Live::AsBefore => "as declared before the operation under way",
+        Live::Drifted(drift) if drift.is_doubt() => "in doubt",
+        Live::Drifted(_) => "drifted",
+    }
+}

@@ -1,0 +1,83 @@
+//! What is known of an object, in words.
+//!
+//! Entry point: [`Report::text`].
+
+use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Table, Text};
+use super::fields::{Field, FieldState};
+use super::report::{GUARD, PolicyFacts, ReleaseFacts, Report};
+use crate::verdict::health::told::Told;
+
+impl Report {
+    /// The answer in words.
+    pub(super) fn text(&self) -> Text {
+        let mut text = self.facts().text();
+        for field in &self.fields {
+            add_field(&mut text, field);
+        }
+        text.line();
+        for advice in &self.advice {
+            text.add(PLAIN, advice).line();
+        }
+        for unread in &self.unread {
+            text.add(NOTE, &format!("Not considered: {unread}")).line();
+        }
+        text
+    }
+
+    fn facts(&self) -> Table {
+        let mut rows = Table::new(["OBJECT", &self.object.to_string()]);
+        rows.row(["STATE", self.state]);
+        if let Some(ReleaseFacts { release, revision, status, invalid, means }) = &self.release {
+            rows.row(["RELEASE", &format!("{} in namespace {}", release.name, release.namespace)]);
+            rows.row(["RECORD", &format!("revision {revision}, {status}: {means}")]);
+            if let Some(invalid) = invalid {
+                rows.row(["INVALID", invalid]);
+            }
+        }
+        if let Some(PolicyFacts { matched, edits, drift }) = &self.policy {
+            let of_guard = || "as the guard's own flag says".to_owned();
+            let names = if matched.is_empty() { "none matches".to_owned() } else { matched.join(", ") };
+            rows.row(["POLICIES", &names]);
+            rows.row(["EDITS", &edits.clone().unwrap_or_else(of_guard)]);
+            rows.row(["DRIFT", &drift.clone().unwrap_or_else(of_guard)]);
+        }
+        match &self.guard {
+            Some(Told { edits, drift, ready, reason, message, .. }) => {
+                let reason = reason.as_ref().unwrap_or(ready);
+                rows.row(["GUARD", &format!("edits {edits}, drift {drift}; {reason}: {message}")]);
+            }
+            None if self.release.is_some() && !self.unread.iter().any(|unread| unread.starts_with(GUARD)) => {
+                rows.row(["GUARD", "says nothing of the release: `kubemoor get releases` says why"]);
+            }
+            None => {}
+        }
+        for exception in &self.exceptions {
+            rows.row(["EXCEPTION", exception]);
+        }
+        for flaw in &self.flaws {
+            rows.row(["ALLOWS NOTHING", flaw]);
+        }
+        rows
+    }
+}
+
+fn add_field(text: &mut Text, field: &Field) {
+    let (style, state) = match field.state {
+        FieldState::AsDeclared => (GOOD, "as declared"),
+        FieldState::Drifted => (BAD, "drifted"),
+        FieldState::InDoubt => (NOTE, "in doubt"),
+        FieldState::Absent => (BAD, "absent with its object"),
+    };
+    text.line().add(HEAD, &field.path).add(PLAIN, ": ").add(style, state).line();
+    let shown = |value: &Option<_>| value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string);
+    let mut rows = Table::default();
+    rows.row(["  declared", &shown(&field.declared)]);
+    rows.row(["  live", &shown(&field.live)]);
+    let managers = field.managers.iter().map(|manager| format!("{} ({:?})", manager.name, manager.operation));
+    let managers = managers.collect::<Vec<_>>().join(", ");
+    rows.row(["  owned by", if managers.is_empty() { "nobody" } else { &managers }]);
+    for spared in &field.spared_by {
+        rows.row(["  spared", spared]);
+    }
+    text.append(&rows.text());
+}

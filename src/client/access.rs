@@ -1,0 +1,223 @@
+//! Who somebody is, and what he may do, as the API server says.
+//!
+//! Entry points: [`who`] for a bearer token, [`may`] for a right. Invariant:
+//! only a plain yes of the API server counts as yes, to all that it knows of the
+//! user: a token of few scopes has no more rights than these; no token reaches an error
+//! or a log. Both are asked each time, so that a right that was taken away is
+//! gone at once.
+
+use std::collections::BTreeMap;
+
+use http::Request;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::call::{self, CallError, PATIENCE};
+use crate::model::Actor;
+
+#[derive(Deserialize)]
+struct TokenReview {
+    #[serde(default)]
+    status: TokenStatus,
+}
+
+#[derive(Default, Deserialize)]
+struct TokenStatus {
+    #[serde(default)]
+    authenticated: bool,
+    #[serde(default)]
+    user: UserInfo,
+}
+
+#[derive(Default, Deserialize)]
+struct UserInfo {
+    #[serde(default)]
+    username: String,
+    #[serde(default)]
+    groups: Option<Vec<String>>,
+    #[serde(default)]
+    uid: Option<String>,
+    #[serde(default)]
+    extra: Option<BTreeMap<String, Option<Vec<String>>>>,
+}
+
+#[derive(Deserialize)]
+struct AccessReview {
+    #[serde(default)]
+    status: AccessStatus,
+}
+
+#[derive(Default, Deserialize)]
+struct AccessStatus {
+    #[serde(default)]
+    allowed: bool,
+    #[serde(default)]
+    denied: bool,
+}
+
+/// Whose `token` that is; `None` for a token that the API server does not take.
+///
+/// # Errors
+/// When the API server cannot be asked, or may not be by this account
+/// (`create` on `tokenreviews.authentication.k8s.io`).
+pub async fn who(client: &kube::Client, token: &str) -> Result<Option<Actor>, CallError> {
+    let review = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token},
+    });
+    let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+    // The answer repeats the token, and a refusal could quote it.
+    let TokenReview { status } = post(client, path, &review).await.map_err(CallError::without_values)?;
+    let TokenStatus { authenticated, user } = status;
+    let known = authenticated && !user.username.is_empty();
+    Ok(known.then(|| Actor {
+        user: user.username,
+        groups: user.groups.unwrap_or_default(),
+        uid: user.uid.unwrap_or_default(),
+        extra: user
+            .extra
+            .into_iter()
+            .flatten()
+            .map(|(key, values)| (key, values.unwrap_or_default()))
+            .collect(),
+    }))
+}
+
+/// What somebody may do.
+#[derive(Clone, Copy, Debug)]
+pub struct Right<'a> {
+    /// The verb.
+    pub verb: &'a str,
+    /// The API group; empty for the core group.
+    pub group: &'a str,
+    /// The plural.
+    pub resource: &'a str,
+    /// The namespace; `None` for all, and for cluster-scoped resources.
+    pub namespace: Option<&'a str>,
+    /// The object; `None` for all of them.
+    pub name: Option<&'a str>,
+}
+
+/// Whether `user` has a right.
+///
+/// # Errors
+/// When the API server cannot be asked, or may not be by this account
+/// (`create` on `subjectaccessreviews.authorization.k8s.io`).
+pub async fn may(client: &kube::Client, user: &Actor, right: &Right<'_>) -> Result<bool, CallError> {
+    let Right { verb, group, resource, namespace, name } = right;
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": user.user,
+            "groups": user.groups,
+            "uid": user.uid,
+            "extra": user.extra,
+            "resourceAttributes": {
+                "verb": verb, "group": group, "resource": resource, "namespace": namespace.unwrap_or_default(),
+                "name": name.unwrap_or_default(),
+            },
+        },
+    });
+    let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    let AccessReview { status } = post(client, path, &review).await?;
+    Ok(status.allowed && !status.denied)
+}
+
+async fn post<T: DeserializeOwned>(client: &kube::Client, path: &str, body: &Value) -> Result<T, CallError> {
+    let request = Request::post(path)
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .header(http::header::ACCEPT, "application/json")
+        .body(body.to_string().into_bytes())
+        .map_err(|error| CallError::Unformed { reason: error.to_string() })?;
+    call::fetch(client, request, PATIENCE).await
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Response;
+    use kube::client::Body;
+
+    use super::*;
+
+    fn answering(status: u16, body: Value) -> kube::Client {
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let answer = Response::builder().status(status).body(Body::from(body.to_string().into_bytes()));
+            std::future::ready(answer)
+        });
+        kube::Client::new(service, "default")
+    }
+
+    fn listing(namespace: Option<&str>) -> Right<'_> {
+        Right { verb: "list", group: "kubemoor.dev", resource: "guardedreleases", namespace, name: None }
+    }
+
+    #[tokio::test]
+    async fn only_a_plain_yes_is_a_right() {
+        let alice = Actor { user: "alice".to_owned(), ..Actor::default() };
+        for (body, right) in [
+            (json!({"status": {"allowed": true}}), true),
+            (json!({"status": {"allowed": false}}), false),
+            (json!({"status": {"allowed": true, "denied": true}}), false),
+            (json!({"status": {}}), false),
+            (json!({}), false),
+        ] {
+            let client = answering(201, body.clone());
+            let said = may(&client, &alice, &listing(Some("shop"))).await;
+            assert_eq!(said, Ok(right), "{body}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_counts_once_the_api_server_names_its_user() {
+        let alice = Actor { user: "alice".to_owned(), groups: vec!["people".to_owned()], ..Actor::default() };
+        for (body, who_it_is) in [
+            (
+                json!({"status": {"authenticated": true, "user": {"username": "alice", "groups": ["people"]}}}),
+                Some(alice),
+            ),
+            (json!({"status": {"authenticated": false, "user": {"username": "alice"}}}), None),
+            (json!({"status": {"authenticated": true, "user": {}}}), None),
+            (json!({"status": {"error": "invalid bearer token"}}), None),
+        ] {
+            assert_eq!(who(&answering(201, body.clone()), "t0ken").await, Ok(who_it_is), "{body}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_a_token_is_of_is_asked_about_with_its_uid_and_its_scopes() {
+        let user = json!({
+            "username": "alice", "uid": "7", "groups": ["people"],
+            "extra": {"scopes.authorization.openshift.io": ["user:info"], "empty": null},
+        });
+        let review = json!({"status": {"authenticated": true, "user": user}});
+        let alice = who(&answering(201, review), "t0ken").await.unwrap().unwrap();
+        assert_eq!(alice.uid, "7");
+        assert_eq!(alice.extra["scopes.authorization.openshift.io"], ["user:info"]);
+
+        let (asked, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let asked = asked.clone();
+            async move {
+                let _ = asked.send(request.into_body().collect_bytes().await.unwrap());
+                let answer = json!({"status": {"allowed": false}}).to_string();
+                Ok::<_, std::io::Error>(Response::new(Body::from(answer.into_bytes())))
+            }
+        });
+        let client = kube::Client::new(service, "default");
+        assert_eq!(may(&client, &alice, &listing(None)).await, Ok(false));
+        let spec = serde_json::from_slice::<Value>(&told.recv().await.unwrap()).unwrap()["spec"].take();
+        assert_eq!(
+            (&spec["user"], &spec["uid"], &spec["groups"]),
+            (&json!("alice"), &json!("7"), &json!(["people"]))
+        );
+        assert_eq!(spec["extra"], json!({"scopes.authorization.openshift.io": ["user:info"], "empty": []}));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_that_quotes_the_token_is_not_passed_on() {
+        let refusal = json!({"kind": "Status", "status": "Failure", "message": "t0ken is bad", "code": 400});
+        let error = who(&answering(400, refusal), "t0ken").await.unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("t0ken"), "{error:?}");
+    }
+}

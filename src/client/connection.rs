@@ -1,0 +1,183 @@
+//! The connection to the API server.
+//!
+//! Entry points: [`connect`] for a kubeconfig, [`connect_by`] for all that
+//! kubectl's flags can choose. Reads a kubeconfig, or the service account of the
+//! pod; talks to nobody yet.
+
+use std::path::{Path, PathBuf};
+
+use http::HeaderValue;
+use http::header::USER_AGENT;
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+
+use super::call::causes_of;
+use super::identity;
+
+/// A client and what its credentials say of themselves.
+#[derive(Clone)]
+pub struct Connection {
+    /// The client. Cheap to clone.
+    pub client: kube::Client,
+    /// The API server's URL.
+    pub url: String,
+    /// The namespace that the credentials default to: the pod's own in a cluster.
+    pub namespace: String,
+    /// The user name that the bearer token claims; see [`identity::own_name`].
+    pub claimed: Option<String>,
+}
+
+/// Which credentials to use, as kubectl's flags choose them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// The kubeconfig; `None` for `$KUBECONFIG`, `~/.kube/config` or the pod's
+    /// service account, in that order.
+    pub kubeconfig: Option<PathBuf>,
+    /// The context; `None` for the current one.
+    pub context: Option<String>,
+    /// The user to act as (impersonation).
+    pub user: Option<String>,
+    /// The groups to act as.
+    pub groups: Vec<String>,
+}
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// A kubeconfig was named and cannot be used.
+    #[error("the kubeconfig {} cannot be used: {reason}", .path.display())]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No kubeconfig was named, none is in the usual places, and this is no pod.
+    #[error("no cluster to talk to: name one with --kubeconfig or KUBECONFIG, or run in a pod ({reason})")]
+    Nowhere {
+        /// What was tried.
+        reason: String,
+    },
+    /// A context was named and cannot be used.
+    #[error("the context {context:?} cannot be used: {reason}")]
+    Context {
+        /// Its name.
+        context: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// What is to vouch for a server holds no certificate.
+    #[error("{} holds no PEM certificate that can be read: {reason}", .path.display())]
+    Authority {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The configuration is readable but makes no client.
+    #[error("no client for {url}: {reason}")]
+    Client {
+        /// The API server's URL.
+        url: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// A client for the current context of the file `kubeconfig`; without one for
+/// `$KUBECONFIG`, `~/.kube/config` or the pod's service account, in that order.
+///
+/// # Errors
+/// When no configuration is found, or it cannot be used.
+pub async fn connect(kubeconfig: Option<&Path>) -> Result<Connection, ConnectError> {
+    connect_by(&Access { kubeconfig: kubeconfig.map(Path::to_owned), ..Access::default() }).await
+}
+
+/// A client with the credentials that `access` chooses.
+///
+/// # Errors
+/// When no configuration is found, or it cannot be used.
+pub async fn connect_by(access: &Access) -> Result<Connection, ConnectError> {
+    let mut config = configuration(access).await?;
+    let agent = HeaderValue::from_static(concat!("kubemoor/", env!("CARGO_PKG_VERSION")));
+    config.headers.push((USER_AGENT, agent));
+    let url = config.cluster_url.to_string();
+    let namespace = config.default_namespace.clone();
+    let claimed = identity::claimed(&config.auth_info);
+    match kube::Client::try_from(config) {
+        Ok(client) => Ok(Connection { client, url, namespace, claimed }),
+        Err(error) => Err(ConnectError::Client { url, reason: causes_of(&error) }),
+    }
+}
+
+/// A client for the server at `url`, with the credentials that `access`
+/// chooses: for a guard, which asks the API server whose they are. The server is
+/// believed if one of the certificates in the file `authority` vouches for it;
+/// without a file, if one of the system's does.
+///
+/// # Errors
+/// When no configuration is found, or it cannot be used.
+pub async fn connect_to(
+    url: &http::Uri,
+    authority: Option<&Path>,
+    access: &Access,
+) -> Result<kube::Client, ConnectError> {
+    let mut config = configuration(access).await?;
+    config.cluster_url = url.clone();
+    // How the API server is reached and believed says nothing of this one.
+    config.root_cert = authority.map(certificates).transpose()?;
+    config.root_cert_file = None;
+    config.accept_invalid_certs = false;
+    config.tls_server_name = None;
+    kube::Client::try_from(config)
+        .map_err(|error| ConnectError::Client { url: url.to_string(), reason: causes_of(&error) })
+}
+
+/// The certificates in a file of PEM.
+fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, ConnectError> {
+    let failed = |reason| ConnectError::Authority { path: path.to_owned(), reason };
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))?;
+    let certificates: Result<Vec<_>, _> = certificates.map(|it| it.map(|it| it.to_vec())).collect();
+    match certificates {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) => Err(failed("there is none in it".to_owned())),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+async fn configuration(access: &Access) -> Result<Config, ConnectError> {
+    let Access { kubeconfig, context, user, groups } = access;
+    let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
+    let mut config = match (kubeconfig, context) {
+        (Some(path), _) => from_file(path, &options).await?,
+        // A pod's service account has no contexts.
+        (None, Some(context)) => Config::from_kubeconfig(&options)
+            .await
+            .map_err(|error| ConnectError::Context { context: context.clone(), reason: unquoted(&error) })?,
+        (None, None) => {
+            Config::infer().await.map_err(|error| ConnectError::Nowhere { reason: unquoted(&error) })?
+        }
+    };
+    if user.is_some() {
+        config.auth_info.impersonate.clone_from(user);
+        config.auth_info.impersonate_groups = (!groups.is_empty()).then(|| groups.clone());
+    }
+    Ok(config)
+}
+
+async fn from_file(path: &Path, options: &KubeConfigOptions) -> Result<Config, ConnectError> {
+    let failed = |error: kube::config::KubeconfigError| ConnectError::Kubeconfig {
+        path: path.to_owned(),
+        reason: unquoted(&error),
+    };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
+    Config::from_custom_kubeconfig(kubeconfig, options).await.map_err(failed)
+}
+
+/// What is wrong with a kubeconfig, without the lines of it that the parser
+/// shows below its sentence: they may hold credentials.
+fn unquoted(error: &dyn std::error::Error) -> String {
+    causes_of(error).lines().next().unwrap_or_default().to_owned()
+}

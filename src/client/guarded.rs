@@ -1,0 +1,281 @@
+//! The GuardedReleases of a cluster: made, removed, and their statuses written;
+//! also what people set in them.
+//!
+//! Entry points: [`GuardedReleases`] and [`suspended`] for the guard, [`list`],
+//! [`get`] and [`set`] for commands. Invariant: only a leader writes statuses, at a bounded rate; where
+//! the definition is absent there are none, and that is no error. Decides
+//! nothing about what is written.
+
+use std::collections::HashSet;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use governor::Quota;
+use kube::core::Request as Requests;
+use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::call::{self, BODY_CAP, CallError, PATIENCE};
+use super::lease::Leadership;
+use super::pages::Pages;
+use super::resource::{GROUP, Resource, VERSION, segment};
+use super::writer::{SendError, Writer};
+use crate::model::{ObjectId, ReleaseId};
+use crate::policy::agreement::SeenAlive;
+use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus, hidden_digest};
+use crate::policy::signing::SigningKey;
+
+/// The reason of a release of which somebody keeps changing something back.
+const CONTESTED: &str = "Contested";
+
+pub(crate) const KIND: &str = "GuardedRelease";
+pub(crate) const PLURAL: &str = "guardedreleases";
+
+/// Objects per page of a list.
+const PAGE: u32 = 100;
+
+/// Reads and writes GuardedReleases for the guard.
+pub struct GuardedReleases {
+    client: kube::Client,
+    writer: Writer,
+}
+
+/// What an earlier guard knew of a release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// The release.
+    pub release: ReleaseId,
+    /// The revision that it was held to.
+    pub revision: u64,
+    /// The uid of that revision's record; none where it was not said.
+    pub record: Option<String>,
+    /// SHA-256 of that revision's manifest as it was first seen.
+    pub digest: [u8; 32],
+    /// What was seen alive with the release's annotations, and what it agreed with.
+    pub seen: Vec<SeenAlive>,
+    /// What somebody kept changing back.
+    pub contested: Vec<ObjectId>,
+}
+
+/// What a person sets in a GuardedRelease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// Leave it alone, or no more.
+    Suspend(bool),
+    /// Repair it now; the time makes it another request than the last.
+    Reconcile(String),
+}
+
+impl GuardedReleases {
+    /// Those of the cluster behind `client`; at most `writes_per_second`.
+    pub fn new(client: kube::Client, leadership: Leadership, writes_per_second: NonZeroU32) -> Self {
+        let rate = Quota::per_second(writes_per_second);
+        Self { writer: Writer::new(client.clone(), rate, leadership), client }
+    }
+
+    /// The client that they are reached by.
+    pub(crate) fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// What an earlier guard knew; nothing where the definition is absent.
+    ///
+    /// # Errors
+    /// When the API server gives no usable answer.
+    pub async fn remembered(&self, key: &SigningKey) -> Result<Vec<Remembered>, CallError> {
+        let listed = list(&self.client, None).await?;
+        let read = |guarded: &GuardedRelease| Remembered::of(guarded, key);
+        Ok(listed.unwrap_or_default().iter().filter_map(read).collect())
+    }
+
+    /// Makes the one of a release; `Ok` as well if it is there.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub async fn create(&self, release: &ReleaseId) -> Result<(), SendError> {
+        let body = json!({
+            "apiVersion": api_version(), "kind": KIND,
+            "metadata": {"name": release.name, "namespace": release.namespace},
+            "spec": {},
+        });
+        let request = requests(Some(&release.namespace))?.create(&PostParams::default(), bytes(&body)?);
+        match self.writer.send(request.map_err(CallError::from)?).await {
+            Err(SendError::Call(CallError::Refused { code: 409, .. })) => Ok(()),
+            outcome => outcome.map(drop),
+        }
+    }
+
+    /// Removes one, if it still is the one with the uid `uid`.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub async fn remove(&self, release: &ReleaseId, uid: &str) -> Result<(), SendError> {
+        let parameters = DeleteParams::background()
+            .preconditions(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
+        let request = requests(Some(&release.namespace))?
+            .delete(&segment(&release.name)?, &parameters)
+            .map_err(CallError::from)?;
+        match self.writer.send(request).await {
+            Err(SendError::Call(CallError::Refused { code: 404 | 409, .. } | CallError::Unserved)) => Ok(()),
+            outcome => outcome.map(drop),
+        }
+    }
+
+    /// Writes a status over the one of `live`, unless that has changed since.
+    ///
+    /// # Errors
+    /// See [`SendError`]; a conflict when `live` is outdated.
+    pub async fn set_status(
+        &self,
+        live: &GuardedRelease,
+        status: &GuardedReleaseStatus,
+    ) -> Result<(), SendError> {
+        let (name, namespace) =
+            (live.metadata.name.as_deref().unwrap_or_default(), live.metadata.namespace.as_deref());
+        let body = json!({
+            "apiVersion": api_version(), "kind": KIND,
+            "metadata": {"name": name, "namespace": namespace, "resourceVersion": live.metadata.resource_version},
+            "spec": live.spec, "status": status,
+        });
+        let request = requests(namespace)?
+            .replace_subresource("status", &segment(name)?, &PostParams::default(), bytes(&body)?)
+            .map_err(CallError::from)?;
+        self.writer.send(request).await.map(drop)
+    }
+}
+
+impl Remembered {
+    /// What a GuardedRelease says that a guard of this key has written; none where it says nothing yet.
+    pub fn of(guarded: &GuardedRelease, key: &SigningKey) -> Option<Self> {
+        let (release, status) = (guarded.release()?, guarded.status.as_ref()?);
+        let is_contested = status.conditions.iter().any(|condition| condition.reason == CONTESTED);
+        let drifts = status.drifts.iter().filter(|_| is_contested);
+        Some(Self {
+            contested: drifts.map(|drift| drift.object.id(&release.namespace)).collect(),
+            revision: status.revision,
+            record: status.record_uid.clone(),
+            digest: hidden_digest(
+                key,
+                &release,
+                (status.revision, status.record_uid.as_deref()),
+                digest(&status.manifest_digest)?,
+            ),
+            seen: status.seen.iter().map(|object| object.seen(key, &release)).collect(),
+            release,
+        })
+    }
+}
+
+/// The GuardedReleases in `namespace` (`None`: all); none where the definition
+/// is absent.
+///
+/// # Errors
+/// When the API server gives no usable answer.
+pub async fn list(
+    client: &kube::Client,
+    namespace: Option<&str>,
+) -> Result<Option<Vec<GuardedRelease>>, CallError> {
+    let mut pages = Pages::<Value>::objects(client, &resource(), namespace)?.of(PAGE);
+    let mut found = Vec::new();
+    loop {
+        match pages.next().await {
+            Ok(Some(page)) => {
+                found.extend(page.into_items().into_iter().filter_map(typed).map(|object| *object));
+            }
+            Ok(None) => return Ok(Some(found)),
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The GuardedRelease of a release; none where the definition is absent.
+///
+/// # Errors
+/// When the API server gives no usable answer.
+pub async fn get(client: &kube::Client, release: &ReleaseId) -> Result<Option<GuardedRelease>, CallError> {
+    let name = segment(&release.name)?;
+    let request =
+        requests(Some(&release.namespace))?.get(&name, &GetParams::default()).map_err(CallError::from)?;
+    match call::fetch::<Value>(client, request, PATIENCE).await {
+        Ok(object) => Ok(typed(object).map(|object| *object)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The releases that people have suspended; none where the definition is absent.
+///
+/// # Errors
+/// When the API server gives no usable answer.
+pub async fn suspended(client: &kube::Client) -> Result<HashSet<ReleaseId>, CallError> {
+    let listed = list(client, None).await?.unwrap_or_default();
+    Ok(listed.iter().filter(|it| it.spec.suspend).filter_map(GuardedRelease::release).collect())
+}
+
+/// Sets something in the GuardedRelease of a release; gives what the API server
+/// warns of.
+///
+/// # Errors
+/// When the API server gives no usable answer; not found where there is none.
+pub async fn set(
+    client: &kube::Client,
+    release: &ReleaseId,
+    setting: &Setting,
+    within: Duration,
+) -> Result<Vec<String>, CallError> {
+    let spec = match setting {
+        Setting::Suspend(true) => json!({"suspend": true}),
+        Setting::Suspend(false) => json!({"suspend": null}),
+        Setting::Reconcile(at) => json!({"reconcileAt": at}),
+    };
+    let request = requests(Some(&release.namespace))?.patch(
+        &segment(&release.name)?,
+        &PatchParams::default(),
+        &Patch::Merge(json!({"spec": spec})),
+    )?;
+    call::send_warned(client, request, BODY_CAP, within).await.map(|(_, warnings)| warnings)
+}
+
+/// An object, also if its status is not one of this version. Without who wrote
+/// which field, which is most of it and of no use here: these are kept.
+pub(crate) fn typed(mut object: Value) -> Option<Box<GuardedRelease>> {
+    object.pointer_mut("/metadata")?.as_object_mut()?.remove("managedFields");
+    if let Ok(whole) = GuardedRelease::deserialize(&object) {
+        return Some(Box::new(whole));
+    }
+    object.as_object_mut()?.remove("status");
+    serde_json::from_value(object).ok().map(Box::new)
+}
+
+/// Thirty-two bytes of hexadecimal digits.
+fn digest(text: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    if text.len() != 64 {
+        return None;
+    }
+    for (index, byte) in digest.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(index * 2..index * 2 + 2)?, 16).ok()?;
+    }
+    Some(digest)
+}
+
+fn api_version() -> String {
+    format!("{GROUP}/{VERSION}")
+}
+
+fn resource() -> Resource {
+    Resource::new(GROUP, VERSION, KIND, PLURAL)
+}
+
+fn requests(namespace: Option<&str>) -> Result<Requests, CallError> {
+    Ok(Requests::new(resource().path(namespace)?))
+}
+
+fn bytes(body: &Value) -> Result<Vec<u8>, CallError> {
+    serde_json::to_vec(body).map_err(|error| CallError::Unformed { reason: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests;

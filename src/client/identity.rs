@@ -1,0 +1,189 @@
+//! Which user the API server takes this process for, so that its own writes
+//! are known when they come back as reviews.
+//!
+//! Entry points: [`own_name`]; [`cluster_uid`] for the cluster's own name. The API server is asked first. Below
+//! Kubernetes 1.26, where it cannot be asked, it still names whomever it refuses that question; for others the
+//! credentials' own claim serves, as far as they have one.
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use http::Request;
+use kube::config::AuthInfo;
+use secrecy::ExposeSecret;
+use serde::Deserialize;
+use x509_parser::pem::parse_x509_pem;
+
+use super::call::{self, CallError, PATIENCE};
+use super::resource::Partial;
+
+/// The versions of the API that answer the question, newest first.
+const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
+
+#[derive(Deserialize)]
+struct Review {
+    status: ReviewStatus,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReviewStatus {
+    user_info: UserInfo,
+}
+
+#[derive(Deserialize)]
+struct UserInfo {
+    username: String,
+}
+
+#[derive(Deserialize)]
+struct Claims {
+    sub: String,
+}
+
+/// The user name of this process, such as
+/// `system:serviceaccount:kubemoor-system:kubemoor`. `None` when the API server
+/// cannot be asked and the credentials claim no name: `claimed`.
+///
+/// # Errors
+/// When the API server cannot be reached.
+pub async fn own_name(client: &kube::Client, claimed: Option<String>) -> Result<Option<String>, CallError> {
+    let mut refused = None;
+    for version in VERSIONS {
+        let api = format!("authentication.k8s.io/{version}");
+        let body = serde_json::json!({"apiVersion": api, "kind": "SelfSubjectReview"});
+        let request = Request::post(format!("/apis/{api}/selfsubjectreviews"))
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(body.to_string().into_bytes())
+            .map_err(|error| CallError::Unformed { reason: error.to_string() })?;
+        match call::fetch::<Review>(client, request, PATIENCE).await {
+            Ok(review) => return Ok(Some(review.status.user_info.username)),
+            // Rights are looked at before it is known whether there is such a resource.
+            Err(CallError::Refused { code: 403, message, .. }) => {
+                refused = refused.or_else(|| named(&message))
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(refused.or(claimed))
+}
+
+/// What tells this cluster from all others: the uid of its namespace
+/// kube-system. `None` without the right to read it.
+///
+/// # Errors
+/// When the API server cannot be reached.
+pub async fn cluster_uid(client: &kube::Client) -> Result<Option<String>, CallError> {
+    match call::fetch::<Partial>(client, call::get("/api/v1/namespaces/kube-system")?, PATIENCE).await {
+        Ok(namespace) => Ok(Some(namespace.metadata.uid).filter(|uid| !uid.is_empty())),
+        Err(CallError::Refused { code: 403 | 404, .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whom the credentials of `auth` claim to be: the user who is impersonated,
+/// the service account of a token, or the common name of a client certificate.
+/// No signature is looked at. Edits of this user pass unjudged, so nobody else
+/// may use the credentials that Kubemoor runs with.
+pub(crate) fn claimed(auth: &AuthInfo) -> Option<String> {
+    if let Some(user) = &auth.impersonate {
+        return Some(user.clone());
+    }
+    let token = match (&auth.token, &auth.token_file) {
+        (Some(token), _) => token.expose_secret().to_owned(),
+        (None, Some(file)) => std::fs::read_to_string(file).ok()?,
+        (None, None) => return common_name(&certificate(auth)?),
+    };
+    subject(token.trim())
+}
+
+/// The client certificate as PEM.
+fn certificate(auth: &AuthInfo) -> Option<Vec<u8>> {
+    match (&auth.client_certificate_data, &auth.client_certificate) {
+        (Some(data), _) => STANDARD.decode(data.trim()).ok(),
+        (None, Some(file)) => std::fs::read(file).ok(),
+        (None, None) => None,
+    }
+}
+
+fn common_name(pem: &[u8]) -> Option<String> {
+    let (_, pem) = parse_x509_pem(pem).ok()?;
+    let certificate = pem.parse_x509().ok()?;
+    let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// The user whom a refusal names: `... is forbidden: User "alice" cannot ...`.
+fn named(refusal: &str) -> Option<String> {
+    let (name, _) = refusal.split_once("User \"")?.1.split_once("\" cannot ")?;
+    // A name with quotes in it is spelled otherwise than it is.
+    (!name.is_empty() && !name.contains(['"', '\\']) && name != "system:anonymous").then(|| name.to_owned())
+}
+
+fn subject(token: &str) -> Option<String> {
+    let claims = token.split('.').nth(1)?;
+    let claims = URL_SAFE_NO_PAD.decode(claims.trim_end_matches('=')).ok()?;
+    let claims: Claims = serde_json::from_slice(&claims).ok()?;
+    claims.sub.starts_with("system:serviceaccount:").then_some(claims.sub)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(claims: &str) -> String {
+        format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims))
+    }
+
+    #[test]
+    fn a_service_account_token_names_its_account() {
+        let claims = r#"{"iss":"kubernetes","sub":"system:serviceaccount:kubemoor-system:kubemoor"}"#;
+        assert_eq!(subject(&token(claims)).unwrap(), "system:serviceaccount:kubemoor-system:kubemoor");
+    }
+
+    #[test]
+    fn a_refusal_names_whom_it_refuses() {
+        let refusal = |user: &str| {
+            format!(
+                "selfsubjectreviews.authentication.k8s.io is forbidden: User {user:?} cannot create resource \
+                 \"selfsubjectreviews\" in API group \"authentication.k8s.io\" at the cluster scope"
+            )
+        };
+        for user in ["alice", "system:serviceaccount:ci:deployer", "jane@example.com"] {
+            assert_eq!(named(&refusal(user)).as_deref(), Some(user));
+        }
+        for user in ["", "system:anonymous", "a\" cannot b", "back\\slash"] {
+            assert_eq!(named(&refusal(user)), None, "{user}");
+        }
+        assert_eq!(named("it is forbidden"), None);
+    }
+
+    #[test]
+    fn credentials_claim_the_user_as_whom_they_act() {
+        let mut certificate = rcgen::CertificateParams::default();
+        certificate.distinguished_name.push(rcgen::DnType::CommonName, "jane");
+        let pem = certificate.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem();
+        let by_certificate =
+            AuthInfo { client_certificate_data: Some(STANDARD.encode(&pem)), ..AuthInfo::default() };
+        assert_eq!(claimed(&by_certificate).unwrap(), "jane");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &pem).unwrap();
+        let path = Some(file.path().to_str().unwrap().to_owned());
+        assert_eq!(claimed(&AuthInfo { client_certificate: path, ..AuthInfo::default() }).unwrap(), "jane");
+        // Whoever acts as somebody else is he.
+        let impersonating = AuthInfo { impersonate: Some("bob".to_owned()), ..by_certificate.clone() };
+        assert_eq!(claimed(&impersonating).unwrap(), "bob");
+        // A token that does not say whose it is may be anybody's.
+        let by_token = AuthInfo { token: Some("opaque".to_owned().into()), ..by_certificate };
+        assert_eq!(claimed(&by_token), None);
+        let broken = AuthInfo { client_certificate_data: Some("%".to_owned()), ..AuthInfo::default() };
+        assert_eq!((claimed(&broken), claimed(&AuthInfo::default())), (None, None));
+    }
+
+    #[test]
+    fn a_token_that_says_nothing_useful_names_nobody() {
+        for text in ["", "opaque", "a.b.c", "..", &token("{}"), &token(r#"{"sub":"12345"}"#), &token("[]")] {
+            assert_eq!(subject(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Objects that carry Helm's label, and which release they say they are of: how
+//! releases are found that have no record in the cluster.
+//!
+//! Entry point: [`named`]. Invariant: metadata only, bounded pages; what an
+//! object says of itself is believed only as far as it can be a release's name.
+
+use std::collections::BTreeMap;
+
+use super::call::CallError;
+use super::pages::Pages;
+use super::resource::{Meta, Resource};
+use crate::config;
+use crate::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
+
+/// The most pages of one kind that are read.
+const PAGES: usize = 40;
+
+/// The longest name that is believed: that of an object of the API.
+const LONGEST: usize = 253;
+
+/// What marks an object as a hook, which no release declares.
+const HOOK: &str = "helm.sh/hook";
+
+/// Argo CD's annotation, as `APPLICATION:GROUP/KIND:NAMESPACE/NAME`; the
+/// application may be `NAMESPACE_NAME`.
+const ARGO_TRACKING: &str = "argocd.argoproj.io/tracking-id";
+
+/// Argo CD's label, where it tracks by one of its own.
+const ARGO_INSTANCE: &str = "argocd.argoproj.io/instance";
+
+/// The label by which charts name their release, and Argo CD its application.
+const INSTANCE: &str = "app.kubernetes.io/instance";
+
+/// Who wrote an object, as far as its metadata tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// Helm: its annotations name the release.
+    Helm,
+    /// Argo CD: its label or annotation names the application.
+    ArgoCd,
+    /// Not told: a chart's own labels name the release, and Helm's annotations
+    /// are not there.
+    Unknown,
+}
+
+/// The releases that objects of a kind say they are of.
+#[derive(Debug, Default)]
+pub struct Named {
+    /// Each with the surest of its origins.
+    pub releases: BTreeMap<ReleaseId, Origin>,
+    /// Whether there are more objects than were read.
+    pub cut: bool,
+}
+
+/// The releases that the objects of `resource` in `namespace` (`None`: in all)
+/// which carry Helm's label say they are of.
+///
+/// # Errors
+/// When the API server gives no usable answer.
+pub async fn named(
+    client: &kube::Client,
+    resource: &Resource,
+    namespace: Option<&str>,
+) -> Result<Named, CallError> {
+    let (key, value) = MANAGED_BY;
+    let mut pages = Pages::metadata(client, resource, namespace)?.labelled(&format!("{key}={value}"));
+    let mut named = Named::default();
+    for _ in 0..PAGES {
+        let Some(page) = pages.next().await? else { break };
+        for (release, origin) in page.into_items().into_iter().filter_map(|item| release(&item.metadata)) {
+            let known = named.releases.entry(release).or_insert(origin);
+            *known = origin.min(*known);
+        }
+    }
+    named.cut = !pages.is_over();
+    Ok(named)
+}
+
+/// The release that an object says it is of; none for hooks, and where it
+/// names none.
+fn release(meta: &Meta) -> Option<(ReleaseId, Origin)> {
+    let text = |map: &Option<BTreeMap<String, String>>, key: &str| map.as_ref()?.get(key).cloned();
+    let annotation = |key: &str| text(&meta.annotations, key);
+    let label = |key: &str| text(&meta.labels, key);
+    if annotation(HOOK).is_some() {
+        return None;
+    }
+    let here = meta.namespace.clone();
+    let tracked = annotation(ARGO_TRACKING).as_deref().and_then(application);
+    let (namespace, name, origin) = match (annotation(RELEASE_NAME), tracked.or_else(|| label(ARGO_INSTANCE)))
+    {
+        (Some(name), _) => (annotation(RELEASE_NAMESPACE).or(here)?, name, Origin::Helm),
+        (None, Some(name)) => (here?, name, Origin::ArgoCd),
+        (None, None) => (here?, label(INSTANCE)?, Origin::Unknown),
+    };
+    let is_name = name.len() <= LONGEST && name.split('.').all(config::is_dns_label);
+    (is_name && config::is_dns_label(&namespace)).then_some((ReleaseId { namespace, name }, origin))
+}
+
+/// The application's name in a tracking annotation.
+fn application(text: &str) -> Option<String> {
+    let (application, _) = text.split_once(':')?;
+    let name = application.rsplit_once('_').map_or(application, |(_, name)| name);
+    Some(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn check(metadata: Value, expected: Option<(&str, &str, Origin)>) {
+        let meta: Meta = serde_json::from_value(metadata.clone()).unwrap();
+        let id = |namespace: &str, name: &str| ReleaseId {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let expected = expected.map(|(namespace, name, origin)| (id(namespace, name), origin));
+        assert_eq!(release(&meta), expected, "{metadata}");
+    }
+
+    #[test]
+    fn an_object_is_of_the_release_that_the_surest_of_its_marks_names() {
+        let helm = json!({RELEASE_NAME: "web", RELEASE_NAMESPACE: "shop", ARGO_TRACKING: "argo:apps/Deployment:a/b"});
+        check(json!({"namespace": "elsewhere", "annotations": helm}), Some(("shop", "web", Origin::Helm)));
+        check(
+            json!({"namespace": "shop", "annotations": {RELEASE_NAME: "web"}}),
+            Some(("shop", "web", Origin::Helm)),
+        );
+        for tracking in ["web:apps/Deployment:shop/x", "argocd_web:apps/Deployment:shop/x"] {
+            let metadata = json!({"namespace": "shop", "annotations": {ARGO_TRACKING: tracking}});
+            check(metadata, Some(("shop", "web", Origin::ArgoCd)));
+        }
+        let labels = json!({ARGO_INSTANCE: "web", INSTANCE: "other"});
+        check(json!({"namespace": "shop", "labels": labels}), Some(("shop", "web", Origin::ArgoCd)));
+        let labels = json!({INSTANCE: "web"});
+        check(json!({"namespace": "shop", "labels": labels}), Some(("shop", "web", Origin::Unknown)));
+    }
+
+    #[test]
+    fn what_cannot_be_a_name_and_what_is_a_hook_names_none() {
+        for name in ["", "Web", "web\u{1b}[31m", "a/b", ".", "web.", &"w".repeat(254)] {
+            check(json!({"namespace": "shop", "annotations": {RELEASE_NAME: name}}), None);
+        }
+        let metadata =
+            json!({"namespace": "shop", "annotations": {RELEASE_NAME: "web", RELEASE_NAMESPACE: "a b"}});
+        check(metadata, None);
+        let labels = json!({INSTANCE: "web"});
+        check(json!({"namespace": "shop", "labels": labels, "annotations": {HOOK: "pre-install"}}), None);
+        check(json!({"namespace": "shop"}), None);
+        check(json!({"labels": labels}), None);
+    }
+}

@@ -1,0 +1,310 @@
+//! Who leads: the one replica that writes to the cluster, by a Lease.
+//!
+//! Entry points: [`Leadership`], asked before every write, and [`Election`],
+//! which gains, renews and gives up the Lease. Invariant: a leader's belief ends
+//! by its own clock before anybody else may take the Lease, so that a process
+//! that was stopped and goes on finds itself without a lead. A Lease counts as
+//! expired by the time that this process has seen it unchanged, never by the
+//! clocks of others. Must not know what leaders do.
+//!
+//! kube has no leader election, and the crates that do build on older majors of
+//! it and tell a leader that wakes up nothing.
+
+mod candidacy;
+pub mod pulse;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::{Api, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use parking_lot::RwLock;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use self::candidacy::{Candidacy, Step};
+use super::call::CallError;
+use crate::telemetry::FailureLog;
+
+/// How long a Lease counts without being renewed.
+const LIFE: Duration = Duration::from_secs(12);
+
+/// How long its holder relies on it, counted from before it asked.
+const BELIEF: Duration = Duration::from_secs(10);
+
+/// How often it is renewed.
+const RENEWAL: Duration = Duration::from_secs(4);
+
+/// How long one attempt to write it may take.
+const ATTEMPT: Duration = Duration::from_secs(3);
+
+/// The pause after an attempt that failed.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Whether this process leads. Cheap to clone; clones say the same.
+#[derive(Clone, Debug)]
+pub struct Leadership(Arc<Belief>);
+
+#[derive(Debug)]
+struct Belief {
+    until: RwLock<Until>,
+    told: watch::Sender<bool>,
+}
+
+/// Until when a process leads.
+#[derive(Clone, Copy, Debug)]
+enum Until {
+    Never,
+    Instant(Instant),
+    Always,
+}
+
+/// The Lease that replicas share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// Stands for election until it is told to stop.
+pub struct Election {
+    leases: Api<Lease>,
+    place: Place,
+    candidacy: Candidacy,
+    leadership: Leadership,
+    /// The Lease as it was last seen.
+    lease: Option<Lease>,
+    failures: FailureLog,
+}
+
+impl Leadership {
+    /// Of a process that knows of no other.
+    pub fn alone() -> Self {
+        Self::new(Until::Always)
+    }
+
+    /// Of a process that must write nothing.
+    pub fn never() -> Self {
+        Self::new(Until::Never)
+    }
+
+    /// Whether this process leads at this moment.
+    pub fn holds(&self) -> bool {
+        self.left().is_none_or(|left| !left.is_zero())
+    }
+
+    /// For how long it certainly leads; none without a limit, zero if it does
+    /// not lead.
+    pub fn left(&self) -> Option<Duration> {
+        match *self.0.until.read() {
+            Until::Never => Some(Duration::ZERO),
+            Until::Instant(until) => Some(until.saturating_duration_since(Instant::now())),
+            Until::Always => None,
+        }
+    }
+
+    /// Tells when the lead is gained or lost. After a stop of the process it may
+    /// tell so late: a write asks [`Leadership::holds`].
+    pub fn watch(&self) -> watch::Receiver<bool> {
+        self.0.told.subscribe()
+    }
+
+    fn new(until: Until) -> Self {
+        let told = watch::Sender::new(matches!(until, Until::Always));
+        Self(Arc::new(Belief { until: RwLock::new(until), told }))
+    }
+
+    /// Of a process that leads until that time.
+    #[cfg(test)]
+    pub(crate) fn until(until: Instant) -> Self {
+        Self::new(Until::Instant(until))
+    }
+
+    fn gain(&self, until: Instant) {
+        *self.0.until.write() = Until::Instant(until);
+        if !self.0.told.send_replace(true) {
+            tracing::info!("this replica leads: it repairs, registers and writes statuses");
+        }
+    }
+
+    pub(crate) fn lose(&self) {
+        *self.0.until.write() = Until::Never;
+        if self.0.told.send_replace(false) {
+            tracing::info!("this replica leads no more; it goes on judging edits");
+        }
+    }
+}
+
+impl Election {
+    /// An election for the Lease at `place`, as `identity`, which no other
+    /// process has.
+    pub fn new(client: kube::Client, place: Place, identity: String) -> Self {
+        Self {
+            leases: Api::namespaced(client, &place.namespace),
+            place,
+            candidacy: Candidacy::new(identity),
+            leadership: Leadership::never(),
+            lease: None,
+            failures: FailureLog::default(),
+        }
+    }
+
+    /// What this election decides.
+    pub fn leadership(&self) -> Leadership {
+        self.leadership.clone()
+    }
+
+    /// Stands until `stop`, then gives the Lease up, so that another replica
+    /// takes over at once. To be stopped only after everything that writes.
+    pub async fn run(mut self, stop: CancellationToken) {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.stand() => {}
+        }
+        self.resign().await;
+    }
+
+    async fn stand(&mut self) {
+        let selected = watcher::Config::default().fields(&format!("metadata.name={}", self.place.name));
+        // A broken watch only delays: whoever takes an old state for the current
+        // one is refused by its resourceVersion, and reads the Lease then.
+        let mut events = std::pin::pin!(watcher(self.leases.clone(), selected).default_backoff());
+        loop {
+            let now = Instant::now();
+            if self.leadership.left() == Some(Duration::ZERO) {
+                self.leadership.lose();
+            }
+            match self.candidacy.step(now) {
+                Step::Wait(until) => {
+                    let until = match self.leadership.left() {
+                        Some(left) if !left.is_zero() => until.min(now + left),
+                        _ => until,
+                    };
+                    tokio::select! {
+                        () = sleep_until(until) => {}
+                        event = events.next() => match event {
+                            Some(Ok(watcher::Event::Apply(lease) | watcher::Event::InitApply(lease))) => self.see(Some(lease)),
+                            Some(Ok(watcher::Event::Delete(_))) => self.see(None),
+                            Some(Ok(watcher::Event::Init | watcher::Event::InitDone) | Err(_)) | None => {}
+                        },
+                    }
+                }
+                step => {
+                    let patience = self.leadership.left().filter(|left| !left.is_zero()).unwrap_or(ATTEMPT);
+                    let outcome = match timeout(patience.min(ATTEMPT), self.act(step)).await {
+                        Ok(outcome) => outcome,
+                        Err(_) => Err(CallError::Late { within: patience.min(ATTEMPT) }),
+                    };
+                    match outcome {
+                        Ok(()) => self.failures.note_success(),
+                        Err(error) => {
+                            if self.failures.note_failure() {
+                                let Place { namespace, name } = &self.place;
+                                tracing::warn!(
+                                    "the Lease {name} in namespace {namespace} cannot be read or written, trying again: {error}"
+                                );
+                            }
+                            self.candidacy.failed(Instant::now() + RETRY);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn act(&mut self, step: Step) -> Result<(), CallError> {
+        // Counted from before the API server was asked: it grants no more.
+        let asked = Instant::now();
+        let written = match step {
+            Step::Wait(_) => return Ok(()),
+            Step::Read => {
+                let lease = self.leases.get_opt(&self.place.name).await?;
+                self.see(lease);
+                return Ok(());
+            }
+            Step::Create => self.leases.create(&PostParams::default(), &self.claim(true)).await,
+            Step::Take => self.replace(true).await,
+            Step::Renew => self.replace(false).await,
+        };
+        match written {
+            Ok(lease) => {
+                self.see(Some(lease));
+                self.candidacy.renewed(asked);
+                self.leadership.gain(asked + BELIEF);
+                Ok(())
+            }
+            // Somebody else was faster; what he wrote decides.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+                self.candidacy.unknown();
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn replace(&self, takes: bool) -> kube::Result<Lease> {
+        self.leases.replace(&self.place.name, &PostParams::default(), &self.claim(takes)).await
+    }
+
+    /// The Lease in this replica's name; `takes` it from another.
+    fn claim(&self, takes: bool) -> Lease {
+        let now = Some(MicroTime(Timestamp::now()));
+        let mut lease = self.lease.clone().unwrap_or_else(|| Lease {
+            metadata: ObjectMeta { name: Some(self.place.name.clone()), ..ObjectMeta::default() },
+            spec: None,
+        });
+        let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
+        spec.holder_identity = Some(self.candidacy.me().to_owned());
+        spec.lease_duration_seconds = i32::try_from(LIFE.as_secs()).ok();
+        spec.renew_time.clone_from(&now);
+        if takes {
+            spec.acquire_time = now;
+            spec.lease_transitions = Some(spec.lease_transitions.map_or(0, |count| count.saturating_add(1)));
+        }
+        lease
+    }
+
+    fn see(&mut self, lease: Option<Lease>) {
+        self.candidacy.see(lease.as_ref(), Instant::now());
+        self.lease = lease;
+        if !self.candidacy.is_holder() && self.leadership.holds() {
+            self.leadership.lose();
+        }
+    }
+
+    /// Gives the Lease up if it is this replica's: also one that it took
+    /// without learning so.
+    async fn resign(mut self) {
+        self.leadership.lose();
+        let give_up = async {
+            let lease = self.leases.get_opt(&self.place.name).await?;
+            self.see(lease);
+            if self.candidacy.is_holder() {
+                let mut lease = self.claim(false);
+                let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
+                spec.holder_identity = Some(String::new());
+                spec.lease_duration_seconds = Some(1);
+                self.leases.replace(&self.place.name, &PostParams::default(), &lease).await?;
+            }
+            Ok::<_, kube::Error>(())
+        };
+        // Who cannot give it up lets it expire.
+        let _ = timeout(ATTEMPT, give_up).await;
+    }
+}
+
+impl Drop for Election {
+    fn drop(&mut self) {
+        self.leadership.lose();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! An object as it lives in the cluster, and what its metadata tells of it.
+//!
+//! Entry point: [`Live`]. Invariant: whatever is stored is read: an object that
+//! is nested too deep still has its metadata, so that none can end a watch.
+//! `managedFields`, most of many objects, are read only as far as the managers'
+//! names unless somebody asks for them.
+
+use std::cmp::Reverse;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::resource::{Meta, Resource};
+use super::watch::Form;
+use crate::model::{ObjectId, ReleaseId};
+use crate::reconcile::live::{Live, Manager, Sighting};
+
+/// Objects per page of a list: whole ones are large.
+const PAGE: u32 = 50;
+
+/// An object of a resource that is known from elsewhere.
+pub(crate) struct Whole {
+    meta: Meta,
+    object: Option<Value>,
+    managed: Option<Box<RawValue>>,
+}
+
+impl Live {
+    pub(crate) fn of(resource: &Resource, whole: Whole) -> Self {
+        let Whole { meta, object, managed } = whole;
+        Self { sighting: Sighting::of(resource, meta), object, managed }
+    }
+}
+
+impl Form for Whole {
+    type Wire = Box<RawValue>;
+    const PAGE: u32 = PAGE;
+    const METADATA: bool = false;
+
+    fn read(wire: Box<RawValue>) -> Self {
+        let metadata = serde_json::from_str(wire.get()).map(|head: Head<'_>| head.metadata);
+        let Ok(metadata) = metadata else {
+            return Self { meta: Meta::default(), object: None, managed: None };
+        };
+        let meta = serde_json::from_str(metadata.get()).unwrap_or_default();
+        let object = peel(wire.get(), "metadata").ok();
+        let Some(((mut object, _), (metadata, managed))) =
+            object.zip(peel(metadata.get(), "managedFields").ok())
+        else {
+            return Self { meta, object: None, managed: None };
+        };
+        object.insert("metadata".to_owned(), Value::Object(metadata));
+        Self { meta, object: Some(Value::Object(object)), managed: managed.map(ToOwned::to_owned) }
+    }
+
+    fn version(&self) -> &str {
+        &self.meta.resource_version
+    }
+}
+
+impl Sighting {
+    pub(crate) fn of(resource: &Resource, meta: Meta) -> Self {
+        let annotations = meta.annotations.unwrap_or_default();
+        let release = ReleaseId::from_annotations(|key| annotations.get(key).cloned());
+        let entries = meta.managed_fields.unwrap_or_default();
+        let mut writers: Vec<_> =
+            entries.iter().filter(|entry| entry.subresource.as_deref() != Some("status")).collect();
+        writers.sort_by_key(|entry| Reverse(entry.time));
+        let touched = writers.first().and_then(|entry| entry.time);
+        let updating = writers.iter().filter(|entry| entry.operation.as_deref() != Some("Apply"));
+        let updaters = updating.filter_map(|entry| entry.manager.clone()).collect();
+        let mut managers: Vec<Manager> = entries
+            .into_iter()
+            .filter(|entry| {
+                entry.owns_release_name() && entry.subresource.as_deref().unwrap_or_default().is_empty()
+            })
+            .filter_map(|entry| {
+                Some(Manager { applies: entry.operation.as_deref() == Some("Apply"), name: entry.manager? })
+            })
+            .collect();
+        managers.sort_by_key(|manager| !manager.applies);
+        Self {
+            id: ObjectId {
+                group: resource.group.clone(),
+                kind: resource.kind.clone(),
+                namespace: meta.namespace,
+                name: meta.name,
+            },
+            uid: meta.uid,
+            resource_version: meta.resource_version,
+            deleting: meta.deletion_timestamp,
+            release,
+            managers,
+            updaters,
+            touched,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Head<'t> {
+    #[serde(borrow)]
+    metadata: &'t RawValue,
+}
+
+/// The fields of a JSON object, with one of them left as text.
+type Peeled<'t> = (Map<String, Value>, Option<&'t RawValue>);
+
+fn peel<'t>(text: &'t str, name: &'static str) -> serde_json::Result<Peeled<'t>> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    Peel(name).deserialize(&mut deserializer)
+}
+
+struct Peel(&'static str);
+
+impl<'t> DeserializeSeed<'t> for Peel {
+    type Value = Peeled<'t>;
+
+    fn deserialize<D: Deserializer<'t>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'t> Visitor<'t> for Peel {
+    type Value = Peeled<'t>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'t>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+        let (mut fields, mut peeled) = (Map::new(), None);
+        while let Some(name) = entries.next_key::<String>()? {
+            if name == self.0 {
+                peeled = Some(entries.next_value::<&RawValue>()?);
+            } else {
+                fields.insert(name, entries.next_value()?);
+            }
+        }
+        Ok((fields, peeled))
+    }
+}
+
+#[cfg(test)]
+mod tests;

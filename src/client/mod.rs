@@ -1,0 +1,41 @@
+//! How one talks to an API server: every request that goes to one, and what its
+//! answer is. No decision, and nothing kept.
+//!
+//! Entry points: [`connection::connect`], then [`objects::Objects`] (single
+//! objects of any kind), [`guarded`] and [`allowances`] (Kubemoor's own kinds),
+//! [`events::Events`], [`lease`] (who leads), [`access`] and [`identity`] (who
+//! somebody is, and may do what). What goes through [`call`] has a size cap and a
+//! time; lists come in `pages`; what a leader writes goes through [`writer`].
+//!
+//! Invariants: a failed or slow API server costs an answer, never a panic. What
+//! the cluster holds is untrusted: every body has a size cap, one bad object never
+//! ends a watch. Must not know what is kept of the cluster, judge an edit, know
+//! AdmissionReview, or put a Secret's values into a log or an error.
+
+mod live;
+mod own_secret;
+
+pub(crate) mod pages;
+pub(crate) mod resource;
+pub(crate) mod schemas;
+pub(crate) mod watch;
+
+pub mod access;
+pub mod allowances;
+pub mod call;
+pub mod caller_secret;
+pub mod certificate_secret;
+pub mod connection;
+pub mod discovery;
+pub mod events;
+pub mod guard_api;
+pub mod guarded;
+pub mod identity;
+pub mod labelled;
+pub mod lease;
+pub mod objects;
+pub mod writer;
+
+pub use discovery::by_short_name;
+pub use resource::Resource;
+pub use watch::Event;

@@ -1,0 +1,306 @@
+//! Single objects of any kind: read, create, apply, delete, watch.
+//!
+//! Entry point: [`Objects`]. Invariant: writes keep to a rate, a delete names
+//! the uid that it means, and no error quotes a Secret's values. Decides
+//! nothing about what is written.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use governor::Quota;
+use http::Request;
+use kube::core::Request as Requests;
+use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::call::{self, BODY_CAP, CallError, PATIENCE};
+use super::lease::Leadership;
+use super::live::Whole;
+use super::resource::{Partial, Resource, segment};
+use super::watch::{Event, Form as _, Watch};
+use super::writer::{SendError, Writer};
+use crate::model::Cause;
+use crate::reconcile::live::{Live, Sighting};
+
+/// Reads and writes single objects. Cheap to clone; clones share one rate.
+#[derive(Clone)]
+pub struct Objects {
+    client: kube::Client,
+    writer: Writer,
+}
+
+/// One object's place in the API.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// The resource that holds it.
+    pub resource: Resource,
+    /// Its namespace; `None` for cluster-scoped objects.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
+/// The objects of a resource as they come, change and go.
+pub struct Sightings {
+    watch: Watch<Whole>,
+    resource: Resource,
+}
+
+/// Why a write did not happen. Messages are the API server's own.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// The object or its namespace does not exist.
+    #[error("not found: {message}")]
+    NotFound {
+        /// The API server's message.
+        message: String,
+    },
+    /// An object of that name exists.
+    #[error("it exists already: {message}")]
+    AlreadyExists {
+        /// The API server's message.
+        message: String,
+    },
+    /// The object has another version, uid or field owner than the write expects.
+    #[error("conflict: {message}")]
+    Conflict {
+        /// The API server's message.
+        message: String,
+    },
+    /// Missing rights, a quota, or an admission plugin or webhook that refuses.
+    #[error("forbidden: {message}")]
+    Forbidden {
+        /// The API server's message.
+        message: String,
+    },
+    /// The namespace is being deleted and takes no new objects.
+    #[error("the namespace is being deleted: {message}")]
+    Terminating {
+        /// The API server's message.
+        message: String,
+    },
+    /// The object is invalid, or changes a field that must not change.
+    #[error("invalid: {message}")]
+    Invalid {
+        /// The API server's message.
+        message: String,
+        /// The fields at fault.
+        causes: Vec<Cause>,
+    },
+    /// This process does not lead, or no more.
+    #[error("this replica does not lead, or is read-only, and writes nothing")]
+    NotLeading,
+    /// Any other failure.
+    #[error(transparent)]
+    Failed(#[from] CallError),
+}
+
+impl Objects {
+    /// Writes keep to `writes_per_second`, in bursts of at most as many.
+    pub fn new(client: kube::Client, writes_per_second: NonZeroU32) -> Self {
+        let rate = Quota::per_second(writes_per_second);
+        Self { writer: Writer::new(client.clone(), rate, Leadership::alone()), client }
+    }
+
+    /// The same for a process that writes only while it leads. Dry runs, which
+    /// store nothing, are free.
+    pub fn led(self, leadership: Leadership) -> Self {
+        Self { writer: self.writer.led(leadership), ..self }
+    }
+
+    /// The whole object as it lives, or `None` when it does not exist.
+    ///
+    /// # Errors
+    /// When the API server gives no usable answer; [`CallError::Unserved`] when
+    /// it does not serve the kind.
+    pub async fn read(&self, target: &Target) -> Result<Option<Live>, CallError> {
+        let request = target.requests()?.get(&target.segment()?, &GetParams::default())?;
+        let raw = found(call::fetch::<Box<RawValue>>(&self.client, request, PATIENCE).await)?;
+        Ok(raw.map(|raw| Live::of(&target.resource, Whole::read(raw))))
+    }
+
+    /// The whole object, or `None` when it does not exist.
+    ///
+    /// # Errors
+    /// When the API server gives no usable answer.
+    pub async fn get(&self, target: &Target) -> Result<Option<Value>, CallError> {
+        let request = target.requests()?.get(&target.segment()?, &GetParams::default())?;
+        found(call::fetch(&self.client, request, PATIENCE).await)
+    }
+
+    /// The object's metadata, or `None` when it does not exist.
+    ///
+    /// # Errors
+    /// When the API server gives no usable answer.
+    pub async fn sight(&self, target: &Target) -> Result<Option<Sighting>, CallError> {
+        let request = target.requests()?.get_metadata(&target.segment()?, &GetParams::default())?;
+        let partial = found(call::fetch::<Partial>(&self.client, request, PATIENCE).await)?;
+        Ok(partial.map(|partial| Sighting::of(&target.resource, partial.metadata)))
+    }
+
+    /// Creates the object by POST as the field manager `manager`, as Helm 3
+    /// does. Gives the object as the API server holds it.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn create(&self, target: &Target, object: &Value, manager: &str) -> Result<Value, WriteError> {
+        let parameters = PostParams { dry_run: false, field_manager: Some(manager.to_owned()) };
+        let body = serde_json::to_vec(object).map_err(unformed)?;
+        let request = target.requests()?.create(&parameters, body).map_err(CallError::from)?;
+        self.write(target, request).await
+    }
+
+    /// Applies the object server-side as the field manager `manager`, as Helm 4
+    /// does; `force` takes fields from other managers. Creates what does not
+    /// exist. Gives the object as the API server holds it.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn apply(
+        &self,
+        target: &Target,
+        object: &Value,
+        manager: &str,
+        force: bool,
+    ) -> Result<Value, WriteError> {
+        let parameters = PatchParams { force, ..PatchParams::apply(manager) };
+        let request = target.patch(object, &parameters)?;
+        self.write(target, request).await
+    }
+
+    /// Changes an existing object by a JSON merge patch as the field manager
+    /// `manager`. A `metadata.resourceVersion` in it is a condition. Gives the
+    /// object as the API server holds it.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn merge(&self, target: &Target, patch: &Value, manager: &str) -> Result<Value, WriteError> {
+        let parameters = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
+        let request = target.requests()?.patch(&target.segment()?, &parameters, &Patch::Merge(patch));
+        self.write(target, request.map_err(CallError::from)?).await
+    }
+
+    /// What the API server would hold after a forced apply as `manager`; stores nothing.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub(crate) async fn dry_run(
+        &self,
+        target: &Target,
+        object: &Value,
+        manager: &str,
+        within: Duration,
+    ) -> Result<Value, WriteError> {
+        let request = target.patch(object, &PatchParams::apply(manager).force().dry_run())?;
+        let answer = call::send(&self.client, request, BODY_CAP, within).await;
+        Ok(call::decode(&answer.map_err(|error| WriteError::of(target, error))?)?)
+    }
+
+    /// Whether the API server would take the object if there were none of its
+    /// name; stores nothing. Of one that exists it says so after it has looked at
+    /// the new one, and before it holds one against the other.
+    ///
+    /// # Errors
+    /// See [`WriteError`]; [`WriteError::AlreadyExists`] is as good as taken.
+    pub async fn dry_run_create(&self, target: &Target, object: &Value) -> Result<(), WriteError> {
+        let body = serde_json::to_vec(object).map_err(unformed)?;
+        let parameters = PostParams { dry_run: true, field_manager: None };
+        let request = target.requests()?.create(&parameters, body).map_err(CallError::from)?;
+        let answer = call::send(&self.client, request, BODY_CAP, PATIENCE).await;
+        answer.map(drop).map_err(|error| WriteError::of(target, error))
+    }
+
+    /// Deletes the object if it still is the one with the uid `uid`; its
+    /// dependants go in the background.
+    ///
+    /// # Errors
+    /// [`WriteError::Conflict`] when another object has taken its place; see [`WriteError`].
+    pub async fn delete(&self, target: &Target, uid: &str) -> Result<(), WriteError> {
+        let parameters = DeleteParams::background()
+            .preconditions(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
+        let request = target.requests()?.delete(&target.segment()?, &parameters).map_err(CallError::from)?;
+        self.send(target, request).await.map(drop)
+    }
+
+    /// Watches all objects of `resource` in `namespace` (`None`: in all) that
+    /// match the label selector `selector`.
+    pub fn watch(&self, resource: &Resource, namespace: Option<&str>, selector: Option<&str>) -> Sightings {
+        Sightings {
+            watch: Watch::new(self.client.clone(), resource, namespace, selector),
+            resource: resource.clone(),
+        }
+    }
+
+    async fn write(&self, target: &Target, request: Request<Vec<u8>>) -> Result<Value, WriteError> {
+        Ok(call::decode(&self.send(target, request).await?)?)
+    }
+
+    async fn send(&self, target: &Target, request: Request<Vec<u8>>) -> Result<Vec<u8>, WriteError> {
+        self.writer.send(request).await.map_err(|error| match error {
+            SendError::NotLeading => WriteError::NotLeading,
+            SendError::Call(error) => WriteError::of(target, error),
+        })
+    }
+}
+
+impl Sightings {
+    /// What happens next. Never ends; failures are told and tried again.
+    /// Safe to cancel.
+    pub async fn next(&mut self) -> Event<Live> {
+        let event = self.watch.next().await;
+        event.map(|whole| Live::of(&self.resource, whole))
+    }
+
+    /// Tells everything anew from the next event on.
+    pub fn relist(&mut self) {
+        self.watch.relist();
+    }
+}
+
+impl Target {
+    fn requests(&self) -> Result<Requests, CallError> {
+        Ok(Requests::new(self.resource.path(self.namespace.as_deref())?))
+    }
+
+    fn segment(&self) -> Result<String, CallError> {
+        segment(&self.name)
+    }
+
+    fn patch(&self, object: &Value, parameters: &PatchParams) -> Result<Request<Vec<u8>>, CallError> {
+        Ok(self.requests()?.patch(&self.segment()?, parameters, &Patch::Apply(object))?)
+    }
+}
+
+impl WriteError {
+    fn of(target: &Target, error: CallError) -> Self {
+        let error = if target.resource.is_secret() { error.without_values() } else { error };
+        let CallError::Refused { code, reason, message, causes } = error else {
+            return Self::Failed(error);
+        };
+        match (code, reason.as_str()) {
+            (404, _) => Self::NotFound { message },
+            (409, "AlreadyExists") => Self::AlreadyExists { message },
+            (409, _) => Self::Conflict { message },
+            (403, _) if causes.iter().any(|cause| cause.reason == "NamespaceTerminating") => {
+                Self::Terminating { message }
+            }
+            (403, _) => Self::Forbidden { message },
+            (422, _) => Self::Invalid { message, causes },
+            _ => Self::Failed(CallError::Refused { code, reason, message, causes }),
+        }
+    }
+}
+
+fn found<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
+    match answer {
+        Ok(object) => Ok(Some(object)),
+        // Of a kind that is not served nobody knows whether it exists.
+        Err(error) if error.is_not_found() && error != CallError::Unserved => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn unformed(error: serde_json::Error) -> CallError {
+    CallError::Unformed { reason: error.to_string() }
+}

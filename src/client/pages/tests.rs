@@ -1,0 +1,72 @@
+//! What is asked for page by page, and what comes of it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use http::{Request, Response};
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A client of a server that gives these answers, one after the other; what it
+/// was asked.
+fn server(answers: &[(u16, Value)]) -> (kube::Client, Arc<Mutex<Vec<String>>>) {
+    let answers = Mutex::new(answers.iter().cloned().collect::<VecDeque<_>>());
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&asked);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        log.lock().push(request.uri().to_string());
+        let (status, body) = answers.lock().pop_front().unwrap();
+        std::future::ready(Response::builder().status(status).body(Body::from(body.to_string().into_bytes())))
+    });
+    (kube::Client::new(service, "default"), asked)
+}
+
+fn policies() -> Resource {
+    Resource::new("kubemoor.dev", "v1alpha1", "DriftPolicy", "driftpolicies")
+}
+
+/// What all pages of this server hold, or why there is no list.
+async fn check(answers: &[(u16, Value)], expected: Result<&[i64], u16>, asked: &[&str]) {
+    let (client, uris) = server(answers);
+    let listed = Pages::<i64>::objects(&client, &policies(), None).unwrap().of(2).all().await;
+    let listed = listed.map_err(|error| match error {
+        CallError::Refused { code, .. } => code,
+        other => panic!("{other}"),
+    });
+    assert_eq!(listed, expected.map(<[i64]>::to_vec), "{answers:?}");
+    let path = "/apis/kubemoor.dev/v1alpha1/driftpolicies?&limit=2";
+    assert_eq!(*uris.lock(), asked.iter().map(|end| format!("{path}{end}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn list_is_read_to_its_end() {
+    let page = |next: Value, items: Value| (200, json!({"metadata": {"continue": next}, "items": items}));
+    check(&[page(Value::Null, json!([1, 2]))], Ok(&[1, 2]), &[""]).await;
+    check(&[page(json!(""), Value::Null)], Ok(&[]), &[""]).await;
+    check(&[(200, json!({}))], Ok(&[]), &[""]).await;
+    check(
+        &[page(json!("a"), json!([1, 2])), page(json!("b"), json!([])), page(json!(""), json!([3]))],
+        Ok(&[1, 2, 3]),
+        &["", "&continue=a", "&continue=b"],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn page_that_cannot_be_had_is_no_end() {
+    let gone = json!({"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410});
+    let first = (200, json!({"metadata": {"continue": "a"}, "items": [1]}));
+    check(&[first, (410, gone)], Err(410), &["", "&continue=a"]).await;
+}
+
+#[tokio::test]
+async fn last_page_is_known_as_the_last() {
+    let (client, _) = server(&[(200, json!({"metadata": {"continue": "a"}})), (200, json!({}))]);
+    let mut pages = Pages::<Value>::objects(&client, &policies(), Some("shop")).unwrap();
+    assert!(pages.next().await.unwrap().is_some() && !pages.is_over());
+    assert!(pages.next().await.unwrap().is_some() && pages.is_over());
+    assert!(pages.next().await.unwrap().is_none());
+}

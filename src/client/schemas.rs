@@ -1,0 +1,150 @@
+//! The types of kinds, as the API server documents them.
+//!
+//! Entry points: [`Documents::of`] for built-in and aggregated kinds, [`crd`]
+//! for custom ones. Reads OpenAPI v3 by group and version; where the server has
+//! none (below Kubernetes 1.24 or without permission) the one v2 document.
+//! A document's bytes are dropped once it is reduced.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::call::{self, BODY_CAP, CallError, PATIENCE};
+use super::resource::segment;
+use crate::declaration::catalog::KindFacts;
+use crate::declaration::embedded;
+use crate::declaration::openapi::{self, Reduction, SchemaError};
+use crate::declaration::schema::KindSchema;
+use crate::model::Gvk;
+
+/// Why there are no types.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TypesError {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("the API server's OpenAPI document cannot be reduced: {0}")]
+    Schema(#[from] SchemaError),
+    #[error("the reduction of an OpenAPI document was cut off")]
+    CutOff,
+}
+
+/// Where the API server's OpenAPI documents are.
+#[derive(Clone, Debug)]
+pub(crate) enum Documents {
+    /// v3: the URL by `api/VERSION` or `apis/GROUP/VERSION`.
+    V3(BTreeMap<String, String>),
+    /// v2: one document for all.
+    V2,
+}
+
+#[derive(Deserialize)]
+struct Index {
+    paths: BTreeMap<String, IndexEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct IndexEntry {
+    #[serde(rename = "serverRelativeURL")]
+    url: String,
+}
+
+impl Documents {
+    /// Asks the API server what it has.
+    pub(crate) async fn find(client: &kube::Client) -> Result<Self, CallError> {
+        match call::fetch::<Index>(client, call::get("/openapi/v3")?, PATIENCE).await {
+            Ok(index) => {
+                Ok(Self::V3(index.paths.into_iter().map(|(path, entry)| (path, entry.url)).collect()))
+            }
+            Err(error) if error.is_not_found() || error.is_forbidden() => Ok(Self::V2),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The types of the kinds `wanted`, and of the core kinds that the same
+    /// documents hold. Kinds that no document knows are left out.
+    pub(crate) async fn of(
+        &self,
+        client: &kube::Client,
+        wanted: HashSet<Gvk>,
+    ) -> Result<Vec<(Gvk, KindSchema)>, TypesError> {
+        let wanted = Arc::new(wanted);
+        let urls: Vec<&str> = match self {
+            Self::V2 => vec!["/openapi/v2"],
+            Self::V3(urls) => {
+                let places: BTreeSet<String> = wanted.iter().map(place).collect();
+                places.iter().filter_map(|place| urls.get(place)).map(String::as_str).collect()
+            }
+        };
+        let mut types = Vec::new();
+        for url in urls {
+            let document = call::send(client, call::get(url)?, BODY_CAP, PATIENCE).await?;
+            let (wanted, is_v2) = (wanted.clone(), matches!(self, Self::V2));
+            types.extend(
+                reduce(move || {
+                    let core = embedded::core();
+                    let wanted =
+                        |gvk: &Gvk| wanted.contains(gvk) || core.facts(&gvk.group, &gvk.kind).is_some();
+                    let mut reduction = Reduction::default();
+                    if is_v2 {
+                        reduction.add_v2(&document, &wanted)
+                    } else {
+                        reduction.add_v3(&document, &wanted)
+                    }?;
+                    Ok(reduction.finish())
+                })
+                .await?,
+            );
+        }
+        Ok(types)
+    }
+}
+
+/// What a CustomResourceDefinition says of its kind.
+pub(crate) struct Custom {
+    pub(crate) facts: KindFacts,
+    pub(crate) types: Vec<(Gvk, KindSchema)>,
+    pub(crate) edition: Edition,
+}
+
+/// A state of a CustomResourceDefinition's spec: the definition's uid, for one
+/// that is made anew counts from one again, and its generation.
+pub(crate) type Edition = (String, i64);
+
+/// The custom resource `plural` of `group`; `None` when there is no such
+/// CustomResourceDefinition, or it may not be read: then the OpenAPI documents,
+/// which everybody may read, tell its types all the same.
+pub(crate) async fn crd(
+    client: &kube::Client,
+    plural: &str,
+    group: &str,
+) -> Result<Option<Custom>, TypesError> {
+    let name = segment(&format!("{plural}.{group}"))?;
+    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+    let definition: Value = match call::fetch(client, call::get(&path)?, PATIENCE).await {
+        Ok(definition) => definition,
+        Err(error) if error.is_not_found() || error.is_forbidden() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let Some(facts) = KindFacts::from_crd(&definition) else { return Ok(None) };
+    let uid = definition.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let generation = definition.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
+    let types = reduce(move || openapi::from_crd(&definition)).await?;
+    Ok(Some(Custom { facts, types, edition: (uid, generation) }))
+}
+
+async fn reduce(
+    reduction: impl FnOnce() -> Result<Vec<(Gvk, KindSchema)>, SchemaError> + Send + 'static,
+) -> Result<Vec<(Gvk, KindSchema)>, TypesError> {
+    Ok(tokio::task::spawn_blocking(reduction).await.map_err(|_| TypesError::CutOff)??)
+}
+
+fn place(gvk: &Gvk) -> String {
+    if gvk.group.is_empty() {
+        format!("api/{}", gvk.version)
+    } else {
+        format!("apis/{}/{}", gvk.group, gvk.version)
+    }
+}

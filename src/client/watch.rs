@@ -1,0 +1,375 @@
+//! A list and a watch of one resource that never end.
+//!
+//! Entry point: [`Watch::next`], for metadata alone ([`MetadataWatch`]) or for
+//! any other [`Form`] of objects. Unlike kube's own watcher it tells
+//! when the connection stands again, starts over when the API server refuses
+//! the place to go on from, and notices that etcd was restored to an older
+//! state: a watch from a version that lies in the future stays silent for ever.
+//!
+//! Invariant: between [`Event::Relisting`] and [`Event::Synced`] every object
+//! that exists is listed; after that every change is told. No more than one page
+//! of a list is held. Safe to cancel.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use http::Request;
+use kube::core::params::{ListParams, WatchParams};
+use kube::core::{Request as Requests, WatchEvent};
+use kube::runtime::watcher::DefaultBackoff;
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::call::{self, CallError, PATIENCE};
+use super::pages::{PAGE, Page};
+use super::resource::{Meta, Partial, Resource};
+
+/// How long the API server keeps one watch open. Every server accepts it.
+const LIFE: Duration = Duration::from_secs(290);
+
+/// How long after [`LIFE`] a silent connection counts as dead.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A watch that ended before this share of its life was cut off.
+const EARLY: Duration = Duration::from_secs(240);
+
+/// How long after nobody answered at all it is tried again: asking costs a server that is away nothing, and one that
+/// is back is to be followed at once.
+const AWAY: Duration = Duration::from_secs(2);
+
+/// What happened to the objects under watch.
+#[derive(Debug)]
+pub enum Event<T> {
+    /// A full listing begins: what it does not name by [`Event::Synced`] is gone.
+    Relisting,
+    /// An object of the listing.
+    Listed(T),
+    /// The listing is whole.
+    Synced,
+    /// The watch stands.
+    Watching,
+    /// An object came or changed.
+    Applied(T),
+    /// An object went.
+    Deleted(T),
+    /// The list or the watch failed; it is tried again after a pause.
+    Broken(CallError),
+}
+
+/// In which form objects are asked for, and what is made of them.
+pub(crate) trait Form: Sized + Send {
+    /// An object on the wire.
+    type Wire: DeserializeOwned + Clone + Send + 'static;
+    /// Objects per page of a list.
+    const PAGE: u32;
+    /// Whether metadata alone is asked for.
+    const METADATA: bool;
+
+    /// The object, whatever is odd about it.
+    fn read(wire: Self::Wire) -> Self;
+
+    /// Its resourceVersion; empty if it shows none.
+    fn version(&self) -> &str;
+}
+
+/// A watch of metadata alone.
+pub(crate) type MetadataWatch = Watch<Meta>;
+
+/// All objects of a resource, in one namespace or in all, that carry the labels
+/// of a selector.
+pub(crate) struct Watch<F: Form> {
+    source: Source,
+    state: State<F>,
+    /// Objects per page, less after a page that was too large.
+    limit: u32,
+    /// Not before this instant is the API server asked again.
+    not_before: Option<Instant>,
+    backoff: DefaultBackoff,
+}
+
+/// What is asked for.
+struct Source {
+    client: kube::Client,
+    path: Result<String, CallError>,
+    selector: Option<String>,
+}
+
+enum State<F: Form> {
+    /// Nothing is known.
+    Fresh,
+    /// Pages are being read.
+    Listing(Listing<F>),
+    /// Everything up to `version` is known.
+    Listed { version: String, trusted: bool },
+    /// Changes are being read.
+    Open { version: String, since: Instant, changes: Changes<F> },
+}
+
+type Changes<F> = BoxStream<'static, kube::Result<WatchEvent<<F as Form>::Wire>>>;
+
+struct Listing<F: Form> {
+    page: VecDeque<F::Wire>,
+    next: Option<String>,
+    version: Option<String>,
+}
+
+impl Form for Meta {
+    type Wire = Partial;
+    const PAGE: u32 = PAGE;
+    const METADATA: bool = true;
+
+    fn read(wire: Partial) -> Self {
+        wire.metadata
+    }
+
+    fn version(&self) -> &str {
+        &self.resource_version
+    }
+}
+
+impl<T> Event<T> {
+    /// The same event of what `f` makes of its object.
+    pub(crate) fn map<U>(self, f: impl FnOnce(T) -> U) -> Event<U> {
+        match self {
+            Self::Relisting => Event::Relisting,
+            Self::Listed(object) => Event::Listed(f(object)),
+            Self::Synced => Event::Synced,
+            Self::Watching => Event::Watching,
+            Self::Applied(object) => Event::Applied(f(object)),
+            Self::Deleted(object) => Event::Deleted(f(object)),
+            Self::Broken(error) => Event::Broken(error),
+        }
+    }
+}
+
+impl<F: Form> Watch<F> {
+    /// A watch of `resource` in `namespace` (`None`: all) under the label selector `selector`.
+    pub(crate) fn new(
+        client: kube::Client,
+        resource: &Resource,
+        namespace: Option<&str>,
+        selector: Option<&str>,
+    ) -> Self {
+        Self {
+            source: Source { client, path: resource.path(namespace), selector: selector.map(str::to_owned) },
+            state: State::Fresh,
+            limit: F::PAGE,
+            not_before: None,
+            backoff: DefaultBackoff::default(),
+        }
+    }
+
+    /// What happens next.
+    pub(crate) async fn next(&mut self) -> Event<F> {
+        loop {
+            if let Some(instant) = self.not_before {
+                sleep_until(instant).await;
+                self.not_before = None;
+            }
+            match self.step().await {
+                Ok(Some(event)) => return event,
+                Ok(None) => {}
+                Err(error) => {
+                    self.pause_after(&error);
+                    return Event::Broken(error);
+                }
+            }
+        }
+    }
+
+    /// Lists everything anew as soon as it is asked for the next event.
+    pub(crate) fn relist(&mut self) {
+        self.state = State::Fresh;
+    }
+
+    async fn step(&mut self) -> Result<Option<Event<F>>, CallError> {
+        match &mut self.state {
+            State::Fresh => {
+                self.state = State::Listing(Listing { page: VecDeque::new(), next: None, version: None });
+                Ok(Some(Event::Relisting))
+            }
+            State::Listing(listing) => {
+                if let Some(wire) = listing.page.pop_front() {
+                    return Ok(Some(Event::Listed(F::read(wire))));
+                }
+                if let (None, Some(version)) = (&listing.next, &listing.version) {
+                    self.state = State::Listed { version: version.clone(), trusted: true };
+                    return Ok(Some(Event::Synced));
+                }
+                let after = listing.next.clone();
+                self.list(after.as_deref()).await
+            }
+            State::Listed { version, trusted } => {
+                let (version, trusted) = (version.clone(), *trusted);
+                self.open(version, trusted).await
+            }
+            State::Open { since, changes, .. } => {
+                let left = (*since + LIFE + GRACE).saturating_duration_since(Instant::now());
+                let change = timeout(left, changes.next()).await;
+                self.changed(change.unwrap_or_default())
+            }
+        }
+    }
+
+    /// Lists the next page.
+    async fn list(&mut self, after: Option<&str>) -> Result<Option<Event<F>>, CallError> {
+        let page = match self.source.list::<F>(self.limit, after).await {
+            Ok(page) => page,
+            Err(error) => {
+                if matches!(error, CallError::TooLarge { .. }) {
+                    self.limit = (self.limit / 2).max(1);
+                }
+                self.state = State::Fresh;
+                return Err(error);
+            }
+        };
+        self.state = State::Listing(Listing {
+            next: page.next(),
+            version: Some(page.metadata.resource_version.clone()),
+            page: page.into_items().into(),
+        });
+        Ok(None)
+    }
+
+    /// Watches from `version` on. One that is not `trusted` is compared with the server's first.
+    async fn open(&mut self, version: String, trusted: bool) -> Result<Option<Event<F>>, CallError> {
+        if !trusted && self.source.is_behind::<F>(&version).await? {
+            self.state = State::Fresh;
+            return Ok(None);
+        }
+        match self.source.open::<F>(&version).await {
+            Ok(changes) => {
+                self.state = State::Open { version, since: Instant::now(), changes };
+                Ok(Some(Event::Watching))
+            }
+            Err(error) => {
+                // The server does not go on from there; only a listing helps.
+                if !error.is_outage() {
+                    self.state = State::Fresh;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes in a change; none where the watch has ended.
+    fn changed(
+        &mut self,
+        change: Option<kube::Result<WatchEvent<F::Wire>>>,
+    ) -> Result<Option<Event<F>>, CallError> {
+        let State::Open { version, since, .. } = &mut self.state else { return Ok(None) };
+        match change {
+            Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
+                let object = F::read(object);
+                follow(version, object.version());
+                Ok(Some(Event::Applied(object)))
+            }
+            Some(Ok(WatchEvent::Deleted(object))) => {
+                let object = F::read(object);
+                follow(version, object.version());
+                Ok(Some(Event::Deleted(object)))
+            }
+            Some(Ok(WatchEvent::Bookmark(mark))) => {
+                *version = mark.metadata.resource_version;
+                Ok(None)
+            }
+            Some(Ok(WatchEvent::Error(status))) => {
+                let early = since.elapsed() < EARLY;
+                self.state = State::Fresh;
+                let error = CallError::from(*status);
+                if !error.is_gone() {
+                    return Err(error);
+                }
+                // Expired is an ordinary end, unless it comes again and again.
+                if early {
+                    self.pause();
+                }
+                Ok(None)
+            }
+            Some(Err(error)) => {
+                self.state = State::Listed { version: version.clone(), trusted: false };
+                Err(error.into())
+            }
+            None => {
+                let trusted = since.elapsed() >= EARLY;
+                self.state = State::Listed { version: version.clone(), trusted };
+                if !trusted {
+                    self.pause();
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// A server that answers with an error is asked less and less often.
+    fn pause_after(&mut self, error: &CallError) {
+        match error {
+            CallError::Unreachable { .. } => self.not_before = Some(Instant::now() + AWAY),
+            _ => self.pause(),
+        }
+    }
+
+    fn pause(&mut self) {
+        self.not_before = self.backoff.next().map(|pause| Instant::now() + pause);
+    }
+}
+
+impl Source {
+    /// Whether the server's state is older than `version`: etcd was restored.
+    /// Versions that are no numbers are not compared.
+    async fn is_behind<F: Form>(&self, version: &str) -> Result<bool, CallError> {
+        let page = self.list::<F>(1, None).await?;
+        let server = parse_version(&page.metadata.resource_version);
+        Ok(matches!((server, parse_version(version)), (Some(server), Some(known)) if server < known))
+    }
+
+    async fn list<F: Form>(&self, limit: u32, after: Option<&str>) -> Result<Page<F::Wire>, CallError> {
+        let parameters = ListParams {
+            label_selector: self.selector.clone(),
+            limit: Some(limit),
+            continue_token: after.map(str::to_owned),
+            ..ListParams::default()
+        };
+        let requests = Requests::new(self.path.clone()?);
+        let request =
+            if F::METADATA { requests.list_metadata(&parameters)? } else { requests.list(&parameters)? };
+        call::fetch(&self.client, request, PATIENCE).await
+    }
+
+    async fn open<F: Form>(&self, version: &str) -> Result<Changes<F>, CallError> {
+        let parameters = WatchParams {
+            label_selector: self.selector.clone(),
+            timeout: u32::try_from(LIFE.as_secs()).ok(),
+            bookmarks: true,
+            ..WatchParams::default()
+        };
+        let requests = Requests::new(self.path.clone()?);
+        let request: Request<Vec<u8>> = if F::METADATA {
+            requests.watch_metadata(&parameters, version)?
+        } else {
+            requests.watch(&parameters, version)?
+        };
+        let opening = self.client.request_events::<F::Wire>(request);
+        match timeout(PATIENCE, opening).await {
+            Ok(changes) => Ok(changes?.boxed()),
+            Err(_) => Err(CallError::Late { within: PATIENCE }),
+        }
+    }
+}
+
+/// Goes on from `seen`, if the object showed it.
+fn follow(version: &mut String, seen: &str) {
+    if !seen.is_empty() {
+        seen.clone_into(version);
+    }
+}
+
+/// A resource version as the number that etcd made it from.
+pub(crate) fn parse_version(version: &str) -> Option<u64> {
+    version.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,254 @@
+//! What a real API server cannot be brought to do on demand: its answers, made up.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use http::Response;
+use http_body_util::BodyExt;
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// One request that the server expects, and what it answers.
+struct Exchange {
+    /// A part of the request's query.
+    expects: &'static str,
+    status: u16,
+    body: String,
+}
+
+fn list(expects: &'static str, names: &[&str], version: &str, next: Option<&str>) -> Exchange {
+    let items: Vec<Value> =
+        names.iter().map(|name| json!({"metadata": {"name": name, "resourceVersion": "1"}})).collect();
+    let body = json!({"metadata": {"resourceVersion": version, "continue": next}, "items": items});
+    Exchange { expects, status: 200, body: body.to_string() }
+}
+
+fn watch(expects: &'static str, events: &[Value]) -> Exchange {
+    let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
+    Exchange { expects, status: 200, body: lines }
+}
+
+fn failure(expects: &'static str, code: u16, reason: &str) -> Exchange {
+    Exchange { expects, status: code, body: refusal(code, reason).to_string() }
+}
+
+fn refusal(code: u16, reason: &str) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": "made up"})
+}
+
+fn change(kind: &str, name: &str, version: &str) -> Value {
+    json!({"type": kind, "object": {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"name": name, "resourceVersion": version}}})
+}
+
+/// Has the watch meet the exchanges in turn, and tells the events that come of
+/// them until it asks for more.
+async fn check(exchanges: Vec<Exchange>, expected: &[&str]) {
+    let left = Arc::new(Mutex::new(VecDeque::from(exchanges)));
+    let (answers, unexpected) = (left.clone(), Arc::new(Mutex::new(Vec::new())));
+    let noted = unexpected.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let uri = request.uri().to_string();
+        let exchange = answers.lock().pop_front();
+        let noted = noted.clone();
+        async move {
+            let Some(exchange) = exchange else {
+                return std::future::pending::<Result<Response<Body>, std::io::Error>>().await;
+            };
+            if !uri.contains(exchange.expects) {
+                noted.lock().push(format!("{uri} instead of {}", exchange.expects));
+            }
+            let body = Body::from(exchange.body.into_bytes());
+            drop(request.into_body().collect());
+            Ok(Response::builder().status(exchange.status).body(body).unwrap())
+        }
+    });
+    let client = kube::Client::new(service, "default");
+    let resource = Resource::new("", "v1", "Secret", "secrets");
+    let mut watch = MetadataWatch::new(client, &resource, None, Some("owner=helm"));
+    let mut seen = Vec::new();
+    // Time stands still while anything can go on: only the last wait runs out.
+    while let Ok(event) = timeout(PATIENCE / 2, watch.next()).await {
+        seen.push(match event {
+            Event::Relisting => "relisting".to_owned(),
+            Event::Listed(meta) => format!("listed {}", meta.name),
+            Event::Synced => "synced".to_owned(),
+            Event::Watching => "watching".to_owned(),
+            Event::Applied(meta) => format!("applied {}", meta.name),
+            Event::Deleted(meta) => format!("deleted {}", meta.name),
+            Event::Broken(CallError::Refused { code, .. }) => format!("broken {code}"),
+            Event::Broken(_) => "broken".to_owned(),
+        });
+    }
+    assert_eq!(seen, expected);
+    assert_eq!(*unexpected.lock(), Vec::<String>::new());
+    assert!(left.lock().is_empty(), "the watch did not ask for everything");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_are_listed_and_changes_followed() {
+    check(
+        vec![
+            list("limit=250", &["a", "b"], "10", Some("more")),
+            list("continue=more", &["c"], "10", None),
+            watch("resourceVersion=10", &[change("ADDED", "d", "11"), change("DELETED", "a", "12")]),
+            list("limit=1", &["b"], "13", None),
+            watch("resourceVersion=12", &[change("MODIFIED", "b", "13")]),
+            list("limit=1", &["b"], "13", None),
+        ],
+        &[
+            "relisting",
+            "listed a",
+            "listed b",
+            "listed c",
+            "synced",
+            "watching",
+            "applied d",
+            "deleted a",
+            "watching",
+            "applied b",
+        ],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_list_may_be_null() {
+    let empty = json!({"metadata": {"resourceVersion": "10"}, "items": null}).to_string();
+    check(vec![Exchange { expects: "limit=250", status: 200, body: empty }], &["relisting", "synced"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_page_begins_the_listing_anew() {
+    check(
+        vec![
+            list("limit=250", &["a"], "10", Some("more")),
+            failure("continue=more", 410, "Expired"),
+            list("limit=250", &["b"], "20", None),
+        ],
+        &["relisting", "listed a", "broken 410", "relisting", "listed b", "synced"],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_watch_lists_anew() {
+    let expired = json!({"type": "ERROR", "object": refusal(410, "Expired")});
+    check(
+        vec![
+            list("limit=250", &["a"], "10", None),
+            watch("resourceVersion=10", &[expired]),
+            list("limit=250", &["b"], "20", None),
+        ],
+        &["relisting", "listed a", "synced", "watching", "relisting", "listed b", "synced"],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_the_server_refuses_lists_anew() {
+    check(
+        vec![
+            list("limit=250", &["a"], "10", None),
+            failure("resourceVersion=10", 400, "BadRequest"),
+            list("limit=250", &["a"], "20", None),
+        ],
+        &["relisting", "listed a", "synced", "broken 400", "relisting", "listed a", "synced"],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_server_is_asked_again_from_the_same_place() {
+    check(
+        vec![
+            list("limit=250", &["a"], "10", None),
+            failure("resourceVersion=10", 429, "TooManyRequests"),
+            watch("resourceVersion=10", &[change("ADDED", "b", "11")]),
+            list("limit=1", &["a"], "11", None),
+        ],
+        &["relisting", "listed a", "synced", "broken 429", "watching", "applied b"],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_younger_than_the_watch_is_listed_anew() {
+    check(
+        vec![
+            list("limit=250", &["a", "b"], "90", None),
+            watch("resourceVersion=90", &[]),
+            list("limit=1", &["a"], "15", None),
+            list("limit=250", &["a"], "15", None),
+            watch("resourceVersion=15", &[change("ADDED", "c", "16")]),
+            list("limit=1", &["a"], "16", None),
+        ],
+        &[
+            "relisting",
+            "listed a",
+            "listed b",
+            "synced",
+            "watching",
+            "relisting",
+            "listed a",
+            "synced",
+            "watching",
+            "applied c",
+        ],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_move_the_place_to_go_on_from() {
+    let bookmark = json!({"type": "BOOKMARK", "object": {"kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": "50"}}});
+    check(
+        vec![
+            list("limit=250", &[], "10", None),
+            watch("resourceVersion=10", &[bookmark]),
+            list("limit=1", &[], "50", None),
+            watch("resourceVersion=50", &[]),
+        ],
+        &["relisting", "synced", "watching", "watching"],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_right_is_told_and_tried_again() {
+    check(
+        vec![failure("limit=250", 403, "Forbidden"), list("limit=250", &["a"], "10", None)],
+        &["relisting", "broken 403", "relisting", "listed a", "synced"],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_back_is_followed_at_once_however_long_it_was_away() {
+    let back = Instant::now() + Duration::from_secs(60);
+    let service = tower::service_fn(move |request: Request<Body>| async move {
+        drop(request.into_body().collect());
+        if Instant::now() < back {
+            return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+        }
+        let body = list("", &["a"], "10", None).body;
+        Ok(Response::builder().status(200).body(Body::from(body.into_bytes())).unwrap())
+    });
+    let client = kube::Client::new(service, "default");
+    let resource = Resource::new("", "v1", "Secret", "secrets");
+    let mut watch = MetadataWatch::new(client, &resource, None, None);
+    let mut attempts = 0;
+    loop {
+        match watch.next().await {
+            Event::Listed(_) => break,
+            Event::Broken(_) => attempts += 1,
+            _ => {}
+        }
+    }
+    assert!(back.elapsed() <= AWAY, "{:?} after it was back", back.elapsed());
+    assert!(attempts <= 31, "{attempts} attempts in a minute");
+}

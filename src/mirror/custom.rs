@@ -1,0 +1,111 @@
+//! A watch of one of Kubemoor's own kinds, whose definition may be absent.
+//!
+//! Entry point: [`CustomWatch::next`]. Invariant: where the definition is
+//! absent there are no objects, and nothing is asked again until a definition
+//! of that name comes. An API server that does not know the kind yet, as for a
+//! moment after its start, is no proof of absence: only a missing definition is.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep_until};
+
+use super::kinds::Kinds;
+use super::queue::Changes;
+use super::raw::Raw;
+use super::reflect::Source;
+use crate::client::call::{self, CallError, PATIENCE};
+use crate::client::resource::{GROUP, Partial, Resource, VERSION, segment};
+use crate::client::watch::{Event, Watch};
+
+/// A definition that came unnoticed is found after this time: who may not watch
+/// definitions is told of none.
+const RECHECK: Duration = Duration::from_secs(600);
+
+/// The objects of one of Kubemoor's own kinds.
+pub(super) struct CustomWatch {
+    client: kube::Client,
+    resource: Resource,
+    namespace: Option<String>,
+    definitions: Changes<String>,
+    watch: Watch<Raw>,
+    /// Since the definition is absent: when to look again.
+    absent_until: Option<Instant>,
+    told: VecDeque<Event<Value>>,
+}
+
+impl CustomWatch {
+    /// A watch of the kind `kind`, called `plural` in paths, in `namespace`
+    /// (`None`: in all).
+    pub(super) fn new(
+        client: kube::Client,
+        kinds: &Kinds,
+        (kind, plural): (&str, &str),
+        namespace: Option<&str>,
+    ) -> Self {
+        let resource = Resource::new(GROUP, VERSION, kind, plural);
+        Self {
+            watch: Watch::new(client.clone(), &resource, namespace, None),
+            definitions: kinds.definitions(),
+            client,
+            resource,
+            namespace: namespace.map(str::to_owned),
+            absent_until: None,
+            told: VecDeque::new(),
+        }
+    }
+
+    /// What happens next. An absent definition is told as an empty listing.
+    /// Safe to cancel.
+    pub(super) async fn next(&mut self) -> Event<Value> {
+        loop {
+            if let Some(event) = self.told.pop_front() {
+                return event;
+            }
+            if let Some(until) = self.absent_until {
+                tokio::select! {
+                    name = self.definitions.next() => if name != self.definition() { continue },
+                    () = sleep_until(until) => {}
+                }
+                self.absent_until = None;
+                let namespace = self.namespace.as_deref();
+                self.watch = Watch::new(self.client.clone(), &self.resource, namespace, None);
+            }
+            match self.watch.next().await {
+                Event::Broken(error) if error.is_not_found() => {
+                    match is_defined(self.client.clone(), self.definition()).await {
+                        Ok(true) => return Event::Broken(error),
+                        Ok(false) => {
+                            self.absent_until = Some(Instant::now() + RECHECK);
+                            self.told.extend([Event::Relisting, Event::Synced]);
+                        }
+                        Err(error) => return Event::Broken(error),
+                    }
+                }
+                event => return event.map(|object| object.0),
+            }
+        }
+    }
+
+    fn definition(&self) -> String {
+        format!("{}.{GROUP}", self.resource.plural)
+    }
+}
+
+async fn is_defined(client: kube::Client, name: String) -> Result<bool, CallError> {
+    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", segment(&name)?);
+    match call::fetch::<Partial>(&client, call::get(&path)?, PATIENCE).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+impl Source for CustomWatch {
+    type Object = serde_json::Value;
+
+    fn next(&mut self) -> impl Future<Output = Event<Self::Object>> + Send {
+        self.next()
+    }
+}

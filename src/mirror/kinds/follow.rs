@@ -1,0 +1,155 @@
+//! Follows the cluster's CustomResourceDefinitions, and tries again what could
+//! not be learned.
+//!
+//! Entry point: `Kinds::follow`. Invariant: a definition is read only if a
+//! release declares its kind; of any other it is only noted that discovery may
+//! know more than before. Must not decide what is watched.
+
+use std::collections::{HashMap, HashSet};
+
+use tokio::time::{Instant, sleep_until};
+
+use super::super::progress::Listings;
+use super::super::reflect::{Mirror, Reflector};
+use super::attempts::{Attempts, SETTLING};
+use super::{Draft, Kinds};
+use crate::client::call::CallError;
+use crate::client::resource::{Meta, Resource};
+use crate::client::schemas;
+use crate::client::watch::MetadataWatch;
+use crate::model::Gvk;
+
+/// CustomResourceDefinitions in the versions in which they came by.
+#[derive(Default)]
+struct Definitions {
+    seen: HashMap<String, String>,
+    changed: HashSet<String>,
+    /// When the changes of now have settled.
+    settled_at: Option<Instant>,
+}
+
+impl Definitions {
+    /// The names of those that changed since this was asked.
+    fn take_changed(&mut self) -> HashSet<String> {
+        self.settled_at = None;
+        std::mem::take(&mut self.changed)
+    }
+}
+
+impl Mirror for Definitions {
+    type Object = Meta;
+    type Key = String;
+    const OBJECTS: &'static str = "CustomResourceDefinitions";
+
+    fn set(&mut self, meta: Meta) -> Option<String> {
+        let Meta { name, resource_version, .. } = meta;
+        let known = self.seen.insert(name.clone(), resource_version.clone());
+        if known != Some(resource_version) {
+            self.changed.insert(name.clone());
+            self.settled_at.get_or_insert_with(|| Instant::now() + SETTLING);
+        }
+        Some(name)
+    }
+
+    fn remove(&mut self, meta: Meta) {
+        self.seen.remove(&meta.name);
+    }
+
+    fn retain(&mut self, listed: &HashSet<String>) {
+        self.seen.retain(|name, _| listed.contains(name));
+    }
+
+    fn warn(&self, error: &CallError) {
+        tracing::warn!(%error, "CustomResourceDefinitions cannot be watched");
+    }
+
+    fn listings(&self) -> Option<&Listings> {
+        None
+    }
+}
+
+impl Kinds {
+    pub(super) async fn follow(&self) {
+        let definitions = Resource::new(
+            "apiextensions.k8s.io",
+            "v1",
+            "CustomResourceDefinition",
+            "customresourcedefinitions",
+        );
+        let watch = MetadataWatch::new(self.client.clone(), &definitions, None, None);
+        let mut reflector = Reflector::new(watch);
+        let mut definitions = Definitions::default();
+        let mut attempts = Attempts::none();
+        loop {
+            tokio::select! {
+                event = reflector.next() => reflector.take(event, &mut definitions),
+                () = until(definitions.settled_at), if definitions.settled_at.is_some() => {
+                    let changed = definitions.take_changed();
+                    changed.iter().for_each(|name| self.defined.announce(name));
+                    self.refresh(changed).await;
+                }
+                () = self.owing.notified() => attempts.owe(Instant::now()),
+                () = until(attempts.due()), if attempts.due().is_some() => {
+                    let is_owed = self.retry().await;
+                    attempts.tried(is_owed, Instant::now());
+                }
+            }
+        }
+    }
+
+    /// Takes in changes of CustomResourceDefinitions, as far as releases
+    /// declare their kinds.
+    async fn refresh(&self, names: HashSet<String>) {
+        let mut reading = self.reading.lock().await;
+        let snapshot = self.snapshot();
+        let owed = self.owed.lock().clone();
+        let mut draft = Draft::of(&snapshot);
+        for name in names {
+            let Some((plural, group)) = name.split_once('.') else { continue };
+            if !reading.customs.contains_key(&name) {
+                // Whoever declares its kind, now or in a moment, finds it at once.
+                reading.discovery.outdate();
+                if !owed.iter().any(|gvk| gvk.group == group) {
+                    continue;
+                }
+            }
+            match schemas::crd(&self.client, plural, group).await {
+                Ok(Some(custom)) if reading.customs.get(&name) != Some(&custom.edition) => {
+                    let (kind, edition) = (custom.facts.kind.clone(), custom.edition.clone());
+                    let of_kind = |gvk: &&Gvk| gvk.group == group && gvk.kind == kind;
+                    let declared: Vec<Gvk> =
+                        snapshot.settled.keys().chain(&owed).filter(of_kind).cloned().collect();
+                    // What nobody declares is published by nobody, and so not known.
+                    if !declared.is_empty() {
+                        draft.add_custom(custom);
+                        draft.learned.extend(declared);
+                        reading.customs.insert(name, edition);
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(definition = %name, %error, "a CustomResourceDefinition cannot be read");
+                }
+            }
+        }
+        if !draft.learned.is_empty() {
+            self.publish(draft);
+        }
+    }
+
+    /// Tries again to learn what is owed. Whether anything still is.
+    async fn retry(&self) -> bool {
+        let owed = self.owed.lock().clone();
+        if owed.is_empty() {
+            return false;
+        }
+        self.learn(owed).await;
+        !self.owed.lock().is_empty()
+    }
+}
+
+async fn until(instant: Option<Instant>) {
+    if let Some(instant) = instant {
+        sleep_until(instant).await;
+    }
+}

@@ -1,0 +1,185 @@
+//! Reading single records from the API server, and decoding them.
+//!
+//! Entry points: [`Payloads::fetch`], [`Payloads::read`]. Invariant: a payload
+//! belongs to exactly the state of the record that was asked for; few are read
+//! and decoded at once, off the threads that answer requests, and of long
+//! manifests one at a time is unpacked; nothing of one outlives its decoding
+//! but the fields of a record.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{OnceLock, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use kube::core::Request as Requests;
+use kube::core::params::GetParams;
+use serde::Deserialize;
+use tokio::sync::{Semaphore, oneshot};
+
+use super::records::{self, Known};
+use crate::client::call::{self, CallError};
+use crate::client::pages::Pages;
+use crate::client::resource::{Meta, Resource, segment};
+use crate::config::RecordDriver;
+use crate::helm::record::{Packed, RecordError};
+use crate::helm::release::{Head, Payload};
+use crate::model::ReleaseId;
+
+/// The label selector of all records.
+pub(super) const SELECTOR: &str = "owner=helm";
+
+/// The most bytes of one record's object: the API server takes Secrets and ConfigMaps of up to 1 MiB of data.
+const OBJECT_CAP: usize = 4 << 20;
+
+/// Records that are read and decoded at once. Each takes as much memory as its object.
+const AT_ONCE: usize = 8;
+
+/// The most pages of one release's records; Helm keeps 10 records by default.
+const PAGES: usize = 40;
+
+/// Reads records in the form in which Helm keeps them.
+pub(super) struct Payloads {
+    client: kube::Client,
+    driver: RecordDriver,
+    reading: Semaphore,
+    /// Reads long manifests.
+    worker: OnceLock<mpsc::Sender<Work>>,
+}
+
+/// What is done by the thread that reads long manifests.
+type Work = Box<dyn FnOnce() + Send>;
+
+/// What became of reading a record.
+pub(super) enum Fetched {
+    /// It is in the state that was asked for.
+    Payload(Payload),
+    /// It has changed meanwhile.
+    Moved(Meta),
+    /// It is gone.
+    Gone,
+}
+
+/// All records of one release at one version of the API server's state.
+pub(super) struct Looked {
+    pub(super) records: Vec<Known>,
+    pub(super) version: String,
+}
+
+#[derive(Deserialize)]
+struct RecordObject {
+    metadata: Meta,
+    data: Option<RecordData>,
+}
+
+#[derive(Deserialize)]
+struct RecordData {
+    release: Option<String>,
+}
+
+impl Payloads {
+    pub(super) fn new(client: kube::Client, driver: RecordDriver) -> Self {
+        Self { client, driver, reading: Semaphore::new(AT_ONCE), worker: OnceLock::new() }
+    }
+
+    /// The resource that holds the records.
+    pub(super) fn resource(&self) -> Resource {
+        match self.driver {
+            RecordDriver::Secret => Resource::new("", "v1", "Secret", "secrets"),
+            RecordDriver::Configmap => Resource::new("", "v1", "ConfigMap", "configmaps"),
+        }
+    }
+
+    /// Reads and decodes the record `head` of a release in `namespace`.
+    ///
+    /// # Errors
+    /// When the API server gives no usable answer.
+    pub(super) async fn fetch(
+        &self,
+        namespace: &str,
+        head: &Head,
+        within: Duration,
+    ) -> Result<Fetched, CallError> {
+        // Never closed, so a permit always comes.
+        let _permit = self.reading.acquire().await;
+        let path = self.resource().path(Some(namespace))?;
+        let request = Requests::new(path).get(&segment(&head.secret)?, &GetParams::default())?;
+        let body = match call::send(&self.client, request, OBJECT_CAP, within).await {
+            Ok(body) => body,
+            Err(CallError::TooLarge { cap }) => {
+                return Ok(Fetched::Payload(Payload::whole(Err(RecordError::TooLarge { cap }))));
+            }
+            Err(error) if error.is_not_found() => return Ok(Fetched::Gone),
+            Err(error) => return Err(error),
+        };
+        let object: RecordObject = call::decode(&body)?;
+        drop(body);
+        if object.metadata.uid != head.uid || object.metadata.resource_version != head.resource_version {
+            return Ok(Fetched::Moved(object.metadata));
+        }
+        let Some(text) = object.data.and_then(|data| data.release) else {
+            let missing = RecordError::Missing { field: "data.release" };
+            return Ok(Fetched::Payload(Payload::whole(Err(missing))));
+        };
+        let is_secret = self.driver == RecordDriver::Secret;
+        let unpacking = tokio::task::spawn_blocking(move || Payload::unpack(Packed::new(text, is_secret)));
+        let cut_off = |_| CallError::Unreachable { reason: "the program is shutting down".to_owned() };
+        unpacking.await.map(Fetched::Payload).map_err(cut_off)
+    }
+
+    /// Reads manifests, apart from the threads that answer requests: heavy ones one after the other and on one
+    /// thread, since what a thread has taken of memory the allocator keeps for it.
+    ///
+    /// # Errors
+    /// When the program is shutting down.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        is_heavy: bool,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, CallError> {
+        let cut_off = || CallError::Unreachable { reason: "the program is shutting down".to_owned() };
+        if !is_heavy {
+            return tokio::task::spawn_blocking(work).await.map_err(|_| cut_off());
+        }
+        let (send, receive) = oneshot::channel();
+        // Whoever asked may have gone.
+        let work: Work = Box::new(move || drop(send.send(work())));
+        let worker = self.worker.get_or_init(|| {
+            let (send, receive) = mpsc::channel::<Work>();
+            // What fails is one reading, whose answer never comes, and not all that follow.
+            let run = move || receive.into_iter().for_each(|work| drop(catch_unwind(AssertUnwindSafe(work))));
+            // Without a thread nothing is received, and the answer is an error.
+            let _ = thread::Builder::new().name("manifests".to_owned()).spawn(run);
+            send
+        });
+        worker.send(work).map_err(|_| cut_off())?;
+        receive.await.map_err(|_| cut_off())
+    }
+
+    /// The metadata of all records in `namespace` (`None`: in all).
+    ///
+    /// # Errors
+    /// When the API server gives no usable answer.
+    pub(super) async fn list(&self, namespace: Option<&str>) -> Result<Vec<Meta>, CallError> {
+        let pages = Pages::metadata(&self.client, &self.resource(), namespace)?.labelled(SELECTOR);
+        Ok(pages.all().await?.into_iter().map(|item| item.metadata).collect())
+    }
+
+    /// Lists all records of a release from the API server itself, not from any
+    /// of its caches.
+    ///
+    /// # Errors
+    /// When the API server gives no usable answer.
+    pub(super) async fn look(&self, release: &ReleaseId, within: Duration) -> Result<Looked, CallError> {
+        let selector = format!("{SELECTOR},name={}", release.name);
+        let pages = Pages::metadata(&self.client, &self.resource(), Some(&release.namespace))?;
+        let mut pages = pages.labelled(&selector).within(within);
+        let mut looked = Looked { records: Vec::new(), version: String::new() };
+        for _ in 0..PAGES {
+            let Some(page) = pages.next().await? else { break };
+            looked.version.clone_from(&page.metadata.resource_version);
+            let known = page.into_items().into_iter().filter_map(|item| records::read(item.metadata).ok());
+            looked.records.extend(known.filter(|(id, _)| id == release).map(|(_, known)| known));
+        }
+        Ok(looked)
+    }
+}

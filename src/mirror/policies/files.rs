@@ -1,0 +1,217 @@
+//! Policies in the files of a directory, read again when they change.
+//!
+//! Entry point: [`Folder::open`]. The directory is looked at every second
+//! rather than watched: a ConfigMap's volume changes by swapping a link, and
+//! network file systems tell nobody. Invariant: a file that is gone, or has a
+//! flaw, takes nothing away that it said before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{Accepted, InForce};
+use crate::policy::compile::Compiled;
+use crate::policy::flaw::{Flaw, FlawReason};
+use crate::policy::read::{self, FileFlaw, MAX_FILE};
+use crate::telemetry::FailureLog;
+
+/// How often the directory is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The most files that are read.
+const MOST: usize = 1000;
+
+/// A directory of policies.
+pub struct Folder {
+    path: PathBuf,
+    /// As it was when it was read.
+    stamps: Stamps,
+    files: BTreeMap<String, File>,
+}
+
+/// Why the policies cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// The directory cannot be listed.
+    #[error("the policies in {} cannot be listed: {source}", .path.display())]
+    List {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There are more files than are read.
+    #[error("{} holds more than {MOST} policy files: put several policies into one", .path.display())]
+    TooMany {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+/// What tells that a file changed.
+type Stamps = BTreeMap<String, (Option<SystemTime>, u64, u64)>;
+
+/// What a file says, as far as it was accepted.
+#[derive(Default)]
+struct File {
+    accepted: Accepted,
+    gone: bool,
+}
+
+impl Folder {
+    /// Reads the policies of a directory: its files `*.yaml`, `*.yml` and
+    /// `*.json`, without those of directories in it.
+    ///
+    /// # Errors
+    /// When the directory cannot be listed. Flaws of a policy are logged, and it
+    /// is not in force.
+    pub fn open(path: &Path, in_force: &InForce) -> Result<Self, FolderError> {
+        let mut folder = Self { path: path.to_owned(), stamps: Stamps::new(), files: BTreeMap::new() };
+        let stamps = folder.look()?;
+        folder.read(stamps, in_force);
+        Ok(folder)
+    }
+
+    /// Reads the files again when they have changed and rest, until `stop`.
+    pub async fn keep(mut self, in_force: Arc<InForce>, stop: CancellationToken) {
+        let mut last = self.stamps.clone();
+        let mut failures = FailureLog::default();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            let in_force = Arc::clone(&in_force);
+            let looking = tokio::task::spawn_blocking(move || {
+                let stamps = self.look();
+                if let Ok(stamps) = &stamps
+                    && *stamps != self.stamps
+                    && *stamps == last
+                {
+                    self.read(stamps.clone(), &in_force);
+                }
+                (self, stamps)
+            });
+            let Ok((folder, stamps)) = looking.await else { return };
+            self = folder;
+            last = match stamps {
+                Ok(stamps) => {
+                    failures.note_success();
+                    stamps
+                }
+                Err(error) => {
+                    if failures.note_failure() {
+                        tracing::warn!(
+                            "policy files cannot be read again; what they said stays in force: {error}"
+                        );
+                    }
+                    Stamps::new()
+                }
+            };
+        }
+    }
+
+    fn look(&self) -> Result<Stamps, FolderError> {
+        let failed = |source| FolderError::List { path: self.path.clone(), source };
+        let mut stamps = Stamps::new();
+        for entry in fs::read_dir(&self.path).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            let extension = path.extension().and_then(|extension| extension.to_str());
+            if name.starts_with('.') || !matches!(extension, Some("yaml" | "yml" | "json")) {
+                continue;
+            }
+            // Through links: it is what they lead to that changes.
+            if let Ok(metadata) = fs::metadata(&path)
+                && metadata.is_file()
+            {
+                stamps.insert(name.to_owned(), (metadata.modified().ok(), metadata.len(), metadata.ino()));
+            }
+            if stamps.len() > MOST {
+                return Err(FolderError::TooMany { path: self.path.clone() });
+            }
+        }
+        Ok(stamps)
+    }
+
+    fn read(&mut self, stamps: Stamps, in_force: &InForce) {
+        let changed: Vec<String> = stamps
+            .iter()
+            .filter(|(name, stamp)| self.stamps.get(*name) != Some(stamp))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in changed {
+            let text = match text(&self.path.join(&name), stamps.get(&name).map_or(0, |stamp| stamp.1)) {
+                Ok(text) => text,
+                Err(message) => {
+                    let flaw = Flaw { field: String::new(), reason: FlawReason::Unreadable, message };
+                    complain(&FileFlaw { file: name, policy: "1".to_owned(), flaw });
+                    continue;
+                }
+            };
+            let (accepted, flaws) = read::read([(name.as_str(), text.as_str())]);
+            flaws.iter().for_each(complain);
+            let file = self.files.entry(name).or_default();
+            file.gone = false;
+            let accepted = accepted.into_iter().map(|policy| (policy.name.clone(), policy));
+            if flaws.is_empty() {
+                file.accepted = accepted.collect();
+            } else {
+                file.accepted.extend(accepted);
+            }
+        }
+        for (name, file) in &mut self.files {
+            if !stamps.contains_key(name) && !std::mem::replace(&mut file.gone, true) {
+                tracing::warn!(
+                    file = name,
+                    "a policy file is gone; its policies stay in force until the guard starts again"
+                );
+            }
+        }
+        self.stamps = stamps;
+        in_force.set_files(self.all());
+    }
+
+    /// All policies. Of one name in several files the first file's counts,
+    /// those that are gone last.
+    fn all(&self) -> Accepted {
+        let mut all: BTreeMap<String, (Arc<Compiled>, &str)> = BTreeMap::new();
+        let mut told = BTreeSet::new();
+        let (gone, there): (Vec<_>, Vec<_>) = self.files.iter().partition(|(_, file)| file.gone);
+        for (file_name, file) in there.into_iter().chain(gone) {
+            for (name, policy) in &file.accepted {
+                if let Some((_, first)) = all.get(name) {
+                    if !file.gone && told.insert(name) {
+                        let message = format!("{first} has a policy of this name: rename one of them");
+                        let (field, reason) = ("metadata.name".to_owned(), FlawReason::DuplicateName);
+                        let flaw = Flaw { field, reason, message };
+                        complain(&FileFlaw { file: file_name.clone(), policy: name.clone(), flaw });
+                    }
+                } else {
+                    all.insert(name.clone(), (Arc::clone(policy), file_name));
+                }
+            }
+        }
+        all.into_iter().map(|(name, (policy, _))| (name, policy)).collect()
+    }
+}
+
+fn text(path: &Path, length: u64) -> Result<String, String> {
+    if usize::try_from(length).unwrap_or(usize::MAX) > MAX_FILE {
+        return Err(format!("the file has more than {MAX_FILE} bytes"));
+    }
+    fs::read_to_string(path).map_err(|error| error.to_string())
+}
+
+fn complain(flaw: &FileFlaw) {
+    tracing::warn!("a policy is not in force as it is written; what it said before stays: {flaw}");
+}
+
+#[cfg(test)]
+mod tests;

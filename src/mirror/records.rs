@@ -1,0 +1,288 @@
+//! Which records there are: the metadata of every revision of every release,
+//! as the watch, a fresh look and single reads report it.
+//!
+//! Entry points: [`read`] makes a [`Known`] of an object's metadata;
+//! [`Records`] holds them. Invariant: what a fresh look has seen is never taken
+//! back by an event of the lagging watch; a record that is not what Helm writes
+//! costs a warning and nothing else. Pure state: no I/O.
+
+use std::collections::{HashMap, HashSet, hash_map};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use crate::client::resource::Meta;
+use crate::client::watch::parse_version;
+use crate::helm::record::{Status, parse_record_name};
+use crate::helm::release::{Appearance, Head};
+use crate::model::ReleaseId;
+
+/// One record as its metadata tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    pub(super) head: Head,
+    /// In what its labels contradict its name. What is flawed has no status, so
+    /// that its payload disagrees too.
+    pub(super) flaw: Option<Arc<str>>,
+}
+
+/// An object that carries Helm's label and is no record.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Stray {
+    /// The name is not one that Helm gives.
+    #[error("its name is not `sh.helm.release.v1.NAME.vREVISION`")]
+    Name,
+    /// Helm looks records up by this label and does not find it.
+    #[error("its label `name` is {label:?}, so Helm does not find it")]
+    Label {
+        /// The label's value.
+        label: String,
+    },
+    /// It lies in no namespace.
+    #[error("it lies in no namespace")]
+    Namespace,
+}
+
+/// All records by release.
+#[derive(Default)]
+pub(super) struct Records {
+    releases: HashMap<ReleaseId, Entry>,
+    /// The namespaces (`None`: all) that were listed in full at least once.
+    listed: HashSet<Option<String>>,
+}
+
+#[derive(Default)]
+struct Entry {
+    /// By revision, lowest first.
+    records: Vec<Known>,
+    /// What the API server held at this version is known from a fresh look.
+    as_of: Option<u64>,
+    /// When that look began.
+    looked: Option<Instant>,
+}
+
+/// A full listing on its way.
+pub(super) struct Listing {
+    releases: HashMap<ReleaseId, Vec<Known>>,
+    began: Instant,
+}
+
+/// Reads what `meta`, the metadata of an object with the label `owner=helm`,
+/// tells of a record.
+///
+/// # Errors
+/// When the object is no record of any release.
+pub(super) fn read(meta: Meta) -> Result<(ReleaseId, Known), Stray> {
+    let namespace = meta.namespace.ok_or(Stray::Namespace)?;
+    let (name, revision) = parse_record_name(&meta.name).ok_or(Stray::Name)?;
+    let labels = meta.labels.unwrap_or_default();
+    let label = |key: &str| labels.get(key).map(String::as_str).unwrap_or_default();
+    if label("name") != name {
+        return Err(Stray::Label { label: label("name").to_owned() });
+    }
+    let flaw = if label("version") != revision.to_string() {
+        Some(format!("its label `version` says {:?}, its name {revision}", label("version")))
+    } else if label("status").is_empty() {
+        Some("it has no label `status`".to_owned())
+    } else {
+        None
+    };
+    let created = meta.creation_timestamp.unwrap_or(Timestamp::UNIX_EPOCH);
+    let touches = meta.managed_fields.unwrap_or_default();
+    let status = match flaw {
+        Some(_) => Status::Unknown,
+        None => Status::from_str(label("status")).unwrap_or(Status::Unknown),
+    };
+    let head = Head {
+        secret: meta.name,
+        uid: meta.uid,
+        resource_version: meta.resource_version,
+        revision,
+        status,
+        created,
+        touched: touches
+            .iter()
+            .filter_map(|entry| entry.time)
+            .max()
+            .map_or(created, |time| time.max(created)),
+        appearance: Appearance::Seen(status),
+    };
+    Ok((ReleaseId { namespace, name }, Known { head, flaw: flaw.map(Arc::from) }))
+}
+
+impl Records {
+    /// The records of a release, lowest revision first.
+    pub(super) fn of(&self, release: &ReleaseId) -> Vec<Known> {
+        self.releases.get(release).map(|entry| entry.records.clone()).unwrap_or_default()
+    }
+
+    /// The releases that have records in a namespace.
+    pub(super) fn releases_in(&self, namespace: &str) -> Vec<ReleaseId> {
+        self.releases.keys().filter(|release| release.namespace == namespace).cloned().collect()
+    }
+
+    /// How many records there are of how many releases.
+    pub(super) fn count(&self) -> (usize, usize) {
+        (self.releases.values().map(|entry| entry.records.len()).sum(), self.releases.len())
+    }
+
+    /// Takes in an event of the watch: the record is there. Whether that is news.
+    pub(super) fn apply(&mut self, release: ReleaseId, known: Known) -> bool {
+        let entry = self.releases.entry(release).or_default();
+        if entry.covers(&known.head.resource_version) { entry.look_back(&known) } else { entry.put(known) }
+    }
+
+    /// Takes in what a read of a single record returned. Whether that is news.
+    pub(super) fn refine(&mut self, release: ReleaseId, known: Known) -> bool {
+        self.releases.entry(release).or_default().put(known)
+    }
+
+    /// Takes in an event of the watch: the record is gone, as of the version
+    /// `at`. Whether that is news.
+    pub(super) fn delete(&mut self, release: &ReleaseId, secret: &str, uid: &str, at: &str) -> bool {
+        self.releases.get(release).is_some_and(|entry| !entry.covers(at)) && self.forget(release, secret, uid)
+    }
+
+    /// Takes in that a read did not find the record. Whether that is news.
+    pub(super) fn forget(&mut self, release: &ReleaseId, secret: &str, uid: &str) -> bool {
+        let Some(entry) = self.releases.get_mut(release) else { return false };
+        let before = entry.records.len();
+        entry.records.retain(|known| known.head.secret != secret || known.head.uid != uid);
+        let changed = entry.records.len() != before;
+        if entry.records.is_empty() {
+            self.releases.remove(release);
+        }
+        changed
+    }
+
+    /// Takes in a fresh look that began at `began`: these are all records of
+    /// `release` at the API server's version `at`. Whether that is news.
+    pub(super) fn look(
+        &mut self,
+        release: &ReleaseId,
+        records: Vec<Known>,
+        at: &str,
+        began: Instant,
+    ) -> bool {
+        if records.is_empty() {
+            return self.releases.remove(release).is_some();
+        }
+        let is_first = !self.is_listed(&release.namespace);
+        let entry = self.releases.entry(release.clone()).or_default();
+        entry.as_of = parse_version(at);
+        entry.looked = Some(began);
+        entry.set(records, is_first)
+    }
+
+    fn is_listed(&self, namespace: &str) -> bool {
+        self.listed.contains(&None) || self.listed.contains(&Some(namespace.to_owned()))
+    }
+
+    /// Takes in a full listing of `namespace` (`None`: of all). The releases
+    /// about which it has news.
+    pub(super) fn replace(&mut self, namespace: Option<&str>, listing: Listing) -> Vec<ReleaseId> {
+        let Listing { mut releases, began } = listing;
+        let is_first = self.listed.insert(namespace.map(str::to_owned));
+        let mut changed = Vec::new();
+        self.releases.retain(|id, entry| {
+            if namespace.is_some_and(|namespace| namespace != id.namespace) {
+                return true;
+            }
+            let listed = releases.remove(id).unwrap_or_default();
+            if entry.looked.is_some_and(|looked| looked > began) {
+                return true;
+            }
+            // The listing may be of an older state than the look: a restored
+            // etcd. What was known of versions counts no more.
+            (entry.as_of, entry.looked) = (None, None);
+            if entry.set(listed, is_first) {
+                changed.push(id.clone());
+            }
+            !entry.records.is_empty()
+        });
+        for (id, records) in releases {
+            let mut entry = Entry::default();
+            entry.set(records, is_first);
+            changed.push(id.clone());
+            self.releases.insert(id, entry);
+        }
+        changed
+    }
+}
+
+impl Listing {
+    /// A listing that begins at `began`.
+    pub(super) fn new(began: Instant) -> Self {
+        Self { releases: HashMap::new(), began }
+    }
+
+    /// Adds a record.
+    pub(super) fn add(&mut self, release: ReleaseId, known: Known) {
+        match self.releases.entry(release) {
+            hash_map::Entry::Occupied(mut records) => records.get_mut().push(known),
+            hash_map::Entry::Vacant(vacant) => drop(vacant.insert(vec![known])),
+        }
+    }
+}
+
+impl Entry {
+    /// Whether a state at the version `version` is part of what a look has seen.
+    fn covers(&self, version: &str) -> bool {
+        matches!((self.as_of, parse_version(version)), (Some(as_of), Some(version)) if version <= as_of)
+    }
+
+    /// Puts all records in, in place of the ones before. Whether that is news.
+    fn set(&mut self, mut records: Vec<Known>, is_first: bool) -> bool {
+        records.sort_by_key(|known| known.head.revision);
+        records.shrink_to_fit();
+        for known in &mut records {
+            let before = self.records.iter().find(|before| before.head.uid == known.head.uid);
+            match before {
+                Some(before) => known.head.appearance = before.head.appearance,
+                None if is_first => known.head.appearance = Appearance::Listed,
+                None => {}
+            }
+        }
+        let changed = self.records != records;
+        self.records = records;
+        changed
+    }
+
+    /// Takes in an older state of a record than the one that is known: it may
+    /// tell that the record was an operation's when it appeared.
+    fn look_back(&mut self, older: &Known) -> bool {
+        let known = self.records.iter_mut().find(|known| known.head.uid == older.head.uid);
+        let Some(known) = known.filter(|_| older.head.status.is_pending()) else { return false };
+        let appeared = matches!(known.head.appearance, Appearance::Seen(status) if !status.is_pending());
+        if appeared {
+            known.head.appearance = older.head.appearance;
+        }
+        appeared
+    }
+
+    /// Puts a record in, unless a newer state of the same record is there.
+    fn put(&mut self, mut known: Known) -> bool {
+        let Some(present) = self.records.iter_mut().find(|present| present.head.secret == known.head.secret)
+        else {
+            self.records.push(known);
+            self.records.sort_by_key(|known| known.head.revision);
+            return true;
+        };
+        if present.head.uid == known.head.uid {
+            let versions =
+                (parse_version(&present.head.resource_version), parse_version(&known.head.resource_version));
+            if matches!(versions, (Some(present), Some(offered)) if offered < present) {
+                return self.look_back(&known);
+            }
+            known.head.appearance = present.head.appearance;
+        }
+        let changed = *present != known;
+        *present = known;
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! From the watch of records to what is known of them, and on to the index.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::future::join_all;
+use futures::stream::FuturesUnordered;
+use kube::runtime::watcher::DefaultBackoff;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::super::payloads::SELECTOR;
+use super::super::records::{self, Known, Listing};
+use super::settle::Care;
+use super::strays::Strays;
+use super::{LookError, Outage, Releases};
+use crate::client::call::CallError;
+use crate::client::resource::Meta;
+use crate::client::watch::{Event, MetadataWatch};
+use crate::metrics::RecordFault;
+use crate::model::ReleaseId;
+
+/// Releases that are read at once.
+const AT_ONCE: usize = 16;
+
+/// Releases of one namespace that are read at once, so that one with many or long records leaves room for others.
+const OF_ONE: usize = 4;
+
+/// Which releases are read, and which wait for others of their namespace.
+#[derive(Default)]
+struct Turns {
+    running: HashMap<String, usize>,
+    waiting: HashMap<String, VecDeque<ReleaseId>>,
+}
+
+impl Turns {
+    /// The release, if it may be read now.
+    fn begin(&mut self, release: ReleaseId) -> Option<ReleaseId> {
+        let running = self.running.entry(release.namespace.clone()).or_default();
+        if *running < OF_ONE {
+            *running += 1;
+            return Some(release);
+        }
+        self.waiting.entry(release.namespace.clone()).or_default().push_back(release);
+        None
+    }
+
+    /// The release was read: the next of its namespace, whose turn it is.
+    fn end(&mut self, release: &ReleaseId) -> Option<ReleaseId> {
+        let namespace = &release.namespace;
+        if let Some(waiting) = self.waiting.get_mut(namespace) {
+            if let Some(next) = waiting.pop_front() {
+                return Some(next);
+            }
+            self.waiting.remove(namespace);
+        }
+        let running = self.running.get_mut(namespace)?;
+        *running -= 1;
+        if *running == 0 {
+            self.running.remove(namespace);
+        }
+        None
+    }
+}
+
+impl Releases {
+    /// Follows the cluster's records until `stop`. Failures are reported by
+    /// [`Releases::health`] and tried again.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let scopes: Vec<Option<&str>> = match self.namespaces.as_slice() {
+            [] => vec![None],
+            namespaces => namespaces.iter().map(|namespace| Some(namespace.as_str())).collect(),
+        };
+        let unlisted = watch::Sender::new(scopes.len());
+        let feeds =
+            scopes.iter().enumerate().map(|(scope, namespace)| self.feed(scope, *namespace, &unlisted));
+        tokio::select! {
+            () = stop.cancelled() => {}
+            _ = join_all(feeds) => {}
+            () = self.work(unlisted.subscribe()) => {}
+        }
+    }
+
+    async fn feed(&self, scope: usize, namespace: Option<&str>, unlisted: &watch::Sender<usize>) {
+        let resource = self.payloads.resource();
+        let mut watch = MetadataWatch::new(self.client.clone(), &resource, namespace, Some(SELECTOR));
+        let mut listing = Listing::new(Instant::now());
+        let mut is_listed = false;
+        let mut strays = Strays::default();
+        loop {
+            match watch.next().await {
+                Event::Relisting => {
+                    listing = Listing::new(Instant::now());
+                    strays.begin();
+                }
+                Event::Listed(meta) => {
+                    if let Some((release, known)) = self.read(meta, &mut strays) {
+                        listing.add(release, known);
+                    }
+                }
+                Event::Synced => {
+                    strays.end();
+                    let whole = std::mem::replace(&mut listing, Listing::new(Instant::now()));
+                    let changed = self.records.lock().replace(namespace, whole);
+                    changed.into_iter().for_each(|release| self.dirty.add(release));
+                    if !std::mem::replace(&mut is_listed, true) {
+                        unlisted.send_modify(|unlisted| *unlisted -= 1);
+                    }
+                }
+                Event::Applied(meta) => {
+                    if let Some((release, known)) = self.read(meta, &mut strays)
+                        && self.records.lock().apply(release.clone(), known)
+                    {
+                        self.dirty.add(release);
+                    }
+                }
+                Event::Deleted(meta) => {
+                    strays.forget(&(meta.namespace.clone().unwrap_or_default(), meta.name.clone()));
+                    if let Ok((release, known)) = records::read(meta) {
+                        let head = &known.head;
+                        let gone = self.records.lock().delete(
+                            &release,
+                            &head.secret,
+                            &head.uid,
+                            &head.resource_version,
+                        );
+                        if gone {
+                            self.dirty.add(release);
+                        }
+                    }
+                }
+                Event::Watching => self.recovered(scope),
+                Event::Broken(error) => self.broken(scope, error),
+            }
+        }
+    }
+
+    async fn work(&self, mut unlisted: watch::Receiver<usize>) {
+        let kinds = self.kinds.changes();
+        let mut running = FuturesUnordered::new();
+        let mut turns = Turns::default();
+        let mut resting = FuturesUnordered::new();
+        let mut failures: HashMap<ReleaseId, DefaultBackoff> = HashMap::new();
+        loop {
+            let is_quiet = self.dirty.is_empty() && running.is_empty() && failures.is_empty();
+            if is_quiet && *unlisted.borrow() == 0 {
+                self.indexed();
+            }
+            tokio::select! {
+                release = self.dirty.next(), if running.len() < AT_ONCE => {
+                    running.extend(turns.begin(release).map(|release| self.settle_dirty(release)));
+                }
+                Some((release, outcome)) = running.next() => {
+                    running.extend(turns.end(&release).map(|release| self.settle_dirty(release)));
+                    match outcome {
+                        Ok(_) => drop(failures.remove(&release)),
+                        Err(error) => {
+                            if !failures.contains_key(&release) {
+                                tracing::warn!(%release, %error, "a release cannot be read; it is tried again");
+                            }
+                            let pause = failures.entry(release.clone()).or_default().next().unwrap_or_default();
+                            resting.push(async move {
+                                sleep(pause).await;
+                                release
+                            });
+                        }
+                    }
+                }
+                Some(release) = resting.next() => self.dirty.add(release),
+                gvk = kinds.next() => self.outdate_kind(&gvk),
+                Ok(()) = unlisted.changed() => {}
+            }
+        }
+    }
+
+    async fn settle_dirty(&self, release: ReleaseId) -> (ReleaseId, Result<bool, LookError>) {
+        let outcome = {
+            let pass = self.pass(&release);
+            let _turn = pass.gate.last.lock().await;
+            self.settle(&release, Care::First).await
+        };
+        (release, outcome)
+    }
+
+    /// The record that an object is, or nothing and one warning.
+    fn read(&self, meta: Meta, strays: &mut Strays) -> Option<(ReleaseId, Known)> {
+        let place = (meta.namespace.clone().unwrap_or_default(), meta.name.clone());
+        let version = meta.resource_version.clone();
+        match records::read(meta) {
+            Ok(record) => {
+                strays.forget(&place);
+                Some(record)
+            }
+            Err(stray) => {
+                let (namespace, name) = place.clone();
+                if strays.note(place, &version) {
+                    self.metrics.undecodable(RecordFault::Disagrees);
+                    tracing::warn!(
+                        %namespace, record = %name, reason = %stray,
+                        "an object with Helm's label is no release record"
+                    );
+                }
+                None
+            }
+        }
+    }
+
+    fn indexed(&self) {
+        let is_news = self.health.send_if_modified(|health| !std::mem::replace(&mut health.indexed, true));
+        if is_news {
+            let (records, releases) = self.count();
+            tracing::info!(
+                releases,
+                records,
+                objects = self.index.read().objects(),
+                "the releases are indexed"
+            );
+        }
+    }
+
+    fn broken(&self, scope: usize, reason: CallError) {
+        let mut outages = self.outages.lock();
+        if !outages.contains_key(&scope) {
+            tracing::warn!(%reason, "release records cannot be watched; the last state serves");
+        }
+        let outage = outages.entry(scope).or_insert(Outage { since: Instant::now(), reason: reason.clone() });
+        outage.reason = reason;
+        self.tell(outages.values());
+    }
+
+    fn recovered(&self, scope: usize) {
+        let mut outages = self.outages.lock();
+        if let Some(outage) = outages.remove(&scope) {
+            let seconds = outage.since.elapsed().as_secs();
+            tracing::info!(seconds, "release records are watched again");
+            self.tell(outages.values());
+        }
+    }
+
+    fn tell<'o>(&self, outages: impl Iterator<Item = &'o Outage>) {
+        let longest = outages.min_by_key(|outage| outage.since).cloned();
+        self.health.send_modify(|health| health.outage = longest);
+    }
+}

@@ -1,0 +1,126 @@
+//! Reading releases once, for a command that answers and ends: no watch, no
+//! task.
+//!
+//! Entry points: [`Releases::once`], then [`Releases::list`] for what there is
+//! and [`Releases::read_once`] for one release whole, with the types of the
+//! kinds that it declares.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use tokio::time::Instant;
+
+use super::super::kinds::Kinds;
+use super::super::records;
+use super::settle::Care;
+use super::{LookError, RecordSource, Releases};
+use crate::client::call::{CallError, PATIENCE};
+use crate::config::RecordDriver;
+use crate::helm::index::Index;
+use crate::helm::release::Release;
+use crate::metrics::RecordMetrics;
+use crate::model::ReleaseId;
+
+/// What could be read.
+pub struct Once<T> {
+    /// What there is.
+    pub found: T,
+    /// Other namespaces that are trusted to hold records of it and may not be read.
+    pub closed: Vec<Closed>,
+}
+
+/// A namespace whose records may not be read.
+pub struct Closed {
+    /// The namespace.
+    pub records: String,
+    /// What the API server said.
+    pub reason: CallError,
+}
+
+impl Releases {
+    /// The releases whose records are kept by `driver`, in an index of their own.
+    pub fn once(client: kube::Client, driver: RecordDriver, kinds: Arc<Kinds>) -> Arc<Self> {
+        let index = Arc::new(RwLock::new(Index::default()));
+        let source = RecordSource { driver, namespaces: Vec::new() };
+        Self::new(client, source, kinds, index, RecordMetrics::default())
+    }
+
+    /// The releases in `namespace` (`None`: in all), sorted, wherever their
+    /// records are trusted to lie. Only metadata is read, but of records in
+    /// namespaces that may hold those of others.
+    ///
+    /// # Errors
+    /// When the API server gives no usable answer. Records that lie in another
+    /// namespace and may not be read are passed over, and named as such.
+    pub async fn list(&self, namespace: Option<&str>) -> Result<Once<Vec<ReleaseId>>, CallError> {
+        let storage = self.storage();
+        let mut closed = Vec::new();
+        let mut stored = self.list_stored(namespace).await?;
+        if let Some(namespace) = namespace {
+            for other in storage.namespaces_for(namespace) {
+                match self.list_stored(Some(other)).await {
+                    Ok(listed) => stored.extend(listed),
+                    Err(reason) if reason.is_forbidden() => {
+                        closed.push(Closed { records: other.to_owned(), reason });
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let mut releases = Vec::with_capacity(stored.len());
+        for stored in stored {
+            // What cannot be read goes by where its records lie.
+            if storage.is_shared(&stored.namespace) && self.settle(&stored, Care::First).await.is_ok() {
+                let index = self.index.read();
+                releases.push(index.stored(&stored).map_or(stored, |release| release.id.clone()));
+            } else {
+                releases.push(stored);
+            }
+        }
+        releases.retain(|release| namespace.is_none_or(|namespace| release.namespace == namespace));
+        releases.sort();
+        releases.dedup();
+        Ok(Once { found: releases, closed })
+    }
+
+    async fn list_stored(&self, namespace: Option<&str>) -> Result<Vec<ReleaseId>, CallError> {
+        let mut listing = records::Listing::new(Instant::now());
+        for meta in self.payloads.list(namespace).await? {
+            if let Ok((release, known)) = records::read(meta) {
+                listing.add(release, known);
+            }
+        }
+        Ok(self.records.lock().replace(namespace, listing))
+    }
+
+    /// The release as its records say, the types of its kinds learned first;
+    /// `None` when it has no records. One that [`Self::list`] named is not
+    /// listed again. It may also be named by where its records lie.
+    ///
+    /// # Errors
+    /// When its records cannot be read. Those that lie in another namespace and
+    /// may not be read are passed over, and named as such.
+    pub async fn read_once(&self, release: &ReleaseId) -> Result<Once<Option<Arc<Release>>>, LookError> {
+        let mut closed = Vec::new();
+        for stored in self.storage().places(release) {
+            match self.read_stored(&stored).await {
+                Err(LookError::Call { reason, .. }) if reason.is_forbidden() && stored != *release => {
+                    closed.push(Closed { records: stored.namespace, reason: *reason });
+                }
+                read => read?,
+            }
+        }
+        let index = self.index.read();
+        Ok(Once { found: index.release(release).or_else(|| index.stored(release)).cloned(), closed })
+    }
+
+    async fn read_stored(&self, stored: &ReleaseId) -> Result<(), LookError> {
+        if self.records.lock().of(stored).is_empty() {
+            let began = Instant::now();
+            let looked = self.payloads.look(stored, PATIENCE).await;
+            let looked = looked.map_err(|reason| LookError::called(stored, reason))?;
+            self.records.lock().look(stored, looked.records, &looked.version, began);
+        }
+        self.settle(stored, Care::First).await.map(drop)
+    }
+}

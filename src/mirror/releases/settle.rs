@@ -1,0 +1,329 @@
+//! From the records that are known to the index: which of them count, what
+//! they say, what of it cannot be believed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::super::payloads::{Fetched, Payloads};
+use super::super::records::{self, Known};
+use super::{LookError, Releases, Standing};
+use crate::client::call::{CallError, PATIENCE};
+use crate::declaration::catalog::Catalog;
+use crate::helm::record::{RecordError, Status};
+use crate::helm::release::{self, Assembled, Disbelief, Head, Payload, Release};
+use crate::helm::storage::Storage;
+use crate::metrics::RecordFault;
+use crate::model::{Gvk, ReleaseId};
+
+/// How often a release is read again because its records changed meanwhile.
+const ATTEMPTS: usize = 5;
+
+/// How long a release waits for the types of the kinds that it declares.
+const LEARNING: Duration = Duration::from_secs(10);
+
+/// What to do about kinds whose types are not known yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Care {
+    /// Learn of them first.
+    First,
+    /// Somebody waits: use the built-in types, and learn of them soon after. No
+    /// answer of the API server is awaited for longer than this.
+    Soon {
+        /// The time.
+        until: Instant,
+    },
+}
+
+impl Care {
+    /// How long a call may take.
+    fn patience(self) -> Duration {
+        match self {
+            Self::First => PATIENCE,
+            Self::Soon { until } => until.saturating_duration_since(Instant::now()),
+        }
+    }
+}
+
+/// The records that count, whole.
+struct Material {
+    /// Where they lie.
+    stored: ReleaseId,
+    storage: Arc<Storage>,
+    latest: (Head, Payload),
+    baseline: Option<(Head, Payload)>,
+    previous: Option<Arc<Release>>,
+}
+
+impl Releases {
+    /// Brings what the index has of the records at `id` up to what is known of
+    /// them. Says whether the index changed. The caller holds their gate.
+    pub(super) async fn settle(&self, id: &ReleaseId, care: Care) -> Result<bool, LookError> {
+        let is_outdated = self.outdated.lock().remove(id);
+        let outcome = self.settle_anew(id, care, is_outdated).await;
+        if is_outdated && outcome.is_err() {
+            self.outdated.lock().insert(id.clone());
+        }
+        outcome
+    }
+
+    async fn settle_anew(&self, id: &ReleaseId, care: Care, is_outdated: bool) -> Result<bool, LookError> {
+        let called = |reason| LookError::called(id, reason);
+        let storage = self.storage();
+        for _ in 0..ATTEMPTS {
+            let known = self.records.lock().of(id);
+            let heads: Vec<Head> = known.iter().map(|known| known.head.clone()).collect();
+            let Some(latest) = release::latest(&heads) else {
+                return Ok(self.remove(id));
+            };
+            let baseline = release::baseline(&heads);
+            if !is_outdated && self.stands(id, latest, baseline) {
+                return Ok(false);
+            }
+            let Some(payload) = self.fetch(id, latest, care).await.map_err(called)? else { continue };
+            let base = match baseline {
+                None if release::believe(id, latest, &payload, &storage).is_err() => {
+                    next_best(&heads, latest)
+                }
+                baseline => baseline.cloned(),
+            };
+            let base = match base {
+                None => None,
+                Some(head) => match self.fetch(id, &head, care).await.map_err(called)? {
+                    Some(payload) => Some((head, payload)),
+                    None => continue,
+                },
+            };
+            let standing = Standing { latest: latest.clone(), baseline: baseline.cloned(), generation: 0 };
+            let previous = self.index.read().stored(id).cloned();
+            let latest = (latest.clone(), payload);
+            let material = Material { stored: id.clone(), storage, latest, baseline: base, previous };
+            return self.take_in(Arc::new(material), &known, standing, care).await.map_err(called);
+        }
+        Err(LookError::Moving { release: id.clone() })
+    }
+
+    async fn take_in(
+        &self,
+        material: Arc<Material>,
+        known: &[Known],
+        mut standing: Standing,
+        care: Care,
+    ) -> Result<bool, CallError> {
+        let mut snapshot = self.kinds.snapshot();
+        let mut assembled = material.clone().assemble(snapshot.catalog.clone(), &self.payloads).await?;
+        let kinds = kinds(&assembled.release);
+        let missing: Vec<Gvk> = kinds.iter().filter(|gvk| !snapshot.is_settled(gvk)).cloned().collect();
+        match care {
+            Care::First if !missing.is_empty() => {
+                // It is put together anew, and takes no room until then.
+                drop(assembled);
+                // What comes too late comes as a change of the kinds.
+                let _ = tokio::time::timeout(LEARNING, self.kinds.learn(missing)).await;
+                snapshot = self.kinds.snapshot();
+                assembled = material.clone().assemble(snapshot.catalog.clone(), &self.payloads).await?;
+            }
+            Care::First | Care::Soon { .. } => self.kinds.owe(missing),
+        }
+        self.report(&material, &assembled, known);
+        standing.generation = snapshot.generation;
+        let stored = &material.stored;
+        let release = assembled.release.id.clone();
+        self.standings.lock().insert(stored.clone(), standing);
+        let is_trusted = self.put(assembled.release, &material.storage);
+        self.announcer.announce(&release);
+        // What was another release's records until now.
+        if let Some(before) = material.previous.as_ref().filter(|before| before.id != release) {
+            self.announcer.announce(&before.id);
+        }
+        // Kinds may have changed since the snapshot, when the index did not
+        // hold this yet.
+        let current = self.kinds.snapshot();
+        if !is_trusted || kinds.iter().any(|gvk| current.is_newer(gvk, snapshot.generation)) {
+            self.outdate(stored);
+        }
+        Ok(true)
+    }
+
+    /// Has every release assembled again that declares objects of a kind and
+    /// was assembled before the kind's types became what they are.
+    pub(super) fn outdate_kind(&self, gvk: &Gvk) {
+        let current = self.kinds.snapshot();
+        let declaring: Vec<ReleaseId> = {
+            let index = self.index.read();
+            let declares = |release: &&Arc<Release>| {
+                release.objects.keys().any(|object| object.kind == gvk.kind && object.group == gvk.group)
+            };
+            index.histories().filter(declares).map(|release| release.stored()).collect()
+        };
+        for id in declaring {
+            let generation = self.standings.lock().get(&id).map(|standing| standing.generation);
+            if generation.is_some_and(|generation| current.is_newer(gvk, generation)) {
+                self.outdate(&id);
+            }
+        }
+    }
+
+    pub(super) fn outdate(&self, id: &ReleaseId) {
+        self.outdated.lock().insert(id.clone());
+        self.dirty.add(id.clone());
+    }
+
+    /// Whether the index already says what these records say. Takes in what
+    /// can change without a record's content.
+    fn stands(&self, id: &ReleaseId, latest: &Head, baseline: Option<&Head>) -> bool {
+        let mut standings = self.standings.lock();
+        let Some(standing) = standings.get_mut(id) else { return false };
+        let same = |a: &Head, b: &Head| a.uid == b.uid && a.resource_version == b.resource_version;
+        let stands = same(&standing.latest, latest)
+            && match (&standing.baseline, baseline) {
+                (Some(a), Some(b)) => same(a, b),
+                (None, None) => true,
+                _ => false,
+            };
+        if stands && standing.latest.appearance != latest.appearance {
+            standing.latest.appearance = latest.appearance;
+            let mut index = self.index.write();
+            if let Some(mut release) = index.stored(id).map(|release| Release::clone(release)) {
+                release.latest.appearance = latest.appearance;
+                if release.state.revision == latest.revision {
+                    release.state.appearance = latest.appearance;
+                }
+                let id = release.id.clone();
+                index.set(release);
+                drop(index);
+                self.announcer.announce(&id);
+            }
+        }
+        stands
+    }
+
+    /// Takes a release without records out of the index.
+    fn remove(&self, stored: &ReleaseId) -> bool {
+        self.outdated.lock().remove(stored);
+        self.standings.lock().remove(stored);
+        let mut index = self.index.write();
+        let Some(release) = index.stored(stored).map(|release| release.id.clone()) else { return false };
+        index.remove(stored);
+        drop(index);
+        self.left_out.lock().remove(stored);
+        self.make_room(&stored.namespace);
+        tracing::info!(%release, "the release has no records any more");
+        self.announcer.announce(&release);
+        true
+    }
+
+    /// The payload of a record; `None` when it has moved on, which is then known.
+    async fn fetch(&self, id: &ReleaseId, head: &Head, care: Care) -> Result<Option<Payload>, CallError> {
+        match self.payloads.fetch(&id.namespace, head, care.patience()).await {
+            Ok(Fetched::Payload(payload)) => return Ok(Some(payload)),
+            Ok(Fetched::Gone) => drop(self.records.lock().forget(id, &head.secret, &head.uid)),
+            Ok(Fetched::Moved(meta)) => match records::read(meta) {
+                Ok((release, known)) if release == *id => drop(self.records.lock().refine(release, known)),
+                _ => drop(self.records.lock().forget(id, &head.secret, &head.uid)),
+            },
+            Err(error) => {
+                self.metrics.undecodable(RecordFault::Unread);
+                return Err(error);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Says once what of a release's records does not count.
+    fn report(&self, material: &Material, assembled: &Assembled, known: &[Known]) {
+        let Material { stored: id, storage, latest, baseline, previous } = material;
+        let told = |head: &Head| {
+            let same =
+                |other: &Head| other.uid == head.uid && other.resource_version == head.resource_version;
+            previous.as_ref().is_some_and(|previous| {
+                same(&previous.latest) || previous.baseline.as_ref().is_some_and(same)
+            })
+        };
+        for (head, payload) in std::iter::once(latest).chain(baseline).filter(|(head, _)| !told(head)) {
+            let Err(disbelief) = release::believe(id, head, payload, storage) else { continue };
+            self.metrics.undecodable(fault(payload, &disbelief));
+            let flaw =
+                known.iter().find(|known| known.head.uid == head.uid).and_then(|known| known.flaw.as_deref());
+            let reason = flaw.map_or_else(|| disbelief.to_string(), str::to_owned);
+            tracing::warn!(
+                release = %id, record = %head.secret, %reason,
+                "a release record does not count; its release is judged by its last good one"
+            );
+        }
+        if !told(&latest.0) {
+            let kept = &assembled.release;
+            if let (Some(invalid), Ok(_)) =
+                (&kept.invalid, release::believe(id, &latest.0, &latest.1, storage))
+            {
+                self.metrics.undecodable(RecordFault::TooLarge);
+                tracing::warn!(
+                    release = %id, record = %invalid.secret, reason = %invalid.reason, "a release is not judged"
+                );
+            }
+            for skipped in &assembled.skipped {
+                let source = skipped.source.as_deref().unwrap_or("unknown");
+                tracing::warn!(
+                    release = %id, revision = latest.0.revision, document = skipped.index, %source,
+                    reason = %skipped.reason, "a manifest document is no object and is not guarded"
+                );
+            }
+        }
+    }
+}
+
+impl Material {
+    async fn assemble(
+        self: Arc<Self>,
+        catalog: Arc<Catalog>,
+        payloads: &Payloads,
+    ) -> Result<Assembled, CallError> {
+        let baseline = self.baseline.as_ref().map(|(_, payload)| payload);
+        let is_heavy = baseline.into_iter().chain([&self.latest.1]).any(Payload::is_heavy);
+        let assemble = move || {
+            release::assemble(
+                release::StoredRecords {
+                    stored: &self.stored,
+                    latest: (&self.latest.0, &self.latest.1),
+                    baseline: self.baseline.as_ref().map(|(head, payload)| (head, payload)),
+                },
+                self.previous.as_deref(),
+                &self.storage,
+                &catalog,
+            )
+        };
+        payloads.read(is_heavy, assemble).await
+    }
+}
+
+/// The kinds that a release declares.
+fn kinds(release: &Release) -> BTreeSet<Gvk> {
+    let declared = release.objects.iter().flat_map(|(object, declarations)| {
+        declarations.latest.iter().chain(&declarations.baseline).map(|declared| Gvk {
+            group: object.group.clone(),
+            version: declared.version.to_string(),
+            kind: object.kind.clone(),
+        })
+    });
+    declared.collect()
+}
+
+/// The record to judge by when the latest cannot be believed and Helm would
+/// compare with it alone: the last one below it that once was in force.
+fn next_best(heads: &[Head], latest: &Head) -> Option<Head> {
+    let below = heads.iter().filter(|head| head.revision < latest.revision);
+    let in_force = below.filter(|head| matches!(head.status, Status::Deployed | Status::Superseded));
+    in_force.max_by_key(|head| (head.status == Status::Deployed, head.revision)).cloned()
+}
+
+fn fault(payload: &Payload, disbelief: &Disbelief) -> RecordFault {
+    match (&payload.record, disbelief) {
+        (_, Disbelief::Disagree { .. }) | (Ok(_), _) => RecordFault::Disagrees,
+        (Err(RecordError::Base64(_)), _) => RecordFault::Encoding,
+        (Err(RecordError::Decompress(_)), _) => RecordFault::Compression,
+        (Err(RecordError::TooLarge { .. } | RecordError::LongManifest { .. }), _) => RecordFault::TooLarge,
+        (Err(_), _) => RecordFault::Syntax,
+    }
+}

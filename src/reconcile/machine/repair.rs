@@ -1,0 +1,217 @@
+//! Puts one drift right, or says why not.
+//!
+//! Entry points: `Reconciler::attempt` begins, `go_on_repairing` goes on with what
+//! came of a piece of work. Invariant: the object is read first, then the record,
+//! then the object is written: a record that was read before could be one that Helm
+//! has left behind since. Helm's own manager and way of writing, or the next upgrade
+//! meets a conflict. Each repair is one value that waits for one outcome.
+
+mod braking;
+mod doubt;
+mod outcome;
+mod recreate;
+mod restore;
+mod send;
+mod situation;
+mod takeback;
+mod towards;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use self::doubt::Doubt;
+pub(crate) use self::recreate::Recreate;
+pub(crate) use self::restore::Restore;
+pub(crate) use self::send::Sending;
+pub(crate) use self::situation::Situation;
+pub(crate) use self::takeback::TakeBack;
+pub(crate) use self::towards::{Astray, Towards};
+use super::Reconciler;
+use crate::model::{ObjectId, ReleaseId};
+use crate::policy::order::Ticket;
+use crate::reconcile::backoff::Backoff;
+use crate::reconcile::brake::{Brake, Pull};
+use crate::reconcile::event::{Outcome, Work};
+use crate::reconcile::live::Live;
+use crate::reconcile::plan::Plan;
+use crate::reconcile::report::DriftKind;
+use crate::reconcile::rollout::Rollouts;
+
+/// When an object is looked at again whose release moved on meanwhile.
+pub(crate) const AGAIN: Duration = Duration::from_millis(100);
+
+/// How long a failed attempt waits for the next.
+pub(crate) const RETRY: Duration = Duration::from_secs(5);
+
+/// How long the guard waits for a kind that nobody serves: it may be on its way.
+pub(crate) const UNSERVED: Duration = Duration::from_secs(15);
+
+/// Why a doubt stays that a dry run has not settled.
+const IN_DOUBT: &str = "a dry run does not tell";
+
+/// When the brake is looked at again that may be slipping.
+const SLIPPING: Duration = Duration::from_secs(1);
+
+/// What repairs remember.
+#[derive(Default)]
+pub(crate) struct Repairs {
+    pub(crate) brake: Brake,
+    pub(crate) backoff: Backoff,
+    pub(crate) rollouts: Rollouts,
+    /// The fields of an object that cannot be changed in place, for a revision.
+    fixed: BTreeMap<ObjectId, (u64, BTreeSet<String>)>,
+    /// What was given back once: the object, from whom, in which revision.
+    returned: BTreeSet<(ObjectId, String, u64)>,
+}
+
+/// What became of one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// There is nothing left to do.
+    Settled,
+    /// The object was put right just now.
+    Repaired,
+    /// Another pass after this time.
+    Later(Duration),
+}
+
+/// One object of one release to put right.
+#[derive(Clone)]
+pub(crate) struct Task {
+    pub(crate) id: ReleaseId,
+    pub(crate) object: ObjectId,
+    /// A person asked for it.
+    pub(crate) asked: bool,
+    /// What they may write themself, where the API server has said so.
+    pub(crate) ticket: Option<Arc<Ticket>>,
+    /// The revision to repair towards, where the last operation failed.
+    pub(crate) towards: Option<Arc<Towards>>,
+}
+
+/// What comes next of a repair.
+pub(crate) enum Next {
+    /// This is to be done, and the repair goes on like that.
+    Do(Box<(Work, Repair)>),
+    Done(Done),
+}
+
+/// How far a repair has come, and what it waits for.
+pub(crate) enum Repair {
+    Recreate(Recreate),
+    TakeBack(TakeBack),
+    Restore(Restore),
+    Send(Box<Sending>),
+    Doubt(Doubt),
+    /// Fields are given back to Helm, of this situation and from this manager.
+    GiveBack(Box<Situation>, (ObjectId, String, u64)),
+    /// The object is read, to see whether fields are to be given back.
+    Return(Box<Situation>),
+}
+
+/// An object as it was read, and in which version.
+pub(crate) struct Seen {
+    pub(crate) live: Live,
+    pub(crate) version: String,
+}
+
+impl Seen {
+    /// The `apiVersion` in which it was read.
+    pub(crate) fn api_version(&self) -> String {
+        api_version(&self.live.sighting.id, &self.version)
+    }
+}
+
+/// The `apiVersion` of an object's kind in a version.
+fn api_version(object: &ObjectId, version: &str) -> String {
+    match object.group.as_str() {
+        "" => version.to_owned(),
+        group => format!("{group}/{version}"),
+    }
+}
+
+impl Next {
+    fn work(work: Work, repair: Repair) -> Self {
+        Self::Do(Box::new((work, repair)))
+    }
+
+    fn later(delay: Duration) -> Self {
+        Self::Done(Done::Later(delay))
+    }
+
+    fn settled() -> Self {
+        Self::Done(Done::Settled)
+    }
+}
+
+impl Reconciler {
+    /// Puts the object right if that may be done now.
+    pub(super) fn attempt(&mut self, task: &Task) -> Next {
+        let Some(situation) = self.situation(task) else { return Next::settled() };
+        self.mark_unconfirmed(task, false);
+        self.mark_allowed(task, &situation);
+        match situation.plan {
+            Plan::Wait => match situation.exceptions(&task.object, self.now).next_change() {
+                Some(until) => Next::later(until.duration_since(self.now).try_into().unwrap_or(AGAIN)),
+                None => Next::settled(),
+            },
+            Plan::Hold(left) => {
+                self.keep(task, Some("its release's record was not made by Helm before the guard's eyes"));
+                Next::later(Duration::try_from(left).unwrap_or(RETRY))
+            }
+            Plan::Report(reason) => self.report(task, &situation, reason),
+            Plan::Unconfirmed => self.leave_unconfirmed(task, &situation),
+            Plan::Repair if self.settings.read_only => {
+                self.report(task, &situation, "the guard was told to write nothing")
+            }
+            Plan::Repair if self.suspended.contains(&task.id) && !task.asked => {
+                self.keep(task, Some("repairs of its release are suspended"));
+                Next::settled()
+            }
+            // Nothing is found yet, and nothing is written for a doubt.
+            Plan::Repair if situation.drift.doubt => self.report(task, &situation, IN_DOUBT),
+            Plan::Repair => {
+                if task.asked {
+                    self.repairs.backoff.forget(&task.object);
+                } else if let Some(wait) = self.wait(task) {
+                    return Next::later(wait);
+                }
+                self.count_found(task, situation.drift.kind);
+                match situation.drift.kind {
+                    DriftKind::Missing => Self::begin_recreating(task, &situation),
+                    _ => Self::begin_restoring(task, &situation, situation.drift.since, 0),
+                }
+            }
+        }
+    }
+
+    /// Goes on with a repair by what came of its piece of work.
+    pub(super) fn go_on_repairing(&mut self, task: &Task, repair: Repair, outcome: Outcome) -> Next {
+        match repair {
+            Repair::Recreate(recreate) => self.recreate(task, recreate, outcome),
+            Repair::TakeBack(back) => self.take_back(task, back, outcome),
+            Repair::Restore(restore) => self.restore(task, restore, outcome),
+            Repair::Send(sending) => self.sent(task, *sending, outcome),
+            Repair::Doubt(doubt) => self.settle_doubt(task, doubt, outcome),
+            Repair::GiveBack(situation, key) => self.given_back(task, &situation, key, outcome),
+            Repair::Return(situation) => self.returning(task, *situation, outcome),
+        }
+    }
+
+    /// How long the object has to wait for its turn; none if it need not.
+    fn wait(&mut self, task: &Task) -> Option<Duration> {
+        match self.pull_brake(&task.id) {
+            Pull::Free => {}
+            Pull::Slipping => return Some(SLIPPING),
+            Pull::Sets(_) | Pull::On => {
+                self.keep(task, Some("so much drifts at once that repairs have stopped"));
+                return Some(RETRY * 12);
+            }
+        }
+        let wait = self.repairs.backoff.until(&task.object, self.now);
+        if wait.is_some() && self.repairs.backoff.is_contested(&task.object, self.now) {
+            self.contest(task);
+        }
+        wait
+    }
+}

@@ -1,0 +1,186 @@
+//! What is noted and told of a repair.
+//!
+//! Entry points: `Reconciler::say`, `fail`, `note_repaired`, `keep`, `contest`.
+//! Invariant: a drift that stays is told once; an attempt that failed makes the
+//! next one wait. Must not decide what is done.
+
+use std::sync::Arc;
+
+use super::super::Reconciler;
+use super::{Done, Next, RETRY, Situation, Task, UNSERVED};
+use crate::declaration::equality::Agreement;
+use crate::declaration::fields::FieldChange;
+use crate::declaration::path::Path;
+use crate::helm::release::Release;
+use crate::reconcile::drifts::Drift;
+use crate::reconcile::event::{Failure, Fault};
+use crate::reconcile::report::DriftKind;
+use crate::reconcile::told::{Fate, Told};
+
+/// Why an addition stays.
+const ADDED: &str = "the guard has never seen the object without what was added below a sealed path; `kubemoor reconcile` removes it";
+
+/// Why a change of what a webhook or the server added stays.
+const WITHIN: &str = "the guard does not know the former value of what was changed in an addition of a webhook or the API server; undo the change by hand";
+
+/// Why nothing is written.
+const UNCONFIRMED: &str = "the guard has never seen the live object with these values";
+
+impl Reconciler {
+    /// Notes why the object is not repaired, or that it is.
+    pub(super) fn keep(&mut self, task: &Task, reason: Option<&str>) {
+        if let Some(drift) = self.drifts.get_mut(&task.id, &task.object) {
+            drift.kept = reason.map(str::to_owned);
+        }
+    }
+
+    /// Counts a drift once.
+    pub(super) fn count_found(&mut self, task: &Task, kind: DriftKind) {
+        let known = self.drifts.get_mut(&task.id, &task.object);
+        if known.is_some_and(|known| !std::mem::replace(&mut known.counted, true)) {
+            self.tell(Told::Found(kind));
+        }
+    }
+
+    /// Somebody undoes what was done, again and again.
+    pub(super) fn contest(&mut self, task: &Task) {
+        let Some(drift) = self.drifts.get_mut(&task.id, &task.object) else { return };
+        if matches!(drift.repaired, Some(Err(_))) || std::mem::replace(&mut drift.contested, true) {
+            return;
+        }
+        let drift = drift.clone();
+        self.tell_of(task, drift, Fate::Contested);
+    }
+
+    /// Says once that a drift stays. Of a doubt the arbiter is asked first.
+    pub(super) fn report(&mut self, task: &Task, situation: &Situation, reason: &'static str) -> Next {
+        if situation.drift.doubt {
+            return Self::begin_settling(task, situation, reason);
+        }
+        self.say(task, &situation.release, reason);
+        Next::settled()
+    }
+
+    /// Says once that a drift stays.
+    pub(super) fn say(&mut self, task: &Task, release: &Arc<Release>, reason: &str) {
+        let Some(drift) = self.drifts.get_mut(&task.id, &task.object) else { return };
+        drift.kept = Some(reason.to_owned());
+        if std::mem::replace(&mut drift.reported, true) {
+            return;
+        }
+        let drift = drift.clone();
+        let fate = if drift.doubt { Fate::InDoubt } else { Fate::Reported };
+        if fate == Fate::Reported {
+            self.count_found(task, drift.kind);
+        }
+        let object = task.object.clone();
+        self.tell(Told::Object { release: Arc::clone(release), object, drift: Box::new(drift), fate });
+    }
+
+    /// Says that the object stays as it is. A doubt is settled first: what turns out to
+    /// be as declared is confirmed by that, and what stays a doubt is said as one.
+    pub(super) fn leave_unconfirmed(&mut self, task: &Task, situation: &Situation) -> Next {
+        if situation.drift.doubt {
+            return self.report(task, situation, UNCONFIRMED);
+        }
+        self.mark_unconfirmed(task, true);
+        if task.asked
+            && let Some(drift) = self.drifts.get_mut(&task.id, &task.object)
+        {
+            // An order is answered each time.
+            drift.reported = false;
+        }
+        self.say(task, &situation.release, UNCONFIRMED);
+        Next::settled()
+    }
+
+    /// Says that additions stay.
+    pub(super) fn leave_additions(
+        &mut self,
+        task: &Task,
+        situation: &Situation,
+        changes: &[FieldChange],
+    ) -> Next {
+        self.mark_unconfirmed(task, true);
+        let are_within = changes.iter().all(|change| change.agreement == Agreement::Within);
+        self.say(task, &situation.release, if are_within { WITHIN } else { ADDED });
+        Next::settled()
+    }
+
+    /// Notes whether the object stays as it is for want of a word.
+    pub(super) fn mark_unconfirmed(&mut self, task: &Task, unconfirmed: bool) {
+        if let Some(drift) = self.drifts.get_mut(&task.id, &task.object) {
+            drift.unconfirmed = unconfirmed;
+        }
+    }
+
+    /// Notes whether an exception allows the object to be missing.
+    pub(super) fn mark_allowed(&mut self, task: &Task, situation: &Situation) {
+        let allowed = situation.drift.kind == DriftKind::Missing
+            && situation.exceptions(&task.object, self.now).of_deletion().is_some();
+        if let Some(drift) = self.drifts.get_mut(&task.id, &task.object) {
+            drift.allowed = allowed;
+        }
+    }
+
+    /// Nobody serves the object's kind, so nothing can be written.
+    pub(super) fn leave_unserved(&mut self, task: &Task, release: &Arc<Release>) -> Next {
+        self.say(task, release, "the cluster does not serve its kind");
+        Next::later(UNSERVED)
+    }
+
+    /// A piece of work did not happen.
+    pub(super) fn fail_by(&mut self, task: &Task, release: &Arc<Release>, failure: &Failure) -> Next {
+        match failure.fault {
+            Fault::Unserved => self.leave_unserved(task, release),
+            // The next leader does it, or this one when it leads again.
+            Fault::NotLeading => Next::later(RETRY),
+            _ => self.fail(task, &failure.message),
+        }
+    }
+
+    /// An attempt was made and failed.
+    pub(super) fn fail(&mut self, task: &Task, reason: &str) -> Next {
+        self.repairs.backoff.attempt(&task.object, self.now);
+        let wait = self.repairs.backoff.until(&task.object, self.now).unwrap_or(RETRY);
+        if let Some(drift) = self.drifts.get_mut(&task.id, &task.object) {
+            drift.repaired = Some(Err(reason.to_owned()));
+            drift.kept = None;
+            let drift = drift.clone();
+            self.tell_of(task, drift, Fate::Failed);
+        }
+        Next::Done(Done::Later(wait))
+    }
+
+    /// A drift was put right.
+    pub(super) fn note_repaired(&mut self, task: &Task, situation: &Situation, drift: Drift, fate: Fate) {
+        let confirmed_by = situation.ordered_by.clone();
+        let drift = Drift { repaired: Some(Ok(())), kept: None, confirmed_by, ..drift };
+        let release = Arc::clone(&situation.release);
+        let object = task.object.clone();
+        self.tell(Told::Object { release, object, drift: Box::new(drift), fate });
+    }
+
+    /// These fields of the object cannot be changed in place in this revision.
+    pub(super) fn learn_fixed(&mut self, task: &Task, revision: u64, paths: &[Path]) {
+        let entry = self.repairs.fixed.entry(task.object.clone()).or_default();
+        if entry.0 != revision {
+            *entry = (revision, std::collections::BTreeSet::new());
+        }
+        entry.1.extend(paths.iter().map(ToString::to_string));
+    }
+
+    /// Whether that is known of all these changes.
+    pub(super) fn are_known_fixed(&self, task: &Task, revision: u64, changes: &[FieldChange]) -> bool {
+        self.repairs.fixed.get(&task.object).is_some_and(|(of, paths)| {
+            *of == revision && changes.iter().all(|change| paths.contains(&change.path.to_string()))
+        })
+    }
+
+    /// Tells what happened to the object of a task.
+    pub(super) fn tell_of(&mut self, task: &Task, drift: Drift, fate: Fate) {
+        let Some(release) = self.known.release(&task.id).cloned() else { return };
+        let object = task.object.clone();
+        self.tell(Told::Object { release, object, drift: Box::new(drift), fate });
+    }
+}

@@ -1,0 +1,170 @@
+//! Re-creates a missing object as Helm itself would write it.
+//!
+//! Entry points: `Reconciler::begin_recreating`, `recreate`. Invariant: it is
+//! looked for first, then the records are read, and what is written is what was
+//! weighed. After each write the records are read once more.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::super::Reconciler;
+use super::{AGAIN, Done, Next, RETRY, Repair, Seen, Situation, TakeBack, Task, api_version};
+use crate::declaration::digest::Digest;
+use crate::declaration::document::prepare;
+use crate::helm::record::ApplyMethod;
+use crate::helm::release::Release;
+use crate::reconcile::body;
+use crate::reconcile::drifts::Version;
+use crate::reconcile::event::{Document, Failure, Fault, Outcome, Secret, Work, Write};
+use crate::reconcile::plan::Plan;
+use crate::reconcile::report::DriftKind;
+use crate::reconcile::told::{Fate, Told};
+
+/// How far a re-creation has come.
+pub(crate) enum Recreate {
+    /// The object is looked for.
+    Reading(Arc<Release>),
+    /// The records are read; the version in which the kind is served.
+    Records(String),
+    /// The manifest is read.
+    Document(Box<Situation>, String),
+    /// It is written.
+    Writing(Creation),
+}
+
+/// An object as it is written anew.
+pub(crate) struct Creation {
+    situation: Box<Situation>,
+    /// The field manager that it is written as.
+    manager: String,
+    attempts: u32,
+}
+
+impl Reconciler {
+    /// Brings a missing object back.
+    pub(super) fn begin_recreating(task: &Task, situation: &Situation) -> Next {
+        let version = Arc::clone(&situation.declared.version);
+        let work = Work::ReadObject { object: task.object.clone(), version };
+        Next::work(work, Repair::Recreate(Recreate::Reading(Arc::clone(&situation.release))))
+    }
+
+    pub(super) fn recreate(&mut self, task: &Task, recreate: Recreate, outcome: Outcome) -> Next {
+        match (recreate, outcome) {
+            (Recreate::Reading(_), Outcome::Object { live: Some(live), version }) => {
+                if !self.take_in(&task.id, &live, &version) {
+                    return Next::later(AGAIN);
+                }
+                self.leave_present(task)
+            }
+            // The records are read after the object: what they say now is what counts.
+            (Recreate::Reading(_), Outcome::Object { live: None, version }) => Next::work(
+                Work::ReadRecords { release: task.id.clone() },
+                Repair::Recreate(Recreate::Records(version)),
+            ),
+            (Recreate::Reading(release), Outcome::Failed(failure)) => self.fail_by(task, &release, &failure),
+            (Recreate::Records(version), Outcome::Records(ruled)) => {
+                self.learn_records(&task.id, ruled);
+                let Some(situation) = self.situation(task) else { return Next::settled() };
+                if situation.plan != Plan::Repair {
+                    return Next::later(AGAIN);
+                }
+                let revision = situation.release.state.revision;
+                let work = Work::ReadDocument { revision, object: task.object.clone() };
+                Next::work(work, Repair::Recreate(Recreate::Document(Box::new(situation), version)))
+            }
+            (Recreate::Document(situation, version), Outcome::Document(document)) => {
+                self.write_anew(task, situation, &version, document)
+            }
+            (Recreate::Writing(creation), outcome) => self.written_anew(task, creation, outcome),
+            (_, Outcome::Failed(failure)) => self.fail(task, &failure.message),
+            _ => Next::later(AGAIN),
+        }
+    }
+
+    fn write_anew(
+        &mut self,
+        task: &Task,
+        situation: Box<Situation>,
+        version: &str,
+        document: Document,
+    ) -> Next {
+        let Document { status, apply_method, object, .. } = document;
+        let object = object.map(|Secret(value)| value);
+        // What is written is what was weighed.
+        let is_weighed = object.as_ref().map(Digest::of) == Some(situation.declared.digest);
+        // The record was read meanwhile, and may have told of another.
+        if !task.is_to_write(status) || !is_weighed || !self.is_in_force(task, &situation) {
+            return Next::later(AGAIN);
+        }
+        let prepared = object.and_then(|object| prepare(object, api_version(&task.object, version)));
+        let Some(mut document) = prepared else {
+            return Next::later(AGAIN);
+        };
+        if let Some(path) = situation.left_out() {
+            body::leave_out(path, &mut document);
+        }
+        let attempts = self.repairs.backoff.attempt(&task.object, self.now);
+        let manager = self.manager(&situation.release, apply_method);
+        let (document, by) = (Secret(document), manager.clone());
+        let write = match apply_method {
+            ApplyMethod::ServerSide => Write::Apply { document, manager: by },
+            _ => Write::Create { document, manager: by },
+        };
+        let version = Arc::clone(&situation.declared.version);
+        let work = Work::Write { object: task.object.clone(), version, write };
+        Next::work(work, Repair::Recreate(Recreate::Writing(Creation { situation, manager, attempts })))
+    }
+
+    fn written_anew(&mut self, task: &Task, creation: Creation, outcome: Outcome) -> Next {
+        let Creation { situation, manager, attempts } = creation;
+        let situation = &*situation;
+        match outcome.written() {
+            Ok(created) => {
+                let uid = created.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+                self.note_repaired(task, situation, situation.drift.clone(), Fate::Repaired { attempts });
+                self.drifts.record_restored(&task.id, &task.object, version_written(&created));
+                self.begin_taking_back(task, situation, uid.to_owned(), Done::Repaired)
+            }
+            Err(Failure { fault: Fault::AlreadyExists, .. }) => self.leave_present(task),
+            // The namespace takes everything along; nothing comes back into it.
+            Err(Failure { fault: Fault::Terminating, .. }) => {
+                self.keep(task, Some("its namespace is being deleted"));
+                Next::later(RETRY)
+            }
+            // Nobody knows whether it was done. Its release may have dropped it, and then
+            // nobody would look at it again.
+            Err(Failure { fault: Fault::Unanswered, message }) => {
+                let Next::Done(done) = self.fail(task, &message) else { return Next::settled() };
+                let version = Arc::clone(&situation.declared.version);
+                let work = Work::ReadObject { object: task.object.clone(), version };
+                let release = Arc::clone(&situation.release);
+                Next::work(work, Repair::TakeBack(TakeBack::Looking { release, manager, done }))
+            }
+            Err(failure) => self.fail_by(task, &situation.release, &failure),
+        }
+    }
+
+    /// Somebody else put it right, or something else is wrong with it by now.
+    fn leave_present(&mut self, task: &Task) -> Next {
+        let drift = self.drifts.get_mut(&task.id, &task.object).map(|drift| drift.kind);
+        if drift.is_some_and(|kind| kind != DriftKind::Missing) {
+            return Next::later(AGAIN);
+        }
+        self.drifts.clear_drift(&task.id, &task.object);
+        self.tell(Told::Present(DriftKind::Missing));
+        Next::settled()
+    }
+}
+
+/// The version of an object as it was written.
+pub(super) fn version_written(written: &Value) -> Version {
+    Version::of(written.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default())
+}
+
+/// Unused fields of what was read are dropped with it.
+impl From<(Box<crate::reconcile::live::Live>, String)> for Seen {
+    fn from((live, version): (Box<crate::reconcile::live::Live>, String)) -> Self {
+        Self { live: *live, version }
+    }
+}

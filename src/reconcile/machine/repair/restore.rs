@@ -1,0 +1,277 @@
+//! Makes a changed object again what its release declares.
+//!
+//! Entry points: `Reconciler::begin_restoring`, `restore`. Invariant: what is to be
+//! written is decided on one version of the object, and on records that were read
+//! after it; whoever writes in between makes the guard start over. `send` writes.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::super::Reconciler;
+use super::doubt::{Answer, NO_DRY_RUNS, doubts, question};
+use super::{AGAIN, Done, Next, RETRY, Repair, Seen, Sending, Situation, Task};
+use crate::declaration::equality::Agreement;
+use crate::declaration::fields::FieldChange;
+use crate::helm::release::Release;
+use crate::model::{ObjectId, ReleaseId};
+use crate::reconcile::elapsed::elapsed;
+use crate::reconcile::event::{Failure, Fault, Outcome, Work};
+use crate::reconcile::judge::Standing;
+use crate::reconcile::plan::Plan;
+use crate::reconcile::report::DriftKind;
+use crate::reconcile::rollout::touches_template;
+use crate::reconcile::told::Told;
+use crate::verdict::edit::Evidence;
+use crate::verdict::sealed;
+
+/// How often the guard starts over at once when somebody else writes meanwhile.
+pub(super) const ROUNDS: usize = 3;
+
+/// Why the guard leaves a sealed field alone.
+const LEFT: &str = "whoever has set this has to undo it, or delete the object, which is re-created then";
+
+/// Why the guard leaves fields alone that the API server does not let change.
+pub(super) const FIXED: &str = "these fields cannot be changed in place";
+
+/// How far a restoration has come before anything is written.
+pub(crate) enum Restore {
+    /// The object is read.
+    Reading(Start),
+    /// The release's records are read.
+    Records(Start, Box<Seen>),
+    /// Those of the release are read that the object's annotations name.
+    Owner(Start, Box<Seen>, ReleaseId),
+    /// The API server is asked about doubts.
+    Asking(Box<Judged>),
+    /// Its namespace is looked at.
+    Namespace(Box<Judged>),
+    /// Another workload of the release is read, which still makes its new pods.
+    Rollout(Box<Judged>, ObjectId),
+}
+
+/// Where a restoration began.
+#[derive(Clone)]
+pub(crate) struct Start {
+    release: Arc<Release>,
+    /// Since when the object drifts.
+    since: Timestamp,
+    /// How often it has started over.
+    round: usize,
+}
+
+/// An object that was read and what is to be done about it.
+pub(crate) struct Judged {
+    pub(super) situation: Situation,
+    pub(super) seen: Seen,
+    pub(super) changes: Vec<FieldChange>,
+    pub(super) answer: Answer,
+    pub(super) start: Start,
+}
+
+impl Reconciler {
+    /// Puts a change right, or gives back what others hold.
+    pub(super) fn begin_restoring(
+        task: &Task,
+        situation: &Situation,
+        since: Timestamp,
+        round: usize,
+    ) -> Next {
+        let start = Start { release: Arc::clone(&situation.release), since, round };
+        let version = Arc::clone(&situation.declared.version);
+        let work = Work::ReadObject { object: task.object.clone(), version };
+        Next::work(work, Repair::Restore(Restore::Reading(start)))
+    }
+
+    /// Somebody wrote meanwhile.
+    pub(super) fn start_over(&mut self, task: &Task, start: &Start) -> Next {
+        if start.round + 1 >= ROUNDS {
+            return Next::later(AGAIN);
+        }
+        let Some(situation) = self.situation(task) else { return Next::settled() };
+        Self::begin_restoring(task, &situation, start.since, start.round + 1)
+    }
+
+    pub(super) fn restore(&mut self, task: &Task, restore: Restore, outcome: Outcome) -> Next {
+        match (restore, outcome) {
+            (Restore::Reading(start), Outcome::Object { live: Some(live), version }) => {
+                let seen = Box::new(Seen { live: *live, version });
+                // The records are read after the object: what they say now is what counts.
+                let work = Work::ReadRecords { release: task.id.clone() };
+                Next::work(work, Repair::Restore(Restore::Records(start, seen)))
+            }
+            (Restore::Reading(start), Outcome::Object { live: None, .. }) => {
+                self.note_gone_by_now(&start.release, &task.object, start.since);
+                Next::later(AGAIN)
+            }
+            (Restore::Records(start, seen), Outcome::Records(ruled)) => {
+                self.learn_records(&task.id, ruled);
+                // Helm writes the record first, but of the two the object may be known first;
+                // what Helm has just taken over must not be taken back.
+                match seen.live.sighting.release.clone().filter(|named| *named != task.id) {
+                    Some(named) => Next::work(
+                        Work::ReadRecords { release: named.clone() },
+                        Repair::Restore(Restore::Owner(start, seen, named)),
+                    ),
+                    None => self.judge_read(task, start, *seen),
+                }
+            }
+            (Restore::Owner(start, seen, named), Outcome::Records(ruled)) => {
+                self.learn_records(&named, ruled);
+                if self.known.declares(&named, &task.object) {
+                    // The release that it belongs to now hears of it by its own record.
+                    self.take_in(&task.id, &seen.live, &seen.version);
+                    return Next::settled();
+                }
+                self.judge_read(task, start, *seen)
+            }
+            (Restore::Asking(judged), outcome) => {
+                let Judged { situation, seen, start, .. } = *judged;
+                let answer = Answer::of(outcome);
+                let standing = self.weigh_answered(task, &situation, &seen, &answer);
+                self.weighed(task, (situation, seen, start), standing, answer)
+            }
+            (Restore::Namespace(judged), Outcome::Namespace { deleting: true }) => {
+                drop(judged);
+                self.keep(task, Some("its namespace is being deleted"));
+                Next::settled()
+            }
+            // Whoever may not look at namespaces learns it from the write.
+            (Restore::Namespace(judged), _) => self.restore_unless_held(task, judged),
+            (Restore::Rollout(judged, other), outcome) => self.rolls_on(task, judged, &other, outcome),
+            (Restore::Reading(start), Outcome::Failed(failure)) => {
+                self.fail_by(task, &start.release, &failure)
+            }
+            (_, Outcome::Failed(Failure { fault: Fault::NotLeading, .. })) => Next::later(RETRY),
+            (_, Outcome::Failed(failure)) => self.fail(task, &failure.message),
+            _ => Next::later(AGAIN),
+        }
+    }
+
+    /// The object and then the records were read.
+    fn judge_read(&mut self, task: &Task, start: Start, seen: Seen) -> Next {
+        let Some(situation) = self.situation(task) else { return Next::settled() };
+        if !Arc::ptr_eq(&start.release, &situation.release) {
+            // It may be what Helm has just made of it.
+            self.take_in(&task.id, &seen.live, &seen.version);
+        }
+        if situation.plan != Plan::Repair {
+            return Next::later(AGAIN);
+        }
+        let standing = self.weigh(&situation, &seen, Evidence::None);
+        if doubts(&standing).is_empty() {
+            return self.weighed(task, (situation, seen, start), standing, Answer::Unasked);
+        }
+        if !self.settings.dry_runs {
+            let answer = Answer::none(NO_DRY_RUNS);
+            return self.weighed(task, (situation, seen, start), standing, answer);
+        }
+        let work = question(task, &situation, &seen);
+        let judged = Judged { situation, seen, changes: Vec::new(), answer: Answer::Unasked, start };
+        Next::work(work, Repair::Restore(Restore::Asking(Box::new(judged))))
+    }
+
+    /// It is known how the object stands.
+    fn weighed(
+        &mut self,
+        task: &Task,
+        (situation, seen, start): (Situation, Seen, Start),
+        standing: Standing,
+        answer: Answer,
+    ) -> Next {
+        let changes = match standing {
+            Standing::Taken(taken, _) => return self.give_back(task, situation, &seen, &taken),
+            Standing::Drifts(DriftKind::Changed, changes) => changes,
+            other => return self.leave_as_found(task, &situation, &seen, other),
+        };
+        if let Answer::None { why, .. } = &answer
+            && changes.iter().all(|change| change.agreement == Agreement::Doubt)
+        {
+            self.say(task, &situation.release, why);
+            return Next::settled();
+        }
+        if changes.iter().all(|change| is_left(&task.object, change)) {
+            self.say(task, &situation.release, LEFT);
+            return Next::settled();
+        }
+        let judged = Box::new(Judged { situation, seen, changes, answer, start });
+        match task.object.namespace.clone() {
+            Some(name) => {
+                Next::work(Work::ReadNamespace { name }, Repair::Restore(Restore::Namespace(judged)))
+            }
+            None => self.restore_unless_held(task, judged),
+        }
+    }
+
+    /// The object is not what it was said to be, by now.
+    fn leave_as_found(
+        &mut self,
+        task: &Task,
+        situation: &Situation,
+        seen: &Seen,
+        standing: Standing,
+    ) -> Next {
+        if task.towards.is_some() {
+            self.take_in(&task.id, &seen.live, &seen.version);
+            return Next::settled();
+        }
+        self.note(task, situation, seen, standing);
+        if self.situation(task).is_none() {
+            self.tell(Told::Present(situation.drift.kind));
+        }
+        Next::settled()
+    }
+
+    /// Nothing about the object stands against a write but what was learned before.
+    fn restore_unless_held(&mut self, task: &Task, mut judged: Box<Judged>) -> Next {
+        let Judged { situation, changes, .. } = &mut *judged;
+        if self.are_known_fixed(task, situation.release.state.revision, changes) {
+            self.say(task, &situation.release, FIXED);
+            return Next::settled();
+        }
+        // What else drifts is put right beside an addition that nobody has confirmed.
+        if changes.iter().any(|change| situation.removes(change)) {
+            changes.retain(|change| situation.removes(change));
+        } else {
+            return self.leave_additions(task, situation, changes);
+        }
+        if !situation.confirms(changes) {
+            return self.leave_unconfirmed(task, situation);
+        }
+        let rolls = changes.iter().any(|change| touches_template(&task.object, &change.path));
+        let other = self.repairs.rollouts.of_another(&task.id, &task.object, self.now).filter(|_| rolls);
+        let Some(other) = other else { return self.send(task, Sending::new(*judged)) };
+        let declared = situation.release.declared(&other.object);
+        let Some(version) = declared.map(|declared| Arc::clone(&declared.version)) else {
+            self.repairs.rollouts.end(&task.id);
+            return self.send(task, Sending::new(*judged));
+        };
+        let work = Work::ReadObject { object: other.object.clone(), version };
+        Next::work(work, Repair::Restore(Restore::Rollout(judged, other.object)))
+    }
+
+    /// The other workload was read.
+    fn rolls_on(&mut self, task: &Task, judged: Box<Judged>, other: &ObjectId, outcome: Outcome) -> Next {
+        let live = match outcome {
+            Outcome::Object { live, .. } => live.and_then(|live| live.object),
+            _ => None,
+        };
+        match live {
+            Some(object) => {
+                self.repairs.rollouts.see(&task.id, other, &object, self.now);
+            }
+            None => self.repairs.rollouts.end(&task.id),
+        }
+        let Some(rollout) = self.repairs.rollouts.of_another(&task.id, &task.object, self.now) else {
+            return self.send(task, Sending::new(*judged));
+        };
+        self.keep(task, Some(&format!("{} of its release is still being rolled out", rollout.object)));
+        // The watch tells when it is done. Should it not, it is asked after less and less.
+        Next::Done(Done::Later(elapsed(rollout.since, self.now).clamp(AGAIN, RETRY)))
+    }
+}
+
+/// Whether a change is of a sealed field that no repair may undo.
+pub(super) fn is_left(object: &ObjectId, change: &FieldChange) -> bool {
+    sealed::is_sealed(object, &change.path) && change.declared.is_none() && sealed::stays(object, change)
+}

@@ -1,0 +1,189 @@
+//! What is known and in force when an object is to be put right.
+//!
+//! Entry point: `Reconciler::situation`. Invariant: gathered anew after each
+//! answer, so that nothing is written on what was known before it. Must not decide:
+//! that does [`plan`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::super::Reconciler;
+use super::Task;
+use crate::declaration::equality::Agreement as FieldAgreement;
+use crate::declaration::fields::FieldChange;
+use crate::declaration::path::Path;
+use crate::helm::record::{ApplyMethod, Status};
+use crate::helm::release::{Declared, Release};
+use crate::model::ObjectId;
+use crate::policy::Policy;
+use crate::policy::agreement::Agreement;
+use crate::policy::order::Verb;
+use crate::reconcile::drifts::{Drift, Life};
+use crate::reconcile::plan::{Case, Plan, plan};
+use crate::reconcile::report::DriftKind;
+use crate::verdict::circumstances::{Circumstances, DeclaredObject};
+use crate::verdict::exceptions::Exceptions;
+
+/// Helm's field manager where no object's history tells: its program's name.
+const HELM: &str = "helm";
+
+/// What is known and in force.
+#[derive(Clone)]
+pub(crate) struct Situation {
+    pub(crate) release: Arc<Release>,
+    pub(crate) declared: Arc<Declared>,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) circumstances: Circumstances,
+    pub(crate) life: Option<Life>,
+    pub(crate) drift: Drift,
+    pub(crate) plan: Plan,
+    /// What the live object was seen to agree with of what is declared.
+    pub(crate) agreement: Option<Agreement>,
+    /// Who ordered the repair and may write the object themself.
+    pub(crate) ordered_by: Option<String>,
+    /// The object was seen with nothing added below sealed paths.
+    was_without_additions: bool,
+}
+
+impl Situation {
+    /// What of the object may differ now.
+    pub(crate) fn exceptions<'s>(&'s self, object: &'s ObjectId, now: Timestamp) -> Exceptions<'s> {
+        let Self { release, declared, policy, circumstances, .. } = self;
+        let of = DeclaredObject { object, release: &release.id, declared };
+        Exceptions::new(of, policy, circumstances, None, now)
+    }
+
+    /// Whether what is declared at these places was seen in the live object, or is
+    /// ordered by somebody who may write it.
+    pub(crate) fn confirms(&self, changes: &[FieldChange]) -> bool {
+        let paths = || changes.iter().map(|change| &change.path);
+        self.ordered_by.is_some() || self.agreement.as_ref().is_some_and(|it| it.confirms(paths()))
+    }
+
+    /// Whether an addition may be taken away: the object was seen without it, or somebody
+    /// orders it who may write the object. What was there before its path was sealed, or came
+    /// with Helm's own operation, may be meant. Never where nobody knows what stood there before.
+    pub(crate) fn removes(&self, change: &FieldChange) -> bool {
+        match change.agreement {
+            FieldAgreement::Within => false,
+            FieldAgreement::Added => self.ordered_by.is_some() || self.was_without_additions,
+            _ => true,
+        }
+    }
+
+    /// The replicas, where a new object is to have those that its autoscaler gives
+    /// it: nobody has seen them as declared.
+    pub(crate) fn left_out(&self) -> Option<&Path> {
+        let is_open = self.agreement.as_ref().is_some_and(|agreement| !agreement.confirms_all(None));
+        self.declared.scale.as_ref().filter(|_| is_open && self.ordered_by.is_none())
+    }
+}
+
+impl Task {
+    /// Whether a manifest of this status may be written.
+    pub(crate) fn is_to_write(&self, status: Status) -> bool {
+        status == Status::Deployed || (self.towards.is_some() && status == Status::Superseded)
+    }
+}
+
+impl Reconciler {
+    /// What is known of a task now; none if the object does not drift any more.
+    pub(super) fn situation(&mut self, task: &Task) -> Option<Situation> {
+        let drift = self.drifts.get_mut(&task.id, &task.object)?.clone();
+        self.situation_of(task, drift)
+    }
+
+    /// The same for a drift that is not known.
+    pub(super) fn situation_of(&self, task: &Task, drift: Drift) -> Option<Situation> {
+        let Task { id, object, .. } = task;
+        let release = self.release_of(task)?;
+        let declared = Arc::clone(release.declared(object)?);
+        let policy = Arc::clone(self.known.policy(id)?);
+        let circumstances = self.known.circumstances(&release, object);
+        let of = DeclaredObject { object, release: &release.id, declared: &declared };
+        let exceptions = Exceptions::new(of, &policy, &circumstances, None, self.now);
+        let may_be_gone = exceptions.of_deletion().is_some();
+        let scaled = exceptions.is_autoscaled().then_some(declared.scale.as_ref()).flatten();
+        let agreement = self.drifts.agreement(id, object, &declared).cloned();
+        let was_without_additions = self.drifts.is_seen_without_additions(id, object, &declared);
+        let life = self.drifts.life(object).cloned();
+        let ordered_by = ordered_by(task, &release, drift.kind);
+        let case = Case {
+            release: &release,
+            object,
+            kind: drift.kind,
+            life: life.as_ref(),
+            first_digest: self.first_digest(task, &release),
+            policy: &policy,
+            may_be_gone,
+            asked: task.asked,
+            ordered: ordered_by.is_some(),
+            agreement: agreement.as_ref(),
+            scaled,
+        };
+        let plan = plan(&case, self.now);
+        drop(exceptions);
+        Some(Situation {
+            release,
+            declared,
+            policy,
+            circumstances,
+            life,
+            drift,
+            plan,
+            agreement,
+            ordered_by,
+            was_without_additions,
+        })
+    }
+
+    /// The release that the object is repaired for; none if it is gone, or has moved on
+    /// since the order.
+    pub(super) fn release_of(&self, task: &Task) -> Option<Arc<Release>> {
+        let now = self.known.release(&task.id)?;
+        match &task.towards {
+            None => Some(Arc::clone(now)),
+            Some(towards) => towards.instead_of(now),
+        }
+    }
+
+    /// Whether a situation is of the release as it is by now.
+    pub(super) fn is_in_force(&self, task: &Task, situation: &Situation) -> bool {
+        self.release_of(task).is_some_and(|now| Arc::ptr_eq(&now, &situation.release))
+    }
+
+    /// The digest of the manifest that was first seen of the revision to repair
+    /// towards. Of one that was deployed before only the last is known: each value that
+    /// is written was seen in the live object all the same.
+    fn first_digest(&self, task: &Task, release: &Release) -> Option<[u8; 32]> {
+        let first = self.drifts.first(&task.id, release.state.revision).map(|first| first.digest);
+        first.or_else(|| task.towards.as_ref().map(|_| release.state.digest))
+    }
+
+    /// The manager as which Helm writes the release's objects.
+    pub(super) fn manager(&self, release: &Release, method: ApplyMethod) -> String {
+        let applies = method == ApplyMethod::ServerSide;
+        let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
+        let lives = release.objects.keys().filter_map(|object| self.drifts.life(object));
+        for life in lives.filter(|life| life.release == release.id) {
+            for manager in life.managers.iter().filter(|manager| manager.applies == applies) {
+                *votes.entry(&manager.name).or_default() += 1;
+            }
+        }
+        // Somebody may have written Helm's annotations by hand.
+        let by_hand = |name: &str| name.starts_with("kubectl");
+        let most = votes.into_iter().max_by_key(|(name, votes)| (!by_hand(name), *votes, *name));
+        most.map_or(HELM, |(name, _)| name).to_owned()
+    }
+}
+
+/// Who ordered the repair of such a drift and may write the object themself.
+fn ordered_by(task: &Task, release: &Release, kind: DriftKind) -> Option<String> {
+    let verb = if kind == DriftKind::Missing { Verb::Create } else { Verb::Update };
+    let state = &release.state;
+    let ticket = task.ticket.as_ref();
+    let ticket = ticket.filter(|it| it.confirms(&task.object, verb, (state.revision, &state.digest)));
+    ticket.map(|ticket| ticket.user.clone())
+}

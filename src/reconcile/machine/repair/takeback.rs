@@ -1,0 +1,98 @@
+//! Looks at the records once more after a re-creation: Helm may have dropped the
+//! object, or begun to uninstall it, while it was written.
+//!
+//! Entry points: `Reconciler::begin_taking_back`, `take_back`. Invariant: only what
+//! the guard has made is deleted, by its uid.
+
+use std::sync::Arc;
+
+use super::super::Reconciler;
+use super::{Done, Next, Repair, Situation, Task};
+use crate::helm::release::Release;
+use crate::helm::state::{self, Deletion};
+use crate::reconcile::event::{Fault, Outcome, Work, Write};
+use crate::reconcile::told::{Fate, Told};
+
+/// How often the records are read after a write if that fails.
+const LOOKS: usize = 4;
+
+/// How far the look after a write has come.
+pub(crate) enum TakeBack {
+    /// Nobody knows whether the write was done: what it would have made is looked for.
+    Looking { release: Arc<Release>, manager: String, done: Done },
+    /// The records are read.
+    Records { release: Arc<Release>, uid: String, looks: usize, done: Done },
+    /// What was made is deleted.
+    Deleting { release: Arc<Release>, done: Done },
+}
+
+impl Reconciler {
+    pub(super) fn begin_taking_back(
+        &mut self,
+        task: &Task,
+        situation: &Situation,
+        uid: String,
+        done: Done,
+    ) -> Next {
+        read_records(task, Arc::clone(&situation.release), uid, 1, done)
+    }
+
+    pub(super) fn take_back(&mut self, task: &Task, back: TakeBack, outcome: Outcome) -> Next {
+        match (back, outcome) {
+            (TakeBack::Looking { release, manager, done }, Outcome::Object { live: Some(live), .. }) => {
+                let sighting = &live.sighting;
+                let is_made = sighting.managers.iter().any(|it| it.name == manager);
+                if is_made && sighting.release.as_ref() == Some(&task.id) {
+                    return read_records(task, release, sighting.uid.clone(), 1, done);
+                }
+                Next::Done(done)
+            }
+            (TakeBack::Looking { done, .. }, _) => Next::Done(done),
+            (TakeBack::Records { release, uid, done, .. }, Outcome::Records(ruled)) => {
+                self.learn_records(&task.id, ruled);
+                if uid.is_empty() || self.is_wanted(task) {
+                    return Next::Done(done);
+                }
+                let version = release.declared(&task.object).map(|it| Arc::clone(&it.version));
+                let Some(version) = version else { return Next::Done(done) };
+                let work = Work::Write { object: task.object.clone(), version, write: Write::Delete { uid } };
+                Next::work(work, Repair::TakeBack(TakeBack::Deleting { release, done: Done::Settled }))
+            }
+            (TakeBack::Records { release, uid, looks, done }, Outcome::Failed(failure)) => {
+                if looks < LOOKS {
+                    return read_records(task, release, uid, looks + 1, done);
+                }
+                self.tell_of_made(task, release, Fate::Unread(failure.message));
+                Next::Done(done)
+            }
+            (TakeBack::Deleting { release, done }, outcome) => {
+                match outcome.written() {
+                    Ok(_) => self.tell_of_made(task, release, Fate::TakenBack),
+                    Err(failure) if matches!(failure.fault, Fault::NotFound | Fault::Conflict) => {}
+                    Err(failure) => self.tell_of_made(task, release, Fate::CannotTakeBack(failure.message)),
+                }
+                Next::Done(done)
+            }
+            (TakeBack::Records { done, .. }, _) => Next::Done(done),
+        }
+    }
+
+    /// Whether the release declares the object and no operation of its own drops it.
+    fn is_wanted(&self, task: &Task) -> bool {
+        let release = self.known.release(&task.id).zip(self.known.policy(&task.id));
+        release.is_some_and(|(release, policy)| {
+            let standing = state::standing(release, &task.object, policy.operation_timeout, self.now);
+            standing.is_some_and(|it| !matches!(it.deletion, Deletion::Dropped | Deletion::Uninstalled))
+        })
+    }
+
+    fn tell_of_made(&mut self, task: &Task, release: Arc<Release>, fate: Fate) {
+        let drift = crate::reconcile::drifts::Drift::new(super::DriftKind::Missing, self.now);
+        self.tell(Told::Object { release, object: task.object.clone(), drift: Box::new(drift), fate });
+    }
+}
+
+fn read_records(task: &Task, release: Arc<Release>, uid: String, looks: usize, done: Done) -> Next {
+    let work = Work::ReadRecords { release: task.id.clone() };
+    Next::work(work, Repair::TakeBack(TakeBack::Records { release, uid, looks, done }))
+}

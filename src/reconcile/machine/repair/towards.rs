@@ -1,0 +1,170 @@
+//! Repairs of a release whose last operation failed, towards the revision that was
+//! deployed before it.
+//!
+//! Entry points: [`Towards::question`], [`Towards::of`], `Reconciler::return_ownership`.
+//! Invariant: only an order leads here; what agrees with the failed manifest is left
+//! alone, and no value is written that the live object was not seen with.
+
+use std::sync::Arc;
+
+use super::super::Reconciler;
+use super::recreate::version_written;
+use super::{Done, Next, Repair, Seen, Situation, Task};
+use crate::helm::release::Release;
+use crate::model::{DriftMode, ObjectId};
+use crate::reconcile::blame::{Taken, returned};
+use crate::reconcile::drifts::Drift;
+use crate::reconcile::event::{Document, Failure, Fault, Outcome, Secret, Work, Write};
+use crate::reconcile::judge::{Standing, Weighing};
+use crate::reconcile::plan::Plan;
+use crate::reconcile::report::DriftKind;
+use crate::reconcile::told::Fate;
+use crate::verdict::edit::Evidence;
+
+/// The revision to repair towards.
+pub(crate) struct Towards {
+    /// The release as it stands.
+    failed: Arc<Release>,
+    /// The release as it was deployed last.
+    deployed: Arc<Release>,
+}
+
+/// Why there is no revision to repair towards.
+pub(crate) enum Astray {
+    /// There is none, for this reason.
+    Nowhere(String),
+    /// It cannot be read now, for this reason.
+    Unread(String),
+}
+
+impl Towards {
+    /// What is to be read to know the revision that was deployed before the operation
+    /// that failed.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(crate) fn question(failed: &Release) -> Result<Work, Astray> {
+        let declared =
+            failed.objects.iter().filter(|(_, it)| it.baseline.is_some()).map(|(object, _)| object);
+        let question = failed.baseline.as_ref().zip(declared.min());
+        let work = question
+            .map(|(head, object)| Work::ReadDocument { revision: head.revision, object: object.clone() });
+        work.ok_or_else(nowhere)
+    }
+
+    /// The revision, by what was read.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be read.
+    pub(crate) fn of(failed: &Arc<Release>, outcome: Outcome) -> Result<Self, Astray> {
+        match outcome {
+            Outcome::Document(Document { apply_method, digest, .. }) => {
+                let deployed = failed.before(apply_method, digest).ok_or_else(nowhere)?;
+                Ok(Self { failed: Arc::clone(failed), deployed: Arc::new(deployed) })
+            }
+            Outcome::Failed(Failure { fault: Fault::NoRecord, message }) => Err(Astray::Nowhere(message)),
+            Outcome::Failed(Failure { message, .. }) => Err(Astray::Unread(message)),
+            _ => Err(Astray::Unread("the answer is to another question".to_owned())),
+        }
+    }
+
+    /// The revision.
+    pub(crate) fn revision(&self) -> u64 {
+        self.deployed.state.revision
+    }
+
+    /// Whether that revision declares an object.
+    pub(crate) fn declares(&self, object: &ObjectId) -> bool {
+        self.deployed.objects.contains_key(object)
+    }
+
+    /// The objects that it declares, in order.
+    pub(crate) fn objects(&self) -> Vec<ObjectId> {
+        let mut objects: Vec<_> = self.deployed.objects.keys().cloned().collect();
+        objects.sort();
+        objects
+    }
+
+    /// The release as it was deployed last, while it stands as when that was asked for.
+    pub(crate) fn instead_of(&self, now: &Arc<Release>) -> Option<Arc<Release>> {
+        Arc::ptr_eq(now, &self.failed).then(|| Arc::clone(&self.deployed))
+    }
+}
+
+fn nowhere() -> Astray {
+    Astray::Nowhere("no revision was deployed before it".to_owned())
+}
+
+impl Reconciler {
+    /// Returns the fields to Helm that somebody else owns, with the values that they
+    /// have in the revision that was deployed last.
+    pub(in crate::reconcile) fn return_ownership(&mut self, task: &Task) -> Next {
+        let drift = Drift::new(DriftKind::Ownership, self.now);
+        let Some(situation) = self.situation_of(task, drift) else { return Next::settled() };
+        if situation.plan != Plan::Repair {
+            return Next::settled();
+        }
+        let version = Arc::clone(&situation.declared.version);
+        let work = Work::ReadObject { object: task.object.clone(), version };
+        Next::work(work, Repair::Return(Box::new(situation)))
+    }
+
+    pub(super) fn returning(&mut self, task: &Task, situation: Situation, outcome: Outcome) -> Next {
+        let Outcome::Object { live: Some(live), version } = outcome else { return Next::settled() };
+        // Ownership is part of the declaration for whoever orders a repair.
+        let mut policy = (*situation.policy).clone();
+        policy.drift = DriftMode::Repair;
+        let seen = Seen { live: *live, version };
+        let Situation { release, circumstances, .. } = &situation;
+        let (live, policy) = (&seen.live, &policy);
+        match (Weighing { release, live, policy, circumstances, now: self.now }).weigh(Evidence::None) {
+            Standing::Taken(taken, _) => self.give_back(task, situation, &seen, &taken),
+            _ => Next::settled(),
+        }
+    }
+
+    /// Gives fields back to Helm, once for each manager and revision.
+    pub(super) fn give_back(
+        &mut self,
+        task: &Task,
+        situation: Situation,
+        seen: &Seen,
+        taken: &Taken,
+    ) -> Next {
+        let revision = situation.release.state.revision;
+        let key = (task.object.clone(), taken.by.clone(), revision);
+        // What the guard itself has left half done it may finish.
+        if taken.by != taken.helm.name && self.repairs.returned.contains(&key) {
+            self.say(task, &situation.release, "it was given back once, and was taken again");
+            return Next::settled();
+        }
+        let patch = seen.live.whole().and_then(|whole| returned(&whole, &taken.helm, &taken.paths));
+        let Some(patch) = patch else { return Next::settled() };
+        let version = Arc::clone(&situation.declared.version);
+        let write = Write::Merge { patch: Secret(patch), manager: taken.helm.name.clone() };
+        let work = Work::Write { object: task.object.clone(), version, write };
+        Next::work(work, Repair::GiveBack(Box::new(situation), key))
+    }
+
+    pub(super) fn given_back(
+        &mut self,
+        task: &Task,
+        situation: &Situation,
+        key: (ObjectId, String, u64),
+        outcome: Outcome,
+    ) -> Next {
+        match outcome.written() {
+            Ok(now) => {
+                let returned = &mut self.repairs.returned;
+                returned.retain(|(other, _, at)| *other != task.object || *at == key.2);
+                returned.insert(key);
+                let drift = situation.drift.clone();
+                self.note_repaired(task, situation, drift, Fate::Repaired { attempts: 1 });
+                self.drifts.record_restored(&task.id, &task.object, version_written(&now));
+                Next::Done(Done::Repaired)
+            }
+            Err(Failure { fault: Fault::Conflict, .. }) => Next::later(super::AGAIN),
+            Err(failure) => self.fail_by(task, &situation.release, &failure),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The objects of a case.
+//!
+//! Entry point: `Case::objects`. Invariant: as much of them is read as the claims look at, and no
+//! more. Does no I/O.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeSeed;
+use serde_json::Value;
+
+use super::{Aspect, Case};
+use crate::declaration::fields::Fields;
+use crate::declaration::outline::Excerpt;
+use crate::declaration::path::Segment;
+use crate::declaration::prune::Pruned;
+use crate::helm::release::Release;
+use crate::verdict::edit::Rules;
+use crate::webhook::claims::is_sealed;
+use crate::webhook::review::{self, ObjectError};
+
+impl Case<'_> {
+    /// Reads as much of the objects as the claims look at: of an update, where
+    /// they differ.
+    pub(super) fn objects(
+        &self,
+        claims: &[Arc<Release>],
+        rules: &Rules<'_>,
+    ) -> Result<(Option<Value>, Option<Value>), ObjectError> {
+        if self.subject.aspect == Aspect::Object && is_sealed(rules.book, &self.subject.object, claims) {
+            let read =
+                |text: &Option<Excerpt<'_>>| text.as_ref().map(|text| review::object(text.get())).transpose();
+            return Ok((read(&self.old)?, read(&self.new)?));
+        }
+        if let (Some(old), Some(new), Aspect::Object) = (&self.old, &self.new, &self.subject.aspect)
+            && let Some((old, new)) = Pruned::new(&self.declared_by(claims)).pair(old, new)
+        {
+            return Ok((Some(old), Some(new)));
+        }
+        Ok((self.read(self.old.as_ref(), claims)?, self.read(self.new.as_ref(), claims)?))
+    }
+
+    /// Reads as much of an object as the claims look at.
+    fn read(
+        &self,
+        text: Option<&Excerpt<'_>>,
+        claims: &[Arc<Release>],
+    ) -> Result<Option<Value>, ObjectError> {
+        let Some(text) = text.map(Excerpt::get) else { return Ok(None) };
+        if let Aspect::Scale(replicas) = &self.subject.aspect {
+            let scale = review::object(text)?;
+            // An absent number is zero: the API server leaves zeros out.
+            let count = scale.pointer("/spec/replicas").cloned().unwrap_or_else(|| Value::from(0));
+            return Ok(Some(nest(&replicas.0, count)));
+        }
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        match Pruned::new(&self.declared_by(claims)).deserialize(&mut deserializer) {
+            Ok(value) => Ok(Some(value)),
+            Err(_) => review::object(text).map(Some),
+        }
+    }
+
+    fn declared_by<'r>(&self, claims: &'r [Arc<Release>]) -> Vec<&'r Fields> {
+        claims
+            .iter()
+            .filter_map(|claim| claim.objects.get(&self.subject.object))
+            .flat_map(|declarations| declarations.latest.iter().chain(&declarations.baseline))
+            .map(|declared| &declared.fields)
+            .collect()
+    }
+}
+
+/// An object that holds nothing but `value` at `path`.
+fn nest(path: &[Segment], value: Value) -> Value {
+    path.iter().rev().fold(value, |value, segment| match segment {
+        Segment::Field(name) => Value::Object([(name.clone(), value)].into_iter().collect()),
+        _ => value,
+    })
+}

@@ -1,0 +1,53 @@
+//! A review as the API server asks it, for whoever asks in its place.
+//!
+//! Entry point: [`Question::to_json`]. Invariant: what is written is read by [`super::Request::parse`] as it was. Must
+//! not decide what is asked.
+
+use serde_json::{Map, Value, json};
+
+use super::Head;
+use crate::model::Actor;
+
+/// The edit that a review asks about, its objects as values.
+#[derive(Clone, Debug)]
+pub struct Question<'a> {
+    /// What the review is about.
+    pub head: Head<'a>,
+    /// Who asks.
+    pub actor: &'a Actor,
+    /// The object as it would be; `None` on DELETE.
+    pub object: Option<Value>,
+    /// The object as it is; `None` on CREATE.
+    pub old_object: Option<Value>,
+}
+
+impl Question<'_> {
+    /// The `AdmissionReview` of `admission.k8s.io/v1`, of no dry run.
+    pub fn to_json(&self) -> Value {
+        let Head { uid, kind, resource, subresource, namespace, name, operation } = &self.head;
+        let Actor { user, groups, uid: user_uid, extra } = self.actor;
+        let mut request = json!({
+            "uid": uid,
+            "kind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
+            "resource": {"group": resource.group, "version": resource.version, "resource": resource.resource},
+            "userInfo": {"username": user, "groups": groups, "uid": user_uid, "extra": extra},
+            "object": self.object,
+            "oldObject": self.old_object,
+            "dryRun": false,
+        });
+        // Where there is none, the API server leaves the field out.
+        let texts = [("subResource", subresource), ("namespace", namespace), ("name", name)];
+        let mut fields: Map<String, Value> = texts
+            .into_iter()
+            .filter_map(|(field, text)| Some((field.to_owned(), text.as_deref()?.into())))
+            .collect();
+        fields.insert("operation".to_owned(), operation.map_or_else(|| json!("CONNECT"), |it| json!(it)));
+        if let Value::Object(request) = &mut request {
+            request.extend(fields);
+        }
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,56 @@
+//! A verdict as the answer to a review.
+//!
+//! Entry points: [`put`], or [`says`] and [`annotated`] apart. Invariant: what is not plainly allowed
+//! is told to the API server's audit log as well.
+
+use std::fmt::Write as _;
+
+use crate::metrics::Decision;
+use crate::verdict::edit::{Outcome, Verdict};
+use crate::webhook::review::{Answer, AuditKey};
+
+/// Room for most fields' paths, in bytes.
+const ROOM: usize = 128;
+
+/// The answer that says `verdict`, for the API server's audit log as well.
+pub(super) fn put(verdict: &Verdict, message: String) -> Answer {
+    annotated(says(verdict, &message), verdict)
+}
+
+pub(super) fn says(verdict: &Verdict, message: &str) -> Answer {
+    match verdict.outcome {
+        Outcome::Allow | Outcome::Record => Answer::allow(),
+        Outcome::Warn => Answer::allow().warn(message),
+        // Whoever was to set it back has been asked already.
+        Outcome::Revert | Outcome::Deny => Answer::deny(message),
+    }
+}
+
+pub(super) fn annotated(answer: Answer, verdict: &Verdict) -> Answer {
+    if verdict.outcome == Outcome::Allow {
+        return answer;
+    }
+    let answer = answer
+        .annotate(AuditKey::Decision, verdict.outcome.as_str())
+        .annotate(AuditKey::Reason, verdict.reason.as_str());
+    let Some(grounds) = &verdict.grounds else { return answer };
+    let mut fields = String::with_capacity(grounds.fields.len() * ROOM);
+    for (index, field) in grounds.fields.iter().enumerate() {
+        // Writing to a String cannot fail.
+        let _ = write!(fields, "{}{}", if index == 0 { "" } else { "," }, field.path);
+    }
+    answer
+        .annotate(AuditKey::Release, grounds.release.to_string())
+        .annotate(AuditKey::Revision, grounds.revision.to_string())
+        .annotate(AuditKey::Fields, fields)
+}
+
+pub(super) fn decision(outcome: Outcome) -> Decision {
+    match outcome {
+        Outcome::Allow => Decision::Allow,
+        Outcome::Record => Decision::Record,
+        Outcome::Warn => Decision::Warn,
+        Outcome::Revert => Decision::Revert,
+        Outcome::Deny => Decision::Deny,
+    }
+}

@@ -1,0 +1,343 @@
+//! A release in a namespace of its own, which Helm installed, with who changes it by hand and what guards it.
+//!
+//! Entry points: [`Scene::shared`], [`Scene::policed`], [`Scene::on_cluster`], [`Scene::own`] and [`Scene::on`] choose the
+//! control plane; [`SceneBuilder::install`] makes the scene. Invariant: what a scene writes concerns its own namespace,
+//! unless its control plane is its own.
+
+use std::ops::{Deref, DerefMut};
+use std::process::Output;
+use std::sync::{Arc, OnceLock};
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use super::caller::{Answer, Caller};
+use super::control_plane::ControlPlane;
+use super::guard::{Guard, SharedGuard};
+use super::helm::{Chart, Helm};
+use super::identity::Identity;
+use super::moor::{Ran, moor};
+use super::wait::{SOON, eventually};
+
+/// The release's name.
+pub(crate) const RELEASE: &str = "shop";
+
+const POLICIES: &str = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
+
+/// The control plane of [`Scene::policed`].
+pub(crate) static POLICED: Cluster = Cluster::new(&["--register", "--edits", "Deny", "--drift", "Repair"]);
+
+/// What shows that the guard has repaired: [`Scene::wait_for_pass`].
+const MARKER: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: marker}
+data: {a: b}
+";
+
+/// A control plane with Kubemoor's definitions and one guard, which scenes share. The first one starts it.
+pub(crate) struct Cluster {
+    flags: &'static [&'static str],
+    control_plane: OnceLock<ControlPlane>,
+    guard: OnceCell<Guard>,
+}
+
+/// A release, who changes it, and who guards it.
+pub(crate) struct Scene {
+    pub(crate) namespace: String,
+    pub(crate) helm: Helm,
+    pub(crate) chart: Chart,
+    pub(crate) alice: Caller,
+    pub(crate) admin: Caller,
+    /// A guard of the scene alone is the test's: [`Scene::start_guard`].
+    pub(super) guard: Option<SharedGuard>,
+    pub(crate) control_plane: SceneControlPlane,
+}
+
+/// Where a scene is. Only one that no other scene uses may be stopped, frozen or restored.
+#[derive(Clone)]
+pub(crate) enum SceneControlPlane {
+    Own(Arc<ControlPlane>),
+    Shared(&'static ControlPlane),
+}
+
+/// How a scene is made.
+pub(crate) struct SceneBuilder {
+    place: Place,
+    marked: bool,
+    options: Value,
+}
+
+/// Where a scene will be.
+enum Place {
+    Shared,
+    Cluster(&'static Cluster),
+    Unguarded(SceneControlPlane),
+}
+
+impl Cluster {
+    /// One whose guard will have these flags.
+    pub(crate) const fn new(flags: &'static [&'static str]) -> Self {
+        Self { flags, control_plane: OnceLock::new(), guard: OnceCell::const_new() }
+    }
+
+    pub(crate) fn control_plane(&'static self) -> &'static ControlPlane {
+        self.control_plane.get_or_init(|| {
+            let control_plane = ControlPlane::start();
+            control_plane.define_policies();
+            control_plane
+        })
+    }
+
+    pub(crate) async fn guard(&'static self) -> &'static Guard {
+        self.guard.get_or_init(|| Guard::start(self.control_plane(), self.flags)).await
+    }
+}
+
+impl SceneBuilder {
+    fn at(place: Place) -> Self {
+        Self { place, marked: false, options: json!({}) }
+    }
+
+    /// Options of Helm's for the installation.
+    pub(crate) fn options(self, options: Value) -> Self {
+        Self { options, ..self }
+    }
+
+    /// Installs the chart, or one of these templates, as the release [`RELEASE`].
+    pub(crate) async fn install(mut self, prefix: &str, chart: impl Into<Chart>) -> Scene {
+        let options = self.options.take();
+        let scene = self.prepare(prefix, chart).await;
+        scene.install(options).await.unwrap();
+        scene
+    }
+
+    /// Makes the scene without the release.
+    pub(crate) async fn prepare(self, prefix: &str, chart: impl Into<Chart>) -> Scene {
+        let shared = SceneControlPlane::Shared;
+        let (control_plane, guard) = match self.place {
+            Place::Shared => (shared(ControlPlane::get()), Some(Guard::shared().await)),
+            Place::Cluster(cluster) => {
+                (shared(cluster.control_plane()), Some(SharedGuard(cluster.guard().await)))
+            }
+            Place::Unguarded(control_plane) => (control_plane, None),
+        };
+        let chart = chart.into();
+        let chart = if self.marked { chart.template("marker.yaml", MARKER) } else { chart };
+        let namespace = control_plane.namespace(prefix).await;
+        let helm = Helm::start(&control_plane, Identity::Deployer);
+        let alice = Caller::new(&control_plane, Identity::Alice).await;
+        let admin = Caller::new(&control_plane, Identity::Admin).await;
+        Scene { namespace, helm, chart, alice, admin, guard, control_plane }
+    }
+}
+
+impl Scene {
+    /// On the control plane and with the guard that all tests share.
+    pub(crate) fn shared() -> SceneBuilder {
+        SceneBuilder::at(Place::Shared)
+    }
+
+    /// Where policies and allowances are defined, with a guard that refuses and repairs. The release has a ConfigMap
+    /// `marker` besides.
+    pub(crate) fn policed() -> SceneBuilder {
+        SceneBuilder { marked: true, ..Self::on_cluster(&POLICED) }
+    }
+
+    /// On a control plane that several scenes share, with its guard.
+    pub(crate) fn on_cluster(cluster: &'static Cluster) -> SceneBuilder {
+        SceneBuilder::at(Place::Cluster(cluster))
+    }
+
+    /// On a control plane of its own with Kubemoor's definitions, and no guard.
+    pub(crate) fn own() -> SceneBuilder {
+        let control_plane = ControlPlane::start();
+        control_plane.define_policies();
+        Self::on(control_plane)
+    }
+
+    /// On this control plane as it is, and no guard.
+    pub(crate) fn on(control_plane: impl Into<SceneControlPlane>) -> SceneBuilder {
+        SceneBuilder::at(Place::Unguarded(control_plane.into()))
+    }
+
+    /// Installs the same chart in another namespace of the same control plane.
+    pub(crate) async fn install_beside(&self, prefix: &str) -> Self {
+        Self::on(self.control_plane.clone()).install(prefix, self.chart.clone()).await
+    }
+
+    /// Starts a guard that is the test's own.
+    pub(crate) async fn start_guard(&self, flags: &[&str]) -> Guard {
+        Guard::start(&self.control_plane, flags).await
+    }
+
+    /// The guard that the scene shares with others.
+    ///
+    /// # Panics
+    /// When the scene has none.
+    pub(crate) fn guard(&self) -> &Guard {
+        self.guard.as_deref().expect("a scene on a control plane of its own has no guard")
+    }
+
+    /// Has Helm install the release.
+    pub(crate) async fn install(&self, options: Value) -> Result<Value, String> {
+        self.helm.install(&self.namespace, RELEASE, &self.chart, options).await
+    }
+
+    /// Has Helm make the next revision from the same chart.
+    pub(crate) async fn upgrade(&self, options: Value) -> Result<Value, String> {
+        self.helm.upgrade(&self.namespace, RELEASE, &self.chart, options).await
+    }
+
+    /// Has Helm make the next revision from another chart or other templates.
+    pub(crate) async fn upgrade_to(&self, chart: impl Into<Chart>, options: Value) -> Result<Value, String> {
+        self.helm.upgrade(&self.namespace, RELEASE, &chart.into(), options).await
+    }
+
+    /// The address of an object in the release's namespace: `at("apis/apps/v1", "deployments/web")`.
+    pub(crate) fn at(&self, api: &str, object: &str) -> String {
+        format!("/{api}/namespaces/{}/{object}", self.namespace)
+    }
+
+    /// The address of an object of the core group.
+    pub(crate) fn core(&self, object: &str) -> String {
+        self.at("api/v1", object)
+    }
+
+    pub(crate) fn config_map(&self, name: &str) -> String {
+        self.core(&format!("configmaps/{name}"))
+    }
+
+    pub(crate) fn deployment(&self, name: &str) -> String {
+        self.at("apis/apps/v1", &format!("deployments/{name}"))
+    }
+
+    /// The address of the GuardedRelease of a release.
+    pub(crate) fn guarded_release(&self, release: &str) -> String {
+        self.at("apis/kubemoor.dev/v1alpha1", &format!("guardedreleases/{release}"))
+    }
+
+    /// Changes an object by hand as kubectl would.
+    pub(crate) async fn edit(&self, path: &str, patch: Value) {
+        self.alice.merge(&format!("{path}?fieldManager=kubectl-edit"), &patch).await.done().unwrap();
+    }
+
+    /// Changes the data of a ConfigMap by hand.
+    pub(crate) async fn data(&self, name: &str, data: Value) -> Answer {
+        self.alice.merge(&self.config_map(name), &json!({"data": data})).await
+    }
+
+    /// The same as a dry run.
+    pub(crate) async fn try_data(&self, name: &str, data: Value) -> Answer {
+        self.alice.merge(&format!("{}?dryRun=All", self.config_map(name)), &json!({"data": data})).await
+    }
+
+    /// Alice's way to the Secrets of the namespace.
+    pub(crate) async fn secrets(&self) -> Api<Secret> {
+        Api::namespaced(self.control_plane.client(Identity::Alice).await, &self.namespace)
+    }
+
+    /// Makes a policy for this release, and waits until the guard judges by it.
+    pub(crate) async fn policy(&self, name: &str, mut spec: Value) {
+        spec["releases"] = json!({"namespaces": [self.namespace]});
+        self.policy_as_is(name, spec).await;
+    }
+
+    /// The same for releases that the policy itself names.
+    pub(crate) async fn policy_as_is(&self, name: &str, spec: Value) {
+        let name = format!("{}-{name}", self.namespace);
+        self.post_policy(&name, &spec).await;
+        let path = format!("{POLICIES}/{name}");
+        eventually("the policy is in force", SOON, || async {
+            let status = self.admin.get(&path).await.done()?["status"].take();
+            if status["conditions"][0]["status"] == "True" { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await;
+    }
+
+    /// Makes a policy for all releases of the control plane, whether or not a guard runs yet.
+    pub(crate) async fn policy_for_all(&self, spec: Value) {
+        self.post_policy("all", &spec).await;
+    }
+
+    async fn post_policy(&self, name: &str, spec: &Value) {
+        let policy = json!({
+            "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": name}, "spec": spec,
+        });
+        eventually("the policy is made", SOON, || async { self.admin.post(POLICIES, &policy).await.done() })
+            .await;
+    }
+
+    /// The object at an address.
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        self.alice.get(path).await.done().unwrap()
+    }
+
+    /// Runs kubectl in the namespace as Alice.
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> Output {
+        self.control_plane.kubectl(Identity::Alice, &[arguments, &["-n", &self.namespace]].concat())
+    }
+
+    /// Runs kubectl in the namespace as somebody with every right: what it says if it fails.
+    pub(crate) fn kubectl_as(&self, user: &str, group: &str, arguments: &[&str]) -> Result<(), String> {
+        let (user, group) = (format!("--as={user}"), format!("--as-group={group}"));
+        let who = ["-n", &self.namespace, &user, &group, "--as-group=system:masters"];
+        let output = self.control_plane.kubectl(Identity::Admin, &[arguments, &who].concat());
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(()) } else { Err(error) }
+    }
+
+    /// Runs `kubemoor` as Alice in the namespace.
+    pub(crate) fn moor(&self, arguments: &[&str]) -> Ran {
+        moor(&self.control_plane, Identity::Alice, &[arguments, &["-n", self.namespace.as_str()]].concat())
+    }
+
+    /// Gives an order about the release: `reconcile`, `suspend` or `resume`.
+    pub(crate) fn order(&self, command: &str) {
+        let ran = self.moor(&[command, RELEASE]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+    }
+}
+
+impl<T: AsRef<str> + ?Sized> From<&T> for Chart {
+    /// A chart of one file of templates.
+    fn from(templates: &T) -> Self {
+        Self::new(RELEASE).template("all.yaml", templates.as_ref())
+    }
+}
+
+impl From<ControlPlane> for SceneControlPlane {
+    fn from(control_plane: ControlPlane) -> Self {
+        Self::Own(Arc::new(control_plane))
+    }
+}
+
+impl From<&'static ControlPlane> for SceneControlPlane {
+    fn from(control_plane: &'static ControlPlane) -> Self {
+        Self::Shared(control_plane)
+    }
+}
+
+impl Deref for SceneControlPlane {
+    type Target = ControlPlane;
+
+    fn deref(&self) -> &ControlPlane {
+        match self {
+            Self::Own(control_plane) => control_plane,
+            Self::Shared(control_plane) => control_plane,
+        }
+    }
+}
+
+impl DerefMut for SceneControlPlane {
+    fn deref_mut(&mut self) -> &mut ControlPlane {
+        match self {
+            Self::Own(control_plane) => {
+                Arc::get_mut(control_plane).expect("another scene uses this control plane")
+            }
+            Self::Shared(_) => panic!("other tests use this control plane"),
+        }
+    }
+}
