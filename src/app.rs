@@ -53,10 +53,10 @@ use crate::mirror::policies::files::Folder;
 use crate::notify;
 use crate::notify::file::Notifier;
 use crate::policy::Policy;
-use crate::policy::book::Book;
+use crate::policy::resolver::PolicyResolver;
 use crate::server::{self, Limits, TlsPort, descriptors};
 use crate::tls::{self, Certificates};
-use crate::webhook::look::Truth;
+use crate::webhook::look::ReleaseSource;
 use crate::webhook::validate::Setup;
 
 /// How long a guard behind a Service goes on serving once it is told to stop:
@@ -66,7 +66,7 @@ const LINGER: Duration = Duration::from_secs(3);
 /// What the parts of the program share, built once.
 #[derive(Clone)]
 struct Services {
-    book: Arc<Book>,
+    resolver: Arc<PolicyResolver>,
     in_force: Arc<InForce>,
     /// What the loop knows of releases.
     state: Arc<State>,
@@ -155,8 +155,8 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
         release_metrics,
         log: _,
     } = config;
-    let book = Arc::new(Book::new(Policy::new(edits, drift, operation_timeout)));
-    let in_force = InForce::new(Arc::clone(&book), cluster_labels);
+    let resolver = Arc::new(PolicyResolver::new(Policy::new(edits, drift, operation_timeout)));
+    let in_force = InForce::new(Arc::clone(&resolver), cluster_labels);
     let folder = policies.map(|path| Folder::open(&path, &in_force)).transpose()?;
     let notifiers = notifiers.map(|path| notify::file::read(&path)).transpose()?.unwrap_or_default();
     let webhook_listener = bind(listen, "--listen").await?;
@@ -188,7 +188,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let naming = Naming { given: cluster_name, told: Some(naming) };
 
     let stop = CancellationToken::new();
-    let services = Services { book, in_force, state, metrics, certificates, judging, ledger, stop };
+    let services = Services { resolver, in_force, state, metrics, certificates, judging, ledger, stop };
     services.follow_files(calling, folder, &mut parts);
     let mut run = Run { services, notifiers, readiness, books, naming, parts };
     let linger = run.begin(source, Secured { callers: &callers, tls: &tls, certifying }, &records).await?;
@@ -284,11 +284,11 @@ impl Run {
             index.set(assembled.release);
         }
         tracing::info!(releases = index.releases().count(), objects = index.objects(), "releases are loaded");
-        let Services { judging, book, metrics, ledger, .. } = &self.services;
+        let Services { judging, resolver, metrics, ledger, .. } = &self.services;
         judging.begin(Setup {
             door: judging.door(),
-            truth: Truth::Fixed(RwLock::new(index)),
-            book: Arc::clone(book),
+            source: ReleaseSource::Fixed(RwLock::new(index)),
+            resolver: Arc::clone(resolver),
             record_driver: RecordDriver::Secret,
             own_account: None,
             own_namespace: None,

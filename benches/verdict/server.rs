@@ -23,14 +23,14 @@ use kubemoor::ledger::row::{Change, Changes, Kind, Row};
 use kubemoor::metrics::{self, AdmissionMetrics, ConnectionMetrics, LedgerMetrics};
 use kubemoor::mirror::directory;
 use kubemoor::model::{Actor, DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
-use kubemoor::policy::book::{Book, Labels, Policies};
+use kubemoor::policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor::policy::{self, Policy};
 use kubemoor::server::{Limits, TlsPort, serve};
 use kubemoor::tls::{Certificates, Source};
 use kubemoor::verdict::shown::Shown;
 use kubemoor::webhook::door::{Door, Proof};
 use kubemoor::webhook::intake::{BodyLimits, Intake};
-use kubemoor::webhook::look::Truth;
+use kubemoor::webhook::look::ReleaseSource;
 use kubemoor::webhook::validate::{Setup, Validator};
 use parking_lot::RwLock;
 use prometheus_client::encoding::text::encode;
@@ -246,8 +246,8 @@ fn validator(folder: &Path, others: &Others) -> Validator {
     let proof = if folder.ends_with(OPEN) { Proof::Certificate } else { Proof::Token };
     let setup = Setup {
         door: Door::new(proof, callers, metrics.clone()),
-        truth: Truth::Fixed(RwLock::new(index)),
-        book: Arc::new(book(folder)),
+        source: ReleaseSource::Fixed(RwLock::new(index)),
+        resolver: Arc::new(resolver(folder)),
         record_driver: RecordDriver::Secret,
         own_account: None,
         own_namespace: None,
@@ -259,16 +259,16 @@ fn validator(folder: &Path, others: &Others) -> Validator {
 }
 
 /// What holds in the role that `folder` is named for.
-fn book(folder: &Path) -> Book {
+fn resolver(folder: &Path) -> PolicyResolver {
     let defaults = Policy::new(EditsMode::Deny, DriftMode::Report, Duration::from_secs(600));
     if folder.ends_with(JUDGE) || folder.ends_with(OPEN) {
-        return Book::new(defaults);
+        return PolicyResolver::new(defaults);
     }
     let text = fs::read_to_string(folder.with_file_name("policies.yaml")).unwrap();
     let (accepted, flawed) = policy::read::read([("policies.yaml", text.as_str())]);
     assert!(flawed.is_empty(), "{flawed:?}");
     assert_eq!(accepted.len(), POLICIES);
-    Book::of_policies(Policies::new(defaults, &Labels::new(), accepted))
+    PolicyResolver::of_policies(Policies::new(defaults, &Labels::new(), accepted))
 }
 
 /// Rows that are written beside those of the verdicts.

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::calling::Keeping;
 use super::certifying::Certifying;
 use super::emergency::obey;
-use super::leading::Office;
+use super::leading::LeaderSession;
 use super::meeting::{Met, meet};
 use super::parts::{Halt, Parts};
 use super::policing::{Policing, PolicySources};
@@ -38,7 +38,7 @@ use crate::model::ReleaseId;
 use crate::notify::file::Notifier;
 use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
-use crate::webhook::look::{Live, Truth};
+use crate::webhook::look::{Live, ReleaseSource};
 use crate::webhook::registration::emergency;
 use crate::webhook::validate::Setup;
 
@@ -133,9 +133,9 @@ impl Work {
             met = meet(connection, &self.conditions.records) => met,
         };
         self.naming.tell(|| met.uid.clone().unwrap_or_else(|| met.connection.url.clone()));
-        let mut office = Office::open(&met.connection.client, &self.cluster);
+        let mut session = LeaderSession::open(&met.connection.client, &self.cluster);
         let mut parts = Parts::default();
-        let halt = match self.start(met, &mut office, &mut parts).await {
+        let halt = match self.start(met, &mut session, &mut parts).await {
             Err(halt) => halt,
             Ok(()) => tokio::select! {
                 () = stop.cancelled() => Halt::Stopped,
@@ -145,7 +145,7 @@ impl Work {
         stop.cancel();
         parts.all_but(0).await;
         // Last, so that whoever leads next meets no write of this one.
-        office.leave().await;
+        session.leave().await;
         match halt {
             Halt::Stopped => Ok(()),
             Halt::Failed(error) => Err(error),
@@ -153,10 +153,10 @@ impl Work {
     }
 
     /// Starts each part as soon as what it needs is known.
-    async fn start(&mut self, met: Met, office: &mut Office, parts: &mut Parts) -> Result<(), Halt> {
+    async fn start(&mut self, met: Met, session: &mut LeaderSession, parts: &mut Parts) -> Result<(), Halt> {
         let stop = self.services.stop.clone();
         let own_account = met.own_account.clone();
-        let mut link = self.link(met, office, parts);
+        let mut link = self.link(met, session, parts);
         let mut health = link.releases.health();
         self.conditions.records.unmet("the first listing is not whole yet");
         // Policies say which records speak for which releases, and a release
@@ -164,20 +164,20 @@ impl Work {
         parts.meanwhile(&stop, link.policing.known(&self.conditions.policies)).await?;
         let (releases, in_force) = (Arc::clone(&link.releases), Arc::clone(&self.services.in_force));
         parts.spawn("trusting records", trusting::run(Arc::clone(&releases), in_force, stop.clone()));
-        releases.trust(self.services.book.policies().storage());
+        releases.trust(self.services.resolver.policies().storage());
         parts.spawn("following the records", Arc::clone(&releases).run(stop.clone()));
         drop(parts.meanwhile(&stop, health.wait_for(|health| health.indexed)).await?);
         link.policing.autoscalers.claim(releases.index());
         // Nothing is repaired before it is known whether it may be.
         let mut switch_known = link.open.clone();
         drop(parts.meanwhile(&stop, switch_known.wait_for(Option::is_some)).await?);
-        office.seek();
+        session.seek();
         self.judge(&link, own_account, parts);
         // Nor is anything repaired that a person has suspended.
         let suspended = parts.meanwhile(&stop, telling::suspended(&link.client)).await?;
         let key = parts.meanwhile(&stop, self.signing(self.cluster.read_only)).await?;
         let key = key.map_err(Halt::Failed)?;
-        self.repair(&link, office, (suspended, key), parts).await?;
+        self.repair(&link, session, (suspended, key), parts).await?;
         self.register(&link, parts);
         self.conditions.records.met();
         let records = self.conditions.records.clone();
@@ -186,7 +186,7 @@ impl Work {
     }
 
     /// Begins to follow what all else needs.
-    fn link(&self, met: Met, office: &Office, parts: &mut Parts) -> Link {
+    fn link(&self, met: Met, session: &LeaderSession, parts: &mut Parts) -> Link {
         let Self { services, cluster, .. } = self;
         let Met { connection: Connection { client, .. }, kinds, .. } = met;
         let (stop, in_force) = (&services.stop, &services.in_force);
@@ -210,7 +210,7 @@ impl Work {
             stop.clone(),
         );
         parts.spawn("obeying the emergency switch", obeyed);
-        let leadership = office.leadership.clone();
+        let leadership = session.leadership.clone();
         let keeping = self.keeping.clone();
         let kept = keeping.run(client.clone(), leadership.clone(), open.clone(), stop.clone());
         parts.spawn("keeping the callers' secret", kept);
@@ -236,7 +236,7 @@ impl Work {
 
     /// Starts to judge reviews, and to record how records and allowances change.
     fn judge(&self, link: &Link, own_account: Option<String>, parts: &mut Parts) {
-        let Services { judging, book, metrics, ledger, stop, .. } = &self.services;
+        let Services { judging, resolver, metrics, ledger, stop, .. } = &self.services;
         let Link { releases, policing, .. } = link;
         let live = Live {
             releases: Arc::clone(releases),
@@ -250,8 +250,8 @@ impl Work {
         };
         judging.begin(Setup {
             door: judging.door(),
-            truth: Truth::Cluster(Box::new(live)),
-            book: Arc::clone(book),
+            source: ReleaseSource::Cluster(Box::new(live)),
+            resolver: Arc::clone(resolver),
             record_driver: self.cluster.record_driver,
             own_account,
             own_namespace: self.cluster.own_namespace.clone(),
@@ -270,11 +270,11 @@ impl Work {
     async fn repair(
         &mut self,
         link: &Link,
-        office: &Office,
+        session: &LeaderSession,
         (suspended, key): (HashSet<ReleaseId>, SigningKey),
         parts: &mut Parts,
     ) -> Result<(), Halt> {
-        let Services { book, in_force, state, metrics, ledger, stop, .. } = self.services.clone();
+        let Services { resolver, in_force, state, metrics, ledger, stop, .. } = self.services.clone();
         let Link { releases, kinds, objects, policing, .. } = link;
         let (listed, is_listed) = watch::channel(false);
         let condition = self.conditions.loop_listed.clone();
@@ -294,7 +294,7 @@ impl Work {
             key: key.clone(),
             settled: Arc::clone(&link.settled),
         };
-        let told = telling.start(&self.cluster, office, parts, &stop).await;
+        let told = telling.start(&self.cluster, session, parts, &stop).await;
         told.context("nobody would be told of drifts and repairs").map_err(Halt::Failed)?;
         let read_only = self.cluster.read_only;
         let leading = if read_only { Leadership::alone().watch() } else { link.leadership.watch() };
@@ -309,7 +309,7 @@ impl Work {
             in_force,
             namespaces: self.cluster.namespaces.clone(),
             read_only,
-            book,
+            resolver,
             metrics: metrics.guard,
             ledger,
             listed,
@@ -324,7 +324,7 @@ impl Work {
     /// Keeps the webhook configurations, where that is wanted.
     fn register(&self, link: &Link, parts: &mut Parts) {
         let Some(registration) = self.cluster.registration.clone() else { return };
-        let Services { judging, certificates, book, in_force, stop, .. } = self.services.clone();
+        let Services { judging, certificates, resolver, in_force, stop, .. } = self.services.clone();
         let registrar = Registrar {
             registration,
             callers: judging.door().callers().clone(),
@@ -332,7 +332,7 @@ impl Work {
             record_driver: self.cluster.record_driver,
             certificates,
             releases: Arc::clone(&link.releases),
-            book,
+            resolver,
             open: link.open.clone(),
             leadership: link.leadership.clone(),
             in_force,

@@ -1,6 +1,6 @@
 //! What the emergency switch does to a running guard.
 //!
-//! Entry point: [`obey`]. Invariant: while everything is open, the book says so
+//! Entry point: [`obey`]. Invariant: while everything is open, the resolver says so
 //! for every release, so that nothing is refused and nothing repaired; and
 //! health, metrics and log say it too.
 

@@ -1,7 +1,7 @@
 //! Who acts among the replicas of a run.
 //!
-//! Entry points: [`Office::open`], [`Office::seek`] once this replica could act,
-//! and [`Office::leave`] once everything that writes has ended. Invariant: a guard that knows no namespace of its own has
+//! Entry points: [`LeaderSession::open`], [`LeaderSession::seek`] once this replica could act,
+//! and [`LeaderSession::leave`] once everything that writes has ended. Invariant: a guard that knows no namespace of its own has
 //! no place to meet others, acts alone and says so; one that is read-only never
 //! acts.
 
@@ -13,7 +13,7 @@ use crate::config;
 use crate::policy::guarded::LeaseReference;
 
 /// The lead that this replica has or stands for.
-pub(super) struct Office {
+pub(super) struct LeaderSession {
     pub(super) leadership: Leadership,
     /// What tells this process from all others.
     pub(super) identity: String,
@@ -24,7 +24,7 @@ pub(super) struct Office {
     standing: Option<(CancellationToken, JoinHandle<()>)>,
 }
 
-impl Office {
+impl LeaderSession {
     /// Tells whether there is an election, in which this replica does not stand yet.
     pub(super) fn open(client: &kube::Client, cluster: &config::Cluster) -> Self {
         let host = hostname::get().unwrap_or_default();

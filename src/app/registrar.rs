@@ -19,7 +19,7 @@ use crate::client::lease::Leadership;
 use crate::config;
 use crate::mirror::policies::InForce;
 use crate::mirror::releases::Releases;
-use crate::policy::book::Book;
+use crate::policy::resolver::PolicyResolver;
 use crate::tls::Certificates;
 use crate::webhook::registration::keep::{self, Configuration, Wish};
 use crate::webhook::registration::{Address, Resource, Surface, configuration, mutating};
@@ -36,7 +36,7 @@ pub(super) struct Registrar {
     pub(super) record_driver: config::RecordDriver,
     pub(super) certificates: Certificates,
     pub(super) releases: Arc<Releases>,
-    pub(super) book: Arc<Book>,
+    pub(super) resolver: Arc<PolicyResolver>,
     /// Whether the emergency switch is off; none while that is not known.
     pub(super) open: watch::Receiver<Option<bool>>,
     pub(super) leadership: Leadership,
@@ -89,7 +89,7 @@ impl Registrar {
                 own_namespace: self.own_namespace.as_deref(),
                 record_driver: self.record_driver,
                 select_all: self.registration.select_all,
-                reverts: self.book.policies().reverts(),
+                reverts: self.resolver.policies().reverts(),
                 conditions: server.is_some_and(|version| version >= CONDITIONS),
             };
             let armed = *open.borrow_and_update() == Some(false) && !self.certificates.is_provisional();

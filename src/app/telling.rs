@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::leading::Office;
+use super::leading::LeaderSession;
 use super::parts::Parts;
 use crate::client::call::CallError;
 use crate::client::events::Events;
@@ -66,15 +66,15 @@ impl Telling {
     pub(super) async fn start(
         mut self,
         cluster: &config::Cluster,
-        office: &Office,
+        session: &LeaderSession,
         parts: &mut Parts,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
         let notifiers = self.deliver(parts, stop).await?;
-        let announcer = self.announcer(notifiers, cluster, office);
+        let announcer = self.announcer(notifiers, cluster, session);
         parts.spawn("telling of drifts and repairs", announcer.run(stop.clone()));
         if !cluster.read_only {
-            self.keep_statuses(cluster, office, parts, stop).await;
+            self.keep_statuses(cluster, session, parts, stop).await;
         }
         Ok(())
     }
@@ -99,8 +99,13 @@ impl Telling {
     }
 
     /// What tells of drifts and repairs: by notifications, and by events where the guard may write.
-    fn announcer(&self, notifiers: Notifiers, cluster: &config::Cluster, office: &Office) -> Announcer {
-        let Office { leadership, identity, .. } = office;
+    fn announcer(
+        &self,
+        notifiers: Notifiers,
+        cluster: &config::Cluster,
+        session: &LeaderSession,
+    ) -> Announcer {
+        let LeaderSession { leadership, identity, .. } = session;
         let (events, teller) = if cluster.read_only {
             (None, Leadership::alone())
         } else {
@@ -111,7 +116,7 @@ impl Telling {
             state: Arc::clone(&self.state),
             events,
             notifiers,
-            book: Arc::clone(self.in_force.book()),
+            resolver: Arc::clone(self.in_force.resolver()),
             kinds: Arc::clone(&self.kinds),
             releases: Arc::clone(&self.releases),
             objects: self.objects.clone(),
@@ -124,11 +129,11 @@ impl Telling {
     async fn keep_statuses(
         self,
         cluster: &config::Cluster,
-        office: &Office,
+        session: &LeaderSession,
         parts: &mut Parts,
         stop: &CancellationToken,
     ) {
-        let leadership = office.leadership.clone();
+        let leadership = session.leadership.clone();
         self.metrics.leads(leadership.holds());
         let statuses = Statuses {
             guarded: GuardedReleases::new(self.client, leadership.clone(), WRITES),
@@ -142,7 +147,7 @@ impl Telling {
             leadership,
             metrics: self.metrics,
             key: self.key,
-            lease: office.place(),
+            lease: session.place(),
             settled: self.settled,
         };
         let stop = stop.clone();

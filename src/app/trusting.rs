@@ -16,7 +16,7 @@ pub(super) async fn run(releases: Arc<Releases>, in_force: Arc<InForce>, stop: C
     let mut changes = in_force.changes();
     loop {
         // After the subscription: a change in between is seen by one or the other.
-        releases.trust(in_force.book().policies().storage());
+        releases.trust(in_force.resolver().policies().storage());
         tokio::select! {
             () = stop.cancelled() => return,
             changed = changes.changed() => {

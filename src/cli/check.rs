@@ -24,7 +24,7 @@ use crate::mirror::directory;
 use crate::model::{Autoscaler, DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::allowance::Allowance;
-use crate::policy::book::{Book, Labels, Policies};
+use crate::policy::resolver::{Labels, Policies, PolicyResolver};
 use crate::verdict::circumstances::Circumstances;
 use crate::verdict::edit::{self, Evidence, Owner, Rules, Verdict};
 use crate::webhook::case::{Basis, Case, Subject};
@@ -85,7 +85,7 @@ pub(super) struct Bench<'a> {
     /// The one release.
     pub(super) release: Release,
     /// The policies.
-    pub(super) book: &'a Book,
+    pub(super) resolver: &'a PolicyResolver,
     /// The allowances.
     pub(super) allowances: Vec<Arc<Allowance>>,
     /// How far autoscalers may scale which workloads.
@@ -123,19 +123,19 @@ fn report(release: &Path, review: &Path, given: &Given<'_>, now: Timestamp) -> a
     let defaults = Policy::new(given.edits, DriftMode::Report, OPERATION_TIMEOUT);
     let accepted = given.policies.map(policy_files::folder).transpose()?.unwrap_or_default();
     let policies = Policies::new(defaults, given.cluster, accepted);
-    let book = book(policies, &assembled.release.id.namespace, Labels::new());
-    Bench { release: assembled.release, book: &book, allowances: Vec::new(), autoscalers: &[], now }
+    let resolver = resolver(policies, &assembled.release.id.namespace, Labels::new());
+    Bench { release: assembled.release, resolver: &resolver, allowances: Vec::new(), autoscalers: &[], now }
         .judge(&request)
         .with_context(cannot_read)
 }
 
-/// A book for one namespace; the label that every namespace has needs no
+/// A resolver for one namespace; the label that every namespace has needs no
 /// telling.
-pub(super) fn book(policies: Policies, namespace: &str, mut labels: Labels) -> Book {
+pub(super) fn resolver(policies: Policies, namespace: &str, mut labels: Labels) -> PolicyResolver {
     labels.entry(NAMESPACE_LABEL.to_owned()).or_insert_with(|| namespace.to_owned());
-    let book = Book::of_policies(policies);
-    book.set_namespace(namespace, Some(labels));
-    book
+    let resolver = PolicyResolver::of_policies(policies);
+    resolver.set_namespace(namespace, Some(labels));
+    resolver
 }
 
 impl Bench<'_> {
@@ -144,12 +144,12 @@ impl Bench<'_> {
     /// # Errors
     /// The review asks nothing that can be judged.
     pub(super) fn judge(self, request: &Request<'_>) -> anyhow::Result<Report> {
-        let Self { release, book, allowances, autoscalers, now } = self;
+        let Self { release, resolver, allowances, autoscalers, now } = self;
         let operation =
             request.head.operation.context("its operation is none of CREATE, UPDATE and DELETE")?;
         let mut index = Index::default();
         index.set(release);
-        let rules = Rules { book, own_account: None };
+        let rules = Rules { resolver, own_account: None };
         let Some(subject) = Subject::of(&request.head, &index, RecordDriver::Secret) else {
             let (object, verdict) = (object(request), Verdict::allow(edit::Reason::NotDeclared));
             return Ok(Report { object, operation, verdict, message: None });

@@ -18,7 +18,7 @@ use super::{Outcome, warn};
 use crate::helm::record::ApplyMethod;
 use crate::helm::release::{Declared, Release};
 use crate::model::{ObjectId, ReleaseId};
-use crate::policy::book::Labels;
+use crate::policy::resolver::Labels;
 use crate::verdict::ownership::{self, Conflict, Manager, Operation, Owners};
 
 /// Objects that are read at once.

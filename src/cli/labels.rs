@@ -4,7 +4,7 @@
 //! resolves policies. Invariant: whoever is told the same labels has the same
 //! policies in force.
 
-use crate::policy::book::Labels;
+use crate::policy::resolver::Labels;
 
 /// The labels of the cluster.
 #[derive(Clone, Debug, clap::Args)]

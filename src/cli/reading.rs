@@ -26,7 +26,7 @@ use crate::mirror::releases::{Closed, LookError, Releases};
 use crate::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::allowance::Allowance;
-use crate::policy::book::{Book, Labels, Policies};
+use crate::policy::resolver::{Labels, Policies, PolicyResolver};
 use crate::policy::resource::Autoscalers;
 use crate::verdict::circumstances::Circumstances;
 
@@ -58,7 +58,7 @@ pub(super) struct Reader {
     objects: Objects,
     arbiter: Arbiter,
     /// The policies of the cluster; the guard's own flags are not known here.
-    pub(super) book: Book,
+    pub(super) resolver: PolicyResolver,
     /// Why the policies could not be read, and with them where records may lie.
     unread: Option<String>,
     /// By the namespaces of releases and of records that are trusted for them
@@ -121,10 +121,21 @@ impl Reader {
         let defaults = Policy::new(EditsMode::Warn, DriftMode::Report, OPERATION_TIMEOUT);
         let policies = Policies::new(defaults, cluster, policies);
         releases.trust(policies.storage());
-        let book = Book::of_policies(policies);
+        let resolver = PolicyResolver::of_policies(policies);
         let (closed, namespaces) = (parking_lot::Mutex::default(), Mutex::default());
         let pulses = Pulses::new(connection.client.clone());
-        Ok(Self { connection, kinds, releases, objects, arbiter, book, unread, closed, namespaces, pulses })
+        Ok(Self {
+            connection,
+            kinds,
+            releases,
+            objects,
+            arbiter,
+            resolver,
+            unread,
+            closed,
+            namespaces,
+            pulses,
+        })
     }
 
     /// The releases in a namespace; `None` for all.
@@ -216,7 +227,7 @@ impl Reader {
         self.arbiter.canonical(&question, PATIENCE).await.map_err(|error| error.to_string())
     }
 
-    /// What else decides of a release's objects; has the book know the labels of
+    /// What else decides of a release's objects; has the resolver know the labels of
     /// its namespace. What cannot be read counts for nothing and is named in
     /// `unread`.
     pub(super) async fn surroundings(&self, release: &Release) -> Surroundings {
@@ -224,7 +235,7 @@ impl Reader {
         let place = self.place(namespace).await;
         let mut others: Vec<Arc<Release>> = Vec::new();
         let mut notes = Vec::new();
-        if self.book.of(&release.id).autoscalers == Autoscalers::Declared {
+        if self.resolver.of(&release.id).autoscalers == Autoscalers::Declared {
             for Autoscaled { id, scales, named } in &place.autoscalers {
                 let target = &scales.target;
                 let own = scales.autoscaler(id, |object| declaring([release], object));
@@ -262,7 +273,7 @@ impl Reader {
         let mut unread = Vec::new();
         let mut note = |what: &str, error: CallError| unread.push(format!("{what} cannot be read: {error}"));
         match once::labels(client, namespace).await {
-            Ok(labels) => drop(self.book.set_namespace(namespace, Some(labels))),
+            Ok(labels) => drop(self.resolver.set_namespace(namespace, Some(labels))),
             Err(error) => note("the namespace's labels", error),
         }
         let allowances = once::allowances(client, namespace).await.unwrap_or_else(|error| {

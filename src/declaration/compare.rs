@@ -1,6 +1,6 @@
 //! The walk over declared fields: which of them changed, which have drifted.
 //!
-//! Entry points: [`changed`], [`drift`]; [`Settler`] for doubts. Invariant: one pass over
+//! Entry points: `Fields::changed`, `Fields::drift`; [`Settler`] for doubts. Invariant: one pass over
 //! the declared tree, in time that is linear in it and in the objects; nothing is copied and
 //! no path is built until a change is found. Decides nothing about a change but its agreement.
 

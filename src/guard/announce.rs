@@ -21,7 +21,7 @@ use crate::mirror::kinds::Kinds;
 use crate::mirror::releases::Releases;
 use crate::model::{ObjectId, ReleaseId};
 use crate::notify::{Message, Notifiers, Subject};
-use crate::policy::book::Book;
+use crate::policy::resolver::PolicyResolver;
 use crate::reconcile::report::{DriftKind, Drifted, Incident};
 use crate::telemetry::FailureLog;
 use crate::verdict::patch::patch;
@@ -38,7 +38,7 @@ pub struct Announcer {
     /// Who else is told.
     pub notifiers: Notifiers,
     /// The policies, which name the notifiers of a release.
-    pub book: Arc<Book>,
+    pub resolver: Arc<PolicyResolver>,
     /// The kinds that the cluster serves.
     pub kinds: Arc<Kinds>,
     /// The releases, which say in which version an object is declared.
@@ -90,7 +90,7 @@ impl Announcer {
             since: drifted.since,
             detail: detail(drifted).map(str::to_owned),
         };
-        self.notifiers.send(&self.book.of(release).notify, message);
+        self.notifiers.send(&self.resolver.of(release).notify, message);
     }
 
     async fn publish(&self, incident: &Incident, failures: &mut FailureLog) {

@@ -87,7 +87,7 @@ impl Shell {
     /// A release as its records say, with its policy.
     pub(super) fn ruled(&self, id: &ReleaseId) -> Option<Ruled> {
         let release = self.guard.releases.index().read().release(id).cloned()?;
-        Some(Ruled { release, policy: self.guard.book.of(id) })
+        Some(Ruled { release, policy: self.guard.resolver.of(id) })
     }
 
     /// Allowances or autoscalers of an object have come, changed or gone.
@@ -109,9 +109,9 @@ impl Shell {
             let index = self.guard.releases.index().read();
             index.releases().map(|release| release.id.clone()).collect()
         };
-        let book = &self.guard.book;
-        let policies = releases.into_iter().map(|id| (id.clone(), book.of(&id))).collect();
-        let open = book.is_open();
+        let resolver = &self.guard.resolver;
+        let policies = releases.into_iter().map(|id| (id.clone(), resolver.of(&id))).collect();
+        let open = resolver.is_open();
         self.handle(Event::Policies { policies, open });
     }
 

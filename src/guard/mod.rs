@@ -42,7 +42,7 @@ use crate::mirror::kinds::Kinds;
 use crate::mirror::policies::InForce;
 use crate::mirror::releases::Releases;
 use crate::model::ReleaseId;
-use crate::policy::book::Book;
+use crate::policy::resolver::PolicyResolver;
 use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
 use crate::reconcile::event::{Action, Errand, Event, Failure, Outcome, Tidings};
@@ -75,7 +75,7 @@ pub struct Guard {
     /// Whether nothing may be written: what could be repaired is reported.
     pub read_only: bool,
     /// The policies in force.
-    pub book: Arc<Book>,
+    pub resolver: Arc<PolicyResolver>,
     /// Where the loop counts.
     pub metrics: GuardMetrics,
     /// Where repairs are kept.

@@ -333,7 +333,7 @@ impl Statuses {
     fn status(&self, release: &ReleaseId, guarded: &GuardedRelease) -> Option<GuardedReleaseStatus> {
         let report = self.state.of(release)?;
         let before = guarded.status.as_ref();
-        let policy = self.in_force.book().of(release);
+        let policy = self.in_force.resolver().of(release);
         // What this process did before another one led counts for nothing, nor what it has not ended.
         let is_open = |answer: &&OrderAnswer| {
             guarded.spec.reconcile_at.as_ref() == Some(&answer.at)
@@ -347,7 +347,7 @@ impl Statuses {
             generation: guarded.metadata.generation,
             edits: policy.edits,
             drift: policy.drift,
-            open: self.in_force.book().is_open(),
+            open: self.in_force.resolver().is_open(),
             lease: self.lease.clone(),
             // An order that is not carried out yet is left to the next leader.
             reconciled: done

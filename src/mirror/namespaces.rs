@@ -2,7 +2,7 @@
 //!
 //! Entry point: [`Namespaces::run`]. All namespaces are watched, by their
 //! metadata: it is one request, and a policy that comes to need their labels
-//! has them at once. Invariant: keeps labels and nothing else, in the book.
+//! has them at once. Invariant: keeps labels and nothing else, in the resolver.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl Mirror for Namespaces {
     }
 
     fn retain(&mut self, listed: &HashSet<String>) {
-        let known = self.in_force.book().namespaces();
+        let known = self.in_force.resolver().namespaces();
         for gone in known.iter().filter(|name| !listed.contains(*name)) {
             self.in_force.set_namespace(gone, None);
         }

@@ -1,6 +1,6 @@
 //! The policies in force: from DriftPolicies, from files, or from both.
 //!
-//! Entry points: [`InForce`], which brings the sources together for the book;
+//! Entry points: [`InForce`], which brings the sources together for the resolver;
 //! [`files`] and [`watch`] feed it. Invariant: a policy that is not accepted
 //! changes nothing: what was accepted of it before stays in force. Of one name
 //! in both sources the file's policy counts.
@@ -15,15 +15,15 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::policy::book::{Book, Labels, Policies};
 use crate::policy::compile::Compiled;
+use crate::policy::resolver::{Labels, Policies, PolicyResolver};
 
 /// Accepted policies by name.
 pub(super) type Accepted = BTreeMap<String, Arc<Compiled>>;
 
 /// What is in force, and from where.
 pub struct InForce {
-    book: Arc<Book>,
+    resolver: Arc<PolicyResolver>,
     cluster: Labels,
     sources: Mutex<Sources>,
     /// Counts the changes.
@@ -37,11 +37,11 @@ struct Sources {
 }
 
 impl InForce {
-    /// Nothing but the defaults of `book`, which learns of every change;
+    /// Nothing but the defaults of `resolver`, which learns of every change;
     /// `cluster` are the labels that policies select clusters by.
-    pub fn new(book: Arc<Book>, cluster: Labels) -> Arc<Self> {
+    pub fn new(resolver: Arc<PolicyResolver>, cluster: Labels) -> Arc<Self> {
         let (sources, changed) = (Mutex::default(), tokio::sync::watch::Sender::new(0));
-        Arc::new(Self { book, cluster, sources, changed })
+        Arc::new(Self { resolver, cluster, sources, changed })
     }
 
     /// Changes its value whenever a policy, or the labels of a namespace, come,
@@ -52,18 +52,18 @@ impl InForce {
 
     /// Has everything be open from now on, or no longer.
     pub fn set_open(&self, is_open: bool) {
-        self.book.set_open(is_open);
+        self.resolver.set_open(is_open);
         self.changed.send_modify(|count| *count += 1);
     }
 
-    /// The book that is fed.
-    pub fn book(&self) -> &Arc<Book> {
-        &self.book
+    /// The resolver that is fed.
+    pub fn resolver(&self) -> &Arc<PolicyResolver> {
+        &self.resolver
     }
 
     /// Has a namespace carry these labels; `None` when it is gone.
     pub(super) fn set_namespace(&self, name: &str, labels: Option<Labels>) {
-        if self.book.set_namespace(name, labels) {
+        if self.resolver.set_namespace(name, labels) {
             self.changed.send_modify(|count| *count += 1);
         }
     }
@@ -96,9 +96,9 @@ impl InForce {
         let mut all = sources.resources.clone();
         all.extend(sources.files.clone());
         let count = all.len();
-        let policies = Policies::new((**self.book.defaults()).clone(), &self.cluster, all.into_values());
+        let policies = Policies::new((**self.resolver.defaults()).clone(), &self.cluster, all.into_values());
         let here = policies.ranked().len();
-        self.book.set_policies(policies);
+        self.resolver.set_policies(policies);
         tracing::info!(policies.accepted = count, policies.here = here, "policies are in force");
         self.changed.send_modify(|count| *count += 1);
     }

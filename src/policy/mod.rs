@@ -2,7 +2,7 @@
 //! what may be changed locally.
 //!
 //! Entry points: [`compile::compile`] and [`read::read`] take policies from
-//! text, [`book::Book`] gives the [`Policy`] of a release, [`Policy::rules`]
+//! text, [`resolver::PolicyResolver`] gives the [`Policy`] of a release, [`Policy::rules`]
 //! what it says of an object; [`allowance::Allowance`] is what was allowed for
 //! a time. Invariant: plain values, each checked before it takes effect.
 //! Must not read a file or judge.
@@ -10,7 +10,6 @@
 
 pub mod agreement;
 pub mod allowance;
-pub mod book;
 pub mod compile;
 pub mod declaration;
 pub mod flaw;
@@ -21,8 +20,9 @@ mod kept;
 pub mod mask;
 pub mod order;
 pub mod pattern;
-pub mod reach;
+pub mod pattern_trie;
 pub mod read;
+pub mod resolver;
 pub mod resource;
 pub mod schedule;
 pub mod seal;
@@ -41,7 +41,7 @@ use self::compile::Compiled;
 use self::flaw::Flaw;
 use self::kept::Kept;
 use self::mask::Mask;
-use self::reach::Reach;
+use self::pattern_trie::PatternTrie;
 use self::resource::Autoscalers;
 use self::seal::Seal;
 use self::standing::Standing;
@@ -139,7 +139,7 @@ pub struct ObjectRules {
     /// nothing.
     pub flaws: Vec<Flaw>,
     /// The patterns of `ignored`, then those of `standing`.
-    reach: Reach,
+    trie: PatternTrie,
 }
 
 impl Policy {
@@ -203,7 +203,7 @@ impl ObjectRules {
     /// it: of these rules as much as all of them.
     pub fn about(&self, path: &Path) -> (Mask, Vec<&Arc<Standing>>) {
         let (mut ignored, mut standing) = (Mask::default(), Vec::new());
-        for rule in self.reach.at(path) {
+        for rule in self.trie.at(path) {
             match self.ignored.0.get(rule) {
                 Some(pattern) => ignored.0.push(pattern.clone()),
                 None => standing.extend(self.standing.get(rule - self.ignored.0.len())),
@@ -216,7 +216,7 @@ impl ObjectRules {
         let allowed = self.standing.iter().map(|standing| standing.grant.mask.0.as_slice());
         let rules = self.ignored.0.iter().map(std::slice::from_ref).chain(allowed);
         for (number, patterns) in rules.enumerate() {
-            patterns.iter().for_each(|pattern| self.reach.add(pattern, number));
+            patterns.iter().for_each(|pattern| self.trie.add(pattern, number));
         }
     }
 }

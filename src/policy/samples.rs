@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::book::{Labels, Policies};
 use super::compile::Compiled;
+use super::resolver::{Labels, Policies};
 use super::{Policy, read};
 use crate::declaration::declare::declare;
 use crate::declaration::digest::Digest;

@@ -67,7 +67,7 @@ pub fn of(taken: &Taken, index: &Index, rules: &Rules<'_>, now: Timestamp) -> Ve
     };
     let protected = |release: &Release, object: &ObjectId| {
         is_local(release, object)
-            && state::standing(release, object, rules.book.of(&release.id).operation_timeout, now)
+            && state::standing(release, object, rules.resolver.of(&release.id).operation_timeout, now)
                 .is_some_and(|standing| {
                     standing.deletion != Deletion::Uninstalled
                         && standing.alternatives.iter().any(|declared| !declared.opted_out)
@@ -105,7 +105,7 @@ pub fn judge(
     let release = &first.release;
     let grounds =
         Grounds { release: release.id.clone(), revision: release.state.revision, fields: Vec::new() };
-    let policies: Vec<_> = dependants.iter().map(|it| rules.book.of(&it.release.id)).collect();
+    let policies: Vec<_> = dependants.iter().map(|it| rules.resolver.of(&it.release.id)).collect();
     let is_exempt = |policy: &Arc<Policy>| policy.exempt.iter().any(|subject| subject.is(edit.actor));
     let strictest = policies.iter().filter(|policy| !is_exempt(policy)).max_by_key(|policy| policy.edits);
     match (strictest, policies.first()) {

@@ -12,7 +12,7 @@ use super::shown::Shown;
 use crate::declaration::path::Path;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
 use crate::policy::Policy;
-use crate::policy::book::Book;
+use crate::policy::resolver::PolicyResolver;
 
 /// One edit of one object.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ pub enum Owner {
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
     /// The policies in force.
-    pub book: &'a Book,
+    pub resolver: &'a PolicyResolver,
     /// The user name under which Kubemoor itself writes, where it is known.
     pub own_account: Option<&'a str>,
 }

@@ -23,7 +23,7 @@ use crate::model::{Actor, Autoscaler, ReleaseId};
 use crate::policy::allowance::Allowance;
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
-use crate::policy::reach::Reach;
+use crate::policy::pattern_trie::PatternTrie;
 use crate::policy::resource::Autoscalers;
 use crate::policy::seal::Seal;
 use crate::policy::standing::Standing;
@@ -51,7 +51,7 @@ pub struct Exceptions<'a> {
     /// Allowances that hold now, each with what it covers of this object.
     grants: Vec<(&'a Allowance, Cow<'a, Mask>)>,
     /// Which of them may cover a field; only of many.
-    reach: Option<Reach>,
+    reach: Option<PatternTrie>,
     autoscalers: Vec<&'a Autoscaler>,
     departed: bool,
     replicas: Option<&'a Path>,
@@ -213,11 +213,11 @@ impl<'a> Exceptions<'a> {
 }
 
 /// Which of many grants may cover a field.
-fn reach(grants: &[(&Allowance, Cow<'_, Mask>)]) -> Option<Reach> {
+fn reach(grants: &[(&Allowance, Cow<'_, Mask>)]) -> Option<PatternTrie> {
     let patterns =
         || grants.iter().enumerate().flat_map(|(index, (_, mask))| mask.0.iter().map(move |it| (index, it)));
     (patterns().nth(MANY).is_some()).then(|| {
-        let mut reach = Reach::default();
+        let mut reach = PatternTrie::default();
         patterns().for_each(|(index, pattern)| reach.add(pattern, index));
         reach
     })

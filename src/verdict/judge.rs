@@ -55,7 +55,7 @@ pub fn judge(
     }
     let claims: Vec<_> = counting(claims, edit.object, &edit.owner)
         .filter_map(|release| {
-            let policy = rules.book.of(&release.id);
+            let policy = rules.resolver.of(&release.id);
             let standing = state::standing(release, edit.object, policy.operation_timeout, now)?;
             let standing = match edit.version {
                 Some(version) => standing.in_version(version)?,

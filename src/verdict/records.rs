@@ -84,7 +84,7 @@ pub fn judge(
         return (Verdict::allow(Reason::Identity), None);
     }
     let releases = spoken_for(edit, &id, release, rules);
-    let policies: Vec<_> = releases.iter().map(|release| rules.book.of(release)).collect();
+    let policies: Vec<_> = releases.iter().map(|release| rules.resolver.of(release)).collect();
     let among = |subjects: &[Subject]| subjects.iter().any(|subject| subject.is(edit.actor));
     let is_stranger = policies.iter().any(|policy| !policy.operators.is_empty() && !among(&policy.operators));
     let falsified = match edit.operation {
@@ -129,7 +129,7 @@ fn spoken_for(
     release: Option<&Release>,
     rules: &Rules<'_>,
 ) -> Vec<ReleaseId> {
-    let policies = rules.book.policies();
+    let policies = rules.resolver.policies();
     let records = [edit.old, edit.new].into_iter().flatten().filter_map(|it| it.payload.as_ref().ok());
     let trusted = records.filter(|it| policies.storage().holds(&stored.namespace, &it.namespace));
     let told = trusted.map(|it| ReleaseId { namespace: it.namespace.clone(), name: stored.name.clone() });

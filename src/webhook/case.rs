@@ -264,7 +264,7 @@ impl<'a> Case<'a> {
         let (old, new) = match self.objects(&claims, rules) {
             Ok(objects) => objects,
             Err(_) => {
-                let policy = governing(rules.book, &self.subject.object, &claims);
+                let policy = governing(rules.resolver, &self.subject.object, &claims);
                 let verdict = Verdict::by_mode(&policy, Reason::TooDeep, None);
                 return Judgement::of(verdict, self.subject.beyond_judgement(), Vec::new(), claims);
             }
@@ -319,7 +319,7 @@ impl<'a> Case<'a> {
         let object = &self.subject.object;
         let Some(grounds) = &verdict.grounds else { return String::new() };
         let declared = claims.iter().find(|it| it.id == grounds.release).and_then(|it| it.declared(object));
-        let rules = declared.map(|declared| rules.book.of(&grounds.release).rules(object, declared));
+        let rules = declared.map(|declared| rules.resolver.of(&grounds.release).rules(object, declared));
         rules.map(|rules| message::of_annotations(&rules.flaws)).unwrap_or_default()
     }
 }

@@ -9,7 +9,7 @@ use crate::helm::index::Index;
 use crate::helm::release::Release;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::Policy;
-use crate::policy::book::Book;
+use crate::policy::resolver::PolicyResolver;
 use crate::verdict::claims::{has_say, is_local};
 use crate::verdict::edit::Owner;
 
@@ -27,9 +27,9 @@ pub(super) fn owner_of(claims: &[Arc<Release>], object: &ObjectId) -> Owner {
 }
 
 /// Whether a policy seals something of the object: then what nobody declares counts as well.
-pub(super) fn is_sealed(book: &Book, object: &ObjectId, claims: &[Arc<Release>]) -> bool {
+pub(super) fn is_sealed(resolver: &PolicyResolver, object: &ObjectId, claims: &[Arc<Release>]) -> bool {
     claims.iter().any(|claim| {
-        let policy = book.of(&claim.id);
+        let policy = resolver.of(&claim.id);
         let declarations = claim.objects.get(object).into_iter();
         let mut declared = declarations.flat_map(|it| it.latest.iter().chain(&it.baseline));
         declared.any(|declared| !policy.rules(object, declared).sealed.is_empty())
@@ -38,12 +38,16 @@ pub(super) fn is_sealed(book: &Book, object: &ObjectId, claims: &[Arc<Release>])
 
 /// What holds for an object with these claims that count. Without any it is what
 /// holds for its namespace.
-pub(super) fn governing(book: &Book, object: &ObjectId, claims: &[Arc<Release>]) -> Arc<Policy> {
+pub(super) fn governing(
+    resolver: &PolicyResolver,
+    object: &ObjectId,
+    claims: &[Arc<Release>],
+) -> Arc<Policy> {
     match claims.first() {
-        Some(release) => book.of(&release.id),
+        Some(release) => resolver.of(&release.id),
         None => {
             let namespace = object.namespace.clone().unwrap_or_default();
-            book.of(&ReleaseId { namespace, name: String::new() })
+            resolver.of(&ReleaseId { namespace, name: String::new() })
         }
     }
 }

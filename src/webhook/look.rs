@@ -49,7 +49,7 @@ const LOOK: Duration = Duration::from_secs(5);
 const NAMED: Duration = Duration::from_millis(500);
 
 /// Where releases are known from.
-pub enum Truth {
+pub enum ReleaseSource {
     /// A cluster, whose records the index follows.
     Cluster(Box<Live>),
     /// Files that were read at the start: there is nothing to look at afresh.
@@ -78,12 +78,12 @@ pub struct Live {
 
 /// Looks on behalf of one review.
 pub(super) struct Looker<'a> {
-    pub(super) truth: &'a Truth,
+    pub(super) source: &'a ReleaseSource,
     pub(super) rules: &'a Rules<'a>,
     pub(super) deadline: Instant,
 }
 
-impl Truth {
+impl ReleaseSource {
     /// What is known of releases now.
     pub fn index(&self) -> &RwLock<Index> {
         match self {
@@ -112,9 +112,9 @@ impl Truth {
 impl<'a> Looker<'a> {
     /// The cluster, where there is one.
     pub(super) fn live(&self) -> Option<&'a Live> {
-        match self.truth {
-            Truth::Cluster(live) => Some(live),
-            Truth::Fixed(_) => None,
+        match self.source {
+            ReleaseSource::Cluster(live) => Some(live),
+            ReleaseSource::Fixed(_) => None,
         }
     }
 }
@@ -124,15 +124,15 @@ impl Looker<'_> {
     /// takes.
     pub(super) async fn judge<'c>(&self, case: Case<'c>) -> Result<(Judgement, Case<'c>), Unreached> {
         let judgement = self.judged(&case, Evidence::None);
-        match self.truth {
+        match self.source {
             // Kept apart from the future of every request, which is moved around.
-            Truth::Cluster(live)
+            ReleaseSource::Cluster(live)
                 if judgement.verdict.outcome != Outcome::Allow || owner::is_wanted(&case, &judgement) =>
             {
                 Box::pin(self.settled(live, judgement, case)).await
             }
-            Truth::Fixed(_) => Ok(self.settled_by_itself(judgement, case)),
-            Truth::Cluster(_) => Ok((judgement, case)),
+            ReleaseSource::Fixed(_) => Ok(self.settled_by_itself(judgement, case)),
+            ReleaseSource::Cluster(_) => Ok((judgement, case)),
         }
     }
 
@@ -196,9 +196,9 @@ impl Looker<'_> {
 
     /// Judges `case` by what is known now, without a look.
     pub(super) fn judged(&self, case: &Case<'_>, evidence: Evidence<'_>) -> Judgement {
-        let mut circumstances = self.truth.circumstances(&case.subject.object);
+        let mut circumstances = self.source.circumstances(&case.subject.object);
         circumstances.allowances.extend(case.granted.clone());
-        let (index, circumstances) = (self.truth.index(), &circumstances);
+        let (index, circumstances) = (self.source.index(), &circumstances);
         case.judge(Basis { index, circumstances, rules: self.rules, evidence, now: Timestamp::now() })
     }
 

@@ -10,7 +10,7 @@ use super::case::{Aspect, Case, Judgement};
 use super::review::{self, Answer};
 use crate::declaration::outline::Excerpt;
 use crate::helm::release::Release;
-use crate::policy::book::Book;
+use crate::policy::resolver::PolicyResolver;
 use crate::verdict::edit::{Outcome, Verdict};
 use crate::verdict::message;
 use crate::verdict::revert::{self, Irreversible, Plan, Whole};
@@ -23,8 +23,8 @@ pub(super) fn concerns(case: &Case<'_>, judgement: &Judgement) -> bool {
 
 /// The answer to an edit that is to be set back. Turns the judgement into a
 /// refusal where it cannot be.
-pub(super) fn answer(case: &Case<'_>, judgement: &mut Judgement, book: &Book) -> Answer {
-    match plan(case, judgement, book) {
+pub(super) fn answer(case: &Case<'_>, judgement: &mut Judgement, resolver: &PolicyResolver) -> Answer {
+    match plan(case, judgement, resolver) {
         Ok(plan) => {
             let said = message::set_back(&case.subject.object, &judgement.verdict, &plan.set_back);
             judgement.message = said.join(" ");
@@ -45,7 +45,7 @@ pub(super) fn refuse(verdict: &mut Verdict) {
     }
 }
 
-fn plan(case: &Case<'_>, judgement: &Judgement, book: &Book) -> Result<Plan, Irreversible> {
+fn plan(case: &Case<'_>, judgement: &Judgement, resolver: &PolicyResolver) -> Result<Plan, Irreversible> {
     let (old, new) = case.texts();
     let read = |text: Option<&Excerpt<'_>>| text.and_then(|text| review::object(text.get()).ok());
     let (Some(old), Some(new)) = (read(old), read(new)) else { return Err(Irreversible::TooDeep) };
@@ -55,7 +55,7 @@ fn plan(case: &Case<'_>, judgement: &Judgement, book: &Book) -> Result<Plan, Irr
     let settled = judgement.settled.as_deref();
     let field_manager = case.field_manager();
     let edit = Whole { object: &case.subject.object, old: &old, new: &new, field_manager, settled };
-    revert::plan(edit, release, &book.of(&release.id), &grounds.fields)
+    revert::plan(edit, release, &resolver.of(&release.id), &grounds.fields)
 }
 
 /// The release that the verdict hangs on.

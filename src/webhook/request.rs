@@ -76,7 +76,7 @@ async fn looked_into(
     before: Texts,
     after: Texts,
 ) -> Result<Asked, Unreached> {
-    let (object, index, live) = (&case.subject.object, looker.truth.index(), looker.live());
+    let (object, index, live) = (&case.subject.object, looker.source.index(), looker.live());
     let Some(allow) = &after.allow else {
         return Ok(if before.allow.is_some() { Asked::Withdrawn } else { Asked::Nothing });
     };
@@ -169,7 +169,7 @@ pub(super) async fn settle(
     if matches!(asked, Asked::Nothing) || judgement.verdict.outcome.is_refusal() {
         return asked.known().map(|_| Vec::new());
     }
-    let policy = governing(looker.rules.book, object, &judgement.claims);
+    let policy = governing(looker.rules.resolver, object, &judgement.claims);
     let is_exempt = policy.exempt.iter().any(|subject| subject.is(&case.actor));
     let passes_anyway =
         matches!(judgement.verdict.reason, Reason::BeingDeleted | Reason::Identity | Reason::OptedOut);

@@ -25,7 +25,7 @@ use super::claims::{certain, governing};
 use super::door::{Door, Stage};
 use super::held::Held;
 use super::intake::{Intake, Received};
-use super::look::{Looker, Truth, Unreached};
+use super::look::{Looker, ReleaseSource, Unreached};
 use super::mutate;
 use super::order::{self, Orders};
 use super::request::{self, Asked};
@@ -34,7 +34,7 @@ use crate::config::RecordDriver;
 use crate::ledger::Ledger;
 use crate::metrics::{AdmissionMetrics, Decision, Webhook};
 use crate::policy::Policy;
-use crate::policy::book::Book;
+use crate::policy::resolver::PolicyResolver;
 use crate::server::turns::Turns;
 use crate::verdict::edit::{Evidence, Reason, Rules, Verdict};
 use crate::verdict::records;
@@ -70,9 +70,9 @@ pub struct Setup {
     /// Who is answered.
     pub door: Door,
     /// Where releases are known from.
-    pub truth: Truth,
+    pub source: ReleaseSource,
     /// The policies in force.
-    pub book: Arc<Book>,
+    pub resolver: Arc<PolicyResolver>,
     /// The form of Helm's records.
     pub record_driver: RecordDriver,
     /// The user name under which Kubemoor itself writes, where it is known.
@@ -175,8 +175,8 @@ impl Validator {
     /// Answers an order, which passes whatever it asks for.
     async fn order(&self, body: &Received, head: Head<'_>, deadline: Instant) -> Response<review::Body> {
         let (arrived, uid) = (Instant::now(), head.uid.clone());
-        let answer = match (body, &self.setup.orders, &self.setup.truth) {
-            (Received::Whole(bytes), Some(orders), Truth::Cluster(live)) => {
+        let answer = match (body, &self.setup.orders, &self.setup.source) {
+            (Received::Whole(bytes), Some(orders), ReleaseSource::Cluster(live)) => {
                 match review::Request::behind(head, bytes) {
                     Ok(request) => Box::pin(order::answer(&request, orders, live, deadline)).await,
                     Err(error) => return self.malformed(&error),
@@ -191,7 +191,7 @@ impl Validator {
 
     /// What the review is about, or why it passes unread.
     fn subject(&self, head: &Head<'_>, stage: Stage) -> Result<Subject, Reason> {
-        let index = self.setup.truth.index().read();
+        let index = self.setup.source.index().read();
         let subject = Subject::of(head, &index, self.setup.record_driver)
             .filter(|subject| subject.concerns(&head.kind.version, &index))
             .filter(|subject| stage == Stage::Validate || subject.aspect == Aspect::Object);
@@ -209,10 +209,10 @@ impl Validator {
     }
 
     fn policy_in(&self, subject: &Subject, version: Option<&str>) -> Arc<Policy> {
-        let (book, index) = (&self.setup.book, self.setup.truth.index().read());
+        let (resolver, index) = (&self.setup.resolver, self.setup.source.index().read());
         match (&subject.aspect, records::names(&subject.object)) {
-            (Aspect::Record, Some((stored, _))) => book.of(&index.release_stored_as(stored)),
-            _ => governing(book, &subject.object, &certain(&subject.object, version, &index)),
+            (Aspect::Record, Some((stored, _))) => resolver.of(&index.release_stored_as(stored)),
+            _ => governing(resolver, &subject.object, &certain(&subject.object, version, &index)),
         }
     }
 
@@ -263,7 +263,7 @@ impl Validator {
             return false;
         }
         let weight = || -> usize {
-            let index = self.setup.truth.index().read();
+            let index = self.setup.source.index().read();
             let declared =
                 index.claims(&subject.object).iter().filter_map(|claim| claim.objects.get(&subject.object));
             declared.flat_map(|it| it.latest.iter().chain(&it.baseline)).map(|declared| declared.weight).sum()
@@ -290,8 +290,8 @@ impl Validator {
                 }
             }
         }
-        let rules = Rules { book: &self.setup.book, own_account: self.setup.own_account.as_deref() };
-        let looker = Looker { truth: &self.setup.truth, rules: &rules, deadline };
+        let rules = Rules { resolver: &self.setup.resolver, own_account: self.setup.own_account.as_deref() };
+        let looker = Looker { source: &self.setup.source, rules: &rules, deadline };
         let asked = self.asked(&case, &looker).await;
         if let Asked::Granted(granted) = &asked {
             case.granted = Some(Arc::clone(&granted.allowance));
@@ -307,7 +307,7 @@ impl Validator {
         let answer = match stage {
             Stage::Mutate if mutate::concerns(&case, &judgement) => {
                 asked.known()?;
-                mutate::answer(&case, &mut judgement, rules.book)
+                mutate::answer(&case, &mut judgement, rules.resolver)
             }
             Stage::Mutate => {
                 judgement.verdict = Verdict::allow(judgement.verdict.reason);

@@ -7,9 +7,9 @@ use std::time::Duration;
 use kubemoor::model::{DriftMode, EditsMode, ReleaseId};
 use kubemoor::policy::Policy;
 use kubemoor::policy::allowance::Allowance;
-use kubemoor::policy::book::{Labels, Policies};
 use kubemoor::policy::flaw::FlawReason;
 use kubemoor::policy::read::{read, typed};
+use kubemoor::policy::resolver::{Labels, Policies};
 
 use crate::support::{Document, documents, names, root};
 

@@ -22,8 +22,8 @@ use kubemoor::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
 use kubemoor::notify::Notifiers;
 use kubemoor::policy::Policy;
 use kubemoor::policy::agreement::{Agreement, SeenAlive};
-use kubemoor::policy::book::{Book, Labels};
 use kubemoor::policy::guarded::{OrderAnswer, OrderResult};
+use kubemoor::policy::resolver::{Labels, PolicyResolver};
 use kubemoor::policy::signing::SigningKey;
 use kubemoor::reconcile::report::{DriftKind, Drifted, Incident, ReleaseReport};
 use kubemoor::verdict::health::{Control, Reason, RecordFacts, RecordState};
@@ -67,9 +67,12 @@ impl Told {
         releases.health().wait_for(|health| health.indexed).await.unwrap();
         let metrics = NoticeMetrics::register(&mut registry);
         let state = Arc::new(State::default());
-        let book =
-            Arc::new(Book::new(Policy::new(EditsMode::Deny, DriftMode::Repair, Duration::from_secs(3600))));
-        let in_force = InForce::new(Arc::clone(&book), Labels::new());
+        let resolver = Arc::new(PolicyResolver::new(Policy::new(
+            EditsMode::Deny,
+            DriftMode::Repair,
+            Duration::from_secs(3600),
+        )));
+        let in_force = InForce::new(Arc::clone(&resolver), Labels::new());
         let leadership = Leadership::alone();
         let (sender, commands) = mpsc::channel(16);
         let writes = 50.try_into().unwrap();
@@ -94,7 +97,7 @@ impl Told {
             events: Some(Events::new(client.clone(), leadership.clone(), "test".to_owned())),
             notifiers: Notifiers::start(Vec::new(), "urn:test", &metrics, &TaskTracker::new(), &stop)
                 .unwrap(),
-            book,
+            resolver,
             kinds,
             releases,
             objects: Objects::new(client.clone(), writes),

@@ -102,7 +102,7 @@ pub(super) async fn compare(
     bar: &ProgressBar,
 ) -> ReleaseReport {
     let surroundings = reader.surroundings(release).await;
-    let policy = reader.book.of(&release.id);
+    let policy = reader.resolver.of(&release.id);
     let mut not_considered = surroundings.unread.clone();
     let guard = reader.pulses.of(&release.id).await.unwrap_or_else(|error| {
         not_considered.push(format!("what the guard says of the release: {error}"));

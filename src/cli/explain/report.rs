@@ -113,7 +113,7 @@ fn of_undeclared(reader: &Reader, inquiry: Inquiry) -> Report {
 
 async fn of_declared(reader: &Reader, inquiry: Inquiry, release: &Release, now: Timestamp) -> Report {
     let surroundings = reader.surroundings(release).await;
-    let policy = reader.book.of(&release.id);
+    let policy = reader.resolver.of(&release.id);
     let Inquiry { object, live, patterns, .. } = inquiry;
     let declared = release.declared(&object);
     // An element may be named by its place, as in a JSON Pointer.

@@ -22,8 +22,8 @@ use crate::cli::{Outcome, warn};
 use crate::client::guarded;
 use crate::helm::record::Status;
 use crate::model::ReleaseId;
-use crate::policy::book::Labels;
 use crate::policy::guarded::{GuardedRelease, ObjectCounts};
+use crate::policy::resolver::Labels;
 use crate::verdict::health::told::Told;
 
 /// Releases whose records are read at once, where no guard speaks of them.

@@ -22,8 +22,8 @@ use crate::mirror::directory::{self, Content};
 use crate::model::{Actor, Autoscaler, DriftMode, EditsMode, ObjectId, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::allowance::Allowance;
-use crate::policy::book::{Book, Labels, Policies};
 use crate::policy::read::typed;
+use crate::policy::resolver::{Labels, Policies, PolicyResolver};
 use crate::policy::resource::{DriftAllowance, DriftAllowanceSpec};
 use crate::webhook::review::Request;
 
@@ -160,8 +160,8 @@ pub(super) struct Ground {
     folder: PathBuf,
     release: Release,
     record: Record,
-    with: Book,
-    without: Book,
+    with: PolicyResolver,
+    without: PolicyResolver,
     allowances: Vec<Arc<Allowance>>,
     autoscalers: Vec<(ObjectId, Autoscaler)>,
     named: Vec<String>,
@@ -215,11 +215,11 @@ impl Suite {
             return Err(anyhow::anyhow!("document {} of the release: {}", skipped.index + 1, skipped.reason));
         }
         let defaults = Policy::new(defaults.edits, defaults.drift, OPERATION_TIMEOUT);
-        let book = |accepted| {
+        let resolver = |accepted| {
             let policies = Policies::new(defaults.clone(), cluster_labels, accepted);
-            check::book(policies, &release.namespace, release.namespace_labels.clone())
+            check::resolver(policies, &release.namespace, release.namespace_labels.clone())
         };
-        let (with, without) = (book(accepted), book(Vec::new()));
+        let (with, without) = (resolver(accepted), resolver(Vec::new()));
         let allowances = allowances.iter().enumerate().map(|(index, spec)| {
             let mut resource = DriftAllowance::new(&format!("allowances[{index}]"), spec.clone());
             resource.metadata.namespace = Some(release.namespace.clone());
@@ -329,10 +329,10 @@ impl Case {
             None => self.change.review(&actor, &ground.documents())?.to_string(),
         };
         let request = Request::parse(body.as_bytes()).context("the review cannot be read")?;
-        let judge = |book, allowances| {
+        let judge = |resolver, allowances| {
             let now = self.time.unwrap_or(now);
             let (release, autoscalers) = (ground.release.clone(), &ground.autoscalers);
-            Bench { release, book, allowances, autoscalers, now }.judge(&request)
+            Bench { release, resolver, allowances, autoscalers, now }.judge(&request)
         };
         let report = judge(&ground.with, ground.allowances.clone())?;
         if let Some(without) = &self.without {

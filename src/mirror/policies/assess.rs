@@ -49,7 +49,7 @@ pub(super) struct Subject<'p> {
 pub(super) fn survey(in_force: &InForce, index: &Index) -> Survey {
     let mut survey = Survey::default();
     for release in index.releases() {
-        let policy = in_force.book().of(&release.id);
+        let policy = in_force.resolver().of(&release.id);
         for name in policy.matched() {
             if !survey.matching.contains(name) {
                 survey.matching.insert(name.to_owned());

@@ -17,8 +17,8 @@ use crate::client::pages::Pages;
 use crate::client::resource::{GROUP, Resource, VERSION};
 use crate::model::{Gvk, ObjectId, ReleaseId};
 use crate::policy::allowance::Allowance;
-use crate::policy::book::Labels;
 use crate::policy::compile::{Compiled, compile};
+use crate::policy::resolver::Labels;
 use crate::policy::resource::{DriftAllowance, DriftPolicy};
 
 /// An autoscaler.

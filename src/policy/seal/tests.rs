@@ -14,8 +14,8 @@ fn check(specs: &[&str], wanted: &[&str]) {
     let declared = Arc::new(declared);
     let compiled = specs.iter().enumerate().map(|(index, spec)| policy(&format!("p{index}"), spec));
     let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
-    let book = crate::policy::book::Book::of_policies(policies(compiled));
-    let rules = book.of(&release).rules(&object, &declared);
+    let resolver = crate::policy::resolver::PolicyResolver::of_policies(policies(compiled));
+    let rules = resolver.of(&release).rules(&object, &declared);
     let paths =
         ["/data", "/data/k", "/binaryData", "/metadata/labels/x", "/metadata/annotations/x", "/immutable"];
     let covered = |path: &&str| rules.sealed.covers(&path.parse::<Path>().unwrap());

@@ -25,7 +25,7 @@ use self::world::{NAMESPACE, World};
 use crate::helm::record::ApplyMethod;
 use crate::model::ReleaseId;
 use crate::policy::Policy;
-use crate::policy::book::Labels;
+use crate::policy::resolver::Labels;
 use crate::policy::samples::{policies, policy};
 
 /// Kinds of trouble, as bits of a plan.

@@ -6,7 +6,7 @@ use crate::helm::release::tests::{Given, assembled};
 use crate::model::{Actor, EditsMode};
 use crate::verdict::circumstances::Circumstances;
 use crate::verdict::edit::Owner;
-use crate::verdict::judge::tests::book;
+use crate::verdict::judge::tests::resolver;
 
 const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n";
 const NOW: &str = "2026-05-01T12:05:00Z";
@@ -26,8 +26,8 @@ fn named<'a>(namespace: &'a str, name: &'a str, manifest: &'a str) -> Given<'a> 
 fn found(taken: &Taken, releases: Vec<Release>) -> Vec<Dependant> {
     let mut index = Index::default();
     releases.into_iter().for_each(|release| index.set(release));
-    let book = book(EditsMode::Deny);
-    let rules = Rules { book: &book, own_account: None };
+    let resolver = resolver(EditsMode::Deny);
+    let rules = Rules { resolver: &resolver, own_account: None };
     of(taken, &index, &rules, NOW.parse().unwrap())
 }
 
@@ -131,8 +131,8 @@ fn check(case: Case<'_>, wanted: &str) {
         field_manager: "",
     };
     let claims: Vec<_> = case.claims.into_iter().map(Arc::new).collect();
-    let book = book(case.mode);
-    let rules = Rules { book: &book, own_account: Some("moor") };
+    let resolver = resolver(case.mode);
+    let rules = Rules { resolver: &resolver, own_account: Some("moor") };
     let verdict = judge(&edit, &claims, &case.dependants, &rules, NOW.parse().unwrap());
     assert_eq!(format!("{} {}", verdict.outcome.as_str(), verdict.reason.as_str()), wanted);
 }

@@ -10,7 +10,7 @@ use crate::helm::release::Release;
 use crate::helm::release::tests::{Given, assembled};
 use crate::helm::state;
 use crate::model::{Autoscaler, ReleaseId};
-use crate::policy::book::Labels;
+use crate::policy::resolver::Labels;
 use crate::policy::samples::{policies, policy};
 
 const MANIFEST: &str = r#"

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::helm::release::Release;
 use crate::helm::release::tests::{Given, assembled};
-use crate::policy::book::Labels;
+use crate::policy::resolver::Labels;
 use crate::policy::resource::DriftAllowance;
 use crate::policy::samples::{policies, policy};
 

@@ -5,8 +5,8 @@ use crate::helm::record::Status;
 use crate::helm::release::tests::{Given, assembled};
 use crate::model::{Actor, EditsMode, ObjectId, ReleaseId};
 use crate::policy::Policy;
-use crate::policy::book::{Book, Labels, Policies};
 use crate::policy::compile::Compiled;
+use crate::policy::resolver::{Labels, Policies, PolicyResolver};
 use crate::policy::samples::policy;
 use crate::verdict::circumstances::Circumstances;
 use crate::verdict::edit::Owner;
@@ -92,20 +92,20 @@ impl Case<'_> {
             circumstances: &self.circumstances,
         };
         let policies = (!self.policy.is_empty()).then(|| policy("shop", self.policy));
-        let book = book_of(self.mode, policies);
-        let rules = Rules { book: &book, own_account: self.own_account };
+        let resolver = book_of(self.mode, policies);
+        let rules = Rules { resolver: &resolver, own_account: self.own_account };
         judge(&edit, &claims, &rules, self.evidence, self.now.parse().unwrap())
     }
 }
 
-pub(crate) fn book(edits: EditsMode) -> Book {
+pub(crate) fn resolver(edits: EditsMode) -> PolicyResolver {
     book_of(edits, None)
 }
 
-fn book_of(edits: EditsMode, accepted: Option<Arc<Compiled>>) -> Book {
+fn book_of(edits: EditsMode, accepted: Option<Arc<Compiled>>) -> PolicyResolver {
     let hour = std::time::Duration::from_secs(3600);
     let defaults = Policy::new(edits, crate::model::DriftMode::Report, hour);
-    Book::of_policies(Policies::new(defaults, &Labels::new(), accepted))
+    PolicyResolver::of_policies(Policies::new(defaults, &Labels::new(), accepted))
 }
 
 fn release(namespace: &str, name: &str) -> ReleaseId {

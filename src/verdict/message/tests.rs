@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::model::{EditsMode, ReleaseId};
-use crate::verdict::judge::tests::book;
+use crate::verdict::judge::tests::resolver;
 use crate::verdict::shown::Shown;
 
 fn object(group: &str, kind: &str) -> ObjectId {
@@ -23,7 +23,11 @@ fn finding(object: &ObjectId, path: &str, [declared, old, new]: [Value; 3]) -> F
 
 fn refused(reason: Reason, fields: Vec<Finding>) -> Verdict {
     let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
-    Verdict::by_mode(book(EditsMode::Deny).defaults(), reason, Some(Grounds { release, revision: 7, fields }))
+    Verdict::by_mode(
+        resolver(EditsMode::Deny).defaults(),
+        reason,
+        Some(Grounds { release, revision: 7, fields }),
+    )
 }
 
 fn drift(object: &ObjectId, fields: Vec<(&str, [Value; 3])>) -> String {

@@ -5,9 +5,9 @@ use crate::helm::record::ApplyMethod;
 use crate::helm::release::tests::{Given, assembled};
 use crate::model::EditsMode;
 use crate::policy::Policy;
-use crate::policy::book::{Book, Labels, Policies};
+use crate::policy::resolver::{Labels, Policies, PolicyResolver};
 use crate::policy::samples::policy;
-use crate::verdict::judge::tests::book;
+use crate::verdict::judge::tests::resolver;
 
 fn secret(name: &str) -> ObjectId {
     ObjectId {
@@ -88,8 +88,8 @@ fn check(case: Case<'_>, wanted: &str, falsified: Option<Falsified>) {
         new: case.new.as_ref(),
         being_deleted: case.being_deleted,
     };
-    let book = book(case.mode);
-    let rules = Rules { book: &book, own_account: None };
+    let resolver = resolver(case.mode);
+    let rules = Rules { resolver: &resolver, own_account: None };
     let (verdict, found) = judge(&edit, case.release.as_ref(), &rules);
     let told = format!("{} {}", verdict.outcome.as_str(), verdict.reason.as_str());
     assert_eq!((told.as_str(), found), (wanted, falsified));
@@ -218,7 +218,7 @@ fn paired(
         ),
     ];
     let defaults = Policy::new(EditsMode::Warn, crate::model::DriftMode::Report, Duration::from_secs(60));
-    let book = Book::of_policies(Policies::new(defaults, &Labels::new(), policies));
+    let resolver = PolicyResolver::of_policies(Policies::new(defaults, &Labels::new(), policies));
     let object =
         ObjectId { namespace: Some("flux-system".to_owned()), ..secret("sh.helm.release.v1.web.v1") };
     let actor = Actor { user: actor.to_owned(), ..Actor::default() };
@@ -230,7 +230,7 @@ fn paired(
         new: new.as_ref(),
         being_deleted: false,
     };
-    judge(&edit, None, &Rules { book: &book, own_account: None })
+    judge(&edit, None, &Rules { resolver: &resolver, own_account: None })
 }
 
 #[track_caller]
@@ -277,7 +277,7 @@ fn of_an_unread_record_only_who_writes_it_is_judged() {
         "{releases: {names: [web]}, edits: Deny, operators: [{kind: User, name: flux}]}",
     )];
     let defaults = Policy::new(EditsMode::Deny, crate::model::DriftMode::Report, Duration::from_secs(60));
-    let book = Book::of_policies(Policies::new(defaults, &Labels::new(), policies));
+    let resolver = PolicyResolver::of_policies(Policies::new(defaults, &Labels::new(), policies));
     let check =
         |user: &str, record: &str, operation: Operation, wanted: Option<(&str, Option<Falsified>)>| {
             let object = secret(record);
@@ -290,7 +290,7 @@ fn of_an_unread_record_only_who_writes_it_is_judged() {
                 new: None,
                 being_deleted: false,
             };
-            let told = judge_unread(&edit, None, &Rules { book: &book, own_account: None });
+            let told = judge_unread(&edit, None, &Rules { resolver: &resolver, own_account: None });
             let told = told.map(|(verdict, falsified)| (verdict.outcome.as_str(), falsified));
             assert_eq!(told, wanted, "{user} {operation:?} {record}");
         };

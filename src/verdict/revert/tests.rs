@@ -298,7 +298,7 @@ fn ignoring(spec: &str) -> Policy {
     let resource = serde_saphyr::from_str(&text).unwrap();
     let compiled = crate::policy::compile::compile(&resource).unwrap();
     let labels = std::collections::BTreeMap::new();
-    let policies = crate::policy::book::Policies::new(policy(), &labels, [Arc::new(compiled)]);
+    let policies = crate::policy::resolver::Policies::new(policy(), &labels, [Arc::new(compiled)]);
     let release = crate::model::ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
     policies.of(&release, &labels)
 }
@@ -373,8 +373,9 @@ proptest! {
 fn addition_below_a_sealed_path_is_set_back_and_the_rest_stays() {
     let (release, object) = (released(MANIFEST), deployment_id());
     let sealed = crate::policy::samples::policy("p", "{seal: [{paths: [/spec]}]}");
-    let book = crate::policy::book::Book::of_policies(crate::policy::samples::policies([sealed]));
-    let policy = book.of(&release.id);
+    let resolver =
+        crate::policy::resolver::PolicyResolver::of_policies(crate::policy::samples::policies([sealed]));
+    let policy = resolver.of(&release.id);
     let sealed = &policy.rules(&object, release.declared(&object).unwrap()).sealed;
     let fields = &release.declared(&object).unwrap().fields;
     let check = |edits: &[(&str, Value)], left: Option<&[(&str, Value)]>| {

@@ -26,7 +26,7 @@ impl Case<'_> {
         claims: &[Arc<Release>],
         rules: &Rules<'_>,
     ) -> Result<(Option<Value>, Option<Value>), ObjectError> {
-        if self.subject.aspect == Aspect::Object && is_sealed(rules.book, &self.subject.object, claims) {
+        if self.subject.aspect == Aspect::Object && is_sealed(rules.resolver, &self.subject.object, claims) {
             let read =
                 |text: &Option<Excerpt<'_>>| text.as_ref().map(|text| review::object(text.get())).transpose();
             return Ok((read(&self.old)?, read(&self.new)?));

@@ -34,7 +34,7 @@ impl Looker<'_> {
         case: &mut Case<'_>,
         judgement: &Judgement,
     ) -> Result<(), Unreached> {
-        let foreign = case.foreign_claims(self.truth.index());
+        let foreign = case.foreign_claims(self.source.index());
         let assumed = self.assumed_owner(case, judgement);
         // Whoever of them it belongs to, the edit passes; or there is none.
         if foreign.is_empty() || (judgement.claims.is_empty() && assumed == Owner::Nobody) {
@@ -60,16 +60,16 @@ impl Looker<'_> {
         if !judgement.claims.is_empty() {
             return Owner::Nobody;
         }
-        let circumstances = self.truth.circumstances(&case.subject.object);
+        let circumstances = self.source.circumstances(&case.subject.object);
         let basis = Basis {
-            index: self.truth.index(),
+            index: self.source.index(),
             circumstances: &circumstances,
             rules: self.rules,
             evidence: Evidence::None,
             now: Timestamp::now(),
         };
         let outcome = |claim: &Arc<Release>| case.judge_by(vec![Arc::clone(claim)], basis).verdict.outcome;
-        let foreign = case.foreign_claims(self.truth.index());
+        let foreign = case.foreign_claims(self.source.index());
         let strictest =
             foreign.iter().map(|claim| (outcome(claim), claim)).max_by_key(|(outcome, _)| *outcome);
         match strictest {

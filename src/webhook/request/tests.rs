@@ -4,7 +4,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::super::case::Subject;
-use super::super::look::Truth;
+use super::super::look::ReleaseSource;
 use super::super::review;
 use super::*;
 use crate::config::RecordDriver;
@@ -12,7 +12,7 @@ use crate::helm::index::Index;
 use crate::helm::release::tests::{Given, assembled};
 use crate::model::{DriftMode, EditsMode};
 use crate::policy::Policy;
-use crate::policy::book::Book;
+use crate::policy::resolver::PolicyResolver;
 use crate::verdict::edit::Rules;
 
 fn texts(annotations: Value) -> Texts {
@@ -94,10 +94,10 @@ async fn unknown(mode: EditsMode) -> Result<Vec<String>, Unreached> {
     let index = Index::default();
     let subject = Subject::of(&request.head, &index, RecordDriver::Secret).unwrap();
     let case = Case::of(subject, request, RecordDriver::Secret);
-    let book = Book::new(Policy::new(mode, DriftMode::Report, Duration::from_secs(60)));
-    let truth = Truth::Fixed(parking_lot::RwLock::new(index));
-    let rules = Rules { book: &book, own_account: None };
-    let looker = Looker { truth: &truth, rules: &rules, deadline: Instant::now() + Duration::from_secs(1) };
+    let resolver = PolicyResolver::new(Policy::new(mode, DriftMode::Report, Duration::from_secs(60)));
+    let source = ReleaseSource::Fixed(parking_lot::RwLock::new(index));
+    let rules = Rules { resolver: &resolver, own_account: None };
+    let looker = Looker { source: &source, rules: &rules, deadline: Instant::now() + Duration::from_secs(1) };
     let mut judgement = Judgement {
         verdict: Verdict::allow(Reason::Unchanged),
         message: String::new(),

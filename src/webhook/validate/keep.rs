@@ -80,7 +80,7 @@ impl Validator {
         let release = match subject.aspect {
             Aspect::Record => self.recorded(&subject.object),
             _ => {
-                let index = self.setup.truth.index().read();
+                let index = self.setup.source.index().read();
                 first(&certain(&subject.object, subject.version_of(head), &index))
             }
         };
@@ -92,13 +92,13 @@ impl Validator {
         // It was read once, so that it can be read again.
         let Ok(request) = review::Request::parse(body) else { return };
         let driver = self.setup.record_driver;
-        let subject = Subject::of(&request.head, &self.setup.truth.index().read(), driver);
+        let subject = Subject::of(&request.head, &self.setup.source.index().read(), driver);
         let Some(subject) = subject.filter(|_| !request.dry_run) else { return };
         let uid = request.head.uid.clone();
         let case = Case::of(subject, request, driver);
         let release = match case.subject.aspect {
             Aspect::Record => self.recorded(&case.subject.object),
-            _ => first(&case.claims(self.setup.truth.index())),
+            _ => first(&case.claims(self.setup.source.index())),
         };
         let Case { subject, operation, actor, .. } = case;
         let (object, uid) = (subject.object, uid.into_owned());
@@ -110,7 +110,7 @@ impl Validator {
     /// The release and revision whose record it is.
     fn recorded(&self, record: &ObjectId) -> Option<(ReleaseId, u64)> {
         let (stored, revision) = records::names(record)?;
-        Some((self.setup.truth.index().read().release_stored_as(stored), revision))
+        Some((self.setup.source.index().read().release_stored_as(stored), revision))
     }
 }
 

@@ -58,8 +58,8 @@ impl Validator {
         let Some((stored, _)) = records::names(object).filter(|_| !actor.user.is_empty()) else {
             return (unjudged, String::new());
         };
-        let release = self.setup.truth.index().read().uncontested(&stored).cloned();
-        let rules = Rules { book: &self.setup.book, own_account: self.setup.own_account.as_deref() };
+        let release = self.setup.source.index().read().uncontested(&stored).cloned();
+        let rules = Rules { resolver: &self.setup.resolver, own_account: self.setup.own_account.as_deref() };
         let edit = RecordEdit { operation, actor, object, old: None, new: None, being_deleted: false };
         match records::judge_unread(&edit, release.as_deref(), &rules) {
             Some((verdict, falsified)) => {

@@ -5,14 +5,14 @@ use serde_json::json;
 
 use super::*;
 use crate::policy::Policy;
-use crate::policy::book::{Book, Labels};
 use crate::policy::compile::compile;
 use crate::policy::flaw::FlawReason;
+use crate::policy::resolver::{Labels, PolicyResolver};
 
 fn in_force() -> Arc<InForce> {
     let defaults = Policy::new(EditsMode::Warn, DriftMode::Report, Duration::from_secs(3600));
     let labels = Labels::from([("env".to_owned(), "test".to_owned())]);
-    InForce::new(Arc::new(Book::new(defaults)), labels)
+    InForce::new(Arc::new(PolicyResolver::new(defaults)), labels)
 }
 
 fn compiled(spec: serde_json::Value) -> Compiled {

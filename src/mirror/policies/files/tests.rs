@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::model::{DriftMode, EditsMode, ReleaseId};
 use crate::policy::Policy;
-use crate::policy::book::{Book, Labels};
+use crate::policy::resolver::{Labels, PolicyResolver};
 
 struct Scene {
     dir: TempDir,
@@ -19,14 +19,14 @@ fn policy(name: &str, edits: &str) -> String {
     )
 }
 
-fn book() -> Arc<InForce> {
+fn resolver() -> Arc<InForce> {
     let defaults = Policy::new(EditsMode::Warn, DriftMode::Report, Duration::from_secs(3600));
-    InForce::new(Arc::new(Book::new(defaults)), Labels::new())
+    InForce::new(Arc::new(PolicyResolver::new(defaults)), Labels::new())
 }
 
 impl Scene {
     fn of(files: &[(&str, &str)]) -> Self {
-        let (dir, in_force) = (TempDir::new().unwrap(), book());
+        let (dir, in_force) = (TempDir::new().unwrap(), resolver());
         files.iter().for_each(|(name, text)| fs::write(dir.path().join(name), text).unwrap());
         let folder = Folder::open(dir.path(), &in_force).unwrap();
         Self { dir, folder, in_force }
@@ -42,13 +42,13 @@ impl Scene {
     }
 
     fn names(&self) -> Vec<String> {
-        let policies = self.in_force.book().policies();
+        let policies = self.in_force.resolver().policies();
         policies.ranked().iter().map(|policy| policy.name.clone()).collect()
     }
 
     fn edits(&self) -> EditsMode {
         let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
-        self.in_force.book().of(&release).edits
+        self.in_force.resolver().of(&release).edits
     }
 }
 
@@ -129,7 +129,7 @@ fn a_volume_that_swaps_its_link_is_read_again() {
     }
     symlink("..1", place("..data")).unwrap();
     symlink("..data/a.yaml", place("a.yaml")).unwrap();
-    let in_force = book();
+    let in_force = resolver();
     let mut folder = Folder::open(dir.path(), &in_force).unwrap();
     symlink("..2", place("..data_tmp")).unwrap();
     fs::rename(place("..data_tmp"), place("..data")).unwrap();
@@ -137,13 +137,13 @@ fn a_volume_that_swaps_its_link_is_read_again() {
     assert_ne!(stamps, folder.stamps);
     folder.read(stamps, &in_force);
     let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
-    assert_eq!(in_force.book().of(&release).edits, EditsMode::Record);
+    assert_eq!(in_force.resolver().of(&release).edits, EditsMode::Record);
 }
 
 #[test]
 fn a_directory_that_is_not_there_is_an_error() {
     let dir = TempDir::new().unwrap();
-    let error = Folder::open(&dir.path().join("nowhere"), &book()).err().unwrap();
+    let error = Folder::open(&dir.path().join("nowhere"), &resolver()).err().unwrap();
     assert!(error.to_string().contains("nowhere"), "{error}");
 }
 

@@ -204,8 +204,8 @@ fn any_depth_gets_a_verdict_on_a_small_stack() {
         let claims =
             [Arc::new(deployed(MANIFEST)), Arc::new(second(Status::PendingUpgrade, MANIFEST, MANIFEST))];
         let actor = Actor::default();
-        let book = book(EditsMode::Deny);
-        let rules = Rules { book: &book, own_account: None };
+        let resolver = resolver(EditsMode::Deny);
+        let rules = Rules { resolver: &resolver, own_account: None };
         for (old, new) in [(&one, &two), (&plain, &one), (&one, &plain), (&one, &one)] {
             for operation in [Operation::Create, Operation::Update, Operation::Delete] {
                 let circumstances = Circumstances::default();

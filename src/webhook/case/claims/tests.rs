@@ -7,7 +7,7 @@ use super::*;
 use crate::config::RecordDriver;
 use crate::helm::release::tests::{Given, assembled};
 use crate::model::ObjectId;
-use crate::verdict::judge::tests::book;
+use crate::verdict::judge::tests::resolver;
 use crate::webhook::claims::{certain, governing};
 use crate::webhook::review;
 
@@ -120,7 +120,7 @@ fn a_release_that_is_named_is_looked_at_only_if_it_could_count() {
 #[test]
 fn without_a_claim_that_counts_the_namespace_decides() {
     use crate::model::EditsMode;
-    let (book, index) = (book(EditsMode::Warn), index());
+    let (resolver, index) = (resolver(EditsMode::Warn), index());
     let object = |namespace: Option<&str>, name: &str, kind: &str| ObjectId {
         group: String::new(),
         kind: kind.to_owned(),
@@ -133,7 +133,7 @@ fn without_a_claim_that_counts_the_namespace_decides() {
     assert_eq!(names(&certain(&settings, Some("v2"), &index.read())), json!([]));
     let namespace = object(None, "shop", "Namespace");
     assert_eq!(names(&certain(&namespace, Some("v1"), &index.read())), json!([]));
-    assert_eq!(governing(&book, &namespace, &[]).edits, EditsMode::Warn);
-    book.set_open(true);
-    assert_eq!(governing(&book, &namespace, &[]).edits, EditsMode::Allow);
+    assert_eq!(governing(&resolver, &namespace, &[]).edits, EditsMode::Warn);
+    resolver.set_open(true);
+    assert_eq!(governing(&resolver, &namespace, &[]).edits, EditsMode::Allow);
 }

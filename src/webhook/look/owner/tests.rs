@@ -4,14 +4,14 @@ use parking_lot::RwLock;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::super::Truth;
+use super::super::ReleaseSource;
 use super::*;
 use crate::config::RecordDriver;
 use crate::helm::index::Index;
 use crate::helm::release::tests::{Given, assembled};
 use crate::model::EditsMode;
 use crate::verdict::edit::Rules;
-use crate::verdict::judge::tests::book;
+use crate::verdict::judge::tests::resolver;
 use crate::webhook::case::Subject;
 use crate::webhook::review;
 
@@ -47,9 +47,9 @@ async fn decided(claims: &[(&str, u32)], replicas: u32) -> (Outcome, Option<Stri
     let request = review::Request::parse(text.as_bytes()).unwrap();
     let subject = Subject::of(&request.head, &index, RecordDriver::Secret).unwrap();
     let case = Case::of(subject, request, RecordDriver::Secret);
-    let (truth, book) = (Truth::Fixed(RwLock::new(index)), book(EditsMode::Deny));
-    let rules = Rules { book: &book, own_account: None };
-    let looker = Looker { truth: &truth, rules: &rules, deadline: Instant::now() + Duration::from_secs(1) };
+    let (source, resolver) = (ReleaseSource::Fixed(RwLock::new(index)), resolver(EditsMode::Deny));
+    let rules = Rules { resolver: &resolver, own_account: None };
+    let looker = Looker { source: &source, rules: &rules, deadline: Instant::now() + Duration::from_secs(1) };
     let Ok((judgement, _)) = looker.judge(case).await else { panic!("no verdict") };
     let release = judgement.verdict.grounds.map(|grounds| grounds.release.to_string());
     (judgement.verdict.outcome, release)

@@ -1,6 +1,6 @@
 //! The policies in force, by release.
 //!
-//! Entry points: [`Policies::of`] resolves, [`Book::of`] remembers. Invariant:
+//! Entry points: [`Policies::of`] resolves, [`PolicyResolver::of`] remembers. Invariant:
 //! whoever asks for one release twice gets the same answer, until the policies
 //! or the labels of its namespace change. Reads no file and makes no call.
 
@@ -18,7 +18,7 @@ use crate::model::{DriftMode, EditsMode, ReleaseId};
 /// The labels of namespaces, or of a cluster.
 pub type Labels = BTreeMap<String, String>;
 
-/// How many releases a book remembers; a cluster with more asks again.
+/// How many releases a resolver remembers; a cluster with more asks again.
 const REMEMBERED: usize = 20_000;
 
 /// All accepted policies that are in force in this cluster, the one that
@@ -33,7 +33,7 @@ pub struct Policies {
 /// What holds for each release. Shared by whoever asks and whoever learns of
 /// new policies.
 #[derive(Debug)]
-pub struct Book {
+pub struct PolicyResolver {
     defaults: Arc<Policy>,
     /// What holds for every release while everything is open.
     open: Arc<Policy>,
@@ -119,13 +119,13 @@ impl Policies {
     }
 }
 
-impl Book {
-    /// A book in which `defaults` hold for every release.
+impl PolicyResolver {
+    /// A resolver in which `defaults` hold for every release.
     pub fn new(defaults: Policy) -> Self {
         Self::of_policies(Policies::new(defaults, &Labels::new(), []))
     }
 
-    /// A book of policies, with no namespace known.
+    /// A resolver of policies, with no namespace known.
     pub fn of_policies(policies: Policies) -> Self {
         let defaults = Arc::new(policies.defaults.clone());
         let (namespaces, resolved) = (HashMap::new(), HashMap::new());
@@ -176,13 +176,13 @@ impl Book {
         self.current.read().is_open
     }
 
-    /// The policies of which the book is made now.
+    /// The policies of which the resolver is made now.
     pub fn policies(&self) -> Arc<Policies> {
         Arc::clone(&self.current.read().policies)
     }
 
     /// Has these policies in force from now on. The defaults stay those that
-    /// the book was made with.
+    /// the resolver was made with.
     pub fn set_policies(&self, policies: Policies) {
         let mut current = self.current.write();
         current.policies = Arc::new(policies);

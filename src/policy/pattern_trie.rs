@@ -1,6 +1,6 @@
 //! Which of many rules are about a field, found by its path.
 //!
-//! Entry point: [`Reach::at`]. Invariant: every pattern that covers a path, or
+//! Entry point: [`PatternTrie::at`]. Invariant: every pattern that covers a path, or
 //! reaches below it, is found; others may be, so what is found is to be asked
 //! itself. Time depends on the path and on what is found, and hardly on how
 //! many rules there are. Must not decide anything.
@@ -15,7 +15,7 @@ use crate::declaration::path::{Path, Segment};
 
 /// Patterns by their steps, each under the number of its rule.
 #[derive(Clone, Debug, Default)]
-pub struct Reach {
+pub struct PatternTrie {
     /// The first is the root; it is absent where there is no pattern.
     places: Vec<Place>,
 }
@@ -42,7 +42,7 @@ enum Name<'a> {
     Element(Cow<'a, str>),
 }
 
-impl Reach {
+impl PatternTrie {
     /// Takes a pattern of the rule of this number. Rules come in their order.
     pub fn add(&mut self, pattern: &Pattern, rule: usize) {
         let mut at = 0;

@@ -25,11 +25,11 @@ proptest! {
         if let Some(rule) = everything.and_then(|rule| rules.get_mut(rule)) {
             rule.push(Pattern::parse("*").unwrap());
         }
-        let mut reach = Reach::default();
+        let mut trie = PatternTrie::default();
         for (number, rule) in rules.iter().enumerate() {
-            rule.iter().for_each(|pattern| reach.add(pattern, number));
+            rule.iter().for_each(|pattern| trie.add(pattern, number));
         }
-        let found = reach.at(&path);
+        let found = trie.at(&path);
         prop_assert!(found.is_sorted());
         for (number, rule) in rules.iter().enumerate() {
             if rule.iter().any(|pattern| pattern.covers(&path) || pattern.reaches_below(&path)) {
@@ -41,17 +41,17 @@ proptest! {
 
 #[test]
 fn rules_about_other_fields_are_not_found() {
-    let mut reach = Reach::default();
+    let mut trie = PatternTrie::default();
     let texts = ["/spec/replicas", "/spec/template/spec/containers/[name=app]/image", "/spec/*/spec", "*"];
     for (number, text) in texts.iter().enumerate() {
-        reach.add(&Pattern::parse(text).unwrap(), number);
+        trie.add(&Pattern::parse(text).unwrap(), number);
     }
-    let at = |path: &str| reach.at(&path.parse().unwrap());
+    let at = |path: &str| trie.at(&path.parse().unwrap());
     assert_eq!(at("/spec/replicas"), [0, 2, 3]);
     assert_eq!(at("/spec/paused"), [2, 3]);
     assert_eq!(at("/spec/template/spec/containers/[name=app]/image"), [1, 2, 3]);
     assert_eq!(at("/spec/template/spec/containers/[name=proxy]/image"), [2, 3]);
     assert_eq!(at("/metadata/labels/a"), [3]);
     assert_eq!(at("/spec"), [0, 1, 2, 3]);
-    assert!(Reach::default().at(&"/spec".parse().unwrap()).is_empty());
+    assert!(PatternTrie::default().at(&"/spec".parse().unwrap()).is_empty());
 }

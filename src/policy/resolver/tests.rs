@@ -125,41 +125,41 @@ fn a_cluster_that_does_not_match_has_no_policy() {
 fn a_book_knows_the_labels_of_namespaces_and_remembers() {
     let compiled = policy("p", "{edits: Deny, releases: {namespaceSelector: {matchLabels: {tier: prod}}}}");
     let labels = Labels::from([("tier".to_owned(), "prod".to_owned())]);
-    let book = Book::of_policies(policies([compiled]));
-    assert_eq!(book.of(&release("web")).edits, EditsMode::Warn);
-    assert!(book.set_namespace("shop", Some(labels.clone())));
-    assert!(!book.set_namespace("shop", Some(labels)));
+    let resolver = PolicyResolver::of_policies(policies([compiled]));
+    assert_eq!(resolver.of(&release("web")).edits, EditsMode::Warn);
+    assert!(resolver.set_namespace("shop", Some(labels.clone())));
+    assert!(!resolver.set_namespace("shop", Some(labels)));
     let other = ReleaseId { namespace: "dev".to_owned(), name: "web".to_owned() };
-    assert_eq!(book.of(&release("web")).edits, EditsMode::Deny);
-    assert_eq!(book.of(&other).edits, EditsMode::Warn);
-    assert!(Arc::ptr_eq(&book.of(&release("web")), &book.of(&release("web"))));
-    assert_eq!(book.defaults().edits, EditsMode::Warn);
-    assert!(book.set_namespace("shop", None) && !book.set_namespace("shop", None));
-    assert_eq!(book.of(&release("web")).edits, EditsMode::Warn);
+    assert_eq!(resolver.of(&release("web")).edits, EditsMode::Deny);
+    assert_eq!(resolver.of(&other).edits, EditsMode::Warn);
+    assert!(Arc::ptr_eq(&resolver.of(&release("web")), &resolver.of(&release("web"))));
+    assert_eq!(resolver.defaults().edits, EditsMode::Warn);
+    assert!(resolver.set_namespace("shop", None) && !resolver.set_namespace("shop", None));
+    assert_eq!(resolver.of(&release("web")).edits, EditsMode::Warn);
 }
 
 #[test]
 fn a_namespace_of_which_nobody_has_asked_changes_no_answer() {
     let labels = |tier: &str| Some(Labels::from([("tier".to_owned(), tier.to_owned())]));
-    let book = Book::of_policies(policies([policy("p", "{edits: Deny}")]));
-    book.of(&release("web"));
-    assert!(!book.set_namespace("ci-1", labels("dev")));
-    assert!(!book.set_namespace("ci-1", labels("prod")));
-    assert!(!book.set_namespace("ci-1", None));
-    assert!(book.set_namespace("shop", labels("dev")));
-    let without = Book::of_policies(policies([]));
+    let resolver = PolicyResolver::of_policies(policies([policy("p", "{edits: Deny}")]));
+    resolver.of(&release("web"));
+    assert!(!resolver.set_namespace("ci-1", labels("dev")));
+    assert!(!resolver.set_namespace("ci-1", labels("prod")));
+    assert!(!resolver.set_namespace("ci-1", None));
+    assert!(resolver.set_namespace("shop", labels("dev")));
+    let without = PolicyResolver::of_policies(policies([]));
     without.of(&release("web"));
     assert!(!without.set_namespace("shop", labels("dev")));
 }
 
 #[test]
 fn new_policies_hold_for_releases_that_were_asked_for_before() {
-    let book = Book::of_policies(policies([policy("p", "{edits: Deny}")]));
-    assert_eq!(book.of(&release("web")).edits, EditsMode::Deny);
-    book.set_policies(policies([policy("p", "{edits: Record}")]));
-    assert_eq!(book.of(&release("web")).edits, EditsMode::Record);
-    book.set_policies(policies([]));
-    assert_eq!(book.of(&release("web")).edits, EditsMode::Warn);
+    let resolver = PolicyResolver::of_policies(policies([policy("p", "{edits: Deny}")]));
+    assert_eq!(resolver.of(&release("web")).edits, EditsMode::Deny);
+    resolver.set_policies(policies([policy("p", "{edits: Record}")]));
+    assert_eq!(resolver.of(&release("web")).edits, EditsMode::Record);
+    resolver.set_policies(policies([]));
+    assert_eq!(resolver.of(&release("web")).edits, EditsMode::Warn);
 }
 
 #[test]
