@@ -43,8 +43,7 @@ impl Certifying {
     pub(super) fn start(
         self,
         client: kube::Client,
-        leadership: Leadership,
-        open: watch::Receiver<Option<bool>>,
+        (leadership, open): (Leadership, watch::Receiver<Option<bool>>),
         parts: &mut Parts,
         stop: &CancellationToken,
     ) {

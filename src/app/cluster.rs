@@ -215,7 +215,7 @@ impl Work {
         let kept = keeping.run(client.clone(), leadership.clone(), open.clone(), stop.clone());
         parts.spawn("keeping the callers' secret", kept);
         if let Some(certifying) = self.certifying.clone() {
-            certifying.start(client.clone(), leadership.clone(), open.clone(), parts, stop);
+            certifying.start(client.clone(), (leadership.clone(), open.clone()), parts, stop);
         }
         let sources = PolicySources {
             client: &client,

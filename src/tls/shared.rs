@@ -64,6 +64,13 @@ pub enum Due {
     Removal,
 }
 
+/// A certificate that is to be signed: for which names, when, and for how long.
+struct Leaf<'a> {
+    names: &'a [String],
+    now: Timestamp,
+    pace: &'a Pace,
+}
+
 /// How long certificates live, and each step takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
@@ -97,7 +104,7 @@ impl SharedCertificate {
     pub fn make(names: &[String], now: Timestamp, pace: &Pace) -> Result<Self, TlsError> {
         let key = issue::authority_key()?;
         let authority = issue::authority(&key, now, pace.life.saturating_mul(AUTHORITY_LIVES))?;
-        Self::signed(vec![authority], 0, key, names, now, pace)
+        Self::signed(vec![authority], 0, key, &Leaf { names, now, pace })
     }
 
     /// What a Secret holds; `None` if it cannot be served and renewed as it is.
@@ -174,7 +181,7 @@ impl SharedCertificate {
             Due::Everything => Self::make(names, now, pace),
             Due::Certificate | Due::Turn => {
                 let key = KeyPair::from_pem(&self.authority_key).map_err(|_| TlsError::ReadBack)?;
-                Self::signed(self.authorities.clone(), self.facts.signer, key, names, now, pace)
+                Self::signed(self.authorities.clone(), self.facts.signer, key, &Leaf { names, now, pace })
             }
             Due::Announcement => {
                 let key = issue::authority_key()?;
@@ -196,13 +203,11 @@ impl SharedCertificate {
         authorities: Vec<String>,
         signer: usize,
         authority_key: KeyPair,
-        names: &[String],
-        now: Timestamp,
-        pace: &Pace,
+        Leaf { names, now, pace }: &Leaf<'_>,
     ) -> Result<Self, TlsError> {
         let key = authority_key.serialize_pem();
         let authority = authorities.get(signer).map_or("", String::as_str);
-        let (certificate, own) = issue::certificate(names, authority, authority_key, now, pace.life)?;
+        let (certificate, own) = issue::certificate(names, authority, authority_key, *now, pace.life)?;
         Self::of(authorities, key, certificate, own).ok_or(TlsError::ReadBack)
     }
 

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::support::{
-    Caller, Chart, ControlPlane, Guard, Helm, Identity, Installed, Pod, RELEASE, SOON, eventually, guarded,
+    Caller, Chart, ControlPlane, Guard, Helm, Identity, Installed, Pod, RELEASE, SOON, eventually,
+    wait_until_guarded,
 };
 
 const SETTINGS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
@@ -50,7 +51,7 @@ async fn no_edit_passes_or_fails_while_certificate_and_authority_are_renewed() {
     helm.install(&namespace, RELEASE, &release, json!({})).await.unwrap();
     let settings = format!("/api/v1/namespaces/{namespace}/configmaps/settings");
     let alice = Caller::new(&control_plane, Identity::Alice).await;
-    guarded(&alice, RELEASE, &settings).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
     Guard::extend_webhook_timeouts(&control_plane, "Fail").await;
 
     let first = registered(&chart.admin).await.unwrap();
