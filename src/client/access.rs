@@ -8,12 +8,10 @@
 
 use std::collections::BTreeMap;
 
-use http::Request;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::call::{self, CallError, PATIENCE};
+use super::call::{self, CallError};
 use crate::model::Actor;
 
 #[derive(Deserialize)]
@@ -67,7 +65,8 @@ pub async fn who(client: &kube::Client, token: &str) -> Result<Option<Actor>, Ca
     });
     let path = "/apis/authentication.k8s.io/v1/tokenreviews";
     // The answer repeats the token, and a refusal could quote it.
-    let TokenReview { status } = post(client, path, &review).await.map_err(CallError::without_values)?;
+    let TokenReview { status } =
+        call::post(client, path, &review).await.map_err(CallError::without_values)?;
     let TokenStatus { authenticated, user } = status;
     let known = authenticated && !user.username.is_empty();
     Ok(known.then(|| Actor {
@@ -120,23 +119,16 @@ pub async fn may(client: &kube::Client, user: &Actor, right: &Right<'_>) -> Resu
         },
     });
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-    let AccessReview { status } = post(client, path, &review).await?;
+    let AccessReview { status } = call::post(client, path, &review).await?;
     Ok(status.allowed && !status.denied)
-}
-
-async fn post<T: DeserializeOwned>(client: &kube::Client, path: &str, body: &Value) -> Result<T, CallError> {
-    let request = Request::post(path)
-        .header(http::header::CONTENT_TYPE, "application/json")
-        .header(http::header::ACCEPT, "application/json")
-        .body(body.to_string().into_bytes())
-        .map_err(|error| CallError::Unformed { reason: error.to_string() })?;
-    call::fetch(client, request, PATIENCE).await
 }
 
 #[cfg(test)]
 mod tests {
-    use http::Response;
+    use http::{Request, Response};
     use kube::client::Body;
+
+    use serde_json::Value;
 
     use super::*;
 

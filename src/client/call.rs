@@ -12,6 +12,7 @@ use kube::client::Body;
 use kube::core::Status;
 use kube::core::response::reason;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::model::Cause;
 
@@ -160,6 +161,23 @@ pub(crate) fn get(path: &str) -> Result<Request<Vec<u8>>, CallError> {
         .header(http::header::ACCEPT, "application/json")
         .body(Vec::new())
         .map_err(|error| CallError::Unformed { reason: error.to_string() })
+}
+
+/// Posts an object as JSON; the answer.
+///
+/// # Errors
+/// See [`CallError`].
+pub(super) async fn post<T: DeserializeOwned>(
+    client: &kube::Client,
+    path: &str,
+    object: &Value,
+) -> Result<T, CallError> {
+    let request = Request::post(path)
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .header(http::header::ACCEPT, "application/json")
+        .body(object.to_string().into_bytes())
+        .map_err(|error| CallError::Unformed { reason: error.to_string() })?;
+    fetch(client, request, PATIENCE).await
 }
 
 impl CallError {

@@ -7,7 +7,6 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use http::Request;
 use kube::config::AuthInfo;
 use secrecy::ExposeSecret;
 use serde::Deserialize;
@@ -51,11 +50,8 @@ pub async fn own_name(client: &kube::Client, claimed: Option<String>) -> Result<
     for version in VERSIONS {
         let api = format!("authentication.k8s.io/{version}");
         let body = serde_json::json!({"apiVersion": api, "kind": "SelfSubjectReview"});
-        let request = Request::post(format!("/apis/{api}/selfsubjectreviews"))
-            .header(http::header::CONTENT_TYPE, "application/json")
-            .body(body.to_string().into_bytes())
-            .map_err(|error| CallError::Unformed { reason: error.to_string() })?;
-        match call::fetch::<Review>(client, request, PATIENCE).await {
+        let path = format!("/apis/{api}/selfsubjectreviews");
+        match call::post::<Review>(client, &path, &body).await {
             Ok(review) => return Ok(Some(review.status.user_info.username)),
             // Rights are looked at before it is known whether there is such a resource.
             Err(CallError::Refused { code: 403, message, .. }) => {

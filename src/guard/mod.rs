@@ -151,11 +151,11 @@ impl Guard {
                 object = scaled.next() => shell.surround(&object),
                 Ok(()) = policies.changed() => shell.rule(),
                 Ok(()) = leading.changed() => shell.handle(Event::Leads(*leading.borrow_and_update())),
-                () = at(shell.follow_at) => {
+                () = until(shell.follow_at) => {
                     shell.follow_at = None;
                     shell.follow();
                 }
-                () = at(shell.timer) => {
+                () = until(shell.timer) => {
                     shell.timer = None;
                     shell.handle(Event::Due);
                 }
@@ -245,7 +245,8 @@ impl Shell {
     }
 }
 
-async fn at(time: Option<Instant>) {
+/// Sleeps until `time`; without one, forever.
+async fn until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,

@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::summary::{Context, summary};
 use super::orders::Command;
 use super::state::State;
+use super::until;
 use crate::client::Event;
 use crate::client::call::CallError;
 use crate::client::guarded::{GuardedReleases, Remembered};
@@ -376,14 +377,6 @@ impl Known {
     fn look_at(&mut self, release: ReleaseId, pause: Duration) {
         let at = Instant::now() + pause;
         self.due.entry(release).and_modify(|due| *due = at.min(*due)).or_insert(at);
-    }
-}
-
-/// Ends at that time; never, where there is none.
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }
 

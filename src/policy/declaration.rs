@@ -1,4 +1,4 @@
-//! One declaration of one object, and the guard's marks on what is said of it.
+//! One declaration of one object, and the marks that the guard signs for it.
 //!
 //! Entry point: `Declaration::mark`. Invariant: two declarations that differ in anything never share a mark, and
 //! nobody without the guard's key can make one. Must not hold a declared value.
@@ -21,7 +21,7 @@ pub struct Declaration<'a> {
 }
 
 impl Declaration<'_> {
-    /// The guard's mark on something that is said of this declaration.
+    /// The guard's mark on a statement about this declaration.
     pub(super) fn mark(&self, key: &SigningKey, purpose: &str, said: &[&[u8]]) -> [u8; 16] {
         let Declaration { release, object: ObjectId { group, kind, namespace, name }, digest, seal } = self;
         let scope: &[u8] = if namespace.is_some() { b"namespaced" } else { b"cluster" };
@@ -29,7 +29,7 @@ impl Declaration<'_> {
         let texts = [&release.namespace, &release.name, group, kind, namespace, name];
         let mut parts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
         parts.extend([scope, digest.as_bytes()]);
-        // Nothing that is said begins like this.
+        // No statement begins like this.
         let seal = seal.map(|seal| format!("sealed {seal}"));
         parts.extend(seal.iter().map(|seal| seal.as_bytes()));
         parts.extend(said);

@@ -68,7 +68,7 @@ pub(crate) struct Reconciler {
     timer: Option<Timestamp>,
     oldest: Option<Timestamp>,
     pub(super) now: Timestamp,
-    /// What drifts, once a repair of the current event needed the count.
+    /// The drifting objects, once a repair of the current event needed the count.
     pub(super) drifting: Option<Drifting>,
     out: Vec<Action>,
 }

@@ -181,6 +181,7 @@ impl Scene {
                 object: document(&self.release.id, MANIFEST, &object, &Catalog::with_core()).map(Secret),
             }),
             Work::ReadNamespace { .. } => Outcome::Namespace { deleting: false },
+            Work::ReadDefinition { .. } => Outcome::Definition { deleting: false },
             Work::Ask { .. } | Work::Probe { .. } => Outcome::Failed(Failure::unanswered("no")),
             Work::Write { write, .. } => {
                 if let Some(fault) = self.writes.pop_front() {
@@ -217,6 +218,7 @@ fn name(work: &Work) -> &'static str {
         Work::ReadRecords { .. } => "records",
         Work::ReadDocument { .. } => "document",
         Work::ReadNamespace { .. } => "namespace",
+        Work::ReadDefinition { .. } => "definition",
         Work::Ask { .. } => "ask",
         Work::Probe { .. } => "probe",
         Work::Write { write: Write::Create { .. }, .. } => "CREATE",

@@ -1,4 +1,4 @@
-//! Counts what drifts, by which the brake stops repairs.
+//! Counts drifting objects, for the brake that stops repairs.
 //!
 //! Entry points: `Reconciler::pull_brake` before a repair, `ease` when a person asks
 //! for one. Invariant: what an operation of Helm's takes away, or never comes back,

@@ -43,7 +43,7 @@ pub(crate) enum Doubt {
 struct Doubted<'a> {
     situation: &'a Situation,
     seen: &'a Seen,
-    /// What is said if it stays in doubt.
+    /// The reason to report if it stays in doubt.
     reason: &'static str,
 }
 
