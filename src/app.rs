@@ -18,6 +18,7 @@ mod parts;
 mod permitting;
 mod policing;
 mod registrar;
+mod signals;
 mod telling;
 mod transitions;
 mod trusting;
@@ -37,6 +38,7 @@ use tokio_util::sync::CancellationToken;
 use self::calling::{Calling, Judging, Keeping};
 use self::certifying::Certifying;
 use self::parts::Parts;
+use self::signals::Signals;
 use crate::admin::{self, Books, Condition, Readiness};
 use crate::config::{self, RecordDriver, Source, Tls};
 use crate::declaration::catalog::Catalog;
@@ -357,27 +359,6 @@ impl Metrics {
         };
         ReleaseFigures::register(registry, of_releases, move || reports.standings());
         metrics
-    }
-}
-
-/// SIGTERM and SIGINT.
-struct Signals {
-    terminate: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    fn new() -> anyhow::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
-    }
-
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-        }
     }
 }
 
