@@ -80,6 +80,7 @@ mod loop_faults;
 mod loop_kinds;
 mod loop_orders;
 mod loop_races;
+mod loop_restores;
 mod loop_rollouts;
 mod loop_stalls;
 mod loop_told;
