@@ -29,7 +29,8 @@ pub(super) async fn obey(
             metrics.open(is_open);
             if is_open {
                 tracing::warn!("the emergency switch is off: nothing is judged and nothing repaired");
-                condition.noted("off: nothing is judged and nothing repaired until `kubemoor emergency on`");
+                condition
+                    .noted("off: nothing is judged and nothing repaired until `kubemoor emergency close`");
             } else {
                 tracing::info!("the emergency switch is on again: edits are judged, drift is repaired");
                 condition.met();

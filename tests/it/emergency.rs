@@ -39,12 +39,18 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     configurations.patch(NAME, &PatchParams::default(), &patch).await.unwrap();
 
     let emergency = |switch: &str| moor(&scene.control_plane, Identity::Alice, &["emergency", switch]);
-    assert!(emergency("on").out.contains("Nothing had been opened"));
-    let off = emergency("off");
+    assert!(emergency("close").out.contains("Nothing had been opened"));
+    let status = emergency("status");
+    assert!(status.code == 0 && status.out.contains("Nothing is open"), "{status:?}");
+    let open = emergency("open");
     assert!(
-        off.code == 0 && off.out.contains("2 webhook configurations") && off.out.contains("emergency on"),
-        "{off:?}"
+        open.code == 0
+            && open.out.contains("2 webhook configurations")
+            && open.out.contains("emergency close"),
+        "{open:?}"
     );
+    let status = emergency("status");
+    assert!(status.code == 1 && status.out.contains("Everything is open"), "{status:?}");
     assert!(configurations.get_opt(NAME).await.unwrap().is_none());
     scene.alice.merge(&settings, &edit("slow")).await.done().unwrap();
     eventually("the guard says so", SOON, || async {
@@ -64,6 +70,7 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     })
     .await;
     assert_eq!(scene.get(&settings).await["data"]["mode"], "slow");
+    // The names of before work as well.
     assert_eq!(emergency("on").code, 0);
     eventually("the edit is repaired", SOON, || async {
         let live = scene.alice.get(&settings).await.done()?;
@@ -94,10 +101,10 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     assert_eq!(scene.alice.get(&settings).await.code, 404);
     assert!(configurations.get_opt(NAME).await.unwrap().is_none(), "it registered again");
     // To repeat it is no harm, and loses nothing.
-    assert_eq!(emergency("off").code, 0);
+    assert_eq!(emergency("open").code, 0);
 
-    let on = emergency("on");
-    assert!(on.code == 0 && on.out.contains("as they were"), "{on:?}");
+    let close = emergency("close");
+    assert!(close.code == 0 && close.out.contains("as they were"), "{close:?}");
     assert!(configurations.get_opt(MARKER).await.unwrap().is_none());
     eventually("the guard says so", SOON, || async { emergency_line(&guard).await == "[+]emergency ok" })
         .await;
@@ -115,12 +122,12 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
 #[tokio::test(flavor = "multi_thread")]
 async fn who_may_not_switch_is_told_so() {
     let control_plane = ControlPlane::get();
-    for switch in ["off", "on"] {
+    for switch in ["open", "close", "status"] {
         let carol = moor(control_plane, Identity::Admin, &["emergency", switch, "--as", "carol"]);
         carol.assert_failed(&["webhook configurations", "no permission", "forbidden"]);
     }
     let nothing = tempfile::tempdir().unwrap();
     let missing = nothing.path().join("config");
-    crate::support::run(&["emergency", "off", "--kubeconfig", missing.to_str().unwrap()], "")
+    crate::support::run(&["emergency", "open", "--kubeconfig", missing.to_str().unwrap()], "")
         .assert_failed(&["config"]);
 }

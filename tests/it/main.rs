@@ -69,6 +69,7 @@ mod image;
 mod installation;
 mod leaders;
 mod ledger;
+mod ledger_acts;
 mod ledger_audit;
 mod ledger_outages;
 mod ledger_secrets;

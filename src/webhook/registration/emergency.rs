@@ -1,6 +1,6 @@
 //! The emergency switch: opens everything until a person arms it again.
 //!
-//! Entry points: [`off`] and [`on`] for the person, [`follow`] for the guard.
+//! Entry points: [`off`], [`on`] and [`is_off`] for the person, [`follow`] for the guard.
 //! Invariant: what counts is one object of the cluster, the marker: a
 //! configuration without webhooks, which survives every guard and needs no
 //! right that the guard has not. While it says so, nobody writes the webhook
@@ -129,6 +129,15 @@ pub async fn on(client: &kube::Client) -> Result<Armed, EmergencyError> {
     }
     delete::<ValidatingWebhookConfiguration>(&markers, MARKER).await?;
     Ok(armed)
+}
+
+/// Whether everything is open.
+///
+/// # Errors
+/// When the right to read is missing, or the API server fails.
+pub async fn is_off(client: &kube::Client) -> Result<bool, EmergencyError> {
+    let marker = Markers::all(client.clone()).get_opt(MARKER).await.map_err(EmergencyError::Read)?;
+    Ok(marker.is_some_and(|marker| is_open(&marker)))
 }
 
 /// Says through `open` whether everything is open, from the first time that
