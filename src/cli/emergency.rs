@@ -9,6 +9,7 @@ use super::Outcome;
 use super::connect::{self, ClusterArgs, failed};
 use super::output::{self, OutputArgs};
 use crate::client::connection::Connection;
+use crate::client::writer::SendError;
 use crate::webhook::registration::emergency::{self, Armed, EmergencyError, MARKER};
 
 /// The flags of `kubemoor emergency`.
@@ -82,9 +83,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 
 fn said(connection: &Connection, error: EmergencyError) -> anyhow::Error {
     match error {
-        EmergencyError::Read(error) => failed(connection, "read the webhook configurations", error.into()),
-        EmergencyError::Write(error) => failed(connection, "write the webhook configurations", error.into()),
-        contested @ EmergencyError::Contested => contested.into(),
+        EmergencyError::Read(error) => failed(connection, "read the webhook configurations", error),
+        EmergencyError::Write(SendError::Call(error)) => {
+            failed(connection, "write the webhook configurations", error)
+        }
+        other => other.into(),
     }
 }
 

@@ -15,15 +15,17 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, DeleteParams, PostParams};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::NAME;
-use super::keep::Configuration;
+use super::keep::{Configuration, by_hand};
+use crate::client::call::CallError;
+use crate::client::registrations::{Registrations, is_forbidden};
+use crate::client::writer::SendError;
 use crate::telemetry::FailureLog;
 
 /// The marker's name.
@@ -64,10 +66,10 @@ pub enum Armed {
 pub enum EmergencyError {
     /// Reading failed.
     #[error("cannot read the webhook configurations; the account needs get on them")]
-    Read(#[source] kube::Error),
+    Read(#[source] CallError),
     /// Writing failed.
     #[error("cannot write the webhook configurations; the account needs create, update and delete on them")]
-    Write(#[source] kube::Error),
+    Write(#[from] SendError),
     /// Somebody else keeps writing.
     #[error("the webhook configurations changed during each of {ATTEMPTS} attempts to write them: try again")]
     Contested,
@@ -82,7 +84,7 @@ struct Saved {
     mutating: Option<MutatingWebhookConfiguration>,
 }
 
-type Markers = Api<ValidatingWebhookConfiguration>;
+type Markers = Registrations<ValidatingWebhookConfiguration>;
 
 /// Opens everything: no webhook is called, no guard repairs, until [`on`].
 /// Returns how many configurations were removed. May be repeated.
@@ -91,12 +93,13 @@ type Markers = Api<ValidatingWebhookConfiguration>;
 /// When rights are missing, or the API server fails.
 pub async fn off(client: &kube::Client) -> Result<usize, EmergencyError> {
     mark(client).await?;
-    let (validating, mutating) = (Api::all(client.clone()), Api::all(client.clone()));
+    let validating = by_hand::<ValidatingWebhookConfiguration>(client);
+    let mutating = by_hand::<MutatingWebhookConfiguration>(client);
     let until = tokio::time::Instant::now() + WATCHED;
     let mut removed = 0;
     loop {
-        removed += usize::from(delete::<ValidatingWebhookConfiguration>(&validating, NAME).await?);
-        removed += usize::from(delete::<MutatingWebhookConfiguration>(&mutating, NAME).await?);
+        removed += usize::from(validating.delete(NAME, None).await?);
+        removed += usize::from(mutating.delete(NAME, None).await?);
         if tokio::time::Instant::now() >= until {
             return Ok(removed.min(2));
         }
@@ -110,8 +113,8 @@ pub async fn off(client: &kube::Client) -> Result<usize, EmergencyError> {
 /// # Errors
 /// When rights are missing, or the API server fails.
 pub async fn on(client: &kube::Client) -> Result<Armed, EmergencyError> {
-    let markers = Markers::all(client.clone());
-    let Some(marker) = markers.get_opt(MARKER).await.map_err(EmergencyError::Read)? else {
+    let markers: Markers = by_hand(client);
+    let Some(marker) = markers.read(MARKER).await.map_err(EmergencyError::Read)? else {
         return Ok(Armed::Already);
     };
     let saved = saved(&marker);
@@ -127,7 +130,7 @@ pub async fn on(client: &kube::Client) -> Result<Armed, EmergencyError> {
     if let Some(mutating) = saved.mutating {
         restore(client, mutating).await?;
     }
-    delete::<ValidatingWebhookConfiguration>(&markers, MARKER).await?;
+    markers.delete(MARKER, None).await?;
     Ok(armed)
 }
 
@@ -143,8 +146,8 @@ pub async fn is_off(client: &kube::Client) -> Result<bool, EmergencyError> {
 /// Says through `open` whether everything is open, from the first time that
 /// this is known until `stop`. Who may not look is told that it is not.
 pub async fn follow(client: kube::Client, open: watch::Sender<Option<bool>>, stop: CancellationToken) {
-    let selected = watcher::Config::default().fields(&format!("metadata.name={MARKER}"));
-    let mut events = pin!(watcher(Markers::all(client), selected).default_backoff());
+    let markers: Markers = by_hand(&client);
+    let mut events = pin!(markers.follow(MARKER));
     let mut listed = false;
     let mut failures = FailureLog::default();
     loop {
@@ -158,11 +161,7 @@ pub async fn follow(client: kube::Client, open: watch::Sender<Option<bool>>, sto
                 None => continue,
             },
             Some(Err(error)) => {
-                let forbidden = matches!(
-                    &error,
-                    watcher::Error::InitialListFailed(kube::Error::Api(status))
-                    | watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 403
-                );
+                let forbidden = is_forbidden(&error);
                 if failures.note_failure() {
                     let error = anyhow::Error::new(error);
                     tracing::warn!("the emergency switch cannot be watched, trying again: {error:#}");
@@ -203,9 +202,9 @@ fn said(
 
 /// Writes the marker, with the configurations as they are.
 async fn mark(client: &kube::Client) -> Result<(), EmergencyError> {
-    let markers = Markers::all(client.clone());
+    let markers: Markers = by_hand(client);
     for _ in 0..ATTEMPTS {
-        let live = markers.get_opt(MARKER).await.map_err(EmergencyError::Read)?;
+        let live = markers.read(MARKER).await.map_err(EmergencyError::Read)?;
         let before = live.as_ref().map(saved).unwrap_or_default();
         let saved = Saved {
             validating: plain(client).await?.or(before.validating),
@@ -222,12 +221,8 @@ async fn mark(client: &kube::Client) -> Result<(), EmergencyError> {
         if let Some(text) = serde_json::to_string(&saved).ok().filter(|text| text.len() <= SAVED_CAP) {
             annotations.insert(SAVED.to_owned(), text);
         }
-        let written = if is_new {
-            markers.create(&PostParams::default(), &marker).await
-        } else {
-            markers.replace(MARKER, &PostParams::default(), &marker).await
-        };
-        if settled(written)? {
+        let written = if is_new { markers.create(&marker).await? } else { markers.replace(&marker).await? };
+        if written.is_some() {
             return Ok(());
         }
     }
@@ -236,7 +231,7 @@ async fn mark(client: &kube::Client) -> Result<(), EmergencyError> {
 
 /// A configuration as it is, without what the API server sets.
 async fn plain<C: Configuration>(client: &kube::Client) -> Result<Option<C>, EmergencyError> {
-    let live = Api::<C>::all(client.clone()).get_opt(NAME).await.map_err(EmergencyError::Read)?;
+    let live = by_hand::<C>(client).read(NAME).await.map_err(EmergencyError::Read)?;
     Ok(live.map(|mut live| {
         let meta = live.meta_mut();
         *meta = ObjectMeta {
@@ -252,16 +247,16 @@ async fn plain<C: Configuration>(client: &kube::Client) -> Result<Option<C>, Eme
 /// Puts a configuration back. Where a guard was faster, its webhooks become
 /// what they were: it makes its own of them again and leaves the admin's.
 async fn restore<C: Configuration>(client: &kube::Client, saved: C) -> Result<(), EmergencyError> {
-    let api = Api::<C>::all(client.clone());
+    let registrations = by_hand::<C>(client);
     for _ in 0..ATTEMPTS {
-        let written = match api.get_opt(NAME).await.map_err(EmergencyError::Read)? {
-            None => api.create(&PostParams::default(), &saved).await,
+        let written = match registrations.read(NAME).await.map_err(EmergencyError::Read)? {
+            None => registrations.create(&saved).await?,
             Some(mut live) => {
                 live.set_webhooks(saved.webhooks());
-                api.replace(NAME, &PostParams::default(), &live).await
+                registrations.replace(&live).await?
             }
         };
-        if settled(written)? {
+        if written.is_some() {
             return Ok(());
         }
     }
@@ -273,32 +268,15 @@ async fn change(
     change: impl Fn(&mut std::collections::BTreeMap<String, String>),
 ) -> Result<(), EmergencyError> {
     for _ in 0..ATTEMPTS {
-        let Some(mut marker) = markers.get_opt(MARKER).await.map_err(EmergencyError::Read)? else {
+        let Some(mut marker) = markers.read(MARKER).await.map_err(EmergencyError::Read)? else {
             return Ok(());
         };
         change(marker.metadata.annotations.get_or_insert_default());
-        if settled(markers.replace(MARKER, &PostParams::default(), &marker).await)? {
+        if markers.replace(&marker).await?.is_some() {
             return Ok(());
         }
     }
     Err(EmergencyError::Contested)
-}
-
-/// Whether a write was done; not when somebody else was faster.
-fn settled<T>(written: Result<T, kube::Error>) -> Result<bool, EmergencyError> {
-    match written {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
-        Err(error) => Err(EmergencyError::Write(error)),
-    }
-}
-
-async fn delete<C: Configuration>(api: &Api<C>, name: &str) -> Result<bool, EmergencyError> {
-    match api.delete(name, &DeleteParams::default()).await {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
-        Err(error) => Err(EmergencyError::Write(error)),
-    }
 }
 
 fn is_open(marker: &ValidatingWebhookConfiguration) -> bool {
