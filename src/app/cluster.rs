@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::calling::Keeping;
 use super::certifying::Certifying;
-use super::emergency::obey;
+use super::emergency::{obey, row};
 use super::leading::LeaderSession;
 use super::meeting::{Met, meet};
 use super::parts::{Halt, Parts};
@@ -200,7 +200,9 @@ impl Work {
         let (served, stopped) = (Arc::clone(&kinds), stop.clone());
         parts.spawn("following the kinds", async move { served.run(stopped).await });
         let (opened, open) = watch::channel(None);
-        let switch = emergency::follow(client.clone(), opened, stop.clone());
+        let ledger = services.ledger.clone();
+        let keep = move |turn| ledger.record(row(turn));
+        let switch = emergency::follow(client.clone(), opened, keep, stop.clone());
         parts.spawn("following the emergency switch", switch);
         let obeyed = obey(
             open.clone(),

@@ -23,7 +23,7 @@ pub(super) struct Args {
 enum Switch {
     /// Open everything until a person closes it again: no webhook is called, no guard repairs
     #[command(alias = "off")]
-    Open(Cluster),
+    Open(Open),
     /// Close again: the webhooks come back as they were, guards judge and repair
     #[command(alias = "on")]
     Close(Cluster),
@@ -31,10 +31,19 @@ enum Switch {
     Status(Cluster),
 }
 
+#[derive(Debug, clap::Args)]
+struct Open {
+    /// Why, for the ledger
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
 /// What is wanted.
-#[derive(Clone, Copy)]
 enum Wish {
-    Open,
+    Open(Option<String>),
     Close,
     Status,
 }
@@ -63,22 +72,23 @@ struct Answer {
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let (switch, Cluster { output, cluster }) = match args.switch {
-        Switch::Open(cluster) => (Wish::Open, cluster),
+        Switch::Open(Open { reason, cluster }) => (Wish::Open(reason), cluster),
         Switch::Close(cluster) => (Wish::Close, cluster),
         Switch::Status(cluster) => (Wish::Status, cluster),
     };
+    let is_asked = matches!(switch, Wish::Status);
     let (answer, text) = connect::run(async move {
         let connection = cluster.connect().await?;
         let client = &connection.client;
         let done = match switch {
-            Wish::Open => emergency::off(client).await.map(opened),
+            Wish::Open(reason) => emergency::off(client, reason.as_deref()).await.map(opened),
             Wish::Close => emergency::on(client).await.map(closed),
             Wish::Status => emergency::is_off(client).await.map(standing),
         };
         done.map_err(|error| said(&connection, error))
     })?;
     let outcome = output::say(output.output, &answer, &text)?;
-    Ok(if matches!(switch, Wish::Status) && answer.open { Outcome::Found } else { outcome })
+    Ok(if is_asked && answer.open { Outcome::Found } else { outcome })
 }
 
 fn said(connection: &Connection, error: EmergencyError) -> anyhow::Error {

@@ -89,6 +89,10 @@ pub enum Act {
     Suspend,
     /// To repair a release again.
     Resume,
+    /// To judge and repair nothing.
+    Open,
+    /// To judge and repair again.
+    Close,
 }
 
 /// One row, before it is sealed.
@@ -375,6 +379,8 @@ impl Act {
             Self::Reconcile => "Reconcile",
             Self::Suspend => "Suspend",
             Self::Resume => "Resume",
+            Self::Open => "Open",
+            Self::Close => "Close",
         }
     }
 }

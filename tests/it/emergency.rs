@@ -42,7 +42,8 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     assert!(emergency("close").out.contains("Nothing had been opened"));
     let status = emergency("status");
     assert!(status.code == 0 && status.out.contains("Nothing is open"), "{status:?}");
-    let open = emergency("open");
+    let open =
+        moor(&scene.control_plane, Identity::Alice, &["emergency", "open", "--reason", "upgrades are stuck"]);
     assert!(
         open.code == 0
             && open.out.contains("2 webhook configurations")
@@ -117,6 +118,24 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     .await;
     scene.upgrade(json!({})).await.unwrap();
     scene.wait_until_guarded(&settings).await;
+
+    // Each turn is a row, with who made it and why; a restart in between makes no other.
+    let database = format!("--ledger=sqlite:{}", guard.ledger().display());
+    let acts = eventually("the turns are in the ledger", SOON, || async {
+        let ran = crate::support::run(&["audit", &database, "-o", "json"], "");
+        let rows = ran.out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let acts: Vec<_> = rows.filter(|row| row["kind"] == "act").collect();
+        if acts.len() >= 4 { Ok(acts) } else { Err(format!("{ran:?}")) }
+    })
+    .await;
+    let mut told: Vec<_> = acts.iter().map(|row| row["verdict"].as_str().unwrap()).collect();
+    // Rows of one second that several guards may write have no order.
+    told.sort_unstable();
+    assert_eq!(told, ["Close", "Close", "Open", "Open"], "{acts:#?}");
+    // Below 1.26 the API server tells nobody their own name.
+    let alice = if scene.control_plane.minor() >= 26 { "alice" } else { "" };
+    assert!(acts.iter().all(|row| row["user"] == alice), "{acts:#?}");
+    assert_eq!(acts[0]["detail"], "upgrades are stuck");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,14 +10,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
-use kube::api::Api;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::NAME;
-use super::keep::Configuration;
+use super::keep::{Configuration, by_hand};
 use crate::client::certificate_secret::{CertificateSecret, CertificateSecretError};
 use crate::client::lease::Leadership;
 use crate::tls::{Certificates, Due, Pace, SharedCertificate, TlsError};
@@ -162,7 +161,7 @@ impl Renewal {
 async fn is_registered(client: &kube::Client, authority: &str) -> bool {
     async fn trusts<C: Configuration>(client: &kube::Client, authority: &str) -> bool {
         let holds = |bundle: &[u8]| bundle.windows(authority.len()).any(|part| part == authority.as_bytes());
-        match Api::<C>::all(client.clone()).get_opt(NAME).await {
+        match by_hand::<C>(client).read(NAME).await {
             Ok(live) => live.is_none_or(|live| {
                 let mut webhooks = live.webhooks().into_iter();
                 webhooks.all(|webhook| webhook.client_config.ca_bundle.is_some_and(|bundle| holds(&bundle.0)))
