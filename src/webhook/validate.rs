@@ -270,8 +270,8 @@ impl Validator {
         }
         let weight = || -> usize {
             let index = self.setup.source.index().read();
-            let declared =
-                index.claims(&subject.object).iter().filter_map(|claim| claim.objects.get(&subject.object));
+            let claims = index.claims(&subject.object).into_iter();
+            let declared = claims.filter_map(|claim| claim.objects.get(&subject.object));
             declared.flat_map(|it| it.latest.iter().chain(&it.baseline)).map(|declared| declared.weight).sum()
         };
         bytes.len() > LARGE || weight() > HEAVY

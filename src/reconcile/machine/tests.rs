@@ -23,6 +23,8 @@ use crate::model::{DriftMode, EditsMode, ObjectId};
 use crate::policy::Policy;
 use crate::verdict::health::Reason;
 
+mod rest;
+
 const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {k: v}\n";
 
 /// The release `shop/web` of one ConfigMap, a loop that has seen it as declared, and

@@ -57,7 +57,7 @@ impl Reconciler {
         match (recreate, outcome) {
             (Recreate::Reading(_), Outcome::Object { live: Some(live), version }) => {
                 if !self.take_in(&task.id, &live, &version) {
-                    return Next::later(AGAIN);
+                    return Next::again(AGAIN);
                 }
                 self.leave_present(task)
             }
@@ -85,7 +85,7 @@ impl Reconciler {
                 self.learn_records(&task.id, ruled);
                 let Some(situation) = self.situation(task) else { return Next::settled() };
                 if situation.plan != Plan::Repair {
-                    return Next::later(AGAIN);
+                    return Next::again(AGAIN);
                 }
                 let revision = situation.release.state.revision;
                 let work = Work::ReadDocument { revision, object: task.object.clone() };
@@ -96,7 +96,7 @@ impl Reconciler {
             }
             (Recreate::Writing(creation), outcome) => self.written_anew(task, creation, outcome),
             (_, Outcome::Failed(failure)) => self.fail(task, &failure.message),
-            _ => Next::later(AGAIN),
+            _ => Next::again(AGAIN),
         }
     }
 
@@ -119,11 +119,11 @@ impl Reconciler {
         let is_weighed = object.as_ref().map(Digest::of) == Some(situation.declared.digest);
         // The record was read meanwhile, and may have told of another.
         if !task.is_to_write(status) || !is_weighed || !self.is_in_force(task, &situation) {
-            return Next::later(AGAIN);
+            return Next::again(AGAIN);
         }
         let prepared = object.and_then(|object| prepare(object, api_version(&task.object, version)));
         let Some(mut document) = prepared else {
-            return Next::later(AGAIN);
+            return Next::again(AGAIN);
         };
         if let Some(path) = situation.left_out() {
             body::leave_out(path, &mut document);
@@ -154,7 +154,7 @@ impl Reconciler {
             // The namespace takes everything along; nothing comes back into it.
             Err(Failure { fault: Fault::Terminating, .. }) => {
                 self.keep(task, Some("its namespace is being deleted"));
-                Next::later(RETRY)
+                Next::again(RETRY)
             }
             // Nobody knows whether it was done. Its release may have dropped it, and then
             // nobody would look at it again.
@@ -173,7 +173,7 @@ impl Reconciler {
     fn leave_present(&mut self, task: &Task) -> Next {
         let drift = self.drifts.get_mut(&task.id, &task.object).map(|drift| drift.kind);
         if drift.is_some_and(|kind| kind != DriftKind::Missing) {
-            return Next::later(AGAIN);
+            return Next::again(AGAIN);
         }
         self.drifts.clear_drift(&task.id, &task.object);
         self.tell(Told::Present(DriftKind::Missing));
