@@ -231,6 +231,9 @@ fn check(mut crowd: Crowd, told: (usize, usize), quiet: (usize, usize)) {
 
 const ALL: usize = RELEASES * OBJECTS;
 
+/// Fewer releases where every object goes on costing something: enough for the brake, or to tell one from all.
+const SEEN: usize = 200;
+
 #[test]
 fn missing_objects_are_reported_once_and_cost_nothing_more() {
     for drift in [DriftMode::Report, DriftMode::Repair] {
@@ -258,9 +261,10 @@ fn objects_that_may_not_be_read_cost_nothing_until_they_may() {
 #[test]
 fn reads_that_fail_are_tried_ever_more_seldom() {
     for answers in [Answers::Forbidden, Answers::Outage] {
-        let mut crowd = Crowd::new(DriftMode::Repair, answers);
+        let mut crowd = Crowd::of(SEEN, DriftMode::Repair, answers);
         crowd.list(0);
-        check(crowd, (60 * ALL, 250 * ALL), (20 * ALL, 120 * ALL));
+        let all = SEEN * OBJECTS;
+        check(crowd, (60 * all, 250 * all), (20 * all, 120 * all));
     }
 }
 
@@ -270,9 +274,6 @@ fn objects_of_a_kind_that_goes_are_reported_once() {
     crowd.list(0);
     check(crowd, (10 * ALL, 40 * ALL), (0, 0));
 }
-
-/// Releases whose objects were seen as declared: enough for the brake, or to tell one from all.
-const SEEN: usize = 200;
 
 #[test]
 fn stopped_repairs_cost_nothing_until_somebody_orders_one() {
