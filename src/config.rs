@@ -138,6 +138,17 @@ pub enum Tls {
         /// The names under which the webhook is reached; never empty.
         names: Vec<String>,
     },
+    /// Made by the leader, for these names, and kept in a Secret that replicas share.
+    Shared {
+        /// The namespace that Kubemoor runs in.
+        namespace: String,
+        /// The Secret.
+        secret: String,
+        /// The names under which the webhook is reached; never empty.
+        names: Vec<String>,
+        /// For how long a certificate is valid.
+        life: Duration,
+    },
     /// Somebody else's, read again when the files change.
     Given {
         /// The certificate chain, PEM.

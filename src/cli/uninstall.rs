@@ -13,6 +13,7 @@ use super::Outcome;
 use super::connect::{self, ClusterArgs, failed};
 use super::output::{self, OutputArgs};
 use crate::client::connection::Connection;
+use crate::client::writer::SendError;
 use crate::webhook::registration;
 use crate::webhook::registration::keep::{self, RegistrationError};
 
@@ -47,11 +48,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 
 fn said(connection: &Connection, error: RegistrationError) -> anyhow::Error {
     match error {
-        RegistrationError::Get(kind, error) => failed(connection, &format!("read the {kind}"), error.into()),
-        RegistrationError::Write(kind, error) | RegistrationError::Delete(kind, error) => {
-            failed(connection, &format!("withdraw the {kind}"), error.into())
+        RegistrationError::Get(kind, error) => failed(connection, &format!("read the {kind}"), error),
+        RegistrationError::Write(kind, SendError::Call(error))
+        | RegistrationError::Delete(kind, SendError::Call(error)) => {
+            failed(connection, &format!("withdraw the {kind}"), error)
         }
-        contested @ RegistrationError::Contested(_) => contested.into(),
+        other => other.into(),
     }
 }
 

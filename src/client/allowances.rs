@@ -1,7 +1,7 @@
 //! Making, listing and deleting DriftAllowances.
 //!
-//! Entry points: [`resource`], [`make`], [`list`], [`delete`]. Invariant: the
-//! same request makes the same allowance, so that it may be repeated.
+//! Entry points: [`resource`], [`make`], [`list`], [`delete`]; [`Clearing`] for a guard. Invariant:
+//! the same request makes the same allowance, so that it may be repeated.
 
 use std::time::Duration;
 
@@ -14,8 +14,10 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::call::{self, BODY_CAP, CallError, PATIENCE};
+use super::lease::Leadership;
 use super::pages::Pages;
 use super::resource::{GROUP, Resource, VERSION, segment};
+use super::writer::{SendError, Writer};
 use crate::model::{Actor, ObjectId};
 use crate::policy::resource::{AllowedObject, DriftAllowance, DriftAllowanceSpec, Requester};
 
@@ -56,6 +58,9 @@ pub enum Kept {
     /// An equal request has made it before.
     There(DriftAllowance),
 }
+
+/// Clears allowances away while a process leads.
+pub(crate) struct Clearing(Writer);
 
 /// Why there is no allowance.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -192,18 +197,41 @@ pub async fn delete(
     name: &str,
     uid: Option<&str>,
 ) -> Result<bool, CallError> {
-    let mut parameters = DeleteParams::default();
-    if let Some(uid) = uid {
-        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-        parameters = parameters.preconditions(preconditions);
-    }
-    let request: Request<Vec<u8>> = requests(Some(namespace))?.delete(&segment(name)?, &parameters)?;
+    let request = deletion(namespace, name, uid)?;
     match call::send(client, request, BODY_CAP, PATIENCE).await {
         Ok(_) => Ok(true),
-        // Gone, or another one has taken its place.
-        Err(CallError::Refused { code: 404 | 409, .. } | CallError::Unserved) => Ok(false),
+        Err(error) if is_gone(&error) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+impl Clearing {
+    /// For the cluster behind `client`, while this process leads by `leadership`.
+    pub(crate) fn new(client: kube::Client, leadership: Leadership) -> Self {
+        Self(Writer::seldom(client, leadership))
+    }
+
+    /// Deletes an allowance, if it still is the one with the uid `uid`.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub(crate) async fn delete(&self, namespace: &str, name: &str, uid: &str) -> Result<(), SendError> {
+        match self.0.send(deletion(namespace, name, Some(uid))?).await {
+            Err(SendError::Call(error)) if is_gone(&error) => Ok(()),
+            outcome => outcome.map(drop),
+        }
+    }
+}
+
+fn deletion(namespace: &str, name: &str, uid: Option<&str>) -> Result<Request<Vec<u8>>, CallError> {
+    let preconditions = uid.map(|uid| Preconditions { uid: Some(uid.to_owned()), resource_version: None });
+    let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
+    Ok(requests(Some(namespace))?.delete(&segment(name)?, &parameters)?)
+}
+
+/// Whether an allowance that was to be deleted is gone, or another one has taken its place.
+fn is_gone(error: &CallError) -> bool {
+    matches!(error, CallError::Refused { code: 404 | 409, .. } | CallError::Unserved)
 }
 
 fn defined() -> Resource {

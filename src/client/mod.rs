@@ -2,8 +2,8 @@
 //! answer is. No decision, and nothing kept.
 //!
 //! Entry points: [`connection::connect`], then [`objects::Objects`] (single
-//! objects of any kind), [`guarded`] and [`allowances`] (Kubemoor's own kinds),
-//! [`events::Events`], [`lease`] (who leads), [`access`] and [`identity`] (who
+//! objects of any kind), [`guarded`], [`allowances`] and `policy_statuses` (Kubemoor's own
+//! kinds), [`registrations`] (the webhook configurations), [`events::Events`], [`lease`] (who leads), [`access`] and [`identity`] (who
 //! somebody is, and may do what). What goes through [`call`] has a size cap and a
 //! time; lists come in `pages`; what a leader writes goes through [`writer`].
 //!
@@ -13,8 +13,10 @@
 //! AdmissionReview, or put a Secret's values into a log or an error.
 
 mod live;
+mod own_secret;
 
 pub(crate) mod pages;
+pub(crate) mod policy_statuses;
 pub(crate) mod resource;
 pub(crate) mod schemas;
 pub(crate) mod watch;
@@ -23,6 +25,7 @@ pub mod access;
 pub mod allowances;
 pub mod call;
 pub mod caller_secret;
+pub mod certificate_secret;
 pub mod connection;
 pub mod discovery;
 pub mod events;
@@ -32,6 +35,7 @@ pub mod identity;
 pub mod labelled;
 pub mod lease;
 pub mod objects;
+pub mod registrations;
 pub mod writer;
 
 pub use discovery::by_short_name;

@@ -5,6 +5,7 @@
 //! and asks last, immediately before each request, whether this process leads; no
 //! answer is awaited beyond the lead's end. Must not know what is written.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,12 @@ use http::Request;
 
 use super::call::{self, BODY_CAP, CallError, PATIENCE};
 use super::lease::Leadership;
+
+/// Writes per second of what is seldom written.
+const SELDOM: NonZeroU32 = match NonZeroU32::new(50) {
+    Some(rate) => rate,
+    None => NonZeroU32::MIN,
+};
 
 /// Writes to the cluster. Cheap to clone; clones share one rate.
 #[derive(Clone)]
@@ -41,6 +48,11 @@ impl Writer {
     /// Writes at most at `rate`, and only while this process leads.
     pub(crate) fn new(client: kube::Client, rate: Quota, leadership: Leadership) -> Self {
         Self { client, rate: Arc::new(RateLimiter::direct(rate)), leadership, patience: PATIENCE }
+    }
+
+    /// Writes what is seldom written, so that any rate above the usual is a fault.
+    pub(crate) fn seldom(client: kube::Client, leadership: Leadership) -> Self {
+        Self::new(client, Quota::per_second(SELDOM), leadership)
     }
 
     /// The same for a process that leads by `leadership`.

@@ -13,6 +13,7 @@
 // The walks over an object hand down where they stand: types, path, both sides, what was found.
 #![allow(clippy::too_many_arguments)]
 
+pub(crate) mod names;
 mod restore;
 mod stored;
 

@@ -42,7 +42,7 @@ pub struct Entry {
     pub id: i64,
     /// When it happened.
     pub time: Timestamp,
-    /// `verdict`, `record`, `repair` or `allowance`.
+    /// `verdict`, `record`, `repair`, `allowance` or `act`.
     pub kind: String,
     /// The cluster's name.
     pub cluster: String,

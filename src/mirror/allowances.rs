@@ -27,9 +27,10 @@ use super::kinds::Kinds;
 use super::progress::{Listings, Progress, scopes};
 use super::queue::{Announcer, Changes};
 use super::reflect::{Mirror, Reflector};
-use crate::client::allowances::{self as requests, Kept, MADE_BY};
+use crate::client::allowances::{self as requests, Clearing, Kept, MADE_BY};
 use crate::client::call::CallError;
 use crate::client::lease::Leadership;
+use crate::client::writer::SendError;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::allowance::Allowance;
 use crate::policy::resource::DriftAllowance;
@@ -54,8 +55,8 @@ pub struct Allowances {
     kinds: Arc<Kinds>,
     /// Where they are followed; everywhere, where none is named.
     namespaces: Vec<String>,
-    /// Whether ended ones are cleared away; without, none is made either.
-    leadership: Option<Leadership>,
+    /// Clears ended ones away; without, none is made either.
+    clearing: Option<Clearing>,
     known: RwLock<Known>,
     changed: Announcer<ObjectId>,
     /// Something may be due sooner than before.
@@ -83,11 +84,11 @@ impl Allowances {
         leadership: Option<Leadership>,
     ) -> Arc<Self> {
         Arc::new(Self {
+            clearing: leadership.map(|leadership| Clearing::new(client.clone(), leadership)),
             client,
             kinds,
             listings: Listings::of(&namespaces),
             namespaces,
-            leadership,
             known: RwLock::default(),
             changed: Announcer::default(),
             rescheduled: Notify::new(),
@@ -132,7 +133,7 @@ impl Allowances {
         resource: &DriftAllowance,
         within: Duration,
     ) -> Result<Kept, requests::MakeError> {
-        if self.leadership.is_none() {
+        if self.clearing.is_none() {
             return Err(requests::MakeError::ReadOnly);
         }
         let key = (
@@ -228,7 +229,7 @@ impl Allowances {
                 "a DriftAllowance allows nothing: {flaws}"
             );
         }
-        let ours = self.leadership.is_some()
+        let ours = self.clearing.is_some()
             && object.pointer("/metadata/labels").and_then(|it| it.get(MADE_BY.0)?.as_str())
                 == Some(MADE_BY.1);
         let until = compiled.as_ref().map(|allowance| allowance.until).ok();
@@ -256,12 +257,11 @@ impl Allowances {
     }
 
     async fn clear(&self, key: &Key, life: Life) {
-        if !self.leadership.as_ref().is_some_and(Leadership::holds) {
+        let Some(clearing) = &self.clearing else { return self.put_off(key) };
+        match clearing.delete(&key.0, &key.1, &life.uid).await {
+            Ok(()) => self.forget(key),
             // Whoever leads clears it away; this replica may by then.
-            return self.put_off(key);
-        }
-        match requests::delete(&self.client, &key.0, &key.1, Some(&life.uid)).await {
-            Ok(_) => self.forget(key),
+            Err(SendError::NotLeading) => self.put_off(key),
             Err(error) => {
                 tracing::warn!(
                     allowance.namespace = key.0, allowance.name = key.1, %error,

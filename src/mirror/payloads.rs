@@ -11,8 +11,6 @@ use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use kube::core::Request as Requests;
-use kube::core::params::GetParams;
 use serde::Deserialize;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -101,8 +99,8 @@ impl Payloads {
     ) -> Result<Fetched, CallError> {
         // Never closed, so a permit always comes.
         let _permit = self.reading.acquire().await;
-        let path = self.resource().path(Some(namespace))?;
-        let request = Requests::new(path).get(&segment(&head.secret)?, &GetParams::default())?;
+        let path = format!("{}/{}", self.resource().path(Some(namespace))?, segment(&head.secret)?);
+        let request = call::get(&path)?;
         let body = match call::send(&self.client, request, OBJECT_CAP, within).await {
             Ok(body) => body,
             Err(CallError::TooLarge { cap }) => {

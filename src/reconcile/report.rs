@@ -50,6 +50,8 @@ pub struct ReleaseReport {
     pub records: RecordFacts,
     /// What is done about its drift.
     pub control: Control,
+    /// Whether the loop led: only then it has decided what is done about drifts.
+    pub leads: bool,
     /// The answer to the last order; none if this process was given none.
     pub answer: Option<OrderAnswer>,
 }

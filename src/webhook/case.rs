@@ -158,7 +158,7 @@ impl Subject {
             Aspect::Scale(_) => !claims().is_empty(),
             Aspect::Object => {
                 let speaks = |claim: &Arc<Release>| has_say(claim, &self.object, Some(version));
-                self.object.name.is_empty() || claims().iter().any(speaks)
+                self.object.name.is_empty() || claims().into_iter().any(speaks)
             }
         }
     }

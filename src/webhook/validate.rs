@@ -178,7 +178,13 @@ impl Validator {
         let answer = match (body, &self.setup.orders, &self.setup.source) {
             (Received::Whole(bytes), Some(orders), ReleaseSource::Cluster(live)) => {
                 match review::Request::behind(head, bytes) {
-                    Ok(request) => Box::pin(order::answer(&request, orders, live, deadline)).await,
+                    Ok(request) => match order::objects(&request) {
+                        Some((old, new)) => {
+                            self.keep_acts(&request, &old, &new);
+                            Box::pin(order::answer(&request, (&old, &new), (orders, live), deadline)).await
+                        }
+                        None => Answer::allow(),
+                    },
                     Err(error) => return self.malformed(&error),
                 }
             }
@@ -264,8 +270,8 @@ impl Validator {
         }
         let weight = || -> usize {
             let index = self.setup.source.index().read();
-            let declared =
-                index.claims(&subject.object).iter().filter_map(|claim| claim.objects.get(&subject.object));
+            let claims = index.claims(&subject.object).into_iter();
+            let declared = claims.filter_map(|claim| claim.objects.get(&subject.object));
             declared.flat_map(|it| it.latest.iter().chain(&it.baseline)).map(|declared| declared.weight).sum()
         };
         bytes.len() > LARGE || weight() > HEAVY

@@ -3,6 +3,7 @@
 
 mod circles;
 mod imports;
+mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

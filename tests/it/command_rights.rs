@@ -89,7 +89,8 @@ impl Trove {
             "explain" => &["deployment/trove", "-o", "json"],
             "revoke" => &["deployment/trove"],
             "reconcile" | "suspend" | "resume" => &["trove"],
-            "get releases" | "get allowances" | "emergency off" | "emergency on" | "uninstall" => &[],
+            "get releases" | "get allowances" | "uninstall" => &[],
+            emergency if emergency.starts_with("emergency ") => &[],
             other => panic!("how is {other} called?"),
         };
         [&words, more].concat().into_iter().map(str::to_owned).collect()
@@ -107,7 +108,7 @@ impl Trove {
                 let words: Vec<_> = allow.iter().map(String::as_str).collect();
                 admin(&[&words[..], &["-n", &self.scene.namespace]].concat());
             }
-            "emergency on" => admin(&["emergency", "off"]),
+            "emergency close" => admin(&["emergency", "open"]),
             _ => {}
         }
     }

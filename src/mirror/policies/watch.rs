@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
@@ -17,10 +16,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::assess::{Assessment, Subject, survey};
 use super::{Accepted, InForce};
-use crate::client::call::{self, BODY_CAP, CallError, PATIENCE};
+use crate::client::call::CallError;
 use crate::client::lease::Leadership;
-use crate::client::resource::{GROUP, Resource, VERSION, segment};
+use crate::client::policy_statuses::{PolicyStatuses, Seen};
 use crate::client::watch::Event;
+use crate::client::writer::SendError;
 use crate::mirror::custom::CustomWatch;
 use crate::mirror::kinds::Kinds;
 use crate::mirror::progress::{Listings, Progress};
@@ -50,6 +50,7 @@ pub struct PolicyWatch {
     in_force: Arc<InForce>,
     /// Whether statuses are written.
     leadership: Leadership,
+    statuses: PolicyStatuses,
     listings: Listings,
     known: BTreeMap<String, Known>,
     /// Of writing statuses.
@@ -79,6 +80,7 @@ impl PolicyWatch {
     ) -> Self {
         let listings = Listings::of(&[]);
         Self {
+            statuses: PolicyStatuses::new(client.clone(), leadership.clone()),
             client,
             kinds,
             releases,
@@ -201,12 +203,12 @@ impl PolicyWatch {
             else {
                 continue;
             };
-            if !self.leadership.holds() {
-                return result;
-            }
-            match write(&self.client, name, known, conditions).await {
+            let Known { generation, ref resource_version, .. } = *known;
+            match self.statuses.set(Seen { name, generation, resource_version }, conditions).await {
+                Ok(()) => {}
+                Err(SendError::NotLeading) => return result,
                 // Somebody was faster, which the watch tells of.
-                Ok(()) | Err(CallError::Refused { code: 404 | 409, .. } | CallError::Unserved) => {}
+                Err(SendError::Call(CallError::Refused { code: 404 | 409, .. } | CallError::Unserved)) => {}
                 Err(error) => {
                     result = Err(());
                     if self.failures.note_failure() {
@@ -287,25 +289,6 @@ fn with(
         "observedGeneration": generation,
     });
     Some(conditions.iter().filter(|condition| !is_ours(condition)).cloned().chain([ours]).collect())
-}
-
-async fn write(
-    client: &kube::Client,
-    name: &str,
-    known: &Known,
-    conditions: Vec<Value>,
-) -> Result<(), CallError> {
-    let resource = Resource::new(GROUP, VERSION, "DriftPolicy", "driftpolicies");
-    let path = format!("{}/{}/status?fieldManager=kubemoor", resource.path(None)?, segment(name)?);
-    let body = json!({
-        "metadata": {"resourceVersion": known.resource_version},
-        "status": {"observedGeneration": known.generation, "conditions": conditions},
-    });
-    let request = Request::patch(path)
-        .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
-        .body(body.to_string().into_bytes())
-        .map_err(|error| CallError::Unformed { reason: error.to_string() })?;
-    call::send(client, request, BODY_CAP, PATIENCE).await.map(drop)
 }
 
 async fn until(instant: Option<Instant>) {

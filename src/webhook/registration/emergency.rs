@@ -1,6 +1,6 @@
 //! The emergency switch: opens everything until a person arms it again.
 //!
-//! Entry points: [`off`] and [`on`] for the person, [`follow`] for the guard.
+//! Entry points: [`off`], [`on`] and [`is_off`] for the person, [`follow`] for the guard.
 //! Invariant: what counts is one object of the cluster, the marker: a
 //! configuration without webhooks, which survives every guard and needs no
 //! right that the guard has not. While it says so, nobody writes the webhook
@@ -15,15 +15,18 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, DeleteParams, PostParams};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::NAME;
-use super::keep::Configuration;
+use super::keep::{Configuration, by_hand};
+use crate::client::call::CallError;
+use crate::client::identity::own_name;
+use crate::client::registrations::{Registrations, is_forbidden};
+use crate::client::writer::SendError;
 use crate::telemetry::FailureLog;
 
 /// The marker's name.
@@ -48,6 +51,13 @@ const WATCHED: Duration = Duration::from_secs(3);
 /// How often it looks meanwhile.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// The marker's annotation that says by whose command it is what it is. The API server does not
+/// vouch for it: its own audit log does.
+const BY: &str = "kubemoor.dev/by";
+
+/// The marker's annotation that says why everything is open.
+const REASON: &str = "kubemoor.dev/reason";
+
 /// What [`on`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {
@@ -59,15 +69,28 @@ pub enum Armed {
     Empty,
 }
 
+/// Everything was opened, or closed again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// Whether everything is open by now.
+    pub open: bool,
+    /// By whose command, as that says; may be empty.
+    pub by: String,
+    /// Why; may be empty.
+    pub reason: String,
+    /// The marker's uid: one for each emergency.
+    pub emergency: String,
+}
+
 /// Why the switch did not move.
 #[derive(Debug, Error)]
 pub enum EmergencyError {
     /// Reading failed.
     #[error("cannot read the webhook configurations; the account needs get on them")]
-    Read(#[source] kube::Error),
+    Read(#[source] CallError),
     /// Writing failed.
     #[error("cannot write the webhook configurations; the account needs create, update and delete on them")]
-    Write(#[source] kube::Error),
+    Write(#[from] SendError),
     /// Somebody else keeps writing.
     #[error("the webhook configurations changed during each of {ATTEMPTS} attempts to write them: try again")]
     Contested,
@@ -82,21 +105,22 @@ struct Saved {
     mutating: Option<MutatingWebhookConfiguration>,
 }
 
-type Markers = Api<ValidatingWebhookConfiguration>;
+type Markers = Registrations<ValidatingWebhookConfiguration>;
 
-/// Opens everything: no webhook is called, no guard repairs, until [`on`].
+/// Opens everything for a `reason`: no webhook is called, no guard repairs, until [`on`].
 /// Returns how many configurations were removed. May be repeated.
 ///
 /// # Errors
 /// When rights are missing, or the API server fails.
-pub async fn off(client: &kube::Client) -> Result<usize, EmergencyError> {
-    mark(client).await?;
-    let (validating, mutating) = (Api::all(client.clone()), Api::all(client.clone()));
+pub async fn off(client: &kube::Client, reason: Option<&str>) -> Result<usize, EmergencyError> {
+    mark(client, reason).await?;
+    let validating = by_hand::<ValidatingWebhookConfiguration>(client);
+    let mutating = by_hand::<MutatingWebhookConfiguration>(client);
     let until = tokio::time::Instant::now() + WATCHED;
     let mut removed = 0;
     loop {
-        removed += usize::from(delete::<ValidatingWebhookConfiguration>(&validating, NAME).await?);
-        removed += usize::from(delete::<MutatingWebhookConfiguration>(&mutating, NAME).await?);
+        removed += usize::from(validating.delete(NAME, None).await?);
+        removed += usize::from(mutating.delete(NAME, None).await?);
         if tokio::time::Instant::now() >= until {
             return Ok(removed.min(2));
         }
@@ -110,14 +134,19 @@ pub async fn off(client: &kube::Client) -> Result<usize, EmergencyError> {
 /// # Errors
 /// When rights are missing, or the API server fails.
 pub async fn on(client: &kube::Client) -> Result<Armed, EmergencyError> {
-    let markers = Markers::all(client.clone());
-    let Some(marker) = markers.get_opt(MARKER).await.map_err(EmergencyError::Read)? else {
+    let markers: Markers = by_hand(client);
+    let Some(marker) = markers.read(MARKER).await.map_err(EmergencyError::Read)? else {
         return Ok(Armed::Already);
     };
     let saved = saved(&marker);
     // Guards may write from here on; what is kept goes last.
     if is_open(&marker) {
-        change(&markers, |annotations| drop(annotations.remove(OPEN))).await?;
+        let by = caller(client).await;
+        change(&markers, |annotations| {
+            annotations.remove(OPEN);
+            annotations.insert(BY.to_owned(), by.clone());
+        })
+        .await?;
     }
     let armed =
         if saved.validating.is_some() || saved.mutating.is_some() { Armed::Restored } else { Armed::Empty };
@@ -127,33 +156,52 @@ pub async fn on(client: &kube::Client) -> Result<Armed, EmergencyError> {
     if let Some(mutating) = saved.mutating {
         restore(client, mutating).await?;
     }
-    delete::<ValidatingWebhookConfiguration>(&markers, MARKER).await?;
+    markers.delete(MARKER, None).await?;
     Ok(armed)
 }
 
+/// Whether everything is open.
+///
+/// # Errors
+/// When the right to read is missing, or the API server fails.
+pub async fn is_off(client: &kube::Client) -> Result<bool, EmergencyError> {
+    let marker = by_hand::<ValidatingWebhookConfiguration>(client).read(MARKER).await;
+    Ok(marker.map_err(EmergencyError::Read)?.is_some_and(|marker| is_open(&marker)))
+}
+
 /// Says through `open` whether everything is open, from the first time that
-/// this is known until `stop`. Who may not look is told that it is not.
-pub async fn follow(client: kube::Client, open: watch::Sender<Option<bool>>, stop: CancellationToken) {
-    let selected = watcher::Config::default().fields(&format!("metadata.name={MARKER}"));
-    let mut events = pin!(watcher(Markers::all(client), selected).default_backoff());
+/// this is known until `stop`. Who may not look is told that it is not. Tells `keep` of each turn.
+pub async fn follow(
+    client: kube::Client,
+    open: watch::Sender<Option<bool>>,
+    keep: impl Fn(Turn) + Send,
+    stop: CancellationToken,
+) {
+    let markers: Markers = by_hand(&client);
+    let mut events = pin!(markers.follow(MARKER));
     let mut listed = false;
     let mut failures = FailureLog::default();
+    let mut turn = Turn::default();
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return,
             event = events.next() => event,
         };
+        if let Some(Ok(
+            watcher::Event::InitApply(marker)
+            | watcher::Event::Apply(marker)
+            | watcher::Event::Delete(marker),
+        )) = &event
+        {
+            turn = told(marker);
+        }
         let said = match event {
             Some(Ok(event)) => match said(event, &mut listed, &mut failures) {
                 Some(said) => said,
                 None => continue,
             },
             Some(Err(error)) => {
-                let forbidden = matches!(
-                    &error,
-                    watcher::Error::InitialListFailed(kube::Error::Api(status))
-                    | watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 403
-                );
+                let forbidden = is_forbidden(&error);
                 if failures.note_failure() {
                     let error = anyhow::Error::new(error);
                     tracing::warn!("the emergency switch cannot be watched, trying again: {error:#}");
@@ -165,7 +213,10 @@ pub async fn follow(client: kube::Client, open: watch::Sender<Option<bool>>, sto
             }
             None => return,
         };
-        open.send_if_modified(|open| open.replace(said) != Some(said));
+        let was_open = *open.borrow() == Some(true);
+        if open.send_if_modified(|open| open.replace(said) != Some(said)) && (said || was_open) {
+            keep(Turn { open: said, ..turn.clone() });
+        }
     }
 }
 
@@ -192,11 +243,25 @@ fn said(
     Some(said)
 }
 
+/// What a marker says of the last turn.
+fn told(marker: &ValidatingWebhookConfiguration) -> Turn {
+    let annotations = marker.metadata.annotations.as_ref();
+    let text = |name| annotations.and_then(|them| them.get(name)).cloned().unwrap_or_default();
+    let emergency = marker.metadata.uid.clone().unwrap_or_default();
+    Turn { open: is_open(marker), by: text(BY), reason: text(REASON), emergency }
+}
+
+/// Who calls, as far as the API server says so.
+async fn caller(client: &kube::Client) -> String {
+    own_name(client, None).await.ok().flatten().unwrap_or_default()
+}
+
 /// Writes the marker, with the configurations as they are.
-async fn mark(client: &kube::Client) -> Result<(), EmergencyError> {
-    let markers = Markers::all(client.clone());
+async fn mark(client: &kube::Client, reason: Option<&str>) -> Result<(), EmergencyError> {
+    let by = caller(client).await;
+    let markers: Markers = by_hand(client);
     for _ in 0..ATTEMPTS {
-        let live = markers.get_opt(MARKER).await.map_err(EmergencyError::Read)?;
+        let live = markers.read(MARKER).await.map_err(EmergencyError::Read)?;
         let before = live.as_ref().map(saved).unwrap_or_default();
         let saved = Saved {
             validating: plain(client).await?.or(before.validating),
@@ -209,16 +274,14 @@ async fn mark(client: &kube::Client) -> Result<(), EmergencyError> {
         });
         let annotations = marker.metadata.annotations.get_or_insert_default();
         annotations.insert(OPEN.to_owned(), "off".to_owned());
+        annotations.insert(BY.to_owned(), by.clone());
+        annotations.extend(reason.map(|reason| (REASON.to_owned(), reason.to_owned())));
         // Without what is kept everything opens all the same.
         if let Some(text) = serde_json::to_string(&saved).ok().filter(|text| text.len() <= SAVED_CAP) {
             annotations.insert(SAVED.to_owned(), text);
         }
-        let written = if is_new {
-            markers.create(&PostParams::default(), &marker).await
-        } else {
-            markers.replace(MARKER, &PostParams::default(), &marker).await
-        };
-        if settled(written)? {
+        let written = if is_new { markers.create(&marker).await? } else { markers.replace(&marker).await? };
+        if written.is_some() {
             return Ok(());
         }
     }
@@ -227,7 +290,7 @@ async fn mark(client: &kube::Client) -> Result<(), EmergencyError> {
 
 /// A configuration as it is, without what the API server sets.
 async fn plain<C: Configuration>(client: &kube::Client) -> Result<Option<C>, EmergencyError> {
-    let live = Api::<C>::all(client.clone()).get_opt(NAME).await.map_err(EmergencyError::Read)?;
+    let live = by_hand::<C>(client).read(NAME).await.map_err(EmergencyError::Read)?;
     Ok(live.map(|mut live| {
         let meta = live.meta_mut();
         *meta = ObjectMeta {
@@ -243,16 +306,16 @@ async fn plain<C: Configuration>(client: &kube::Client) -> Result<Option<C>, Eme
 /// Puts a configuration back. Where a guard was faster, its webhooks become
 /// what they were: it makes its own of them again and leaves the admin's.
 async fn restore<C: Configuration>(client: &kube::Client, saved: C) -> Result<(), EmergencyError> {
-    let api = Api::<C>::all(client.clone());
+    let registrations = by_hand::<C>(client);
     for _ in 0..ATTEMPTS {
-        let written = match api.get_opt(NAME).await.map_err(EmergencyError::Read)? {
-            None => api.create(&PostParams::default(), &saved).await,
+        let written = match registrations.read(NAME).await.map_err(EmergencyError::Read)? {
+            None => registrations.create(&saved).await?,
             Some(mut live) => {
                 live.set_webhooks(saved.webhooks());
-                api.replace(NAME, &PostParams::default(), &live).await
+                registrations.replace(&live).await?
             }
         };
-        if settled(written)? {
+        if written.is_some() {
             return Ok(());
         }
     }
@@ -264,32 +327,15 @@ async fn change(
     change: impl Fn(&mut std::collections::BTreeMap<String, String>),
 ) -> Result<(), EmergencyError> {
     for _ in 0..ATTEMPTS {
-        let Some(mut marker) = markers.get_opt(MARKER).await.map_err(EmergencyError::Read)? else {
+        let Some(mut marker) = markers.read(MARKER).await.map_err(EmergencyError::Read)? else {
             return Ok(());
         };
         change(marker.metadata.annotations.get_or_insert_default());
-        if settled(markers.replace(MARKER, &PostParams::default(), &marker).await)? {
+        if markers.replace(&marker).await?.is_some() {
             return Ok(());
         }
     }
     Err(EmergencyError::Contested)
-}
-
-/// Whether a write was done; not when somebody else was faster.
-fn settled<T>(written: Result<T, kube::Error>) -> Result<bool, EmergencyError> {
-    match written {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
-        Err(error) => Err(EmergencyError::Write(error)),
-    }
-}
-
-async fn delete<C: Configuration>(api: &Api<C>, name: &str) -> Result<bool, EmergencyError> {
-    match api.delete(name, &DeleteParams::default()).await {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
-        Err(error) => Err(EmergencyError::Write(error)),
-    }
 }
 
 fn is_open(marker: &ValidatingWebhookConfiguration) -> bool {

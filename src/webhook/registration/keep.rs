@@ -19,14 +19,16 @@ use futures::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::{
     RuleWithOperations, ValidatingWebhook, WebhookClientConfig,
 };
-use kube::api::{Api, DeleteParams, PostParams, Preconditions};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{EDITS, NAME, REVERTS, STATUS, address};
+use crate::client::call::CallError;
 use crate::client::lease::Leadership;
+use crate::client::registrations::Registrations;
+use crate::client::writer::SendError;
 
 pub use self::kinds::Configuration;
 
@@ -71,13 +73,13 @@ pub enum Kept {
 pub enum RegistrationError {
     /// Reading it failed.
     #[error("cannot read the {0} {NAME}; the account needs get on it")]
-    Get(&'static str, #[source] kube::Error),
+    Get(&'static str, #[source] CallError),
     /// Writing it failed.
     #[error("cannot write the {0} {NAME}; the account needs create and update")]
-    Write(&'static str, #[source] kube::Error),
+    Write(&'static str, #[source] SendError),
     /// Deleting it failed.
     #[error("cannot delete the {0} {NAME}; the account needs update and delete")]
-    Delete(&'static str, #[source] kube::Error),
+    Delete(&'static str, #[source] SendError),
     /// Somebody else keeps writing it.
     #[error("the {0} {NAME} changed during each of {ATTEMPTS} attempts to write it")]
     Contested(&'static str),
@@ -93,9 +95,8 @@ pub async fn maintain<C: Configuration>(
     leadership: Leadership,
     stop: CancellationToken,
 ) {
-    let api = Api::<C>::all(client);
-    let selected = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-    let mut events = pin!(watcher(api.clone(), selected).default_backoff());
+    let registrations = Registrations::<C>::new(client, leadership.clone());
+    let mut events = pin!(registrations.follow(NAME));
     let mut sight = Sight { may_create: true, listed: false };
     loop {
         let wanted = desired.borrow_and_update().clone();
@@ -104,7 +105,7 @@ pub async fn maintain<C: Configuration>(
         let kept = match wanted {
             _ if !leadership.holds() => None,
             Wish::Unknown => None,
-            Wish::Present(wanted) => Some(write(&api, &wanted, sight.may_create).await),
+            Wish::Present(wanted) => Some(write(&registrations, &wanted, sight.may_create).await),
         };
         if let Some(kept) = kept {
             match kept {
@@ -116,6 +117,7 @@ pub async fn maintain<C: Configuration>(
                         tracing::info!(registration.kept = ?kept, "the {kind} {NAME} was written");
                     }
                 }
+                Err(RegistrationError::Write(_, SendError::NotLeading)) => {}
                 Err(error) => {
                     again = true;
                     let error = address::veil(&format!("{:#}", anyhow::Error::new(error)));
@@ -150,26 +152,21 @@ pub async fn maintain<C: Configuration>(
 
 /// Makes the configuration as `desired` says, writing only what differs.
 pub async fn keep<C: Configuration>(client: &kube::Client, desired: &C) -> Result<Kept, RegistrationError> {
-    write(&Api::all(client.clone()), desired, true).await
+    write(&by_hand(client), desired, true).await
 }
 
 /// Removes the configuration, so that a running guard does not write it again.
 /// Returns whether there was one.
 pub async fn withdraw<C: Configuration>(client: &kube::Client) -> Result<bool, RegistrationError> {
-    let api = Api::<C>::all(client.clone());
+    let registrations = by_hand::<C>(client);
+    let failed = |error| RegistrationError::Delete(C::KIND, error);
     for _ in 0..ATTEMPTS {
-        let Some(mut live) = get(&api).await? else { return Ok(false) };
+        let Some(mut live) = read(&registrations).await? else { return Ok(false) };
         let annotations = live.meta_mut().annotations.get_or_insert_default();
         annotations.insert(WITHDRAWN.to_owned(), "true".to_owned());
-        let written = api.replace(NAME, &PostParams::default(), &live).await;
-        let gone = match written {
-            Ok(marked) => delete(&api, marked.meta().uid.clone()).await,
-            Err(error) => Err(error),
-        };
-        match gone {
-            Ok(()) => return Ok(true),
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-            Err(error) => return Err(RegistrationError::Delete(C::KIND, error)),
+        let Some(marked) = registrations.replace(&live).await.map_err(failed)? else { continue };
+        if registrations.delete(NAME, marked.meta().uid.clone()).await.map_err(failed)? {
+            return Ok(true);
         }
     }
     Err(RegistrationError::Contested(C::KIND))
@@ -223,38 +220,35 @@ impl Sight {
 
 /// Writes what differs.
 async fn write<C: Configuration>(
-    api: &Api<C>,
+    registrations: &Registrations<C>,
     desired: &C,
     may_create: bool,
 ) -> Result<Kept, RegistrationError> {
     for _ in 0..ATTEMPTS {
-        let live = get(api).await?;
+        let live = read(registrations).await?;
         let (written, kept) = match live {
             None if !may_create => return Ok(Kept::Absent),
-            None => (api.create(&PostParams::default(), desired).await, Kept::Created),
+            None => (registrations.create(desired).await, Kept::Created),
             Some(live) if is_withdrawn(&live) => return Ok(Kept::Withdrawn),
             Some(live) => match merge(&live, desired) {
                 None => return Ok(Kept::Unchanged),
-                Some(merged) => (api.replace(NAME, &PostParams::default(), &merged).await, Kept::Updated),
+                Some(merged) => (registrations.replace(&merged).await, Kept::Updated),
             },
         };
-        match written {
-            Ok(_) => return Ok(kept),
-            // Somebody else was faster (409), or deleted it meanwhile (404).
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-            Err(error) => return Err(RegistrationError::Write(C::KIND, error)),
+        if written.map_err(|error| RegistrationError::Write(C::KIND, error))?.is_some() {
+            return Ok(kept);
         }
     }
     Err(RegistrationError::Contested(C::KIND))
 }
 
-async fn get<C: Configuration>(api: &Api<C>) -> Result<Option<C>, RegistrationError> {
-    api.get_opt(NAME).await.map_err(|error| RegistrationError::Get(C::KIND, error))
+/// Those that a command writes, whoever leads.
+pub(super) fn by_hand<C: Configuration>(client: &kube::Client) -> Registrations<C> {
+    Registrations::new(client.clone(), Leadership::alone())
 }
 
-async fn delete<C: Configuration>(api: &Api<C>, uid: Option<String>) -> Result<(), kube::Error> {
-    let preconditions = Some(Preconditions { uid, resource_version: None });
-    api.delete(NAME, &DeleteParams { preconditions, ..DeleteParams::default() }).await.map(drop)
+async fn read<C: Configuration>(registrations: &Registrations<C>) -> Result<Option<C>, RegistrationError> {
+    registrations.read(NAME).await.map_err(|error| RegistrationError::Get(C::KIND, error))
 }
 
 fn stand_down<C: Configuration>() {

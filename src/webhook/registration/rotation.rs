@@ -13,13 +13,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
-use kube::api::Api;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::keep::Configuration;
+use super::keep::{Configuration, by_hand};
 use super::{NAME, address};
 use crate::callers::kept::{Kept, Turn};
 use crate::callers::{CallerToken, Callers, RandomError};
@@ -226,7 +225,7 @@ impl Rotation {
 /// Whether a webhook configuration still holds `token`, or may.
 async fn is_registered(client: &kube::Client, token: &CallerToken) -> bool {
     async fn holds<C: Configuration>(client: &kube::Client, token: &CallerToken) -> bool {
-        match Api::<C>::all(client.clone()).get_opt(NAME).await {
+        match by_hand::<C>(client).read(NAME).await {
             Ok(live) => live.is_some_and(|live| {
                 live.webhooks().iter().any(|webhook| address::holds(&webhook.client_config, token))
             }),

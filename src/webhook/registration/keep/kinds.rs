@@ -3,28 +3,16 @@
 //! Invariant: a configuration whose webhooks are taken out and put back is the
 //! same, but for the reinvocation policy, which is the guard's own.
 
-use std::fmt::Debug;
-
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhook, MutatingWebhookConfiguration, ValidatingWebhook, ValidatingWebhookConfiguration,
 };
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+
+use crate::client::registrations::Registration;
 
 /// A webhook configuration that Kubemoor keeps.
 pub trait Configuration:
-    kube::Resource<DynamicType = ()>
-    + k8s_openapi::Metadata
-    + k8s_openapi::Resource<Scope = ClusterResourceScope>
-    + Serialize
-    + DeserializeOwned
-    + Clone
-    + Debug
-    + PartialEq
-    + Send
-    + Sync
-    + 'static
+    Registration + k8s_openapi::Resource<Scope = ClusterResourceScope> + PartialEq + Sync
 {
     /// The webhooks, as far as both kinds have them.
     fn webhooks(&self) -> Vec<ValidatingWebhook>;

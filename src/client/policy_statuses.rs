@@ -1,0 +1,51 @@
+//! The statuses of DriftPolicies.
+//!
+//! Entry point: [`PolicyStatuses::set`]. Invariant: only a leader writes them, at a bounded
+//! rate, each over the version that it speaks of. Decides nothing about what is written.
+
+use http::{Request, header};
+use serde_json::{Value, json};
+
+use super::call::CallError;
+use super::lease::Leadership;
+use super::resource::{GROUP, Resource, VERSION, segment};
+use super::writer::{SendError, Writer};
+
+/// Writes statuses of DriftPolicies.
+pub(crate) struct PolicyStatuses(Writer);
+
+/// A DriftPolicy as it was seen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen<'p> {
+    pub(crate) name: &'p str,
+    pub(crate) generation: i64,
+    pub(crate) resource_version: &'p str,
+}
+
+impl PolicyStatuses {
+    /// Those of the cluster behind `client`, written while this process leads by `leadership`.
+    pub(crate) fn new(client: kube::Client, leadership: Leadership) -> Self {
+        Self(Writer::seldom(client, leadership))
+    }
+
+    /// Writes the conditions of a policy, unless that has changed since.
+    ///
+    /// # Errors
+    /// See [`SendError`]; a conflict when the policy has changed.
+    pub(crate) async fn set(&self, policy: Seen<'_>, conditions: Vec<Value>) -> Result<(), SendError> {
+        self.0.send(request(policy, conditions)?).await.map(drop)
+    }
+}
+
+fn request(policy: Seen<'_>, conditions: Vec<Value>) -> Result<Request<Vec<u8>>, CallError> {
+    let resource = Resource::new(GROUP, VERSION, "DriftPolicy", "driftpolicies");
+    let path = format!("{}/{}/status?fieldManager=kubemoor", resource.path(None)?, segment(policy.name)?);
+    let body = json!({
+        "metadata": {"resourceVersion": policy.resource_version},
+        "status": {"observedGeneration": policy.generation, "conditions": conditions},
+    });
+    Request::patch(path)
+        .header(header::CONTENT_TYPE, "application/merge-patch+json")
+        .body(body.to_string().into_bytes())
+        .map_err(|error| CallError::Unformed { reason: error.to_string() })
+}

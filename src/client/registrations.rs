@@ -1,0 +1,130 @@
+//! Webhook configurations: read, followed, made, replaced and deleted.
+//!
+//! Entry point: [`Registrations`]. Invariant: a write replaces the version that was
+//! read and nothing newer; whoever was slower is told so, and that is no error.
+//! Decides nothing about what is written.
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
+
+use futures::Stream;
+use http::Request;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use kube::Api;
+use kube::core::Request as Requests;
+use kube::core::params::{DeleteParams, GetParams, PostParams, Preconditions};
+use kube::runtime::{WatchStreamExt, watcher};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::call::{self, CallError, PATIENCE};
+use super::lease::Leadership;
+use super::resource::segment;
+use super::writer::{SendError, Writer};
+
+/// A kind of webhook configuration.
+pub trait Registration:
+    kube::Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + Send + 'static
+{
+}
+
+impl Registration for ValidatingWebhookConfiguration {}
+impl Registration for MutatingWebhookConfiguration {}
+
+/// The webhook configurations of one kind.
+pub(crate) struct Registrations<C> {
+    client: kube::Client,
+    writer: Writer,
+    kind: PhantomData<C>,
+}
+
+impl<C: Registration> Registrations<C> {
+    /// Those of the cluster behind `client`, written while this process leads by `leadership`.
+    pub(crate) fn new(client: kube::Client, leadership: Leadership) -> Self {
+        Self { writer: Writer::seldom(client.clone(), leadership), client, kind: PhantomData }
+    }
+
+    /// The one of this name, if it is there.
+    ///
+    /// # Errors
+    /// When the API server gives no usable answer.
+    pub(crate) async fn read(&self, name: &str) -> Result<Option<C>, CallError> {
+        let request = requests::<C>().get(&segment(name)?, &GetParams::default())?;
+        match call::fetch(&self.client, request, PATIENCE).await {
+            Ok(live) => Ok(Some(live)),
+            Err(CallError::Refused { code: 404, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes it. Gives none when somebody else was faster.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub(crate) async fn create(&self, wanted: &C) -> Result<Option<C>, SendError> {
+        let request = requests::<C>().create(&PostParams::default(), bytes(wanted)?);
+        self.send(request.map_err(CallError::from)?).await
+    }
+
+    /// Puts it in the place of the version that it was made from. Gives none when somebody else
+    /// was faster, or deleted it meanwhile.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub(crate) async fn replace(&self, changed: &C) -> Result<Option<C>, SendError> {
+        let name = segment(changed.meta().name.as_deref().unwrap_or_default())?;
+        let request = requests::<C>().replace(&name, &PostParams::default(), bytes(changed)?);
+        self.send(request.map_err(CallError::from)?).await
+    }
+
+    /// Deletes the one of this name, if it still is the one with the uid `uid` where one is
+    /// given. Says whether it was there.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub(crate) async fn delete(&self, name: &str, uid: Option<String>) -> Result<bool, SendError> {
+        let preconditions = uid.map(|uid| Preconditions { uid: Some(uid), resource_version: None });
+        let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
+        let request = requests::<C>().delete(&segment(name)?, &parameters).map_err(CallError::from)?;
+        match self.writer.send(request).await {
+            Err(SendError::Call(CallError::Refused { code: 404 | 409, .. })) => Ok(false),
+            outcome => outcome.map(|_| true),
+        }
+    }
+
+    /// What happens to the one of this name, for ever.
+    pub(crate) fn follow(
+        &self,
+        name: &str,
+    ) -> impl Stream<Item = Result<watcher::Event<C>, watcher::Error>> + Send + use<C> {
+        let selected = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        watcher(Api::<C>::all(self.client.clone()), selected).default_backoff()
+    }
+
+    async fn send(&self, request: Request<Vec<u8>>) -> Result<Option<C>, SendError> {
+        match self.writer.send(request).await {
+            Ok(body) => Ok(Some(call::decode(&body)?)),
+            Err(SendError::Call(CallError::Refused { code: 404 | 409, .. })) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn requests<C: Registration>() -> Requests {
+    Requests::new(C::url_path(&(), None))
+}
+
+fn bytes<C: Registration>(object: &C) -> Result<Vec<u8>, CallError> {
+    serde_json::to_vec(object).map_err(|error| CallError::Unformed { reason: error.to_string() })
+}
+
+/// Whether a watch failed for want of rights.
+pub(crate) fn is_forbidden(error: &watcher::Error) -> bool {
+    matches!(
+        error,
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 403
+    )
+}
