@@ -1,8 +1,8 @@
 //! What a guard costs and how fast it is on a real control plane: the requests,
-//! CPU and memory of one whose objects are all as declared, beside what polling
+//! CPU and memory of one whose objects are all as declared, or all missing, beside what polling
 //! them would cost, and the time from a drift to its repair.
 //!
-//! `cargo bench --bench cluster` takes all; `-- in_sync` or `-- repairs` takes one.
+//! `cargo bench --bench cluster` takes all; `-- in_sync`, `-- missing` or `-- repairs` takes one.
 // A benchmark that cannot go on says why and ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::indexing_slicing, clippy::string_slice)]
@@ -10,6 +10,7 @@
 
 mod cluster {
     pub(crate) mod in_sync;
+    pub(crate) mod missing;
     pub(crate) mod objects;
     pub(crate) mod repairs;
 }
@@ -27,5 +28,8 @@ fn main() {
     }
     if asked("in_sync") {
         runtime().block_on(cluster::in_sync::measure());
+    }
+    if asked("missing") {
+        runtime().block_on(cluster::missing::measure());
     }
 }

@@ -7,6 +7,7 @@
 //! connection that hangs. Must not hold a rule.
 
 mod calling;
+mod certifying;
 mod cluster;
 mod emergency;
 mod leading;
@@ -17,6 +18,7 @@ mod parts;
 mod permitting;
 mod policing;
 mod registrar;
+mod signals;
 mod telling;
 mod transitions;
 mod trusting;
@@ -34,7 +36,9 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use self::calling::{Calling, Judging, Keeping};
+use self::certifying::Certifying;
 use self::parts::Parts;
+use self::signals::Signals;
 use crate::admin::{self, Books, Condition, Readiness};
 use crate::config::{self, RecordDriver, Source, Tls};
 use crate::declaration::catalog::Catalog;
@@ -169,6 +173,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let readiness = Readiness::new();
     // Before anybody can ask: no condition at all would count as ready.
     let records = readiness.condition("records");
+    let certifying = Certifying::new(&tls, &certificates, &readiness);
     let calling = Calling::open(&callers, &metrics.admission, &readiness)?;
     let judging = Judging::new(calling.door.clone());
     let stops = Stops::default();
@@ -188,7 +193,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let services = Services { resolver, in_force, state, metrics, certificates, judging, ledger, stop };
     services.follow_files(calling, folder, &mut parts);
     let mut run = Run { services, notifiers, readiness, books, naming, parts };
-    let linger = run.begin(source, &callers, &tls, &records).await?;
+    let linger = run.begin(source, Secured { callers: &callers, tls: &tls, certifying }, &records).await?;
     run.until_told(stops, linger).await
 }
 
@@ -230,13 +235,20 @@ impl Services {
     }
 }
 
+/// By what the webhook and its callers know each other.
+struct Secured<'a> {
+    callers: &'a config::Callers,
+    tls: &'a Tls,
+    /// None where the certificate is not shared.
+    certifying: Option<Certifying>,
+}
+
 impl Run {
     /// Begins to serve the releases of a source. Gives for how long the guard goes on once it is told to stop.
     async fn begin(
         &mut self,
         source: Source,
-        callers: &config::Callers,
-        tls: &Tls,
+        secured: Secured<'_>,
         records: &Condition,
     ) -> anyhow::Result<Duration> {
         match source {
@@ -247,8 +259,9 @@ impl Run {
             Source::Cluster(cluster) => {
                 let linger = if cluster.own_namespace.is_some() { LINGER } else { Duration::ZERO };
                 let own = cluster.own_namespace.as_deref();
+                let Secured { callers, tls, certifying } = secured;
                 let keeping = Keeping::new(callers, own, tls, self.services.judging.door().callers().clone());
-                self.cluster(cluster, keeping).await?;
+                self.cluster(cluster, keeping, certifying).await?;
                 Ok(linger)
             }
         }
@@ -349,27 +362,6 @@ impl Metrics {
     }
 }
 
-/// SIGTERM and SIGINT.
-struct Signals {
-    terminate: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    fn new() -> anyhow::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
-    }
-
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-        }
-    }
-}
-
 async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
     let cannot = || format!("cannot listen on {address}; choose another address with {flag}");
     TcpListener::bind(address).await.with_context(cannot)
@@ -378,6 +370,9 @@ async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
 fn tls_source(tls: &Tls) -> tls::Source {
     match tls {
         Tls::Made { dir, names } => tls::Source::SelfMade { directory: dir.clone(), names: names.clone() },
+        Tls::Shared { names, life, .. } => {
+            tls::Source::Shared { names: names.clone(), pace: tls::Pace::of(*life) }
+        }
         Tls::Given { cert, key } => tls::Source::Given { certificate: cert.clone(), key: key.clone() },
     }
 }

@@ -42,7 +42,7 @@ pub struct Serve {
     pub cluster_labels: BTreeMap<String, String>,
     /// How long a Helm operation may be silent before it loses its rights.
     pub operation_timeout: Duration,
-    /// Where is kept who did what.
+    /// The database of the audit ledger.
     pub ledger: Ledger,
     /// The file of those who are told of drifts and repairs.
     pub notifiers: Option<PathBuf>,
@@ -137,6 +137,17 @@ pub enum Tls {
         dir: PathBuf,
         /// The names under which the webhook is reached; never empty.
         names: Vec<String>,
+    },
+    /// Made by the leader, for these names, and kept in a Secret that replicas share.
+    Shared {
+        /// The namespace that Kubemoor runs in.
+        namespace: String,
+        /// The Secret.
+        secret: String,
+        /// The names under which the webhook is reached; never empty.
+        names: Vec<String>,
+        /// For how long a certificate is valid.
+        life: Duration,
     },
     /// Somebody else's, read again when the files change.
     Given {

@@ -2,7 +2,8 @@
 //! API server is to trust.
 //!
 //! Entry point: [`Certificates::load`], then [`Certificates::keep`] in a task of
-//! its own. Invariant: once loaded, the port always has a certificate: what
+//! its own; [`SharedCertificate`] for one that replicas share in a Secret, which is
+//! told by [`Certificates::adopt`]. Invariant: once loaded, the port always has a certificate: what
 //! replaces it on disk counts only if it is whole. Certificates are read by
 //! content and not by file events, because the volumes of Secrets change by a
 //! link to another directory. Private keys never reach a log or an error. Must
@@ -11,8 +12,10 @@
 mod authority;
 mod clients;
 pub(crate) mod files;
+mod issue;
 mod pair;
 mod resolver;
+mod shared;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,6 +36,7 @@ use tracing::{debug, info, warn};
 pub use self::clients::ClientAuthority;
 use self::pair::Pair;
 use self::resolver::Resolver;
+pub use self::shared::{Due, Pace, SharedCertificate};
 
 /// How often the files are compared with what is served.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
@@ -56,6 +60,13 @@ pub enum Source {
         directory: PathBuf,
         /// The DNS names and IP addresses by which the API server calls.
         names: Vec<String>,
+    },
+    /// Replicas share it, and it is told by [`Certificates::adopt`]. Until then one is served that nobody trusts.
+    Shared {
+        /// The DNS names and IP addresses by which the API server calls.
+        names: Vec<String>,
+        /// How long it lives.
+        pace: Pace,
     },
 }
 
@@ -119,6 +130,9 @@ pub enum TlsError {
         /// What is wrong.
         source: rcgen::Error,
     },
+    /// What was made is not whole.
+    #[error("a certificate that was just made cannot be read back")]
+    ReadBack,
     /// The TLS library refuses its settings.
     #[error("cannot set up TLS: {0}")]
     Configure(#[source] rustls::Error),
@@ -211,7 +225,26 @@ impl Certificates {
     /// # Errors
     /// The files hold no usable certificate; the last one stays in use.
     pub fn refresh(&self, now: Timestamp) -> Result<bool, TlsError> {
-        let material = read(&self.source, now)?;
+        match self.source {
+            Source::Shared { .. } => Ok(false),
+            Source::Given { .. } | Source::SelfMade { .. } => self.take(read(&self.source, now)?, now),
+        }
+    }
+
+    /// Serves what replicas share from now on. Says whether anything changed.
+    ///
+    /// # Errors
+    /// Never for what was parsed.
+    pub fn adopt(&self, shared: &SharedCertificate, now: Timestamp) -> Result<bool, TlsError> {
+        self.take(shared.material(), now)
+    }
+
+    /// Whether nobody trusts what is served, because the shared certificate is not known yet.
+    pub fn is_provisional(&self) -> bool {
+        matches!(self.source, Source::Shared { .. }) && self.authority.borrow().is_none()
+    }
+
+    fn take(&self, material: Material, now: Timestamp) -> Result<bool, TlsError> {
         let mut taken = self.taken.lock();
         if *taken == material {
             return Ok(false);
@@ -233,6 +266,9 @@ impl Certificates {
     /// Refreshes every ten seconds until `stop` is cancelled. The wall clock
     /// decides what is due, because timers stand still while a machine sleeps.
     pub async fn keep(&self, stop: CancellationToken) {
+        if matches!(self.source, Source::Shared { .. }) {
+            return stop.cancelled().await;
+        }
         let mut ticks = interval(CHECK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last_failure = None;
@@ -275,6 +311,9 @@ fn read(source: &Source, now: Timestamp) -> Result<Material, TlsError> {
             Ok(material)
         }
         Source::SelfMade { directory, names } => authority::provide(directory, names, now),
+        Source::Shared { names, pace } => {
+            Ok(Material { authority: None, ..SharedCertificate::make(names, now, pace)?.material() })
+        }
     }
 }
 
@@ -283,6 +322,9 @@ fn parse(source: &Source, material: &Material) -> Result<Pair, TlsError> {
         Source::Given { certificate, key } => Pair::parse(certificate, key, material),
         Source::SelfMade { directory, .. } => {
             Pair::parse(&directory.join(authority::CERTIFICATE), &directory.join(authority::KEY), material)
+        }
+        Source::Shared { .. } => {
+            Pair::parse(authority::CERTIFICATE.as_ref(), authority::KEY.as_ref(), material)
         }
     }
 }

@@ -82,7 +82,8 @@ pub(crate) async fn measure() {
     poll(&control_plane, &admin, &releases, idle).await;
 }
 
-const STATUSES: &str = "kubemoor_status_writes_total{outcome=\"written\"}";
+/// The count of statuses written.
+pub(super) const STATUSES: &str = "kubemoor_status_writes_total{outcome=\"written\"}";
 
 async fn install(admin: &Caller, namespace: &str, release: &str) {
     let declared = declared(release);
@@ -124,7 +125,8 @@ fn at_least(metrics: &str, series: &str) -> Result<(), String> {
     }
 }
 
-fn metric(metrics: &str, series: &str) -> usize {
+/// The value of a metric; zero where it is not there yet.
+pub(super) fn metric(metrics: &str, series: &str) -> usize {
     let value = metrics.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok());
     value.unwrap_or(0)
 }
@@ -200,6 +202,6 @@ async fn cost(
     (took.as_secs_f64() - idle * begin.elapsed().as_secs_f64() / 60.0) / sample.len() as f64
 }
 
-fn mebibytes(bytes: u64) -> f64 {
+pub(super) fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }

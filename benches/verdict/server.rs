@@ -326,6 +326,7 @@ fn patterns() -> Vec<Row> {
             declared: shown(3),
             old: shown(3),
             new: shown(number),
+            difference: None,
         };
         Row {
             time: jiff::Timestamp::now(),

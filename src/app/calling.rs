@@ -117,7 +117,7 @@ impl Keeping {
         let place = match (own_namespace, tls) {
             (Some(namespace), _) => Place::Secret(namespace.to_owned()),
             (None, config::Tls::Made { dir, .. }) => Place::Directory(dir.clone()),
-            (None, config::Tls::Given { .. }) => Place::Process,
+            (None, config::Tls::Given { .. } | config::Tls::Shared { .. }) => Place::Process,
         };
         let pace = match config.proof {
             Proof::Kept { life } => Some(Pace::of(life)),

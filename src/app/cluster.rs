@@ -15,7 +15,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::calling::Keeping;
-use super::emergency::obey;
+use super::certifying::Certifying;
+use super::emergency::{obey, row};
 use super::leading::LeaderSession;
 use super::meeting::{Met, meet};
 use super::parts::{Halt, Parts};
@@ -61,6 +62,8 @@ pub(super) struct Work {
     pub(super) services: Services,
     cluster: config::Cluster,
     keeping: Keeping,
+    /// None where the certificate is not shared.
+    certifying: Option<Certifying>,
     notifiers: Vec<Notifier>,
     conditions: Conditions,
     naming: Naming,
@@ -92,7 +95,12 @@ struct Link {
 
 impl Run {
     /// Serves a cluster's releases.
-    pub(super) async fn cluster(&mut self, cluster: config::Cluster, keeping: Keeping) -> anyhow::Result<()> {
+    pub(super) async fn cluster(
+        &mut self,
+        cluster: config::Cluster,
+        keeping: Keeping,
+        certifying: Option<Certifying>,
+    ) -> anyhow::Result<()> {
         // Only the kubeconfig can be wrong here; the rest waits for the API server.
         let connection = connection::connect(cluster.kubeconfig.as_deref()).await?;
         self.books.trust(connection.client.clone());
@@ -107,6 +115,7 @@ impl Run {
             services: Services { stop, ..self.services.clone() },
             cluster,
             keeping,
+            certifying,
             notifiers: std::mem::take(&mut self.notifiers),
             conditions: Conditions { records, policies, switch, loop_listed },
             naming: Naming { given: self.naming.given.take(), told: self.naming.told.take() },
@@ -191,7 +200,9 @@ impl Work {
         let (served, stopped) = (Arc::clone(&kinds), stop.clone());
         parts.spawn("following the kinds", async move { served.run(stopped).await });
         let (opened, open) = watch::channel(None);
-        let switch = emergency::follow(client.clone(), opened, stop.clone());
+        let ledger = services.ledger.clone();
+        let keep = move |turn| ledger.record(row(turn));
+        let switch = emergency::follow(client.clone(), opened, keep, stop.clone());
         parts.spawn("following the emergency switch", switch);
         let obeyed = obey(
             open.clone(),
@@ -205,6 +216,9 @@ impl Work {
         let keeping = self.keeping.clone();
         let kept = keeping.run(client.clone(), leadership.clone(), open.clone(), stop.clone());
         parts.spawn("keeping the callers' secret", kept);
+        if let Some(certifying) = self.certifying.clone() {
+            certifying.start(client.clone(), (leadership.clone(), open.clone()), parts, stop);
+        }
         let sources = PolicySources {
             client: &client,
             kinds: &kinds,

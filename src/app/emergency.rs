@@ -1,17 +1,39 @@
 //! What the emergency switch does to a running guard.
 //!
-//! Entry point: [`obey`]. Invariant: while everything is open, the resolver says so
+//! Entry points: [`obey`], and [`row`] for the ledger. Invariant: while everything is open, the resolver says so
 //! for every release, so that nothing is refused and nothing repaired; and
 //! health, metrics and log say it too.
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Condition;
+use crate::ledger::row::{Act, ReviewedEdit, Row};
 use crate::metrics::EmergencyMetrics;
 use crate::mirror::policies::InForce;
+use crate::model::{Actor, ObjectId};
+use crate::webhook::registration::emergency::{MARKER, Turn};
+
+/// That everything was opened or closed, as the ledger keeps it: once, whichever guard sees it first.
+pub(super) fn row(turn: Turn) -> Row {
+    let act = if turn.open { Act::Open } else { Act::Close };
+    let edit = ReviewedEdit {
+        object: ObjectId {
+            group: "admissionregistration.k8s.io".to_owned(),
+            kind: "ValidatingWebhookConfiguration".to_owned(),
+            namespace: None,
+            name: MARKER.to_owned(),
+        },
+        operation: None,
+        actor: Actor { user: turn.by, ..Actor::default() },
+        uid: String::new(),
+    };
+    let same = Some(format!("{} {act:?}", turn.emergency)).filter(|_| !turn.emergency.is_empty());
+    Row { same, detail: turn.reason, ..Row::act(Timestamp::now(), edit, None, act) }
+}
 
 /// Does what `open` says until `stop`.
 pub(super) async fn obey(
@@ -29,7 +51,8 @@ pub(super) async fn obey(
             metrics.open(is_open);
             if is_open {
                 tracing::warn!("the emergency switch is off: nothing is judged and nothing repaired");
-                condition.noted("off: nothing is judged and nothing repaired until `kubemoor emergency on`");
+                condition
+                    .noted("off: nothing is judged and nothing repaired until `kubemoor emergency close`");
             } else {
                 tracing::info!("the emergency switch is on again: edits are judged, drift is repaired");
                 condition.met();

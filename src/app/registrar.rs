@@ -92,7 +92,7 @@ impl Registrar {
                 reverts: self.resolver.policies().reverts(),
                 conditions: server.is_some_and(|version| version >= CONDITIONS),
             };
-            let armed = *open.borrow_and_update() == Some(false);
+            let armed = *open.borrow_and_update() == Some(false) && !self.certificates.is_provisional();
             if armed && token.is_some() && *leading.borrow_and_update() {
                 send(validating, Wish::Present(configuration(&resources, &surface)));
                 send(changing, Wish::Present(mutating(&resources, &surface)));

@@ -62,31 +62,31 @@ pub(super) struct Args {
     #[arg(long, env = "KUBEMOOR_RELEASE", value_name = "NAME")]
     release: Option<String>,
 
-    /// Only the releases of this namespace; without it of all, which takes the right to all
+    /// Only the releases of this namespace; without it all, which needs the right to all
     #[arg(long, short, env = "KUBEMOOR_NAMESPACE", value_name = "NAMESPACE")]
     namespace: Option<String>,
 
-    /// Only what this user did
+    /// Only changes by this user
     #[arg(long = "user", env = "KUBEMOOR_USER", value_name = "USER")]
     editor: Option<String>,
 
-    /// How far back, or from when: 24h, 90m, 2026-11-21T08:00:00Z
+    /// Show rows since this time or age: 24h, 90m, 2026-11-21T08:00:00Z
     #[arg(long, env = "KUBEMOOR_SINCE", value_name = "TIME", default_value = "24h", value_parser = parse_since)]
     since: Since,
 
-    /// Only what became of it: Deny, Warn, Record, Recreated, Failed, deployed ...
+    /// Only rows with this verdict: Deny, Warn, Record, Recreated, Failed, deployed ...
     #[arg(long, env = "KUBEMOOR_VERDICT", value_name = "VERDICT")]
     verdict: Option<String>,
 
-    /// The most rows, of which the newest are shown
+    /// Show at most NUMBER rows, newest first
     #[arg(long, env = "KUBEMOOR_LIMIT", value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
 
-    /// Go on with what is added
+    /// Watch for new rows
     #[arg(long, short, env = "KUBEMOOR_FOLLOW")]
     follow: bool,
 
-    /// Show the edits that passed and that Deny would have refused, and the policies that would permit them
+    /// Show the changes that passed and that Deny would deny, and the policies that would permit them
     #[arg(long, env = "KUBEMOOR_WOULD_DENY")]
     would_deny: bool,
 

@@ -168,7 +168,11 @@ impl Bench<'_> {
         if judgement.verdict.arguable {
             judgement = case.judge(Basis { evidence: Evidence::Nowhere, ..basis });
         }
-        let message = (judgement.verdict.outcome != edit::Outcome::Allow).then_some(judgement.message);
+        let message = match judgement.verdict.outcome {
+            edit::Outcome::Allow => None,
+            outcome if outcome.is_refusal() => Some(judgement.message.denial()),
+            _ => Some(judgement.message.warnings().join("\n")),
+        };
         Ok(Report { object: case.subject.object, operation, verdict: judgement.verdict, message })
     }
 }
@@ -218,8 +222,13 @@ impl Report {
                 |value: &Option<_>| value.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
             for finding in &grounds.fields {
                 let doubt = if finding.doubt { " (in doubt)" } else { "" };
-                let path = finding.path.to_string() + doubt;
-                fields.row([path, shown(&finding.declared), shown(&finding.old), shown(&finding.new)]);
+                // Of long values the place at which they differ.
+                let (path, values) = match finding.difference.as_deref() {
+                    Some(it) => (it.path.clone(), [&it.declared, &it.old, &it.new]),
+                    None => (finding.path.to_string(), [&finding.declared, &finding.old, &finding.new]),
+                };
+                let [declared, old, new] = values.map(shown);
+                fields.row([path + doubt, declared, old, new]);
             }
         }
         let mut text = rows.text();
@@ -227,7 +236,10 @@ impl Report {
             text.line().append(&fields.text());
         }
         if let Some(message) = message {
-            text.line().add(PLAIN, message).line();
+            text.line();
+            for line in message.lines() {
+                text.add(PLAIN, line).line();
+            }
         }
         text
     }

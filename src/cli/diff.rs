@@ -33,11 +33,11 @@ pub(super) struct Args {
     #[arg(value_name = "RELEASE", value_parser = parse_release, required_unless_present = "all_namespaces", conflicts_with = "all_namespaces")]
     release: Option<String>,
 
-    /// Exit with 1 as well where something stays in doubt
+    /// Exit with 1 if something stays in doubt, too
     #[arg(long, env = "KUBEMOOR_STRICT")]
     strict: bool,
 
-    /// Settle what stays in doubt by dry runs; needs the right to patch
+    /// Resolve doubts by dry runs; needs the right to patch
     #[arg(long, env = "KUBEMOOR_SETTLE")]
     settle: bool,
 

@@ -1,4 +1,4 @@
-//! `kubemoor emergency`: opens everything, and arms it again.
+//! `kubemoor emergency`: opens everything, closes it again, and tells which it is.
 //!
 //! Entry point: [`run`]. Invariant: works without a guard; what a guard does
 //! about it is its own to follow.
@@ -21,10 +21,31 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Switch {
-    /// Open everything until a person arms it again: no webhook is called, no guard repairs
-    Off(Cluster),
-    /// Arm again: the webhooks come back as they were, guards judge and repair
-    On(Cluster),
+    /// Open everything until a person closes it again: no webhook is called, nothing is repaired
+    #[command(alias = "off")]
+    Open(Open),
+    /// Close again: the webhooks return as they were, guards check and repair
+    #[command(alias = "on")]
+    Close(Cluster),
+    /// Tell whether everything is open; exit 1 if it is
+    Status(Cluster),
+}
+
+#[derive(Debug, clap::Args)]
+struct Open {
+    /// Why, for the ledger
+    #[arg(long, env = "KUBEMOOR_REASON", value_name = "TEXT")]
+    reason: Option<String>,
+
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// What is wanted.
+enum Wish {
+    Open(Option<String>),
+    Close,
+    Status,
 }
 
 #[derive(Debug, clap::Args)]
@@ -50,18 +71,24 @@ struct Answer {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let (is_off, Cluster { output, cluster }) = match args.switch {
-        Switch::Off(cluster) => (true, cluster),
-        Switch::On(cluster) => (false, cluster),
+    let (switch, Cluster { output, cluster }) = match args.switch {
+        Switch::Open(Open { reason, cluster }) => (Wish::Open(reason), cluster),
+        Switch::Close(cluster) => (Wish::Close, cluster),
+        Switch::Status(cluster) => (Wish::Status, cluster),
     };
+    let is_asked = matches!(switch, Wish::Status);
     let (answer, text) = connect::run(async move {
         let connection = cluster.connect().await?;
         let client = &connection.client;
-        let done =
-            if is_off { emergency::off(client).await.map(off) } else { emergency::on(client).await.map(on) };
+        let done = match switch {
+            Wish::Open(reason) => emergency::off(client, reason.as_deref()).await.map(opened),
+            Wish::Close => emergency::on(client).await.map(closed),
+            Wish::Status => emergency::is_off(client).await.map(standing),
+        };
         done.map_err(|error| said(&connection, error))
     })?;
-    output::say(output.output, &answer, &text)
+    let outcome = output::say(output.output, &answer, &text)?;
+    Ok(if is_asked && answer.open { Outcome::Found } else { outcome })
 }
 
 fn said(connection: &Connection, error: EmergencyError) -> anyhow::Error {
@@ -74,23 +101,33 @@ fn said(connection: &Connection, error: EmergencyError) -> anyhow::Error {
     }
 }
 
-fn off(removed: usize) -> (Answer, String) {
+fn opened(removed: usize) -> (Answer, String) {
     let text = format!(
         "Everything is open: {} removed, and guards neither judge nor repair.\n\
          This stays so, also for guards that start anew, while there is the ValidatingWebhookConfiguration {MARKER}.\n\
-         To arm again: kubemoor emergency on",
+         To close again: kubemoor emergency close",
         output::counted(removed, "webhook configuration")
     );
     (Answer { open: true, removed: Some(removed), armed: None }, text)
 }
 
-fn on(armed: Armed) -> (Answer, String) {
+fn closed(armed: Armed) -> (Answer, String) {
     let (armed, text) = match armed {
         Armed::Already => ("Already", "Nothing had been opened: guards judge and repair."),
-        Armed::Restored => ("Restored", "Armed again: the webhook configurations are as they were."),
-        Armed::Empty => {
-            ("Empty", "Armed again: guards that run with --register write their webhook configurations anew.")
-        }
+        Armed::Restored => ("Restored", "Closed again: the webhook configurations are as they were."),
+        Armed::Empty => (
+            "Empty",
+            "Closed again: guards that run with --register write their webhook configurations anew.",
+        ),
     };
     (Answer { open: false, removed: None, armed: Some(armed) }, text.to_owned())
+}
+
+fn standing(is_open: bool) -> (Answer, String) {
+    let text = if is_open {
+        "Everything is open: guards neither judge nor repair.\nTo close again: kubemoor emergency close"
+    } else {
+        "Nothing is open: guards judge and repair."
+    };
+    (Answer { open: is_open, removed: None, armed: None }, text.to_owned())
 }

@@ -6,6 +6,7 @@
 
 mod advice;
 mod compare;
+mod exceptions;
 mod fields;
 mod pasted;
 mod report;
@@ -25,23 +26,24 @@ use super::labels::LabelArgs;
 use super::object::ObjectArg;
 use super::output::{self, OutputArgs};
 use super::reading::{Found, Reader, RecordArgs};
+use crate::declaration::path::Path;
 use crate::helm::release::Release;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::pattern::Pattern;
 
-/// The most of a pasted denial that is read.
+/// The most of a pasted message that is read.
 const PASTED: u64 = 64 << 10;
 
 /// The flags of `kubemoor explain`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The object, such as deployment/web, deploy/web or deployments.apps/web; - for a denial on standard input
+    /// The object, such as deployment/web, deploy/web or deployments.apps/web; - reads a denial or a warning from standard input
     #[arg(value_name = "KIND/NAME")]
     object: String,
 
-    /// The field, such as /spec/replicas; without it those that are not as declared
+    /// The field, such as /spec/replicas or spec.replicas; may be repeated. Without it: all fields that drift
     #[arg(long, env = "KUBEMOOR_PATH", value_name = "PATH", value_parser = parse_path)]
-    path: Option<String>,
+    path: Vec<String>,
 
     #[command(flatten)]
     cluster_labels: LabelArgs,
@@ -78,7 +80,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 
 fn question(args: &Args) -> anyhow::Result<Question> {
     if args.object != "-" {
-        let (object, paths) = (args.object.clone(), args.path.clone().into_iter().collect());
+        let (object, paths) = (args.object.clone(), args.path.clone());
         return Ok(Question { object, namespace: None, release: None, paths });
     }
     let mut text = String::new();
@@ -86,12 +88,12 @@ fn question(args: &Args) -> anyhow::Result<Question> {
         .lock()
         .take(PASTED)
         .read_to_string(&mut text)
-        .context("cannot read the denial from standard input")?;
-    let Denial { kind, name, namespace, release, paths } = Denial::parse(&text).context(
-        "this is no denial of Kubemoor's: paste its whole message, or name the object as KIND/NAME",
+        .context("cannot read the message from standard input")?;
+    let Denial { object, namespace, release, paths } = Denial::parse(&text).context(
+        "standard input holds no message of Kubemoor: paste the whole message, or name the object as KIND/NAME",
     )?;
-    let paths = args.path.clone().map_or(paths, |path| vec![path]);
-    Ok(Question { object: format!("{kind}/{name}"), namespace, release: Some(release), paths })
+    let paths = if args.path.is_empty() { paths } else { args.path.clone() };
+    Ok(Question { object, namespace, release, paths })
 }
 
 async fn explain(args: Args, question: Question) -> anyhow::Result<Report> {
@@ -139,5 +141,11 @@ async fn declaring(reader: &Reader, releases: Vec<ReleaseId>, object: &ObjectId)
 }
 
 fn parse_path(text: &str) -> Result<String, String> {
-    Pattern::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+    // As people write it.
+    let pointer = match text.starts_with('/') {
+        true => None,
+        false => Path::from_plain(text).map(|path| path.to_string()),
+    };
+    let pointer = pointer.unwrap_or_else(|| text.to_owned());
+    Pattern::parse(&pointer).map(|_| pointer.clone()).map_err(|error| error.to_string())
 }

@@ -24,9 +24,9 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// What may be changed for now, of which object, by whose request
+    /// List temporary exceptions
     Allowances(ListArgs),
-    /// How releases stand, and which are not guarded and why
+    /// List releases, their state, and which are not guarded and why
     Releases(releases::Args),
 }
 

@@ -57,13 +57,13 @@ pub(super) struct Install {
     #[arg(long, env = "KUBEMOOR_DRIFT", value_name = "MODE", default_value = "Report", ignore_case = true)]
     drift: DriftMode,
 
-    /// Have cert-manager make the certificate, which all replicas share
+    /// Have cert-manager make the certificate in place of the guard
     #[arg(long, env = "KUBEMOOR_CERT_MANAGER")]
     cert_manager: bool,
 
-    /// How many replicas [default: 2 with --cert-manager]
-    #[arg(long, env = "KUBEMOOR_REPLICAS", value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=16), requires = "cert_manager")]
-    replicas: Option<u8>,
+    /// How many replicas
+    #[arg(long, env = "KUBEMOOR_REPLICAS", value_name = "NUMBER", default_value_t = REPLICAS, value_parser = clap::value_parser!(u8).range(1..=16))]
+    replicas: u8,
 }
 
 #[derive(Debug, clap::Args)]
@@ -104,7 +104,7 @@ pub(super) struct Webhook {
 const NAMESPACE: &str = "kubemoor-system";
 const IMAGE: &str = concat!("kubemoor:", env!("CARGO_PKG_VERSION"));
 
-/// How many replicas share a certificate, if no number is given.
+/// How many replicas there are, if no number is given.
 const REPLICAS: u8 = 2;
 
 const NAMESPACE_YAML: &str = include_str!("../../deploy/namespace.yaml");
@@ -211,7 +211,6 @@ impl Install {
         } else {
             files.push(WORKLOAD_YAML);
         }
-        let replicas = replicas.unwrap_or(REPLICAS);
         files
             .join("---\n")
             .replace(&format!("replicas: {REPLICAS}\n"), &format!("replicas: {replicas}\n"))

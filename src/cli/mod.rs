@@ -49,39 +49,39 @@ pub struct Cli {
 enum Command {
     /// Serve the webhook and run the loop
     Serve(Box<serve::Args>),
-    /// Judge one AdmissionReview by one release, offline; exit 1 when it is refused
+    /// Check one AdmissionReview against one release, offline; exit 1 if it is denied
     Check(check::Args),
-    /// Compare what lives with what releases declare; exit 1 when anything has drifted
+    /// Compare live objects with their releases; exit 1 if anything drifts
     Diff(diff::Args),
-    /// Tell the fields on which the next Helm 4 upgrade of a release will conflict; exit 1 if any
+    /// List the fields on which the next Helm 4 upgrade of a release will conflict; exit 1 if there are any
     Forecast(forecast::Args),
-    /// Allow named fields of one object to be changed for a time
+    /// Allow changes of named fields of one object for a while
     Allow(allow::Args),
-    /// End allowances of an object
+    /// End the exceptions of an object
     Revoke(allow::RevokeArgs),
-    /// List what there is
+    /// List releases or exceptions
     Get(get::Args),
-    /// Open everything until a person arms it again
+    /// Allow all changes in an emergency, until a person turns the guard on again
     Emergency(emergency::Args),
-    /// Say which release, record, policy and allowance decide about an object or a denial, and what to do
+    /// Explain which release, policy and exception decide about an object or a denial, and what to do
     Explain(explain::Args),
-    /// Show who did what, when, and what became of it
+    /// Show who changed what, when, and what the guard did
     Audit(Box<audit::Args>),
     /// Repair a release now, whatever its policy says, and print the guard's answer
     Reconcile(steer::Args),
-    /// Have the loop leave a release alone
+    /// Pause repairs of a release
     Suspend(steer::Args),
-    /// Have the loop go on with a release
+    /// Resume repairs of a release
     Resume(steer::Args),
     /// Print the manifests that install Kubemoor
     Manifests(manifests::Args),
-    /// Try policies without a cluster
+    /// Test policies without a cluster
     Policy(policy::Args),
-    /// Withdraw the webhooks from the cluster
+    /// Remove the webhooks from the cluster
     Uninstall(uninstall::Args),
     /// Make or renew the certificates that the guard makes for itself, and show them
     Certs(certs::Args),
-    /// Print what a shell needs to complete commands and flags
+    /// Print the shell completion script
     Completions(completions::Args),
     /// Print the command reference
     #[command(hide = true)]

@@ -123,6 +123,9 @@ pub(super) enum ConflictError {
     /// A namespace that cannot exist.
     #[error("--namespace {0:?} is no namespace's name: give lower-case letters, digits and dashes")]
     ReadNamespace(String),
+    /// A Secret that cannot exist.
+    #[error("--tls-secret {0:?} is not the name of a Secret: use lower-case letters, digits and dashes")]
+    ReadSecret(String),
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
@@ -157,7 +160,7 @@ impl Args {
             log,
         } = self;
         let cluster_labels = cluster_labels.labels()?;
-        let tls = certificate.settings(registering.endpoint().as_ref())?;
+        let tls = certificate.settings(&registering)?;
         let registration = registering.settings(select_all)?;
         let callers = callers.settings(registration.is_some())?;
         let own_service = registering.service;
@@ -192,8 +195,11 @@ impl Args {
     /// set to `false` in the environment counts as given.
     fn check(&self) -> Result<(), ConflictError> {
         let RegisterArgs { register, service, webhook_url } = &self.registering;
-        let TlsArgs { tls_dir, tls_cert, tls_key: _ } = &self.certificate;
+        let TlsArgs { tls_dir, tls_secret, tls_cert, .. } = &self.certificate;
         let CallerArgs { caller_token_file, caller_token_age, client_ca: _ } = &self.callers;
+        let dir = ("--tls-dir", tls_dir.is_some());
+        let cert = ("--tls-cert", tls_cert.is_some());
+        let secret = ("--tls-secret", tls_secret.is_some());
         let store = ("--store", self.store.is_some());
         let read_only = ("--read-only", self.read_only);
         let registering = ("--register", *register);
@@ -210,13 +216,18 @@ impl Args {
             [("--namespace", !self.namespace.is_empty()), store],
             [("--record-driver", self.record_driver.is_some()), store],
             [("--notifiers", self.notifiers.is_some()), store],
-            [("--tls-dir", tls_dir.is_some()), ("--tls-cert", tls_cert.is_some())],
+            [dir, cert],
+            [secret, dir],
+            [secret, cert],
             [token_age, token_file],
         ])?;
         for (flag, is_given) in [("--select-all", self.select_all), token_age] {
             if is_given && !register {
                 return Err(ConflictError::Needs(flag, "--register"));
             }
+        }
+        if tls_secret.is_some() && !(*register && service.is_some()) {
+            return Err(ConflictError::Needs("--tls-secret", "--register and --service"));
         }
         if *register && tls_cert.is_some() && service.is_none() && caller_token_file.is_none() {
             let kept_nowhere = "--tls-cert of a guard that registers without --service";

@@ -100,7 +100,7 @@ fn a_guard_that_would_answer_anybody_does_not_start() {
 
 #[test]
 fn flags_that_contradict_each_other_are_an_error() {
-    use ConflictError::{Exclude, Needs, ReadNamespace};
+    use ConflictError::{Exclude, Needs, ReadNamespace, ReadSecret};
     let url = ["--webhook-url", "https://127.0.0.1:9443"];
     let check = |args: &[&str], expected: ConflictError| {
         assert_eq!(serve(args).unwrap_err(), expected, "{args:?}");
@@ -115,6 +115,17 @@ fn flags_that_contradict_each_other_are_an_error() {
     check(&["--namespace", "a", "--store", "dir:x"], Exclude("--namespace", "--store"));
     check(&["--record-driver", "secret", "--store", "dir:x"], Exclude("--record-driver", "--store"));
     check(&["--tls-dir", "d", "--tls-cert", "c", "--tls-key", "k"], Exclude("--tls-dir", "--tls-cert"));
+    let shared = ["--tls-secret=s", "--register", "--service=a/b"];
+    check(&[&shared[..], &["--tls-dir=d"]].concat(), Exclude("--tls-secret", "--tls-dir"));
+    let given = ["--tls-cert=c", "--tls-key=k"];
+    check(&[&shared[..], &given].concat(), Exclude("--tls-secret", "--tls-cert"));
+    check(&["--tls-secret=s", "--service=a/b"], Needs("--tls-secret", "--register and --service"));
+    check(
+        &[&["--tls-secret=s", "--register"], &url[..]].concat(),
+        Needs("--tls-secret", "--register and --service"),
+    );
+    check(&[&["--tls-age=1h", "--register"], &url[..]].concat(), Needs("--tls-age", "--tls-secret"));
+    check(&["--tls-secret=A b", "--register", "--service=a/b"], ReadSecret("A b".to_owned()));
     check(&["--tls-cert", "c"], Needs("--tls-cert", "--tls-key"));
     check(&["--tls-key", "k"], Needs("--tls-key", "--tls-cert"));
     check(&["--caller-token-age", "1h"], Needs("--caller-token-age", "--register"));

@@ -8,11 +8,11 @@ use std::path::PathBuf;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::{Method, Request, header};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::call::{self, CallError, PATIENCE};
+use super::call::CallError;
+use super::own_secret;
 use crate::callers::kept::Kept;
 use crate::tls::TlsError;
 use crate::tls::files::{self, Access};
@@ -22,9 +22,6 @@ pub const NAME: &str = "kubemoor-caller";
 
 /// The Secret's key, and the file's name.
 pub const KEY: &str = "callers.json";
-
-/// The most bytes of the Secret that are read.
-const CAP: usize = 2 << 20;
 
 /// Where the secret is kept.
 #[derive(Clone, Debug)]
@@ -64,8 +61,7 @@ pub enum PlaceError {
 impl Found {
     /// Whether somebody has written anything into it: a chart makes the Secret empty.
     pub fn has_content(&self) -> bool {
-        let is_filled = |data: &Value| data.as_object().is_some_and(|data| !data.is_empty());
-        self.kept.is_some() || self.live.is_null() || self.live.get("data").is_some_and(is_filled)
+        self.kept.is_some() || self.live.is_null() || own_secret::has_content(&self.live)
     }
 
     /// What this process holds itself.
@@ -87,16 +83,9 @@ impl Place {
     pub async fn read(&self, client: &kube::Client) -> Result<Option<Found>, PlaceError> {
         match self {
             Self::Secret(namespace) => {
-                let read = async {
-                    let answer =
-                        call::send(client, call::get(&path(namespace, NAME))?, CAP, PATIENCE).await?;
-                    call::decode(&answer)
-                };
-                match read.await {
-                    Ok(live) => Ok(Some(Found { kept: content(&live), live })),
-                    Err(CallError::Refused { code: 404, .. }) => Ok(None),
-                    Err(error) => Err(PlaceError::Read(namespace.clone(), error)),
-                }
+                let live = own_secret::read(client, namespace, NAME).await;
+                let live = live.map_err(|error| PlaceError::Read(namespace.clone(), error))?;
+                Ok(live.map(|live| Found { kept: content(&live), live }))
             }
             Self::Directory(directory) => {
                 let text = files::read_if_there(&directory.join(KEY))?;
@@ -119,17 +108,10 @@ impl Place {
     ) -> Result<bool, PlaceError> {
         match self {
             Self::Secret(namespace) => {
-                let is_new = over.is_none();
-                let request = request(namespace, kept, over.map(|found| found.live));
-                let written = async { call::send(client, request?, CAP, PATIENCE).await };
-                match written.await {
-                    Ok(_) => Ok(true),
-                    Err(CallError::Refused { code: 409, .. }) => Ok(false),
-                    // It went; what is new is refused so where there is no such namespace.
-                    Err(CallError::Refused { code: 404, .. }) if !is_new => Ok(false),
-                    // Whoever refuses has read the Secret.
-                    Err(error) => Err(PlaceError::Write(namespace.clone(), error.without_values())),
-                }
+                let data = json!({KEY: STANDARD.encode(kept.text())});
+                let over = over.map(|found| found.live);
+                let written = own_secret::write(client, (namespace, NAME), data, over).await;
+                written.map_err(|error| PlaceError::Write(namespace.clone(), error))
             }
             Self::Directory(directory) => {
                 let _lock = files::lock(directory)?;
@@ -141,45 +123,15 @@ impl Place {
     }
 }
 
-fn path(namespace: &str, name: &str) -> String {
-    format!("/api/v1/namespaces/{namespace}/secrets/{name}")
-}
-
 /// What a guard has written into the Secret.
 fn content(live: &Value) -> Option<Kept> {
     let encoded = live.get("data")?.get(KEY)?.as_str()?;
     Kept::parse(&String::from_utf8(STANDARD.decode(encoded).ok()?).ok()?)
 }
 
-fn request(namespace: &str, kept: &Kept, live: Option<Value>) -> Result<Request<Vec<u8>>, CallError> {
-    let data = json!({KEY: STANDARD.encode(kept.text())});
-    let (method, path, secret) = match live {
-        Some(mut live) => {
-            if let Some(fields) = live.as_object_mut() {
-                fields.insert("data".to_owned(), data);
-            }
-            (Method::PUT, path(namespace, NAME), live)
-        }
-        None => {
-            let secret = json!({
-                "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": data,
-                "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": "kubemoor"}},
-            });
-            (Method::POST, path(namespace, ""), secret)
-        }
-    };
-    Request::builder()
-        .method(method)
-        .uri(path.trim_end_matches('/'))
-        .header(header::CONTENT_TYPE, "application/json")
-        .header(header::ACCEPT, "application/json")
-        .body(secret.to_string().into_bytes())
-        .map_err(|error| CallError::Unformed { reason: error.to_string() })
-}
-
 #[cfg(test)]
 mod tests {
-    use http::Response;
+    use http::{Request, Response};
     use jiff::Timestamp;
     use kube::client::Body;
 

@@ -13,6 +13,7 @@
 //! AdmissionReview, or put a Secret's values into a log or an error.
 
 mod live;
+mod own_secret;
 
 pub(crate) mod pages;
 pub(crate) mod policy_statuses;
@@ -24,6 +25,7 @@ pub mod access;
 pub mod allowances;
 pub mod call;
 pub mod caller_secret;
+pub mod certificate_secret;
 pub mod connection;
 pub mod discovery;
 pub mod events;

@@ -101,7 +101,7 @@ enum State<F: Form> {
     Fresh,
     /// Pages are being read.
     Listing(Listing<F>),
-    /// Everything up to `version` is known.
+    /// Everything up to `version` is known. It is trusted if it was listed just now.
     Listed { version: String, trusted: bool },
     /// Changes are being read.
     Open { version: String, since: Instant, changes: Changes<F> },
@@ -293,9 +293,10 @@ impl<F: Form> Watch<F> {
                 Err(error.into())
             }
             None => {
-                let trusted = since.elapsed() >= EARLY;
-                self.state = State::Listed { version: version.clone(), trusted };
-                if !trusted {
+                let early = since.elapsed() < EARLY;
+                // A server that ends its watches in order may be one that is stopped for a restoration.
+                self.state = State::Listed { version: version.clone(), trusted: false };
+                if early {
                     self.pause();
                 }
                 Ok(None)

@@ -15,6 +15,7 @@ use super::document::SERVER_METADATA;
 use super::embedded;
 use super::equality::{self, Family, Place};
 use super::fields::{Element, Elements, Entry, Fields, Leaf, Node, Set};
+use super::names;
 use super::outputs::{self, Above};
 use super::schema::{KindSchema, ListKey, ListKind, MAX_DEPTH, Shape, Struct, TypeId, Types};
 use super::stored::Stored;
@@ -112,7 +113,7 @@ impl Walk<'_> {
             _ => (None, TypeId::ANY, Place::Field),
         };
         let node = self.node(ty, place, value, &at)?;
-        Some(Entry { name: known.map_or_else(|| Arc::from(name), Arc::clone), node })
+        Some(Entry { name: known.map_or_else(|| names::shared(name), Arc::clone), node })
     }
 
     /// Whether server-side apply takes a value of this type as one.
@@ -125,7 +126,13 @@ impl Walk<'_> {
     }
 
     fn node(&self, ty: TypeId, place: Place, value: &Value, at: &Above<'_>) -> Option<Node> {
-        let leaf = |ty| Some(Node::Leaf(Leaf { value: Stored::new(value, at.depth), ty, place }));
+        let leaf = |ty| {
+            let value = match value {
+                Value::String(text) if at.is_repeated() => Stored::Name(names::shared(text)),
+                value => Stored::new(value, at.depth),
+            };
+            Some(Node::Leaf(Leaf { value, ty, place }))
+        };
         if at.depth >= MAX_DEPTH {
             return leaf(TypeId::ANY);
         }

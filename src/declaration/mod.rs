@@ -11,6 +11,7 @@
 //! Must not know a release, a policy or a cluster.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub(crate) mod names;
 mod restore;
 mod stored;
 

@@ -22,6 +22,11 @@ pub(super) struct Above<'a> {
 }
 
 impl Above<'_> {
+    /// Whether the values here are those that a chart gives to each of its objects.
+    pub(super) fn is_repeated(&self) -> bool {
+        self.above.is_some_and(|above| REPEATED.contains(&above.name))
+    }
+
     /// Whether the names up to here are these, from the root. List elements
     /// are named `*`.
     pub(super) fn is(&self, names: &[&str]) -> bool {
@@ -31,6 +36,9 @@ impl Above<'_> {
         }
     }
 }
+
+/// The maps whose values are the same in many objects.
+const REPEATED: [&str; 3] = ["labels", "annotations", "matchLabels"];
 
 /// Where a CA bundle stands: API group, kind, names from the root.
 const CA_BUNDLES: &[(&str, &str, &[&str])] = &[

@@ -10,6 +10,10 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
+pub use self::plain::Plain;
+
+mod plain;
+
 /// Room for the steps of most paths.
 const USUAL: usize = 12;
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Number, Value};
 
+use super::names::shared;
 use super::schema::MAX_DEPTH;
 
 /// A JSON value that is kept for long and read seldom.
@@ -17,6 +18,8 @@ pub(super) enum Stored {
     Bool(bool),
     Number(Number),
     Text(Box<str>),
+    /// A text that many have.
+    Name(Arc<str>),
     List(Box<[Stored]>),
     /// Sorted by name.
     Map(Box<[(Arc<str>, Stored)]>),
@@ -33,7 +36,7 @@ impl Stored {
             Value::String(text) => Self::Text(text.as_str().into()),
             Value::Array(items) => Self::List(items.iter().map(|item| Self::new(item, depth + 1)).collect()),
             Value::Object(map) => Self::Map(
-                map.iter().map(|(name, value)| (Arc::from(&**name), Self::new(value, depth + 1))).collect(),
+                map.iter().map(|(name, value)| (shared(name), Self::new(value, depth + 1))).collect(),
             ),
         }
     }
@@ -45,6 +48,7 @@ impl Stored {
             Self::Bool(value) => Value::Bool(*value),
             Self::Number(number) => Value::Number(number.clone()),
             Self::Text(text) => Value::from(&**text),
+            Self::Name(text) => Value::from(&**text),
             Self::List(items) => items.iter().map(Self::value).collect(),
             Self::Map(map) => map.iter().map(|(name, value)| (name.to_string(), value.value())).collect(),
         }
@@ -55,6 +59,7 @@ impl Stored {
         match self {
             Self::Null | Self::Bool(_) | Self::Number(_) => 0,
             Self::Text(text) => text.len(),
+            Self::Name(text) => text.len(),
             Self::List(items) => items.iter().map(|item| size_of::<Self>() + item.weight()).sum(),
             Self::Map(map) => {
                 let entry = size_of::<(Arc<str>, Self)>();
@@ -70,6 +75,7 @@ impl Stored {
             (Self::Bool(own), Value::Bool(value)) => own == value,
             (Self::Number(own), Value::Number(number)) => own == number,
             (Self::Text(own), Value::String(text)) => **own == **text,
+            (Self::Name(own), Value::String(text)) => **own == **text,
             (Self::List(own), Value::Array(items)) => {
                 own.len() == items.len() && own.iter().zip(items).all(|(own, item)| own.is(item))
             }

@@ -183,12 +183,15 @@ fn notice(incident: &Incident) -> Notice {
     let Incident { release, revision, drifted } = incident;
     let what = match drifted.kind {
         DriftKind::Missing => "is missing".to_owned(),
-        DriftKind::Changed => format!("is not as declared: {}", patch(&drifted.findings, PATCH)),
+        DriftKind::Changed => format!("does not match its release: {}", patch(&drifted.findings, PATCH)),
         DriftKind::Ownership => {
-            format!("has fields that would make the next upgrade fail: {}", patch(&drifted.findings, PATCH))
+            format!(
+                "has fields that may make the next helm upgrade fail: {}",
+                patch(&drifted.findings, PATCH)
+            )
         }
-        DriftKind::Terminating => "is being deleted, and something holds that up".to_owned(),
-        DriftKind::Unreadable => "is nested too deep to be judged".to_owned(),
+        DriftKind::Terminating => "is being deleted, and a finalizer may be blocking the deletion".to_owned(),
+        DriftKind::Unreadable => "is nested too deeply to be checked".to_owned(),
     };
     let by = drifted.by.as_deref().filter(|by| !by.is_empty()).map(|by| format!(", by {by}"));
     let outcome = match (&drifted.repaired, detail(drifted)) {

@@ -6,6 +6,7 @@
 //! A cluster without the definition is said once and costs nothing else. Must
 //! not judge or repair anything.
 
+mod due;
 mod summary;
 
 use std::collections::{HashMap, HashSet};
@@ -17,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::due::Due;
 use self::summary::{Context, summary};
 use super::orders::Command;
 use super::state::State;
@@ -43,9 +45,6 @@ use crate::telemetry::FailureLog;
 
 /// The shortest time between two writes of one status.
 const PAUSE: Duration = Duration::from_secs(2);
-
-/// After a write that failed, the time until the next.
-const AGAIN: Duration = Duration::from_secs(10);
 
 /// After an empty listing, the time in which a watch stands if there is a
 /// definition.
@@ -93,8 +92,7 @@ struct Known {
     defined: bool,
     /// When a definition that is still not there counts as absent.
     absent_at: Option<Instant>,
-    /// Releases to look at, and not before when.
-    due: HashMap<ReleaseId, Instant>,
+    due: Due,
     written: HashMap<ReleaseId, Instant>,
     /// The spec.reconcileAt that was handed to the loop last.
     reconciled: HashMap<ReleaseId, String>,
@@ -119,14 +117,12 @@ impl Statuses {
         let mut leading = self.leadership.watch();
         let mut policies = self.in_force.changes();
         loop {
-            let next =
-                known.due.iter().min_by_key(|(_, at)| **at).map(|(release, at)| (release.clone(), *at));
-            let (due, absent) = (until(next.as_ref().map(|(_, at)| *at)), until(known.absent_at));
+            let (due, absent) = (until(known.due.next()), until(known.absent_at));
             tokio::select! {
                 biased;
                 event = watch.next() => self.take_in(&mut known, event).await,
-                release = reports.next() => known.look_at(release, Duration::ZERO),
-                release = records.next() => known.look_at(release, Duration::ZERO),
+                release = reports.next() => known.due.look_at(release, Duration::ZERO),
+                release = records.next() => known.due.look_at(release, Duration::ZERO),
                 changed = leading.changed() => {
                     if changed.is_err() {
                         return;
@@ -149,8 +145,7 @@ impl Statuses {
                         "there is no definition of GuardedRelease, so the cluster is not told how releases stand: apply what kubemoor manifests crds prints"
                     );
                 }
-                () = due => if let Some((release, _)) = next {
-                    known.due.remove(&release);
+                () = due => if let Some(release) = known.due.pop() {
                     self.attend(&mut known, &release).await;
                 },
             }
@@ -168,13 +163,13 @@ impl Statuses {
                 self.learn(&release, &guarded).await;
                 self.obey(known, &release, &guarded).await;
                 known.live.insert(release.clone(), guarded);
-                known.look_at(release, Duration::ZERO);
+                known.due.look_at(release, Duration::ZERO);
             }
             Event::Deleted(guarded) => {
                 let Some(release) = guarded.release() else { return };
                 known.live.remove(&release);
                 self.resume(known, &release).await;
-                known.look_at(release, Duration::ZERO);
+                known.due.look_at(release, Duration::ZERO);
             }
             Event::Synced => {
                 let listing = known.listing.take().unwrap_or_default();
@@ -249,7 +244,7 @@ impl Statuses {
         match Ticket::read(text, &self.key, &order, Timestamp::now()) {
             Ok(ticket) => Some(ticket),
             Err(error) => {
-                tracing::warn!(release.id = %release, "the annotation {CONFIRMED_BY} counts for nothing: {error}");
+                tracing::warn!(release.id = %release, "the annotation {CONFIRMED_BY} has no effect: {error}");
                 None
             }
         }
@@ -279,7 +274,7 @@ impl Statuses {
         let releases: Vec<_> = self.releases.index().read().releases().map(|it| it.id.clone()).collect();
         let live: Vec<_> = known.live.keys().cloned().collect();
         for release in releases.into_iter().chain(live) {
-            known.look_at(release, Duration::ZERO);
+            known.due.look_at(release, Duration::ZERO);
         }
     }
 
@@ -295,6 +290,7 @@ impl Statuses {
         let written = match (self.is_guarded(release), known.live.get(release)) {
             (false, None) => {
                 known.written.remove(release);
+                known.due.forgive(release);
                 return;
             }
             (false, Some(guarded)) => {
@@ -307,7 +303,7 @@ impl Statuses {
                 let ready =
                     known.written.get(release).map(|at| *at + PAUSE).filter(|at| *at > Instant::now());
                 if let Some(at) = ready {
-                    known.due.insert(release.clone(), at);
+                    known.due.look_at(release.clone(), at.duration_since(Instant::now()));
                     return;
                 }
                 known.written.insert(release.clone(), Instant::now());
@@ -315,7 +311,10 @@ impl Statuses {
             }
         };
         match written {
-            Ok(()) => self.metrics.status(StatusWrite::Written),
+            Ok(()) => {
+                known.due.forgive(release);
+                self.metrics.status(StatusWrite::Written);
+            }
             Err(SendError::NotLeading) => {}
             Err(SendError::Call(error)) => {
                 self.metrics.status(StatusWrite::Failed);
@@ -325,14 +324,18 @@ impl Statuses {
                         "the GuardedRelease of release {release} cannot be written, trying again: {error}"
                     );
                 }
-                known.look_at(release.clone(), if passes { PAUSE } else { AGAIN });
+                match passes {
+                    true => known.due.look_at(release.clone(), PAUSE),
+                    false => known.due.retry(release.clone()),
+                }
             }
         }
     }
 
     /// The status that should stand; none if it does.
     fn status(&self, release: &ReleaseId, guarded: &GuardedRelease) -> Option<GuardedReleaseStatus> {
-        let report = self.state.of(release)?;
+        // What another replica decided of drifts this one does not know before it has looked itself.
+        let report = self.state.of(release).filter(|report| report.leads || report.drifted.is_empty())?;
         let before = guarded.status.as_ref();
         let policy = self.in_force.resolver().of(release);
         // What this process did before another one led counts for nothing, nor what it has not ended.
@@ -370,13 +373,6 @@ impl Statuses {
 
     fn is_ours(&self, release: &ReleaseId) -> bool {
         self.namespaces.is_empty() || self.namespaces.contains(&release.namespace)
-    }
-}
-
-impl Known {
-    fn look_at(&mut self, release: ReleaseId, pause: Duration) {
-        let at = Instant::now() + pause;
-        self.due.entry(release).and_modify(|due| *due = at.min(*due)).or_insert(at);
     }
 }
 

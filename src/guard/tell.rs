@@ -16,6 +16,7 @@ use crate::reconcile::drifts::Drift;
 use crate::reconcile::report::{DriftKind, Incident, ReleaseReport};
 use crate::reconcile::told::{Fate, Told};
 use crate::verdict::edit::Finding;
+use crate::verdict::message;
 
 /// Publishes what is known of a release.
 pub(super) fn report(guard: &Guard, report: ReleaseReport) {
@@ -173,7 +174,7 @@ fn kept(drift: &Drift) -> &str {
 
 /// A list of fields for the end of a sentence.
 fn fields(findings: &[Finding]) -> String {
-    let named: Vec<_> = findings.iter().take(8).map(crate::verdict::message::live_field).collect();
+    let named: Vec<_> = findings.iter().take(8).map(message::live_field).collect();
     match (named.is_empty(), findings.len().saturating_sub(named.len())) {
         (true, _) => String::new(),
         (false, 0) => format!(": {}", named.join("; ")),
@@ -189,7 +190,7 @@ fn complain(guard: &Guard, report: &ReleaseReport) {
     }
     tracing::warn!(
         release.id = %report.release, release.revision = report.records.revision, objects = report.flaws.len(),
-        "a chart's annotations allow nothing: {object}: {flaw}"
+        "a chart has an invalid annotation, which has no effect: {object}: {flaw}"
     );
 }
 

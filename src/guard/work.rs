@@ -31,6 +31,7 @@ pub(super) async fn carry_out(guard: &Guard, errand: Errand, release: &ReleaseId
         Work::ReadObject { object, version } => read(guard, &object, &version).await,
         Work::ReadDocument { revision, object } => document(guard, release, revision, &object).await,
         Work::ReadNamespace { name } => namespace(guard, name).await,
+        Work::ReadDefinition { object } => definition(guard, &object).await,
         Work::Ask { object, uid, revision, digest } => {
             let question = Question { object, uid, release: release.clone(), revision, digest };
             ask(guard, &question).await
@@ -87,10 +88,21 @@ async fn document(
 }
 
 async fn namespace(guard: &Guard, name: String) -> Result<Outcome, Failure> {
-    let kind = "Namespace".to_owned();
-    let target = target(guard, &ObjectId { group: String::new(), kind, namespace: None, name }, "v1")?;
-    let sighting = guard.objects.sight(&target).await.map_err(of_call)?;
-    Ok(Outcome::Namespace { deleting: sighting.is_some_and(|sighting| sighting.deleting) })
+    let deleting = is_being_deleted(guard, "", "Namespace", name).await?;
+    Ok(Outcome::Namespace { deleting })
+}
+
+async fn definition(guard: &Guard, object: &ObjectId) -> Result<Outcome, Failure> {
+    let plural = target(guard, object, "")?.resource.plural;
+    let name = format!("{plural}.{}", object.group);
+    let deleting = is_being_deleted(guard, "apiextensions.k8s.io", "CustomResourceDefinition", name).await?;
+    Ok(Outcome::Definition { deleting })
+}
+
+async fn is_being_deleted(guard: &Guard, group: &str, kind: &str, name: String) -> Result<bool, Failure> {
+    let object = ObjectId { group: group.to_owned(), kind: kind.to_owned(), namespace: None, name };
+    let sighting = guard.objects.sight(&target(guard, &object, "v1")?).await.map_err(of_call)?;
+    Ok(sighting.is_some_and(|sighting| sighting.deleting))
 }
 
 async fn ask(guard: &Guard, question: &Question) -> Result<Outcome, Failure> {

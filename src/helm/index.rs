@@ -5,9 +5,13 @@
 //! one release all have their say about edits, and none is repaired by. Holds
 //! no client and starts no task.
 
-use std::collections::{BTreeSet, HashMap};
+mod claims;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use self::claims::ClaimTable;
+pub use self::claims::Claims;
 use super::record::Status;
 use super::release::{Declared, Invalid, Release};
 use crate::declaration::path::Path;
@@ -19,9 +23,11 @@ pub struct Index {
     /// By where their records lie.
     stored: HashMap<ReleaseId, Arc<Release>>,
     named: HashMap<ReleaseId, Named>,
-    claims: HashMap<ObjectId, Vec<Arc<Release>>>,
+    claims: Box<ClaimTable>,
     /// By group and plural: the kind, and where `scale` keeps the replicas.
     resources: HashMap<(String, String), (String, Option<Path>)>,
+    /// The resources that releases declare, with the number of objects that do.
+    declared: BTreeMap<DeclaredResource, usize>,
     taken: Box<Taken>,
 }
 
@@ -122,26 +128,18 @@ impl Index {
         let weight = self.stored.get(&stored).map_or(0, |before| before.weight);
         self.weigh(&stored.namespace, weight, release.weight);
         let before = self.stored.insert(stored.clone(), Arc::clone(&release));
+        self.count(&release, true);
+        if let Some(before) = &before {
+            self.count(before, false);
+        }
         if let Some(before) = before.as_ref().filter(|before| before.id != release.id) {
             self.withdraw(&before.id, &stored);
         }
         self.enter(&release, &stored);
-        let unchanged = |object: &ObjectId| release.objects.contains_key(object);
-        for object in
-            before.iter().flat_map(|before| before.objects.keys()).filter(|object| !unchanged(object))
-        {
-            self.drop_claim(object, &stored);
-        }
+        self.claims.set(&stored, before.as_deref(), &release);
         for (object, declarations) in release.objects.iter() {
             for declared in declarations.latest.iter().chain(&declarations.baseline) {
                 self.learn(object, declared);
-            }
-            match self.claims.get_mut(object) {
-                Some(claims) => match claims.iter_mut().find(|claim| claim.is_stored_as(&stored)) {
-                    Some(claim) => *claim = Arc::clone(&release),
-                    None => claims.push(Arc::clone(&release)),
-                },
-                None => drop(self.claims.insert(object.clone(), vec![Arc::clone(&release)])),
             }
         }
     }
@@ -151,15 +149,14 @@ impl Index {
         if let Some(release) = self.stored.remove(stored) {
             self.weigh(&stored.namespace, release.weight, 0);
             self.withdraw(&release.id, stored);
-            for object in release.objects.keys() {
-                self.drop_claim(object, stored);
-            }
+            self.count(&release, false);
+            self.claims.remove(stored, &release);
         }
     }
 
     /// The releases that declare `object`, the one seen first in front.
-    pub fn claims(&self, object: &ObjectId) -> &[Arc<Release>] {
-        self.claims.get(object).map(Vec::as_slice).unwrap_or_default()
+    pub fn claims(&self, object: &ObjectId) -> Claims<'_> {
+        self.claims.of(object)
     }
 
     /// A release. One with histories in several namespaces is invalid, unless
@@ -199,7 +196,7 @@ impl Index {
 
     /// How many objects are declared.
     pub fn objects(&self) -> usize {
-        self.claims.len()
+        self.claims.objects()
     }
 
     /// The kind that a declared resource such as `deployments` holds, and
@@ -212,15 +209,21 @@ impl Index {
     /// The resources that releases declare. Kinds that nobody serves yet are
     /// left out.
     pub fn resources(&self) -> BTreeSet<DeclaredResource> {
-        let mut resources = BTreeSet::new();
-        for release in self.histories() {
-            for (object, declarations) in release.objects.iter() {
-                for declared in declarations.latest.iter().chain(&declarations.baseline) {
-                    resources.extend(resource(object, declared));
-                }
+        self.declared.keys().cloned().collect()
+    }
+
+    /// Counts the resources that a release declares, or counts them no more.
+    fn count(&mut self, release: &Release, is_there: bool) {
+        for (object, declarations) in release.objects.iter() {
+            let declared = declarations.latest.iter().chain(&declarations.baseline);
+            for resource in declared.filter_map(|declared| resource(object, declared)) {
+                let count = self.declared.entry(resource).or_default();
+                *count = if is_there { *count + 1 } else { count.saturating_sub(1) };
             }
         }
-        resources
+        if !is_there {
+            self.declared.retain(|_, count| *count > 0);
+        }
     }
 
     fn learn(&mut self, object: &ObjectId, declared: &Declared) {
@@ -259,15 +262,6 @@ impl Index {
                 self.named.remove(id);
             } else {
                 named.elect();
-            }
-        }
-    }
-
-    fn drop_claim(&mut self, object: &ObjectId, stored: &ReleaseId) {
-        if let Some(claims) = self.claims.get_mut(object) {
-            claims.retain(|claim| !claim.is_stored_as(stored));
-            if claims.is_empty() {
-                self.claims.remove(object);
             }
         }
     }

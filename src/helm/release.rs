@@ -23,6 +23,7 @@ use crate::declaration::catalog::Catalog;
 use crate::declaration::declare::declare;
 use crate::declaration::digest::Digest;
 use crate::declaration::fields::Fields;
+use crate::declaration::names::shared;
 use crate::declaration::path::Path;
 use crate::model::{Gvk, ObjectId, RESOURCE_POLICY, ReleaseId};
 
@@ -339,7 +340,7 @@ impl Declared {
         let facts = catalog.facts(&gvk.group, &gvk.kind);
         let annotation = |name: &str| document.pointer("/metadata/annotations")?.get(name)?.as_str();
         let fields = declare(document, catalog.schema(&gvk).as_ref());
-        let version: Arc<str> = gvk.version.as_str().into();
+        let version = shared(&gvk.version);
         let served = facts.and_then(|facts| facts.served(&version)).filter(|served| **served != *version);
         Self {
             weight: size_of::<(ObjectId, Declarations)>() + size_of::<Self>() + fields.weight(),
@@ -347,9 +348,9 @@ impl Declared {
                 .is_some_and(|policy| policy.trim().eq_ignore_ascii_case("keep")),
             opted_out: OPT_OUTS.iter().any(|(name, value)| annotation(name) == Some(value)),
             fields,
-            served: served.map_or_else(|| Arc::clone(&version), Arc::from),
+            served: served.map_or_else(|| Arc::clone(&version), shared),
             version,
-            plural: facts.map(|facts| facts.plural.as_str().into()),
+            plural: facts.map(|facts| shared(&facts.plural)),
             scale: facts.and_then(|facts| facts.scale_replicas_path.clone()),
             digest: Digest::of(document),
         }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::id;
 use super::row::{Change, Kind, Row};
+use crate::verdict::difference::Difference;
 use crate::verdict::edit::{Outcome, Reason};
 use crate::verdict::shown::{SealingKey, Shown};
 
@@ -41,7 +42,7 @@ pub struct Entry {
     pub id: i64,
     /// When it happened.
     pub time: Timestamp,
-    /// `verdict`, `record`, `repair` or `allowance`.
+    /// `verdict`, `record`, `repair`, `allowance` or `act`.
     pub kind: String,
     /// The cluster's name.
     pub cluster: String,
@@ -105,6 +106,13 @@ pub struct Field {
     /// What would be, or is.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub new: Option<String>,
+    /// Where the values first differ, of long or nested ones: the same of the
+    /// first place below the field.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub difference: Option<Box<Field>>,
+    /// The line of a long text, from 1.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub line: Option<usize>,
 }
 
 impl Entry {
@@ -160,6 +168,15 @@ impl Entry {
     }
 }
 
+impl Field {
+    /// About what it takes, in bytes.
+    fn length(&self) -> usize {
+        let texts = [&self.declared, &self.old, &self.new].into_iter().flatten();
+        let below = self.difference.as_ref().map_or(0, |difference| difference.length());
+        self.path.len() + texts.map(String::len).sum::<usize>() + below
+    }
+}
+
 impl Object {
     /// `Deployment/web`.
     pub fn short(&self) -> String {
@@ -175,10 +192,22 @@ fn seal_fields(changes: &[Change], key: Option<&SealingKey>) -> (Vec<Field>, i64
     let mut fields = Vec::new();
     let mut size = 0;
     for change in changes {
-        let Change { path, declared, old, new } = change;
-        let field = Field { path: cut(path), declared: shown(declared), old: shown(old), new: shown(new) };
-        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-        size += field.path.len() + length(&field.declared) + length(&field.old) + length(&field.new);
+        let Change { path, declared, old, new, difference } = change;
+        let field = |path: &str, [declared, old, new]: [&Option<Shown>; 3]| Field {
+            path: cut(path),
+            declared: shown(declared),
+            old: shown(old),
+            new: shown(new),
+            difference: None,
+            line: None,
+        };
+        let of_place = |it: &Difference| {
+            let field = field(&it.path, [&it.declared, &it.old, &it.new]);
+            Box::new(Field { line: it.line, ..field })
+        };
+        let difference = difference.as_deref().map(of_place);
+        let field = Field { difference, ..field(path, [declared, old, new]) };
+        size += field.length();
         if size > FIELDS_CAP {
             break;
         }

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use crate::helm::release::Release;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
 use crate::policy::allowance::Allowance;
+use crate::verdict::difference::Difference;
 use crate::verdict::edit::{Finding, Grounds, Verdict};
 use crate::verdict::shown::Shown;
 
@@ -28,6 +29,8 @@ pub enum Kind {
     Repair,
     /// An allowance was opened or closed.
     Allowance,
+    /// Somebody told the guard what to do.
+    Act,
 }
 
 /// An edit, as the review of it tells.
@@ -78,6 +81,21 @@ pub enum Permitted {
     Closed,
 }
 
+/// What somebody told the guard to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// To repair a release now.
+    Reconcile,
+    /// To repair a release no more.
+    Suspend,
+    /// To repair a release again.
+    Resume,
+    /// To judge and repair nothing.
+    Open,
+    /// To judge and repair again.
+    Close,
+}
+
 /// One row, before it is sealed.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -94,7 +112,7 @@ pub struct Row {
     /// By whom; nobody for what happens by itself.
     pub actor: Actor,
     /// The outcome in one word: of an edit `Record`, `Warn`, `Revert` or `Deny`, or
-    /// `Error` where `failurePolicy` decided; of a record its status, of repairs and allowances theirs.
+    /// `Error` where `failurePolicy` decided; of a record its status, of repairs, allowances and acts theirs.
     pub verdict: &'static str,
     /// Why, as one word; may be empty.
     pub reason: &'static str,
@@ -131,6 +149,8 @@ pub struct Change {
     pub old: Option<Shown>,
     /// Its value after.
     pub new: Option<Shown>,
+    /// Where the values first differ, of long or nested ones.
+    pub difference: Option<Box<Difference>>,
 }
 
 impl Row {
@@ -250,6 +270,26 @@ impl Row {
         }
     }
 
+    /// Somebody told the guard what to do, by an edit of `edit.object`.
+    pub fn act(time: Timestamp, edit: ReviewedEdit, release: Option<(ReleaseId, u64)>, act: Act) -> Self {
+        let ReviewedEdit { object, operation, actor, uid } = edit;
+        Self {
+            time,
+            kind: Kind::Act,
+            release,
+            object,
+            operation,
+            actor,
+            verdict: act.as_str(),
+            reason: "",
+            detail: String::new(),
+            fields: Changes::default(),
+            uid,
+            same: None,
+            unread: false,
+        }
+    }
+
     /// An allowance for `object` that opened, or that is over by `now`: it ran
     /// out, was taken back, or was put in other words. By whoever asked for it.
     pub fn allowance(
@@ -269,7 +309,7 @@ impl Row {
         };
         let mut words = vec![format!("{how} {until}")];
         words.extend((!reason.is_empty()).then(|| reason.clone()));
-        let change = |path| Change { path, declared: None, old: None, new: None };
+        let change = |path| Change { path, declared: None, old: None, new: None, difference: None };
         Self {
             time,
             kind: Kind::Allowance,
@@ -318,8 +358,9 @@ impl Default for Changes {
 impl Change {
     /// What an edit does to a field.
     pub fn of(finding: &Finding) -> Self {
-        let Finding { path, declared, old, new, doubt: _, added: _ } = finding;
-        Self { path: path.to_string(), declared: declared.clone(), old: old.clone(), new: new.clone() }
+        let Finding { path, declared, old, new, difference, doubt: _, added: _ } = finding;
+        let (declared, old, new) = (declared.clone(), old.clone(), new.clone());
+        Self { path: path.to_string(), declared, old, new, difference: difference.clone() }
     }
 }
 
@@ -331,6 +372,19 @@ impl Kind {
             Self::Record => "record",
             Self::Repair => "repair",
             Self::Allowance => "allowance",
+            Self::Act => "act",
+        }
+    }
+}
+
+impl Act {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Reconcile => "Reconcile",
+            Self::Suspend => "Suspend",
+            Self::Resume => "Resume",
+            Self::Open => "Open",
+            Self::Close => "Close",
         }
     }
 }

@@ -243,7 +243,7 @@ pub fn is_autoscaler(object: &ObjectId) -> bool {
 }
 
 fn claims<'i>(index: &'i Index, object: &ObjectId) -> Vec<&'i Release> {
-    index.claims(object).iter().map(Arc::as_ref).collect()
+    index.claims(object).into_iter().map(Arc::as_ref).collect()
 }
 
 impl Known {

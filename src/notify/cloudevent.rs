@@ -8,6 +8,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::{Message, Subject};
+use crate::verdict::shown::Shown;
 
 /// The most fields that are told of.
 const FIELDS: usize = 20;
@@ -15,12 +16,14 @@ const FIELDS: usize = 20;
 /// The bytes that are sent; `source` names the cluster.
 pub(super) fn body(message: &Message, source: &str, now: Timestamp) -> Vec<u8> {
     let Message { subject, release, revision, object, drift, fields, by, since, detail } = message;
+    // Of long values the front: an event is for people.
+    let brief = |value: &Option<Shown>| value.as_ref().map(ToString::to_string);
     let data = json!({
         "release": {"namespace": release.namespace, "name": release.name, "revision": revision},
         "object": object,
         "drift": drift,
         "fields": fields.iter().take(FIELDS).map(|field| json!({
-            "path": field.path.to_string(), "declared": field.declared, "live": field.new,
+            "path": field.path.to_string(), "declared": brief(&field.declared), "live": brief(&field.new),
         })).collect::<Vec<_>>(),
         "moreFields": fields.len().saturating_sub(FIELDS),
         "by": by,

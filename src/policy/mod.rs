@@ -172,6 +172,21 @@ impl Policy {
         self.matched.iter().map(|policy| policy.name.as_str())
     }
 
+    /// What each of these policies ignores of one object, with the policy's name.
+    pub fn ignoring<'p>(
+        &'p self,
+        object: &ObjectId,
+        declared: &Declared,
+    ) -> impl Iterator<Item = (&'p str, Mask)> {
+        let of = |policy: &Compiled| {
+            let ignored = policy.ignore.iter().filter(|(target, _)| target.selects(object, declared));
+            let patterns = ignored.flat_map(|(_, mask)| &mask.0);
+            Mask(patterns.map(|pattern| pattern.placed(&declared.fields)).collect())
+        };
+        let masks: Vec<_> = self.matched.iter().map(|policy| (policy.name.as_str(), of(policy))).collect();
+        masks.into_iter().filter(|(_, mask)| !mask.is_empty())
+    }
+
     fn resolve(&self, object: &ObjectId, declared: &Declared) -> ObjectRules {
         let mut rules = ObjectRules::default();
         for policy in &self.matched {

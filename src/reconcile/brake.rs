@@ -144,6 +144,16 @@ impl Drifting {
         self.by_namespace.get(namespace).copied().unwrap_or_default()
     }
 
+    /// Of one namespace's releases so many drift by now, where so many did.
+    pub(crate) fn replace(&mut self, namespace: &str, before: usize, now: usize) {
+        let count = self.of(namespace) + now - before;
+        if count == 0 {
+            self.by_namespace.remove(namespace);
+        } else if before != now {
+            self.by_namespace.insert(namespace.to_owned(), count);
+        }
+    }
+
     fn is_too_much(&self, count: usize) -> bool {
         count > MOST && count.saturating_mul(SHARE) > self.declared
     }

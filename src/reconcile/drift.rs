@@ -30,6 +30,8 @@ pub(crate) struct Drift {
     pub(crate) contested: bool,
     /// What is declared was never seen in the live object, so nobody writes it.
     pub(crate) unconfirmed: bool,
+    /// How often nothing could be done about it.
+    pub(crate) tries: u32,
     /// Who ordered the repair and so vouched for what was written.
     pub(crate) confirmed_by: Option<String>,
 }
@@ -50,6 +52,7 @@ impl Drift {
             kept: None,
             contested: false,
             unconfirmed: false,
+            tries: 0,
             confirmed_by: None,
         }
     }

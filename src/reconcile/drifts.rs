@@ -7,18 +7,22 @@
 //! its release drops it. Must not decide what is repaired.
 
 mod agreed;
+mod counted;
 mod suspect;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 pub(crate) use super::drift::Drift;
+use super::effort::note;
 pub(crate) use super::first::First;
 use super::first::FirstSeen;
 pub(crate) use super::life::{Life, Version};
+use super::live::Manager;
 use super::report::DriftKind;
+use crate::declaration::names::Pool;
 use crate::helm::release::{Declared, Release};
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::signing::SigningKey;
@@ -30,11 +34,15 @@ pub(crate) struct Drifts {
     /// What agreements are sealed with.
     key: SigningKey,
     lives: HashMap<ObjectId, Life>,
+    /// The field managers of lives: most have the same.
+    managers: Pool<[Manager]>,
     suspects: HashMap<ReleaseId, HashMap<ObjectId, Suspect>>,
     drifting: HashMap<ReleaseId, HashMap<ObjectId, Drift>>,
     first: FirstSeen,
     /// The release as its objects were last held to it.
     held: HashMap<ReleaseId, Arc<Release>>,
+    /// The releases of which something has changed that is counted.
+    touched: HashSet<ReleaseId>,
 }
 
 impl Drifts {
@@ -43,10 +51,12 @@ impl Drifts {
         Self {
             key,
             lives: HashMap::new(),
+            managers: Pool::default(),
             suspects: HashMap::new(),
             drifting: HashMap::new(),
             first: FirstSeen::default(),
             held: HashMap::new(),
+            touched: HashSet::new(),
         }
     }
 
@@ -55,12 +65,14 @@ impl Drifts {
         self.lives.get(object)
     }
 
-    /// An object lives like this.
-    pub(crate) fn record_life(&mut self, object: ObjectId, life: Life) {
+    /// Records the last known state of an object.
+    pub(crate) fn record_life(&mut self, object: ObjectId, mut life: Life) {
+        life.managers = self.managers.share(&life.managers);
         if let Some(before) = self.lives.get(&object).filter(|before| before.release != life.release) {
             let before = before.release.clone();
             self.clear(&before, &object);
         }
+        self.touch_counted(&life.release);
         self.lives.insert(object, life);
     }
 
@@ -84,50 +96,17 @@ impl Drifts {
         life.version = version;
         let release = life.release.clone();
         let suspects = self.suspects.entry(release.clone()).or_default();
-        suspects.entry(object.clone()).or_insert(Suspect::new(now, true)).went = true;
+        let suspect = suspects.entry(object.clone()).or_insert(Suspect::new(now, true));
+        (suspect.went, suspect.due) = (true, None);
+        self.touch(&release);
         Some(release)
     }
 
     /// Objects that were alive when last seen, of those that `is_meant` says.
     pub(crate) fn living(&self, is_meant: impl Fn(&ObjectId) -> bool) -> Vec<ObjectId> {
+        note(self.lives.len());
         let alive = self.lives.iter().filter(|(object, life)| life.alive && is_meant(object));
         alive.map(|(object, _)| object.clone()).collect()
-    }
-
-    /// An object has to be looked at. The first reason for it counts.
-    pub(crate) fn suspect(&mut self, release: &ReleaseId, object: ObjectId, now: Timestamp) {
-        self.suspects.entry(release.clone()).or_default().entry(object).or_insert(Suspect::new(now, false));
-    }
-
-    /// The objects of a release that have to be looked at.
-    pub(crate) fn suspects(&self, release: &ReleaseId) -> Vec<(ObjectId, Suspect)> {
-        self.suspects.get(release).into_iter().flatten().map(|(object, it)| (object.clone(), *it)).collect()
-    }
-
-    /// Since when and why an object has to be looked at, if it has.
-    pub(crate) fn suspicion(&self, release: &ReleaseId, object: &ObjectId) -> Option<Suspect> {
-        self.suspects.get(release)?.get(object).copied()
-    }
-
-    /// Whether any object of a release has to be looked at that nobody has tried to read.
-    pub(crate) fn has_untried(&self, release: &ReleaseId) -> bool {
-        self.suspects.get(release).is_some_and(|all| all.values().any(|it| !it.unread))
-    }
-
-    /// Whether an object has to be looked at and could not be read.
-    pub(crate) fn is_unread(&self, release: &ReleaseId, object: &ObjectId) -> bool {
-        self.suspicion(release, object).is_some_and(|suspect| suspect.unread)
-    }
-
-    /// An object has to be looked at still: it could not be read. Gives whether that is new.
-    pub(crate) fn mark_unread(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
-        let suspect = self.suspects.get_mut(release).and_then(|all| all.get_mut(object));
-        suspect.is_some_and(|suspect| !std::mem::replace(&mut suspect.unread, true))
-    }
-
-    /// Whether an object has to be looked at.
-    pub(crate) fn is_suspect(&self, release: &ReleaseId, object: &ObjectId) -> bool {
-        self.suspects.get(release).is_some_and(|all| all.contains_key(object))
     }
 
     /// An object was looked at: it does not exist. Gives whether that is new.
@@ -140,6 +119,8 @@ impl Drifts {
         if let Some(life) = self.lives.get_mut(object) {
             life.alive = false;
             life.judged = None;
+            let of = life.release.clone();
+            self.touch_counted(&of);
         }
         self.clear_suspicion(release, object);
         let drift = Drift::new(DriftKind::Missing, since);
@@ -182,9 +163,13 @@ impl Drifts {
             life.judged = None;
         }
         self.clear_suspicion(release, object);
+        self.touch(release);
         let drifting = self.drifting.entry(release.clone()).or_default();
         match drifting.get_mut(object) {
             Some(known) if known.kind == drift.kind && known.findings == drift.findings => {
+                if known.doubt && !drift.doubt {
+                    known.tries = 0;
+                }
                 known.doubt &= drift.doubt;
                 known.by = drift.by.or_else(|| known.by.take());
                 false
@@ -213,6 +198,7 @@ impl Drifts {
         is_watched: impl Fn(&ObjectId) -> bool,
         now: Timestamp,
     ) {
+        self.touch(id);
         let Some(release) = release else {
             self.first.forget(id);
             self.held.remove(id);
@@ -236,11 +222,13 @@ impl Drifts {
 
     /// Every release for which there is something to do.
     pub(crate) fn concerned(&self) -> HashSet<ReleaseId> {
+        note(self.suspects.len() + self.drifting.len());
         self.suspects.keys().chain(self.drifting.keys()).cloned().collect()
     }
 
     /// What of a release is not as declared.
     pub(crate) fn of(&self, release: &ReleaseId) -> Vec<(ObjectId, Drift)> {
+        note(self.drifting.get(release).map_or(0, HashMap::len));
         self.drifting
             .get(release)
             .into_iter()
@@ -254,7 +242,7 @@ impl Drifts {
         self.drifting.get(release).is_some_and(|all| all.contains_key(object))
     }
 
-    /// One of these.
+    /// One of these. Whoever changes by what it counts notes that by [`Drifts::touch`].
     pub(crate) fn get_mut(&mut self, release: &ReleaseId, object: &ObjectId) -> Option<&mut Drift> {
         self.drifting.get_mut(release)?.get_mut(object)
     }
@@ -275,49 +263,18 @@ impl Drifts {
 
     /// An object does not drift any more. Gives whether it did.
     pub(crate) fn clear_drift(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
-        remove(&mut self.drifting, release, object)
-    }
-
-    /// How many objects drift, or went by the word of a watch, of those that
-    /// `counts` says; by the namespace of their release.
-    pub(crate) fn count(
-        &self,
-        counts: impl Fn(&ReleaseId, &ObjectId, &Life) -> bool,
-    ) -> BTreeMap<String, usize> {
-        let drifting = self.drifting.iter().flat_map(|(release, all)| {
-            let known = all.iter().filter(|(_, drift)| drift.is_certain());
-            known.map(move |(object, _)| (release, object))
-        });
-        let is_known = &|release: &ReleaseId, object: &ObjectId| {
-            self.drifting.get(release).is_some_and(|all| all.contains_key(object))
-        };
-        let suspected = self.suspects.iter().flat_map(|(release, all)| {
-            let went = all.iter().filter(move |(object, it)| it.went && !is_known(release, object));
-            went.map(move |(object, _)| (release, object))
-        });
-        let counted = |(release, object): &(&ReleaseId, &ObjectId)| {
-            self.lives.get(*object).is_some_and(|life| counts(release, object, life))
-        };
-        let mut by_namespace = BTreeMap::new();
-        for (release, _) in drifting.chain(suspected).filter(counted) {
-            match by_namespace.get_mut(&release.namespace) {
-                Some(count) => *count += 1,
-                None => drop(by_namespace.insert(release.namespace.clone(), 1)),
-            }
+        let is_cleared = remove(&mut self.drifting, release, object);
+        if is_cleared {
+            self.touch(release);
         }
-        by_namespace
-    }
-
-    /// Since when the oldest drift lasts.
-    pub(crate) fn oldest(&self) -> Option<Timestamp> {
-        let all = self.drifting.values().flat_map(HashMap::values);
-        all.filter(|drift| drift.is_certain()).map(|drift| drift.since).min()
+        is_cleared
     }
 
     fn hold_to(&mut self, release: &Arc<Release>, is_watched: impl Fn(&ObjectId) -> bool, now: Timestamp) {
         let before = self.held.insert(release.id.clone(), Arc::clone(release));
         let revision = release.state.revision;
         let mut suspects = Vec::new();
+        note(release.objects.len());
         for object in release.objects.keys() {
             let Some(life) = self.lives.get_mut(object).filter(|life| life.release == release.id) else {
                 suspects.push(object.clone());
@@ -346,7 +303,9 @@ impl Drifts {
     }
 
     fn clear_suspicion(&mut self, release: &ReleaseId, object: &ObjectId) {
-        remove(&mut self.suspects, release, object);
+        if remove(&mut self.suspects, release, object) {
+            self.touch(release);
+        }
     }
 
     fn clear(&mut self, release: &ReleaseId, object: &ObjectId) {

@@ -143,6 +143,8 @@ pub(crate) enum Work {
     ReadDocument { revision: u64, object: ObjectId },
     /// Look whether a namespace is being deleted.
     ReadNamespace { name: String },
+    /// Look whether the CustomResourceDefinition of the object's kind is being deleted.
+    ReadDefinition { object: ObjectId },
     /// Ask how the API server would hold the object of this uid if a revision's manifest
     /// were applied, which declares this of it.
     Ask { object: ObjectId, uid: String, revision: u64, digest: Option<Digest> },
@@ -177,6 +179,8 @@ pub(crate) enum Outcome {
     Document(Document),
     /// Whether the namespace is being deleted.
     Namespace { deleting: bool },
+    /// Whether the kind's definition is being deleted; a kind that has none is not.
+    Definition { deleting: bool },
     /// How the API server would hold the object.
     Canonical(Arc<Secret>),
     /// It was written, and is this by now; or the API server would take it.

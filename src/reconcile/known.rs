@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use smallvec::SmallVec;
 
 use super::departure::Departure;
+use super::effort::note;
 use super::event::{Ruled, Surroundings};
 use crate::helm::release::Release;
 use crate::model::{ObjectId, ReleaseId};
@@ -87,6 +88,7 @@ impl Known {
 
     /// All releases, in order.
     pub(crate) fn releases(&self) -> impl Iterator<Item = &Arc<Release>> {
+        note(self.releases.len());
         self.releases.values().map(|ruled| &ruled.release)
     }
 

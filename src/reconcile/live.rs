@@ -36,7 +36,7 @@ pub struct Sighting {
 }
 
 /// A field manager of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Manager {
     /// Its name, such as `helm`.
     pub name: String,

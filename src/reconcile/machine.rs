@@ -23,12 +23,12 @@ use self::pass::Passes;
 use self::repair::Repairs;
 use super::alarms::Alarms;
 use super::asked::Asked;
-use super::brake::Drifting;
 use super::drifts::Drifts;
 use super::event::{Action, Errand, Event, Work};
 use super::known::Known;
 use super::recent::Recent;
 use super::scopes::Scopes;
+use super::tally::Tally;
 use super::told::Told;
 use crate::model::ReleaseId;
 use crate::policy::signing::SigningKey;
@@ -62,14 +62,17 @@ pub(crate) struct Reconciler {
     stopping: bool,
     /// Everything that was declared at the start has been listed.
     listed: bool,
+    /// Of which kinds nobody serves that was known last.
+    unserved: Option<BTreeSet<(String, String)>>,
+    /// The releases that have changed since.
+    changed: BTreeSet<ReleaseId>,
     passes: Passes,
     errands: BTreeMap<Errand, ReleaseId>,
     errand: u64,
     timer: Option<Timestamp>,
     oldest: Option<Timestamp>,
     pub(super) now: Timestamp,
-    /// The drifting objects, once a repair of the current event needed the count.
-    pub(super) drifting: Option<Drifting>,
+    pub(super) tally: Tally,
     out: Vec<Action>,
 }
 
@@ -91,13 +94,15 @@ impl Reconciler {
             open: false,
             stopping: false,
             listed: false,
+            unserved: None,
+            changed: BTreeSet::new(),
             passes: Passes::default(),
             errands: BTreeMap::new(),
             errand: 0,
             timer: None,
             oldest: None,
             now: Timestamp::UNIX_EPOCH,
-            drifting: None,
+            tally: Tally::default(),
             out: Vec::new(),
         }
     }
@@ -105,7 +110,6 @@ impl Reconciler {
     /// Takes in what happened, and gives what is to be done, in order.
     pub(crate) fn handle(&mut self, event: Event, now: Timestamp) -> Vec<Action> {
         self.now = now;
-        self.drifting = None;
         match event {
             Event::Release(id, ruled) => {
                 self.take_in_release(&id, ruled);

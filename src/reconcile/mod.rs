@@ -18,6 +18,7 @@ pub(crate) mod brake;
 pub mod departure;
 mod drift;
 pub(crate) mod drifts;
+mod effort;
 pub(crate) mod elapsed;
 pub(crate) mod event;
 mod first;
@@ -32,6 +33,7 @@ pub(crate) mod recent;
 pub mod report;
 pub(crate) mod rollout;
 pub(crate) mod scopes;
+pub(crate) mod tally;
 pub(crate) mod told;
 
 #[cfg(test)]

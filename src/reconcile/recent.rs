@@ -61,6 +61,9 @@ impl Recent {
     /// Takes what was just seen of a release's objects: each with the version of its
     /// kind, the oldest first.
     pub(crate) fn take(&mut self, release: &ReleaseId, now: Timestamp) -> Vec<(ObjectId, String, Value)> {
+        if self.seen.iter().all(|it| it.release != *release) {
+            return Vec::new();
+        }
         let (own, others): (VecDeque<Seen>, _) =
             std::mem::take(&mut self.seen).into_iter().partition(|it| it.release == *release);
         self.seen = others;

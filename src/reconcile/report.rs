@@ -50,6 +50,8 @@ pub struct ReleaseReport {
     pub records: RecordFacts,
     /// What is done about its drift.
     pub control: Control,
+    /// Whether the loop led: only then it has decided what is done about drifts.
+    pub leads: bool,
     /// The answer to the last order; none if this process was given none.
     pub answer: Option<OrderAnswer>,
 }
@@ -97,7 +99,7 @@ pub enum DriftKind {
     /// Declared fields have their values and belong to a manager that would
     /// make Helm's next upgrade fail.
     Ownership,
-    /// It is being deleted, and something holds that up.
+    /// It is being deleted, and a finalizer may be blocking the deletion.
     Terminating,
     /// It is nested deeper than what is judged.
     Unreadable,

@@ -3,9 +3,9 @@
 //! Entry point: [`Scopes`]. Invariant: what a watch has not listed whole yet it
 //! says nothing of: what is absent from it may come. Must not open a watch.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::helm::release::{Declarations, Release};
+use crate::helm::release::Release;
 use crate::model::ObjectId;
 use crate::verdict::health::Unwatched;
 
@@ -18,10 +18,18 @@ pub(crate) struct Scope {
     pub(crate) namespace: Option<String>,
 }
 
+/// The namespace of a watch of all.
+static EVERYWHERE: Option<String> = None;
+
+/// Scopes by group, kind and namespace: several where a kind is watched in several versions.
+type Kinds = HashMap<String, HashMap<String, HashMap<Option<String>, Vec<Scope>>>>;
+
 /// The watches that are open.
 #[derive(Debug, Default)]
 pub(crate) struct Scopes {
     open: BTreeMap<Scope, Watched>,
+    /// The same, by what they hold.
+    kinds: Kinds,
     /// Those of the start that have not listed yet; none before there are any.
     unlisted: Option<BTreeSet<Scope>>,
 }
@@ -55,6 +63,7 @@ impl Scopes {
             self.open.remove(scope);
         }
         self.open.extend(opened.iter().map(|scope| (scope.clone(), Watched::default())));
+        self.kinds = by_kind(self.open.keys());
         let unlisted = self.unlisted.get_or_insert_with(|| wanted.clone());
         unlisted.retain(|scope| wanted.contains(scope));
         (opened, closed)
@@ -72,7 +81,7 @@ impl Scopes {
 
     /// Whether whatever happens to an object is seen: no listing is to come.
     pub(crate) fn shows(&self, object: &ObjectId) -> bool {
-        self.open.iter().any(|(scope, watched)| watched.whole && scope.holds(object))
+        self.holding(object).any(|(_, watched)| watched.whole)
     }
 
     /// A full listing begins.
@@ -117,22 +126,47 @@ impl Scopes {
 
     /// Whether the guard has no right to watch an object.
     pub(crate) fn is_forbidden(&self, object: &ObjectId) -> bool {
-        self.open.iter().any(|(scope, watched)| watched.forbidden.is_some() && scope.holds(object))
+        self.holding(object).any(|(_, watched)| watched.forbidden.is_some())
     }
 
     /// What a release declares of kinds that the guard has no right to watch, in
     /// the order of kinds; less what is `known` otherwise.
     pub(crate) fn unwatched(&self, release: &Release, known: &HashSet<&ObjectId>) -> Vec<Unwatched> {
-        let of_scope = |(scope, watched): (&Scope, &Watched)| {
-            let why = watched.forbidden.as_ref()?;
-            let is_one = |object: &ObjectId, it: &Declarations| {
-                it.latest.is_some() && scope.holds(object) && !known.contains(object)
-            };
-            let objects = release.objects.iter().filter(|(object, it)| is_one(object, it)).count();
-            (objects > 0).then(|| Unwatched { kind: scope.kind.clone(), objects, why: why.clone() })
+        let mut counts: BTreeMap<&Scope, (usize, &String)> = BTreeMap::new();
+        let declared = release.objects.iter().filter(|(_, it)| it.latest.is_some());
+        for object in declared.map(|(object, _)| object).filter(|object| !known.contains(object)) {
+            for (scope, watched) in self.holding(object) {
+                if let Some(why) = &watched.forbidden {
+                    counts.entry(scope).or_insert((0, why)).0 += 1;
+                }
+            }
+        }
+        let of_scope = |(scope, (objects, why)): (&Scope, (usize, &String))| Unwatched {
+            kind: scope.kind.clone(),
+            objects,
+            why: why.clone(),
         };
-        let mut unwatched: Vec<_> = self.open.iter().filter_map(of_scope).collect();
+        let mut unwatched: Vec<_> = counts.into_iter().map(of_scope).collect();
         unwatched.sort_by(|a, b| (&a.kind, &a.why).cmp(&(&b.kind, &b.why)));
         unwatched
     }
+
+    /// The watches that show an object.
+    fn holding(&self, object: &ObjectId) -> impl Iterator<Item = (&Scope, &Watched)> {
+        let places = self.kinds.get(&object.group).and_then(|kinds| kinds.get(&object.kind));
+        let own = object.namespace.is_some().then_some(&object.namespace);
+        let scopes =
+            [Some(&EVERYWHERE), own].into_iter().flatten().filter_map(move |place| places?.get(place));
+        scopes.flatten().filter_map(|scope| self.open.get_key_value(scope))
+    }
+}
+
+/// The scopes of each group, kind and namespace.
+fn by_kind<'s>(scopes: impl Iterator<Item = &'s Scope>) -> Kinds {
+    let mut kinds = Kinds::new();
+    for scope in scopes {
+        let places = kinds.entry(scope.group.clone()).or_default().entry(scope.kind.clone()).or_default();
+        places.entry(scope.namespace.clone()).or_default().push(scope.clone());
+    }
+    kinds
 }

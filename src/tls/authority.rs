@@ -6,21 +6,14 @@
 //! the old key. Processes that share the directory make one authority between
 //! them.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, SerialNumber, date_time_ymd,
-};
+use rcgen::KeyPair;
 use tracing::{info, warn};
-use x509_parser::extensions::GeneralName;
-use x509_parser::prelude::X509Certificate;
 
 use super::files::{self, Access};
+use super::issue::{self, is_due, is_for};
 use super::pair::{self, Pair};
 use super::{AUTHORITY, Material, TlsError};
 
@@ -31,7 +24,7 @@ pub(super) const CERTIFICATE: &str = "tls.crt";
 pub(super) const KEY: &str = "tls.key";
 
 /// The authority's key.
-const AUTHORITY_KEY: &str = "ca.key";
+pub(super) const AUTHORITY_KEY: &str = "ca.key";
 
 /// Ten years of 365 days.
 const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
@@ -39,9 +32,6 @@ const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(10 * 365 * 24)
 /// One year. Renewal after two thirds of it leaves four months to notice that
 /// renewal fails.
 const CERTIFICATE_LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
-
-/// Certificates begin this long before they are made, for clocks that are late.
-const EARLIER: SignedDuration = SignedDuration::from_mins(10);
 
 /// What the directory's files are good for.
 enum Standing {
@@ -114,17 +104,7 @@ fn look(directory: &Path, names: &[String], now: Timestamp) -> Result<Standing, 
 /// Makes what is missing or due. The caller holds the directory's lock.
 fn renew(directory: &Path, names: &[String], now: Timestamp) -> Result<Material, TlsError> {
     let (authority_pem, authority_key) = authority(directory, now)?;
-    let failed = |source| TlsError::Issue { names: names.join(", "), source };
-    let issuer = Issuer::from_ca_cert_pem(&authority_pem, authority_key).map_err(failed)?;
-    let mut params = CertificateParams::new(names).map_err(failed)?;
-    set_times(&mut params, now, CERTIFICATE_LIFE);
-    params.distinguished_name = common_name("kubemoor");
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    params.use_authority_key_identifier_extension = true;
-    let key = KeyPair::generate().map_err(failed)?;
-    let certificate = params.signed_by(&key, &issuer).map_err(failed)?.pem();
-    let key = key.serialize_pem();
+    let (certificate, key) = issue::certificate(names, &authority_pem, authority_key, now, CERTIFICATE_LIFE)?;
     files::write(&directory.join(KEY), &key, Access::Private)?;
     files::write(&directory.join(CERTIFICATE), &certificate, Access::Public)?;
     info!(directory = %directory.display(), names = names.join(", "), "a certificate was made");
@@ -156,25 +136,15 @@ fn authority(directory: &Path, now: Timestamp) -> Result<(String, KeyPair), TlsE
         // cut short.
         (None, Some(key)) => KeyPair::from_pem(&key).map_err(|_| unusable())?,
         (None, None) => {
-            let key = KeyPair::generate().map_err(not_issued)?;
+            let key = issue::authority_key()?;
             files::write(&key_path, &key.serialize_pem(), Access::Private)?;
             key
         }
     };
-    let mut params = CertificateParams::default();
-    set_times(&mut params, now, AUTHORITY_LIFE);
-    params.distinguished_name = common_name("kubemoor authority");
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    params.serial_number = Some(SerialNumber::from(now.as_second().unsigned_abs()));
-    let certificate = params.self_signed(&key).map_err(not_issued)?.pem();
+    let certificate = issue::authority(&key, now, AUTHORITY_LIFE)?;
     files::write(&certificate_path, &certificate, Access::Public)?;
     info!(directory = %directory.display(), "a certificate authority was made or renewed");
     Ok((certificate, key))
-}
-
-fn not_issued(source: rcgen::Error) -> TlsError {
-    TlsError::Issue { names: "the certificate authority".to_owned(), source }
 }
 
 fn first<T>(all: Vec<T>, path: &Path) -> Result<T, TlsError> {
@@ -182,49 +152,4 @@ fn first<T>(all: Vec<T>, path: &Path) -> Result<T, TlsError> {
         path: path.to_owned(),
         reason: "there is none in it".to_owned(),
     })
-}
-
-/// Whether two thirds of a life are over.
-fn is_due(from: Timestamp, until: Timestamp, now: Timestamp) -> bool {
-    let life = until.duration_since(from);
-    now.duration_since(from) >= life / 3 * 2
-}
-
-/// Whether a certificate is for exactly these names and addresses.
-fn is_for(certificate: &X509Certificate<'_>, names: &[String]) -> bool {
-    let Ok(Some(extension)) = certificate.subject_alternative_name() else { return names.is_empty() };
-    let present: Option<BTreeSet<String>> = extension
-        .value
-        .general_names
-        .iter()
-        .map(|name| match name {
-            GeneralName::DNSName(name) => Some((*name).to_owned()),
-            GeneralName::IPAddress(bytes) => {
-                match (<[u8; 4]>::try_from(*bytes), <[u8; 16]>::try_from(*bytes)) {
-                    (Ok(v4), _) => Some(IpAddr::from(v4).to_string()),
-                    (_, Ok(v6)) => Some(IpAddr::from(v6).to_string()),
-                    _ => None,
-                }
-            }
-            _ => None,
-        })
-        .collect();
-    let wanted = names.iter().map(|name| match name.parse::<IpAddr>() {
-        Ok(address) => address.to_string(),
-        Err(_) => name.clone(),
-    });
-    present == Some(wanted.collect())
-}
-
-fn common_name(name: &str) -> DistinguishedName {
-    let mut distinguished = DistinguishedName::new();
-    distinguished.push(DnType::CommonName, name);
-    distinguished
-}
-
-fn set_times(params: &mut CertificateParams, now: Timestamp, life: SignedDuration) {
-    let epoch = date_time_ymd(1970, 1, 1);
-    let since_epoch = |time: SignedDuration| epoch + Duration::from_secs(time.as_secs().unsigned_abs());
-    params.not_before = since_epoch(now.as_duration() - EARLIER);
-    params.not_after = since_epoch(now.as_duration() + life);
 }

@@ -43,7 +43,7 @@ fn file(directory: &Path, name: &str) -> String {
 
 /// Whether a client that trusts `authority` accepts the certificate in `leaf`
 /// as `name` at `now`.
-fn accepts(authority: &str, leaf: &str, name: &str, now: Timestamp) -> bool {
+pub(super) fn accepts(authority: &str, leaf: &str, name: &str, now: Timestamp) -> bool {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
         roots.add(certificate.unwrap()).unwrap();

@@ -14,11 +14,11 @@ use serde_json::Value;
 
 use super::additions;
 use super::circumstances::{Circumstances, DeclaredObject};
+use super::difference::Values;
 use super::edit::{Evidence, Finding, Reason};
 use super::exceptions::Exceptions;
 use super::ownership::Owners;
 use super::sealed;
-use super::shown::Shown;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::{FieldChange, Fields};
 use crate::declaration::path::{Path, Segment};
@@ -129,16 +129,11 @@ pub fn compare<'r>(subject: &Subject<'_, 'r>, live: Option<&Value>, evidence: Ev
 
 /// The changes as a person may see them.
 pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<Finding> {
-    let shown = |change: &FieldChange, value: &Option<Value>| {
-        value.as_ref().map(|value| Shown::of(object, &change.path, value))
-    };
-    let finding = |change: &FieldChange| Finding {
-        path: change.path.clone(),
-        declared: shown(change, &change.declared),
-        old: None,
-        new: shown(change, &change.new),
-        doubt: change.agreement == Agreement::Doubt,
-        added: change.agreement.is_addition(),
+    let finding = |change: &FieldChange| {
+        let FieldChange { path, declared, new, agreement, .. } = change;
+        let values = Values::of(object, path, [declared.as_ref(), None, new.as_ref()]);
+        let (doubt, added) = (*agreement == Agreement::Doubt, agreement.is_addition());
+        Finding { doubt, added, ..Finding::of(path.clone(), values) }
     };
     changes.iter().map(finding).collect()
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::circumstances::Circumstances;
+use super::difference::{Difference, Values};
 use super::shown::Shown;
 use crate::declaration::path::Path;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
@@ -189,6 +190,9 @@ pub struct Finding {
     /// Its value after.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new: Option<Shown>,
+    /// Where the values first differ, of long or nested ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference: Option<Box<Difference>>,
     /// Whether another spelling of the declared value is not ruled out.
     pub doubt: bool,
     /// Whether nobody declares it, and a policy seals what it lies below.
@@ -197,9 +201,15 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// A field with these values.
+    pub fn of(path: Path, values: Values) -> Self {
+        let Values { declared, old, new, difference } = values;
+        Self { path, declared, old, new, difference, doubt: false, added: false }
+    }
+
     /// A field that has its declared value, and is named for another reason.
     pub fn untouched(path: Path) -> Self {
-        Self { path, declared: None, old: None, new: None, doubt: false, added: false }
+        Self::of(path, Values::default())
     }
 }
 

@@ -1,133 +1,297 @@
-//! A verdict in words: what is wrong, in which field, and the ways on.
+//! A verdict in words: whose the object is, what the change would overwrite, and
+//! what to do.
 //!
-//! Entry points: [`sentence`] and [`set_back`] for declared objects,
-//! [`of_record`] for records, [`of_dependants`] for what takes others along.
-//! Invariant: only what [`super::shown`] lets through is said. One paragraph, no
-//! control characters.
+//! Entry points: [`Context::of_edit`] and [`Context::of_revert`] for declared objects,
+//! [`of_record`] for records, [`of_dependants`] for what takes others along. What is
+//! made is a [`Message`], which reads as a denial, as warnings or as a line of a log.
+//! Invariant: only what [`super::shown`] lets through is said, and every message about
+//! an object ends with the command that explains it. No control characters but the
+//! ends of a denial's lines.
 
-use std::fmt::Write as _;
+mod field;
+mod remedy;
+mod request;
 
+use std::sync::Arc;
+
+use self::field::FieldWords;
+pub use self::remedy::{Owner, allow};
+use self::remedy::{Way, Ways, details};
+pub use self::request::{granted, refused, withdrawn, without_effect};
 use super::dependants::Dependant;
 use super::edit::{Finding, Grounds, Reason, Verdict};
-use super::records::Falsified;
+use super::records::{self, Falsified};
 use super::revert::SetBack;
 use super::shown::Shown;
 use crate::declaration::path::Segment;
-use crate::model::{ObjectId, Operation};
+use crate::helm::release::Declared;
+use crate::model::{ObjectId, Operation, ReleaseId};
 use crate::policy::flaw::Flaw;
+use crate::policy::{Policy, Source};
 
-/// The fields that a sentence names; the rest are counted.
+/// The fields that a message names; the rest are counted.
 const FIELDS: usize = 8;
 
-/// Room for most sentences.
-const ROOM: usize = 1024;
+/// The characters of a warning that the API server passes on.
+pub const WARNING: usize = 256;
 
-/// What is wrong with an edit of a declared object, and what to do.
-pub fn sentence(object: &ObjectId, operation: Operation, verdict: &Verdict) -> String {
-    let Some(grounds) = &verdict.grounds else { return verdict.reason.as_str().to_owned() };
-    let Grounds { release, revision, fields } = &**grounds;
-    let helm =
-        format!("Helm release {} in namespace {} (revision {revision})", release.name, release.namespace);
-    if operation == Operation::Delete || verdict.reason == Reason::Deletion {
-        return format!(
-            "{object} is declared by {helm} and would be deleted. To remove it, drop it from the chart and \
-             upgrade, or run `helm uninstall {} -n {}`.",
-            release.name, release.namespace
-        );
-    }
-    let mut text = String::with_capacity(ROOM);
-    // Writing to a String cannot fail.
-    let _ = write!(text, "{object} is declared by {helm}, and this edit would leave it otherwise: ");
-    for (index, Finding { path, declared, old, new, .. }) in fields.iter().take(FIELDS).enumerate() {
-        let next = if index == 0 { "" } else { "; " };
-        let [declared, old, new] = [declared, old, new].map(or_absent);
-        let _ = write!(text, "{next}{path} (declared {declared}, was {old}, would be {new})");
-    }
-    match fields.len().saturating_sub(FIELDS) {
-        0 => {}
-        more => {
-            let _ = write!(text, "; and {more} more");
+/// A verdict in words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// Whose the object is, as a clause.
+    claim: String,
+    /// The same in few words.
+    short: String,
+    /// What the change does, as a clause.
+    what: String,
+    /// That it is not allowed, and by which policy, as a clause.
+    denied: String,
+    /// The fields that it overwrites.
+    fields: Vec<FieldWords>,
+    /// How many more there are.
+    more: usize,
+    /// Whether objects are listed instead.
+    is_of_objects: bool,
+    /// What else there is to say, and what to do, a sentence each.
+    ways: Vec<Way>,
+}
+
+/// What a message about a declared object is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The object.
+    pub object: &'a ObjectId,
+    /// What is done.
+    pub operation: Operation,
+    /// The policy that decides; none where it is not known.
+    pub policy: Option<&'a Policy>,
+    /// The object as the release declares it; none where it is not known.
+    pub declared: Option<&'a Arc<Declared>>,
+}
+
+impl Context<'_> {
+    /// What is wrong with an edit of a declared object, and what to do.
+    pub fn of_edit(&self, verdict: &Verdict) -> Message {
+        let Some(grounds) = &verdict.grounds else {
+            return Message { claim: verdict.reason.as_str().to_owned(), ..Message::default() };
+        };
+        let Grounds { release, fields, .. } = &**grounds;
+        let ways = Ways { object: self.object, release, owner: self.owner() };
+        let by = self.by_policy();
+        if self.operation == Operation::Delete || verdict.reason == Reason::Deletion {
+            return Message {
+                what: "this change would delete it".to_owned(),
+                denied: format!("Its deletion is not allowed{by}"),
+                ways: ways.of_deletion(),
+                ..Message::about(self.object, grounds)
+            };
+        }
+        let paths: Vec<_> = fields.iter().map(|finding| &finding.path).collect();
+        Message {
+            what: "this change would overwrite fields that the release manages".to_owned(),
+            denied: format!("This change is not allowed{by}"),
+            fields: fields.iter().take(FIELDS).map(FieldWords::of_edit).collect(),
+            more: fields.len().saturating_sub(FIELDS),
+            ways: ways.of_fields(&paths),
+            ..Message::about(self.object, grounds)
         }
     }
-    let _ = write!(
-        text,
-        ". Change the chart's values and run `helm upgrade {} -n {}`.",
-        release.name, release.namespace
-    );
-    // A map's keys are the editor's own words.
-    one_line(text)
-}
 
-/// What is wrong with a manifest's own annotations, which somebody who is
-/// refused may have relied on; empty where nothing is.
-pub fn of_annotations(flaws: &[Flaw]) -> String {
-    if flaws.is_empty() {
-        return String::new();
+    /// What is said of an edit that passes without what drifts: whose the object
+    /// is, then each field.
+    pub fn of_revert(&self, verdict: &Verdict, fields: &[SetBack]) -> Message {
+        let Some(grounds) = &verdict.grounds else { return Message::default() };
+        let paths: Vec<_> = fields.iter().map(|field| &field.path).collect();
+        let ways = Ways { object: self.object, release: &grounds.release, owner: self.owner() };
+        Message {
+            what: "these fields were reverted to the release's values".to_owned(),
+            fields: fields.iter().take(FIELDS).map(FieldWords::of_revert).collect(),
+            more: fields.len().saturating_sub(FIELDS),
+            ways: ways.of_fields(&paths),
+            ..Message::about(self.object, grounds)
+        }
     }
-    let told: Vec<_> = flaws.iter().map(ToString::to_string).collect();
-    format!(" The chart's own annotations allow nothing: {}.", told.join("; ")).replace(char::is_control, " ")
+
+    fn owner(&self) -> Owner {
+        self.declared.map_or(Owner::Helm, |declared| Owner::of(&declared.fields))
+    }
+
+    /// The policy that made the verdict, where it is not the default.
+    fn by_policy(&self) -> String {
+        match self.policy.map(|policy| &policy.sources.edits) {
+            Some(Source::Policy(name)) => format!(" by policy {name:?}"),
+            Some(Source::Default) | None => String::new(),
+        }
+    }
 }
 
-/// What is said of an edit that passes without what drifts: whose the object
-/// is, then each field.
-pub fn set_back(object: &ObjectId, verdict: &Verdict, fields: &[SetBack]) -> Vec<String> {
-    let Some(grounds) = &verdict.grounds else { return Vec::new() };
-    let Grounds { release, revision, .. } = &**grounds;
-    let mut said = vec![format!(
-        "{object} is declared by Helm release {} in namespace {} (revision {revision}): what this edit changes \
-         of that is set back.",
-        release.name, release.namespace
-    )];
-    said.extend(
-        fields
-            .iter()
-            .map(|SetBack { path, wanted, now }| {
-                format!("{path} is {} (this edit: {}).", or_absent(now), or_absent(wanted))
-            })
-            .map(one_line),
-    );
-    said
+impl Message {
+    fn about(object: &ObjectId, grounds: &Grounds) -> Self {
+        let Grounds { release, revision, .. } = grounds;
+        let (named, by) = (named(object, release), of_release(object, release));
+        Self {
+            claim: format!("{named} is managed by Helm release {by} (revision {revision})"),
+            short: format!("{named} (Helm release {by})"),
+            ..Self::default()
+        }
+    }
+
+    /// The message of these sentences about an object.
+    fn of(claim: String, ways: Vec<Way>) -> Self {
+        Self { short: claim.clone(), claim, ways, ..Self::default() }
+    }
+
+    /// Whether there is nothing to say.
+    pub fn is_empty(&self) -> bool {
+        self.claim.is_empty()
+    }
+
+    /// Adds a sentence before those that say what to do.
+    pub fn add(&mut self, sentence: String) {
+        self.ways.insert(0, sentence.into());
+    }
+
+    /// Adds what is wrong with a manifest's own annotations, which somebody who is
+    /// refused may have relied on.
+    pub fn add_flaws(&mut self, flaws: &[Flaw]) {
+        if !flaws.is_empty() {
+            let told: Vec<_> = flaws.iter().map(ToString::to_string).collect();
+            self.add(format!("INVALID ANNOTATION in the chart, which has no effect: {}.", told.join("; ")));
+        }
+    }
+
+    /// The message for somebody who is refused: several lines.
+    pub fn denial(&self) -> String {
+        let mut lines = vec![match (self.denied.as_str(), self.fields.is_empty()) {
+            ("", _) => format!("{}.", self.claim),
+            (denied, true) => format!("{}. {denied}.", self.claim),
+            (denied, false) => format!("{}. {denied}:", self.claim),
+        }];
+        lines.extend(self.fields.iter().map(|field| format!("  {field}")));
+        lines.extend(self.others().map(|others| format!("  {others}")));
+        lines.extend(self.ways.iter().map(|way| way.text.clone()));
+        lines.into_iter().map(one_line).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The message for somebody whose edit passes: one line for each field, then
+    /// what to do, each as short as the API server wants a warning.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings: Vec<String> = match self.fields.as_slice() {
+            [] if self.what.is_empty() => vec![format!("{}.", self.claim)],
+            [] => vec![format!("{}; {}.", self.claim, self.what)],
+            fields => fields.iter().map(|field| field.within(WARNING, &[&self.claim, &self.short])).collect(),
+        };
+        warnings.extend(self.others().map(|others| format!("{}: {others}", self.short)));
+        let fits = |text: &String| text.chars().count() <= WARNING;
+        let ways = self.ways.iter().map(|way| if fits(&way.text) { &way.text } else { &way.short });
+        let ways: Vec<String> = ways.cloned().collect();
+        let all = Some(ways.join(" ")).filter(|all| !all.is_empty() && fits(all));
+        warnings.extend(all.map_or(ways, |all| vec![all]));
+        warnings.into_iter().map(|warning| at_a_word(one_line(warning))).collect()
+    }
+
+    /// The message as one line of a log.
+    pub fn line(&self) -> String {
+        let mut parts = vec![self.claim.clone()];
+        parts.extend(Some(self.what.clone()).filter(|what| !what.is_empty()));
+        let fields = self.fields.iter().map(ToString::to_string).chain(self.others());
+        let fields = fields.collect::<Vec<_>>().join("; ");
+        let text = parts.join("; ");
+        one_line(if fields.is_empty() { text } else { format!("{text}: {fields}") })
+    }
+
+    fn others(&self) -> Option<String> {
+        match (self.more, self.is_of_objects) {
+            (0, _) => None,
+            (more, true) => Some(format!("and {more} more")),
+            (1, false) => Some("and 1 more field".to_owned()),
+            (more, false) => Some(format!("and {more} more fields")),
+        }
+    }
 }
 
 /// What is wrong with an edit of a record, and what to do.
-pub fn of_record(object: &ObjectId, falsified: Falsified) -> String {
+pub fn of_record(object: &ObjectId, falsified: Falsified) -> Message {
     let what = match falsified {
-        Falsified::Manifest => "the manifest of an existing revision would change",
-        Falsified::LastDeployed => "the last deployed revision would be gone while the release is installed",
-        Falsified::Disagreement => "its name, labels and payload would disagree",
+        Falsified::Manifest => "it would change the manifest of an existing revision",
+        Falsified::LastDeployed => {
+            "it would remove the last deployed revision while the release is installed"
+        }
+        Falsified::Disagreement => "the record's name, labels and content would no longer agree",
         Falsified::Stranger => {
-            return format!(
-                "{object} is a record of Helm's, and a policy names the operators who alone may write the \
-                 release's records. Have one of them run Helm, or be named under `operators`."
-            );
+            "a policy names the operators of the release, and only they may write its records"
         }
     };
-    format!(
-        "{object} is a record of Helm's, and {what}. Use `helm upgrade`, `helm rollback` or `helm uninstall`, \
-         which keep their records themselves."
-    )
+    let way = match falsified {
+        Falsified::Stranger => {
+            "To change the release, run Helm as one of these operators, or add the user under `operators` of the policy."
+        }
+        _ => {
+            "To change the release, use helm upgrade, helm rollback or helm uninstall, which write the records."
+        }
+    };
+    let revision = records::names(object)
+        .map(|(release, revision)| format!("revision {revision} of Helm release {:?}", release.name));
+    let revision = revision.unwrap_or_else(|| "a Helm release".to_owned());
+    Message {
+        what: what.to_owned(),
+        denied: format!("This change is not allowed: {what}"),
+        ..Message::of(
+            format!("{} {:?} is the record of {revision}", object.kind, object.name),
+            vec![way.to_owned().into(), details(object, None, &[])],
+        )
+    }
 }
 
 /// What is wrong with a deletion that takes declared objects along.
-pub fn of_dependants(object: &ObjectId, dependants: &[Dependant]) -> String {
-    let named: Vec<_> = dependants
-        .iter()
-        .take(FIELDS)
-        .map(|it| {
-            format!(
-                "{} of Helm release {} in namespace {}",
-                it.object, it.release.id.name, it.release.id.namespace
-            )
-        })
-        .collect();
-    let more = match dependants.len().saturating_sub(FIELDS) {
-        0 => String::new(),
-        more => format!("; and of {more} more releases"),
+pub fn of_dependants(object: &ObjectId, dependants: &[Dependant]) -> Message {
+    let named = |it: &Dependant| {
+        let ReleaseId { namespace, name } = &it.release.id;
+        format!("{} {:?} of Helm release {name:?} in namespace {namespace:?}", it.object.kind, it.object.name)
     };
-    format!(
-        "deleting {object} would delete declared objects along: {}{more}. Uninstall these releases first.",
-        named.join("; ")
-    )
+    let first = dependants.first().map(|it| &it.release.id);
+    let way = first.map(|ReleaseId { namespace, name }| {
+        let others = if dependants.len() > 1 { ", and the others in the same way" } else { "" };
+        Way::from(format!("Uninstall these releases first: helm uninstall {name} -n {namespace}{others}"))
+    });
+    Message {
+        what: "this would also delete objects that Helm releases manage".to_owned(),
+        denied: "This would also delete objects that Helm releases manage".to_owned(),
+        fields: dependants.iter().take(FIELDS).map(|it| FieldWords::plain(named(it))).collect(),
+        more: dependants.len().saturating_sub(FIELDS),
+        is_of_objects: true,
+        ..Message::of(
+            format!("Deletion of {} {:?} is not allowed", object.kind, object.name),
+            way.into_iter().chain([details(object, None, &[])]).collect(),
+        )
+    }
+}
+
+/// What is said of an edit that is too large or too deep to be judged.
+pub fn of_beyond_judgement(object: &ObjectId, is_record: bool) -> Message {
+    Message {
+        denied: "This change is too large or too deeply nested to be checked: send a smaller one".to_owned(),
+        what: "this change is too large or too deeply nested to be checked".to_owned(),
+        ..of_unread(object, is_record)
+    }
+}
+
+/// What is said of an edit for which there was no room.
+pub fn of_no_room(object: &ObjectId, is_record: bool) -> Message {
+    Message {
+        denied: "Too many large changes arrive at once: try again".to_owned(),
+        what: "too many large changes arrive at once to check this one".to_owned(),
+        ..of_unread(object, is_record)
+    }
+}
+
+fn of_unread(object: &ObjectId, is_record: bool) -> Message {
+    let whose = if is_record { "is a Helm release record" } else { "is managed by a Helm release" };
+    if object.name.is_empty() {
+        return Message::of(format!("An object of kind {} {whose}", object.kind), Vec::new());
+    }
+    let claim = format!("{} {:?} {whose}", object.kind, object.name);
+    Message::of(claim, vec![details(object, None, &[])])
 }
 
 /// One field of a live object in words.
@@ -137,14 +301,29 @@ pub fn live_field(finding: &Finding) -> String {
     let is_moved =
         |new: &Shown| matches!(path.0.last(), Some(Segment::Key(_))) && new.as_str().starts_with('{');
     one_line(match (declared, new) {
-        (None, None) => path.to_string(),
-        (None, Some(new)) if !added && is_moved(new) => format!("{path} (moved: is now {new})"),
-        _ => format!("{path} (declared {}, is {})", or_absent(declared), or_absent(new)),
+        (None, None) => path.plain().to_string(),
+        (None, Some(new)) if !added && is_moved(new) => format!("{} (moved: is now {new})", path.plain()),
+        _ => FieldWords::of_live(finding).to_string(),
     })
 }
 
-fn or_absent(value: &Option<Shown>) -> &str {
-    value.as_ref().map_or("absent", Shown::as_str)
+/// An object as a sentence names it: with its namespace where that is not its
+/// release's.
+fn named(object: &ObjectId, release: &ReleaseId) -> String {
+    match &object.namespace {
+        Some(namespace) if *namespace != release.namespace => {
+            format!("{} {:?} in namespace {namespace:?}", object.kind, object.name)
+        }
+        _ => format!("{} {:?}", object.kind, object.name),
+    }
+}
+
+/// A release as a sentence about its object names it.
+fn of_release(object: &ObjectId, release: &ReleaseId) -> String {
+    match object.namespace.as_ref() == Some(&release.namespace) {
+        true => format!("{:?}", release.name),
+        false => format!("{:?} in namespace {:?}", release.name, release.namespace),
+    }
 }
 
 /// `text` without control characters.
@@ -158,5 +337,15 @@ fn one_line(text: String) -> String {
     }
 }
 
+/// `text` within the length of a warning: what is cut ends with a whole word.
+fn at_a_word(text: String) -> String {
+    if text.chars().nth(WARNING).is_none() {
+        return text;
+    }
+    let kept: String = text.chars().take(WARNING - 2).collect();
+    let end = kept.rfind(' ').filter(|end| *end > WARNING / 2).unwrap_or(kept.len());
+    format!("{} …", kept.get(..end).unwrap_or(&kept))
+}
+
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

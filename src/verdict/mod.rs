@@ -17,6 +17,7 @@ pub mod additions;
 pub mod circumstances;
 pub mod claims;
 pub mod dependants;
+pub mod difference;
 pub mod drift;
 pub mod edit;
 pub mod exceptions;

@@ -7,6 +7,7 @@
 //! digest alone, which leaves it only under a key.
 
 use std::fmt::{self, Write as _};
+use std::io;
 
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Serialize, Serializer};
@@ -19,6 +20,9 @@ use crate::model::ObjectId;
 /// The characters of a value that are shown.
 const LIMIT: usize = 120;
 
+/// The characters of a value that stand in JSON, for machines.
+const FULL: usize = 2000;
+
 /// The fewest letters of a caller's token.
 const TOKEN: usize = 32;
 
@@ -29,7 +33,8 @@ const MASK: &str = "(redacted)";
 /// apart, and as text short enough to compare by eye.
 const HASH_BYTES: usize = 8;
 
-/// A value as a person may see it: its JSON, cut, or a mask.
+/// A value as a person may see it: its JSON, cut, or a mask. As JSON it is the
+/// same text, of which more is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown(Content);
 
@@ -37,6 +42,8 @@ pub struct Shown(Content);
 enum Content {
     /// The value's JSON, cut.
     Text(String),
+    /// The same of a long value, and a longer text of it.
+    Long(Box<(String, String)>),
     /// SHA-256 of a Secret's value and its place. A guessed password can be
     /// tried against it, so it never leaves this type as it is.
     Masked([u8; 32]),
@@ -53,12 +60,12 @@ impl Shown {
         if is_secret(object, path) || holds_token(object, value) {
             return Self(Content::Masked(digest(object, path, value)));
         }
-        let mut text = brief(value, 0);
-        if let Some(end) = place_of(LIMIT, &text) {
-            text.truncate(end);
-            text.push('…');
+        let text = brief(value, 0);
+        let (cut, is_cut) = cut(text, LIMIT);
+        match is_cut || is_deep(value, 0) {
+            true => Self(Content::Long(Box::new((cut, full(value))))),
+            false => Self(Content::Text(cut)),
         }
-        Self(Content::Text(text))
     }
 
     /// The same text, but a mask that tells values of one field apart: equal
@@ -66,6 +73,7 @@ impl Shown {
     pub fn sealed(&self, key: &SealingKey) -> String {
         let digest = match &self.0 {
             Content::Text(text) => return text.clone(),
+            Content::Long(texts) => return texts.0.clone(),
             Content::Masked(digest) => digest,
         };
         // HMAC takes keys of any length.
@@ -90,7 +98,16 @@ impl Shown {
     pub fn as_str(&self) -> &str {
         match &self.0 {
             Content::Text(text) => text,
+            Content::Long(texts) => &texts.0,
             Content::Masked(_) => MASK,
+        }
+    }
+
+    /// The longer text of a long value, for machines.
+    pub fn full(&self) -> &str {
+        match &self.0 {
+            Content::Long(texts) => &texts.1,
+            Content::Text(_) | Content::Masked(_) => self.as_str(),
         }
     }
 }
@@ -106,6 +123,7 @@ impl fmt::Debug for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => write!(f, "{text:?}"),
+            Self::Long(texts) => write!(f, "{:?}", texts.0),
             Self::Masked(_) => f.write_str(MASK),
         }
     }
@@ -125,7 +143,7 @@ impl fmt::Display for Shown {
 
 impl Serialize for Shown {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
+        serializer.serialize_str(self.full())
     }
 }
 
@@ -200,6 +218,62 @@ fn brief(value: &Value, depth: usize) -> String {
         }
         Value::String(text) => quoted(text),
         scalar => scalar.to_string(),
+    }
+}
+
+/// Whether [`brief`] leaves something of a value out.
+fn is_deep(value: &Value, depth: usize) -> bool {
+    match value {
+        Value::Array(items) => {
+            depth >= 3 || items.len() > LIMIT || items.iter().any(|item| is_deep(item, depth + 1))
+        }
+        Value::Object(fields) => {
+            depth >= 3 || fields.len() > LIMIT || fields.values().any(|value| is_deep(value, depth + 1))
+        }
+        _ => false,
+    }
+}
+
+/// The value's JSON, cut where machines read it.
+fn full(value: &Value) -> String {
+    let (text, is_whole) = front(value, 4 * FULL);
+    match cut(text, FULL) {
+        (text, false) if !is_whole => text + "…",
+        (text, _) => text,
+    }
+}
+
+/// The front of a value's JSON, of about so many bytes, and whether that is all:
+/// no more is written than is kept.
+pub(super) fn front(value: &Value, bytes: usize) -> (String, bool) {
+    struct Front(Vec<u8>, usize);
+    impl io::Write for Front {
+        fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+            let room = self.1.saturating_sub(self.0.len());
+            self.0.extend(piece.iter().take(room));
+            if piece.len() > room { Err(io::ErrorKind::WriteZero.into()) } else { Ok(piece.len()) }
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut kept = Front(Vec::new(), bytes);
+    let is_whole = serde_json::to_writer(&mut kept, value).is_ok();
+    let end = kept.0.utf8_chunks().next().map_or(0, |chunk| chunk.valid().len());
+    kept.0.truncate(end);
+    (String::from_utf8(kept.0).unwrap_or_default(), is_whole)
+}
+
+/// At most `limit` characters of `text`, and whether there were more.
+fn cut(mut text: String, limit: usize) -> (String, bool) {
+    match place_of(limit, &text) {
+        Some(end) => {
+            text.truncate(end);
+            text.push('…');
+            text.shrink_to_fit();
+            (text, true)
+        }
+        None => (text, false),
     }
 }
 

@@ -26,13 +26,14 @@ use crate::helm::release::Release;
 use crate::metrics::Webhook;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
 use crate::policy::allowance::Allowance;
+use crate::policy::resolver::PolicyResolver;
 use crate::policy::settled::Settled;
 use crate::verdict::circumstances::Circumstances;
 use crate::verdict::claims::has_say;
 use crate::verdict::dependants::{self, Dependant, Taken};
 use crate::verdict::edit::{Edit, Evidence, Outcome, Owner, Reason, Rules, Verdict};
 use crate::verdict::judge::judge;
-use crate::verdict::message;
+use crate::verdict::message::{self, Context, Message};
 
 /// What a review is about.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,7 +101,7 @@ pub struct Judgement {
     /// The verdict.
     pub verdict: Verdict,
     /// The verdict in words.
-    pub message: String,
+    pub message: Message,
     /// Whose records must be looked at before a refusal leaves, the first of
     /// them first.
     pub rests_on: Vec<ReleaseId>,
@@ -157,7 +158,7 @@ impl Subject {
             Aspect::Scale(_) => !claims().is_empty(),
             Aspect::Object => {
                 let speaks = |claim: &Arc<Release>| has_say(claim, &self.object, Some(version));
-                self.object.name.is_empty() || claims().iter().any(speaks)
+                self.object.name.is_empty() || claims().into_iter().any(speaks)
             }
         }
     }
@@ -170,23 +171,13 @@ impl Subject {
     }
 
     /// What is said of an edit that is too large or too deep to be judged.
-    pub fn beyond_judgement(&self) -> String {
-        format!(
-            "this edit of {} is too large or nested too deep to be judged. Send a smaller one.",
-            self.named()
-        )
+    pub fn beyond_judgement(&self) -> Message {
+        message::of_beyond_judgement(&self.object, self.aspect == Aspect::Record)
     }
 
     /// What is said of an edit for which there was no room.
-    pub fn no_room(&self) -> String {
-        format!("too many large edits arrive at once to judge this one of {}. Try again.", self.named())
-    }
-
-    fn named(&self) -> String {
-        match self.aspect {
-            Aspect::Record => format!("{}, a record of Helm's,", self.object),
-            _ => format!("{}, which a Helm release declares,", self.object),
-        }
+    pub fn no_room(&self) -> Message {
+        message::of_no_room(&self.object, self.aspect == Aspect::Record)
     }
 
     /// Which webhook asks this.
@@ -259,7 +250,12 @@ impl<'a> Case<'a> {
             _ => Vec::new(),
         };
         if claims.is_empty() && dependants.is_empty() {
-            return Judgement::of(Verdict::allow(Reason::NotDeclared), String::new(), Vec::new(), claims);
+            return Judgement::of(
+                Verdict::allow(Reason::NotDeclared),
+                Message::default(),
+                Vec::new(),
+                claims,
+            );
         }
         let (old, new) = match self.objects(&claims, rules) {
             Ok(objects) => objects,
@@ -284,11 +280,10 @@ impl<'a> Case<'a> {
         };
         if let Aspect::Dependants(_) = self.subject.aspect {
             let verdict = dependants::judge(&edit, &claims, &dependants, rules, now);
-            return self.of_dependants(verdict, &dependants, claims);
+            return self.of_dependants(verdict, &dependants, claims, rules);
         }
         let verdict = judge(&edit, &claims, rules, evidence, now);
-        let mut message = message::sentence(&self.subject.object, self.operation, &verdict);
-        message.push_str(&self.annotated(&verdict, &claims, rules));
+        let message = self.message(&verdict, &claims, rules);
         let looks = verdict.outcome != Outcome::Allow;
         let rests_on = claims.iter().filter(|_| looks).map(|claim| claim.id.clone()).collect();
         let named = looks.then(|| self.newly_named(&claims)).flatten();
@@ -303,29 +298,50 @@ impl<'a> Case<'a> {
         verdict: Verdict,
         dependants: &[Dependant],
         claims: Vec<Arc<Release>>,
+        rules: &Rules<'_>,
     ) -> Judgement {
         let message = match verdict.reason {
             Reason::Dependants => message::of_dependants(&self.subject.object, dependants),
-            _ => message::sentence(&self.subject.object, self.operation, &verdict),
+            _ => self.message(&verdict, &claims, rules),
         };
         let rests_on = verdict.grounds.iter().map(|grounds| grounds.release.clone());
         let rests_on = rests_on.chain(claims.iter().map(|claim| claim.id.clone())).collect();
         Judgement::of(verdict, message, rests_on, claims)
     }
 
-    /// What is wrong with the annotations by which the manifest would allow the
-    /// edit; empty where nothing is.
-    fn annotated(&self, verdict: &Verdict, claims: &[Arc<Release>], rules: &Rules<'_>) -> String {
+    /// The verdict on an edit of a declared object in words, with what is wrong
+    /// with the annotations by which the manifest would allow it.
+    fn message(&self, verdict: &Verdict, claims: &[Arc<Release>], rules: &Rules<'_>) -> Message {
+        self.in_context(verdict, claims, rules.resolver, |context| {
+            let mut message = context.of_edit(verdict);
+            if let (Some(policy), Some(declared)) = (context.policy, context.declared) {
+                message.add_flaws(&policy.rules(context.object, declared).flaws);
+            }
+            message
+        })
+    }
+
+    /// Gives what a verdict's words are made from to `say`.
+    pub(super) fn in_context(
+        &self,
+        verdict: &Verdict,
+        claims: &[Arc<Release>],
+        resolver: &PolicyResolver,
+        say: impl FnOnce(&Context<'_>) -> Message,
+    ) -> Message {
         let object = &self.subject.object;
-        let Some(grounds) = &verdict.grounds else { return String::new() };
+        let Some(grounds) = verdict.grounds.as_ref().filter(|_| verdict.outcome != Outcome::Allow) else {
+            return Message::default();
+        };
         let declared = claims.iter().find(|it| it.id == grounds.release).and_then(|it| it.declared(object));
-        let rules = declared.map(|declared| rules.resolver.of(&grounds.release).rules(object, declared));
-        rules.map(|rules| message::of_annotations(&rules.flaws)).unwrap_or_default()
+        let policy = resolver.of(&grounds.release);
+        let (policy, operation) = (Some(&*policy), self.operation);
+        say(&Context { object, operation, policy, declared })
     }
 }
 
 impl Judgement {
-    fn of(verdict: Verdict, message: String, rests_on: Vec<ReleaseId>, claims: Vec<Arc<Release>>) -> Self {
+    fn of(verdict: Verdict, message: Message, rests_on: Vec<ReleaseId>, claims: Vec<Arc<Release>>) -> Self {
         Self { verdict, message, rests_on, named: None, claims, uid: String::new(), settled: None }
     }
 }

@@ -17,7 +17,7 @@ use crate::verdict::edit::Owner;
 /// the front is known.
 pub(super) fn certain(object: &ObjectId, version: Option<&str>, index: &Index) -> Vec<Arc<Release>> {
     let counts = |claim: &&Arc<Release>| is_local(claim, object) && has_say(claim, object, version);
-    index.claims(object).iter().filter(counts).cloned().collect()
+    index.claims(object).into_iter().filter(counts).cloned().collect()
 }
 
 /// By which owner these claims count.

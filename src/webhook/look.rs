@@ -183,7 +183,7 @@ impl Looker<'_> {
                 tracing::warn!(edit.object = %case.subject.object, "the arbiter could not tell: {error}");
                 judgement = self.judged(&case, Evidence::Unavailable);
                 if hangs_on_spelling(&judgement) {
-                    judgement.message.push_str(&unchecked(&error));
+                    judgement.message.add(unchecked(&error));
                     let error = Unreached::Arbitrate(Box::new(error));
                     if error.is_outage() {
                         return unless_refused(judgement, case, error);
@@ -279,5 +279,5 @@ fn hangs_on_spelling(judgement: &Judgement) -> bool {
 /// What is said where it could not be checked whether a value is only spelled
 /// differently.
 fn unchecked(error: &ArbiterError) -> String {
-    format!(" The guard could not check whether the new value means the same as the release's: {error}.")
+    format!("The guard could not check whether the new value means the same as the release's: {error}.")
 }

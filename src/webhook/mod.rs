@@ -11,6 +11,7 @@
 //! nothing that an editor can put into an object makes an error. Must not hold a
 //! rule: those are `verdict`'s.
 
+mod acts;
 mod aside;
 pub mod case;
 mod claims;

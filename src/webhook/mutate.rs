@@ -12,7 +12,6 @@ use crate::declaration::outline::Excerpt;
 use crate::helm::release::Release;
 use crate::policy::resolver::PolicyResolver;
 use crate::verdict::edit::{Outcome, Verdict};
-use crate::verdict::message;
 use crate::verdict::revert::{self, Irreversible, Plan, Whole};
 
 /// Whether an edit may be set back here: of a declared object. In another version
@@ -26,14 +25,16 @@ pub(super) fn concerns(case: &Case<'_>, judgement: &Judgement) -> bool {
 pub(super) fn answer(case: &Case<'_>, judgement: &mut Judgement, resolver: &PolicyResolver) -> Answer {
     match plan(case, judgement, resolver) {
         Ok(plan) => {
-            let said = message::set_back(&case.subject.object, &judgement.verdict, &plan.set_back);
-            judgement.message = said.join(" ");
-            said.into_iter().fold(Answer::allow().patch(plan.patch), Answer::warn)
+            judgement.message = case.in_context(&judgement.verdict, &judgement.claims, resolver, |context| {
+                context.of_revert(&judgement.verdict, &plan.set_back)
+            });
+            let warnings = judgement.message.warnings();
+            warnings.into_iter().fold(Answer::allow().patch(plan.patch), Answer::warn)
         }
         Err(why) => {
             refuse(&mut judgement.verdict);
-            judgement.message = format!("{} It cannot be set back: {why}.", judgement.message);
-            Answer::deny(judgement.message.clone())
+            judgement.message.add(format!("The change cannot be reverted in part: {why}."));
+            Answer::deny(judgement.message.denial())
         }
     }
 }

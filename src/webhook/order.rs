@@ -59,15 +59,22 @@ pub(super) fn is_order(head: &Head<'_>) -> bool {
         && head.operation == Some(Operation::Update)
 }
 
-/// The answer to an order, and to any other change of a GuardedRelease.
-pub(super) async fn answer(request: &Request<'_>, orders: &Orders, live: &Live, deadline: Instant) -> Answer {
+/// The GuardedRelease before an edit and after it; none where one of them cannot be read.
+pub(super) fn objects(request: &Request<'_>) -> Option<(Value, Value)> {
     let read = |text: &Option<Excerpt<'_>>| text.as_ref().and_then(|text| review::object(text.get()).ok());
-    let (Some(old), Some(new)) = (read(&request.old_object), read(&request.object)) else {
-        return Answer::allow();
-    };
+    Some((read(&request.old_object)?, read(&request.object)?))
+}
+
+/// The answer to an order, and to any other change of a GuardedRelease from `old` to `new`.
+pub(super) async fn answer(
+    request: &Request<'_>,
+    (old, new): (&Value, &Value),
+    (orders, live): (&Orders, &Live),
+    deadline: Instant,
+) -> Answer {
     let text = |object: &Value, pointer| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-    let [before, at] = [&old, &new].map(|object| text(object, "/spec/reconcileAt"));
-    let (Some(at), Some(uid)) = (at.filter(|at| before.as_ref() != Some(at)), text(&new, "/metadata/uid"))
+    let [before, at] = [old, new].map(|object| text(object, "/spec/reconcileAt"));
+    let (Some(at), Some(uid)) = (at.filter(|at| before.as_ref() != Some(at)), text(new, "/metadata/uid"))
     else {
         return Answer::allow();
     };
@@ -98,7 +105,7 @@ pub(super) async fn answer(request: &Request<'_>, orders: &Orders, live: &Live, 
     let secret = orders.callers.secret();
     let key = secret.signing().filter(|_| !ticket.objects.is_empty());
     let text = key.and_then(|key| ticket.sign(key, &order).ok());
-    answer.patch(annotating(&new, text))
+    answer.patch(annotating(new, text))
 }
 
 /// What the API server says of one order.

@@ -34,6 +34,7 @@ use self::resources::{by_group_version, by_label_alone, is_deletion_sent_anyway,
 mod address;
 pub mod emergency;
 pub mod keep;
+pub mod renewal;
 mod resources;
 pub mod rotation;
 

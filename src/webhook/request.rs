@@ -19,11 +19,12 @@ use crate::client::allowances::{Wish, resource};
 use crate::client::call::CallError;
 use crate::declaration::outline::Excerpt;
 use crate::helm::release::{Declared, Release};
-use crate::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Actor, ObjectId, ReleaseId};
+use crate::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Actor, ObjectId};
 use crate::policy::allowance::{Allowance, Request};
 use crate::policy::flaw::Flaw;
 use crate::policy::resource::DriftAllowance;
 use crate::verdict::edit::{Reason, Verdict};
+use crate::verdict::message;
 
 /// What becomes of the annotations of an edit.
 #[derive(Debug)]
@@ -181,30 +182,32 @@ pub(super) async fn settle(
             let goes_on = |release: &Arc<Release>| {
                 live.is_some_and(|live| !live.allowances.of(object, &release.id).is_empty())
             };
-            return Ok(judgement.claims.iter().any(goes_on).then(|| withdrawn(object)).into_iter().collect());
+            let going_on = judgement.claims.iter().find(|release| goes_on(release));
+            let message = going_on.map(|release| message::withdrawn(object, &release.id));
+            return Ok(message.map(|message| message.warnings()).unwrap_or_default());
         }
         (Asked::Refused(reason), _) => reason,
         (Asked::Unknown(error), _) if is_strict => return Err(error),
         (Asked::Unknown(error), _) => error.to_string(),
-        (Asked::Granted(granted), _) if case.dry_run => return Ok(vec![granted.told(true)]),
+        (Asked::Granted(granted), _) if case.dry_run => return Ok(granted.told(object, true)),
         (Asked::Granted(_), None) => return Ok(Vec::new()),
         (Asked::Granted(granted), Some(live)) => {
             let within = looker.left();
             let making = Box::pin(live.allowances.make(&granted.resource, within));
             let making = timeout(within, making).await;
             match making.unwrap_or_else(|_| Err(CallError::Late { within }.into())) {
-                Ok(_) => return Ok(vec![granted.told(false)]),
+                Ok(_) => return Ok(granted.told(object, false)),
                 Err(error) => format!("NotMade: {error}"),
             }
         }
     };
     match judgement.claims.first() {
         Some(release) if is_strict => {
-            judgement.message = refusal(object, &release.id, &refused);
+            judgement.message = message::refused(object, &release.id, &refused);
             judgement.verdict = verdict;
             Ok(Vec::new())
         }
-        _ => Ok(vec![in_vain(&refused)]),
+        _ => Ok(message::without_effect(object, &refused).warnings()),
     }
 }
 
@@ -220,36 +223,11 @@ impl Asked {
 
 impl Granted {
     /// What the editor is told.
-    fn told(&self, dry_run: bool) -> String {
+    fn told(&self, object: &ObjectId, is_dry_run: bool) -> Vec<String> {
         let Allowance { name, namespace, until, .. } = &*self.allowance;
-        let paths = self.resource.spec.paths.join(", ");
-        let verb = if dry_run { "would be made" } else { "was made" };
-        format!("DriftAllowance {name} {verb} in namespace {namespace}: it lets {paths} change until {until}")
+        let what = (self.resource.spec.paths.as_slice(), *until);
+        message::granted(object, (namespace.as_str(), name.as_str()), what, is_dry_run).warnings()
     }
-}
-
-/// What is said where annotations were removed and allowances go on.
-fn withdrawn(object: &ObjectId) -> String {
-    let namespace = object.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
-    format!(
-        "without {ALLOW} the allowances of this object go on until they end: `kubemoor revoke {}/{}{namespace}` ends them",
-        object.kind.to_lowercase(),
-        object.name
-    )
-}
-
-/// What is said where a request is not granted and the edit passes.
-fn in_vain(reason: &str) -> String {
-    format!("{ALLOW} counts for nothing here: {reason}")
-}
-
-/// What is said where a request is not granted and the edit does not pass.
-fn refusal(object: &ObjectId, release: &ReleaseId, reason: &str) -> String {
-    format!(
-        "{object} is declared by Helm release {} in namespace {}, and what its annotation {ALLOW} asks for is not \
-         granted: {reason}. Leave the annotation out, or ask somebody who may create DriftAllowances: `kubemoor allow`.",
-        release.name, release.namespace
-    )
 }
 
 impl Texts {

@@ -178,7 +178,13 @@ impl Validator {
         let answer = match (body, &self.setup.orders, &self.setup.source) {
             (Received::Whole(bytes), Some(orders), ReleaseSource::Cluster(live)) => {
                 match review::Request::behind(head, bytes) {
-                    Ok(request) => Box::pin(order::answer(&request, orders, live, deadline)).await,
+                    Ok(request) => match order::objects(&request) {
+                        Some((old, new)) => {
+                            self.keep_acts(&request, &old, &new);
+                            Box::pin(order::answer(&request, (&old, &new), (orders, live), deadline)).await
+                        }
+                        None => Answer::allow(),
+                    },
                     Err(error) => return self.malformed(&error),
                 }
             }
@@ -230,7 +236,7 @@ impl Validator {
             return (Answer::allow().respond(&head.uid), Verdict::allow(verdict.reason));
         }
         self.keep_unread(&verdict, subject, head, body.bytes());
-        (put(&verdict, message).respond(&head.uid), verdict)
+        (put(&verdict, &message).respond(&head.uid), verdict)
     }
 
     /// Judges a review; a large one when it is its turn, apart from the threads that answer.
@@ -252,7 +258,7 @@ impl Validator {
                 false => Verdict::unjudged(&policy, Reason::Busy),
             };
             self.keep_unread(&verdict, subject, head, bytes);
-            return Ok((put(&verdict, subject.no_room()).respond(&head.uid), verdict));
+            return Ok((put(&verdict, &subject.no_room()).respond(&head.uid), verdict));
         };
         aside(self.judged_now(whole)).await
     }
@@ -264,8 +270,8 @@ impl Validator {
         }
         let weight = || -> usize {
             let index = self.setup.source.index().read();
-            let declared =
-                index.claims(&subject.object).iter().filter_map(|claim| claim.objects.get(&subject.object));
+            let claims = index.claims(&subject.object).into_iter();
+            let declared = claims.filter_map(|claim| claim.objects.get(&subject.object));
             declared.flat_map(|it| it.latest.iter().chain(&it.baseline)).map(|declared| declared.weight).sum()
         };
         bytes.len() > LARGE || weight() > HEAVY
@@ -282,7 +288,7 @@ impl Validator {
                 None => {
                     let (verdict, message) =
                         self.judge_unread_record(&case.subject, case.operation, &case.actor, Reason::Late);
-                    let response = put(&verdict, message).respond(&uid);
+                    let response = put(&verdict, &message).respond(&uid);
                     if !case.dry_run {
                         self.keep(&verdict, case, uid.into_owned());
                     }

@@ -19,8 +19,7 @@ from helm_python import Chart
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "chart"
 
-# A file cannot hold a private key, so each pod makes its own certificate, and there can be one pod.
-STATIC: dict[str, Any] = {"replicas": 1, "certificates": {"source": "Guard"}}
+STATIC: dict[str, Any] = {}
 ENFORCING = STATIC | {"rights": {"enforce": True, "admissionPolicies": "Always"}}
 PRIVILEGED = STATIC | {"rights": {"privileged": True}}
 CERT_MANAGER = {"certificates": {"source": "CertManager"}}

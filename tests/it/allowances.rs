@@ -1,4 +1,4 @@
-//! Allowances on a real API server: asked for by annotations, made and ended by command, and what counts for nothing.
+//! Allowances on a real API server: asked for by annotations, made and ended by command, and what has no effect.
 //! They are of the guard's own kind, hence a control plane of its own.
 
 use std::time::Duration;
@@ -96,12 +96,12 @@ async fn an_annotation_is_a_request_that_only_a_right_grants() {
     // Nothing is made for dry runs.
     let wish = with_data(asking("/data/image", &hour), "image", "b");
     let (passes, said) = patch(&scene, &[&as_alice[..], &["--dry-run=server"]].concat(), &wish);
-    assert!(passes && said.contains("would be made"), "{said}");
+    assert!(passes && said.contains("would be created"), "{said}");
     assert_eq!(allowances(&scene).await.len(), 0);
 
     // The same edit's other changes count as allowed by it.
     let (passes, said) = patch(&scene, &as_alice, &wish);
-    assert!(passes && said.contains("was made in namespace") && said.contains("/data/image"), "{said}");
+    assert!(passes && said.contains("was created in namespace") && said.contains("/data/image"), "{said}");
     let made = allowances(&scene).await;
     let [one] = made.as_slice() else { panic!("{made:?}") };
     assert_eq!(one["spec"]["object"]["name"], "settings");
@@ -117,7 +117,7 @@ async fn an_annotation_is_a_request_that_only_a_right_grants() {
     let gone =
         json!({"metadata": {"annotations": {"kubemoor.dev/allow": null, "kubemoor.dev/allow-until": null}}});
     let (passes, said) = patch(&scene, &as_alice, &gone);
-    assert!(passes && said.contains("kubemoor revoke configmap/settings"), "{said}");
+    assert!(passes && said.contains("kubectl moor revoke configmap/settings"), "{said}");
     bob.merge(&settings, &json!({"data": {"image": "d"}})).await.done().unwrap();
     assert!(patch(&scene, &as_alice, &asking("/data/image", &hour)).0);
     assert_eq!(allowances(&scene).await.len(), 1);
@@ -140,7 +140,7 @@ async fn an_annotation_is_a_request_that_only_a_right_grants() {
     let color = json!({"data": {"color": "red"}});
     alice.merge(&settings, &color).await.refused(RELEASE).unwrap();
 
-    // Through another door the annotation comes in, and counts for nothing.
+    // Through another door the annotation comes in, and has no effect.
     let slipped = asking("*", &hour);
     alice.merge(&format!("{web}/status"), &slipped).await.done().unwrap();
     let replicas = json!({"spec": {"replicas": 7}});
@@ -296,7 +296,7 @@ async fn where_edits_pass_a_bad_request_is_said_to_count_for_nothing() {
     })
     .await;
     let (passes, said) = patch(&scene, &as_alice, &asking("/data/color", "9999-01-01T00:00:00Z"));
-    assert!(passes && said.contains("counts for nothing here") && said.contains("TooFar"), "{said}");
+    assert!(passes && said.contains("has no effect here") && said.contains("TooFar"), "{said}");
     let (passes, said) = patch(&scene, &as_alice, &asking("/data/color", &hour));
     assert!(passes && said.contains("was made"), "{said}");
     assert_eq!(allowances(&scene).await.len(), 1);

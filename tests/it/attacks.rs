@@ -151,7 +151,7 @@ async fn a_pending_record_that_nobody_touches_authorises_no_deletion() {
             .await
             .refusal()
             .unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert!(message.contains("would be deleted"), "{message}");
+        assert!(message.contains("Its deletion is not allowed"), "{message}");
     }
     shop.data("settings", json!({"image": "neither"})).await.refusal().unwrap();
     shop.data("extra", json!({"color": "red"})).await.refusal().unwrap();

@@ -262,7 +262,7 @@ async fn forged_or_replayed_ticket_confirms_nothing() {
     let bank = scene.core("resourcequotas/bank");
     assert_eq!(scene.get(&bank).await["spec"]["hard"]["pods"], "3");
     assert_eq!(scene.pods().await, Some(json!(FORGED)), "what was confirmed stays");
-    guard.wait_for_log("counts for nothing").await;
+    guard.wait_for_log("has no effect").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -76,7 +76,7 @@ async fn three_replicas_with_cert_manager_start_before_and_after_an_upgrade() {
     let installed = Installed::new(&control_plane).await;
 
     apply(&control_plane, &["crds"]);
-    // First as one replica that makes its own certificate.
+    // First with a certificate of the guard's.
     apply(&control_plane, &["install", "--edits=Deny"]);
     let with_cert_manager = ["install", "--edits=Deny", "--cert-manager", "--replicas=3"];
     apply(&control_plane, &with_cert_manager);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{ControlPlane, HOME, Installed, SOON, eventually};
+use crate::support::{ControlPlane, HOME, Identity, Installed, SOON, eventually, moor};
 
 /// A namespace that is not the guard's.
 const ELSEWHERE: &str = "default";
@@ -170,4 +170,38 @@ async fn people_get_the_roles_that_the_values_add_them_to() {
     check("kubemoor-operator", &[read, order]).await;
     chart.upgrade(json!({"roles": {"create": false}})).await.unwrap();
     check("kubemoor-operator", &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn emergency_role_suffices_for_the_emergency_switch_and_for_nothing_else_of_it() {
+    let control_plane = ControlPlane::start();
+    let chart = Installed::new(&control_plane).await;
+    chart.install(json!({})).await.unwrap();
+    let binding = json!({
+        "metadata": {"name": "dan-in-an-emergency"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "kubemoor-emergency"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "dan"}],
+    });
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    chart.admin.post(bindings, &binding).await.done().unwrap();
+    let emergency = |command: &str| {
+        let ran = moor(&control_plane, Identity::Admin, &["emergency", command, "--as", "dan"]);
+        (ran.code, ran)
+    };
+    eventually("the role is in force", SOON, || async {
+        let (code, ran) = emergency("status");
+        if code == 0 { Ok(()) } else { Err(format!("{ran:?}")) }
+    })
+    .await;
+    for (command, expected) in [("open", 0), ("status", 1), ("close", 0), ("status", 0)] {
+        let (code, ran) = emergency(command);
+        assert_eq!(code, expected, "{command}: {ran:?}");
+    }
+    // The configuration of another webhook is not theirs to take away.
+    let others = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let other = json!({"metadata": {"name": "another-guard"}, "webhooks": []});
+    chart.admin.post(others, &other).await.done().unwrap();
+    let deletion = ["delete", "validatingwebhookconfiguration", "another-guard", "--as=dan"];
+    let refused = control_plane.kubectl(Identity::Admin, &deletion);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("forbidden"), "{refused:?}");
 }

@@ -162,7 +162,10 @@ async fn what_policies_let_be_is_no_drift_where_they_select_the_cluster_and_the_
         assert_eq!(ran.code, code, "{label}: {ran:?}");
         assert_eq!(explain(label)["state"], json!(state), "{label}");
     }
-    assert_eq!(explain("env=prod")["fields"][0]["sparedBy"], json!(["ignored by policy"]));
+    assert_eq!(
+        explain("env=prod")["fields"][0]["sparedBy"],
+        json!([format!("ignored by policy {namespace} at /data/mode")])
+    );
     let twice = ["--cluster-label", "env=prod,env=dev"];
     diff(&namespace, &twice).assert_failed(&["--cluster-label env", "two values"]);
 

@@ -43,29 +43,32 @@ async fn an_object_is_explained_by_its_release_record_fields_and_owners() {
         "[name=app]/image",
         "as declared",
         "helm upgrade shop",
-        "kubemoor allow deployment/web",
+        "kubectl moor allow deployment/web",
     ] {
         assert!(said.out.contains(part), "{part} is not in {}", said.out);
     }
     let undeclared = explain(&namespace, &["deploy/web", "--path", "/spec/paused"]);
-    assert!(undeclared.out.contains("does not declare this field"), "{undeclared:?}");
+    assert!(undeclared.out.contains("the release does not"), "{undeclared:?}");
     let by_number = explain(&namespace, &["deploy/web", "--path", "/spec/template/spec/containers/0/image"]);
     assert!(by_number.out.contains("/[name=app]/image: as declared"), "{by_number:?}");
     let unguarded = explain(&namespace, &["deploy/web"]);
-    assert!(unguarded.out.contains("GUARD") && unguarded.out.contains("says nothing"), "{unguarded:?}");
+    assert!(unguarded.out.contains("GUARD") && unguarded.out.contains("has no status"), "{unguarded:?}");
     let secret = explain(&namespace, &["secret/key", "--path", "/data"]);
     assert!(secret.out.contains("(redacted)") && !secret.out.contains("hunter2"), "{secret:?}");
     assert!(!secret.out.contains("aHVudGVyMg"), "{secret:?}");
     let free = explain(&namespace, &["configmap/kube-root-ca.crt"]);
-    assert!(free.code == 0 && free.out.contains("not declared"), "{free:?}");
+    assert!(free.code == 0 && free.out.contains("not managed"), "{free:?}");
     let record = explain(&namespace, &["secret/sh.helm.release.v1.shop.v1"]);
-    assert!(record.out.contains("a record of Helm's") && !record.out.contains("not judged"), "{record:?}");
+    assert!(
+        record.out.contains("a Helm release record") && !record.out.contains("may be changed"),
+        "{record:?}"
+    );
     let place = explain(&namespace, &[&format!("namespace/{namespace}")]);
-    assert!(place.out.contains("Its deletion is judged"), "{place:?}");
+    assert!(place.out.contains("The guard denies its deletion"), "{place:?}");
     alice.delete(&format!("/api/v1/namespaces/{namespace}/secrets/key")).await.done().unwrap();
     let missing = explain(&namespace, &["secret/key"]);
-    assert!(missing.out.contains("missing") && missing.out.contains("--path 'delete'"), "{missing:?}");
-    assert!(!missing.out.contains("kubemoor reconcile"), "nobody would: {missing:?}");
+    assert!(missing.out.contains("missing") && missing.out.contains("--path delete"), "{missing:?}");
+    assert!(!missing.out.contains("moor reconcile"), "nobody would: {missing:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,9 +76,10 @@ async fn what_cannot_be_explained_is_one_sentence_and_exit_2() {
     let namespace = install("explain-bad", TEMPLATES).await;
     explain(&namespace, &["gadget/web"]).assert_failed(&["gadget", "serves no kind"]);
     explain(&namespace, &["web"]).assert_failed(&["KIND/NAME"]);
-    assert_eq!(explain(&namespace, &["deploy/web", "--path", "replicas"]).code, 2);
+    assert_eq!(explain(&namespace, &["deploy/web", "--path", "replicas/"]).code, 2);
     let kubeconfig = format!("--kubeconfig={}", unguarded().kubeconfig(Identity::Alice).display());
-    run(&["explain", "-", &kubeconfig], "nothing of the sort").assert_failed(&["no denial", "KIND/NAME"]);
+    run(&["explain", "-", &kubeconfig], "nothing of the sort")
+        .assert_failed(&["no message of Kubemoor", "KIND/NAME"]);
     let carol = ["explain", "deploy/web", "-n", &namespace, "--as", "carol"];
     moor(unguarded(), Identity::Admin, &carol).assert_failed(&["carol", "forbidden"]);
 }

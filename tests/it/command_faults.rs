@@ -14,15 +14,16 @@ use crate::support::{Identity, Ran, moor, run};
 const TEMPLATES: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
 
 /// Every command that talks to a cluster, `serve` aside.
-pub(crate) const CLIENTS: [&str; 13] = [
+pub(crate) const CLIENTS: [&str; 14] = [
     "diff",
     "forecast",
     "allow",
     "revoke",
     "get allowances",
     "get releases",
-    "emergency off",
-    "emergency on",
+    "emergency open",
+    "emergency close",
+    "emergency status",
     "explain",
     "audit",
     "reconcile",

@@ -89,7 +89,8 @@ impl Trove {
             "explain" => &["deployment/trove", "-o", "json"],
             "revoke" => &["deployment/trove"],
             "reconcile" | "suspend" | "resume" => &["trove"],
-            "get releases" | "get allowances" | "emergency off" | "emergency on" | "uninstall" => &[],
+            "get releases" | "get allowances" | "uninstall" => &[],
+            emergency if emergency.starts_with("emergency ") => &[],
             other => panic!("how is {other} called?"),
         };
         [&words, more].concat().into_iter().map(str::to_owned).collect()
@@ -107,7 +108,7 @@ impl Trove {
                 let words: Vec<_> = allow.iter().map(String::as_str).collect();
                 admin(&[&words[..], &["-n", &self.scene.namespace]].concat());
             }
-            "emergency on" => admin(&["emergency", "off"]),
+            "emergency close" => admin(&["emergency", "open"]),
             _ => {}
         }
     }
@@ -250,9 +251,13 @@ async fn who_has_no_rights_learns_nothing_not_even_what_is_there() {
     let denial = |namespace: &str, name: &str| {
         format!(
             "Error from server (Forbidden): admission webhook \"scale.kubemoor.dev\" denied the request: \
-             Deployment/{name} in namespace {namespace} is declared by Helm release {name} in namespace {namespace} \
-             (revision 1), and this edit would leave it otherwise: /spec/replicas (declared 2, was 2, would be 5). \
-             Change the chart's values and run `helm upgrade {name} -n {namespace}`."
+             Deployment {name:?} is managed by Helm release {name:?} (revision 1). This change is not allowed:\n  \
+             spec.replicas: 2 -> 5 (release: 2)\n\
+             To make it permanent, change the chart value and upgrade: helm upgrade {name} CHART -n {namespace} \
+             --reuse-values --set KEY=VALUE\n\
+             To make it for a while: kubectl moor allow deployment/{name} -n {namespace} --path /spec/replicas --for \
+             2h --reason TEXT\n\
+             Details: kubectl moor explain deployment/{name} -n {namespace} --path /spec/replicas"
         )
     };
     let nobody = Member::new(&trove.scene.control_plane).await;

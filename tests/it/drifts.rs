@@ -74,7 +74,7 @@ async fn check_repairs(server_side: bool) {
 
     scene.edit(&secret, json!({"data": {"password": "bWluZQ=="}})).await;
     scene.wait_for_value(&secret, "/data/password", json!("aHVudGVyMg==")).await;
-    scene.wait_for_log("/data/password (declared (redacted), is (redacted))").await;
+    scene.wait_for_log("data.password: (redacted) (release: (redacted))").await;
 
     scene.edit(&web, json!({"spec": {"replicas": 5, "progressDeadlineSeconds": 77}})).await;
     let object = scene.wait_for_value(&web, "/spec/replicas", json!(2)).await;

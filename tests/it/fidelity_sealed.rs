@@ -69,7 +69,7 @@ async fn sealed_fields_that_were_set_are_drift() {
     let explained = shop.moor(&["explain", "deployment/web", "--path", "/spec/paused"]);
     assert!(explained.out.contains("/spec/paused: drifted"), "{explained:?}");
     let explained = shop.moor(&["explain", "configmap/owned", "--path", "/immutable"]);
-    assert!(explained.out.contains("are judged all the same"), "{explained:?}");
+    assert!(explained.out.contains("the guard checks changes of it"), "{explained:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -155,6 +155,7 @@ impl Told {
             excused: Vec::new(),
             records: RecordFacts { revision: 1, deployed: None, state: RecordState::Deployed },
             control: Control::of(DriftMode::Repair),
+            leads: true,
             answer: None,
         }
     }

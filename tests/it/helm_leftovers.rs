@@ -66,7 +66,7 @@ async fn helm_moves_an_object_to_a_release_of_another_namespace_only_once_its_ow
     let taking = json!({"take_ownership": true, "force_conflicts": true});
     let answer = taker.helm.upgrade(&taker.namespace, "taker", &moved("", "list"), taking.clone()).await;
     let error = answer.expect_err("the object is taken");
-    let owner = format!("declared by Helm release giver in namespace {}", giver.namespace);
+    let owner = format!("managed by Helm release \"giver\" in namespace {:?}", giver.namespace);
     assert!(error.contains("denied the request") && error.contains(&owner), "{error}");
     assert_eq!(giver.value(&target, ".rules[0].verbs[0]"), "get");
 

@@ -43,7 +43,7 @@ async fn the_installation_is_accepted_and_its_pod_admitted_with_each_profile() {
     apply(&control_plane, &manifests, &[]);
     let deployment = ["-n", "guard-elsewhere", "get", "deployment", "kubemoor", "-o", "json"];
     eventually("the pod of the installation is made", SOON, || async {
-        kubectl(&control_plane, &deployment)["status"]["replicas"] == 1
+        kubectl(&control_plane, &deployment)["status"]["replicas"] == 2
     })
     .await;
 

@@ -176,6 +176,7 @@ async fn a_row_comes_back_as_it_was_recorded() {
             declared: shown("1"),
             old: shown("1"),
             new: shown("2"),
+            difference: None,
         }];
         let id = release("shop", "web");
         let time = begin() + SignedDuration::from_micros(123_456);
@@ -227,7 +228,13 @@ async fn every_writer_of_a_ledger_seals_with_its_one_key() {
         for value in ["aHVudGVyMg==", "aHVudGVyMg==", "b3RoZXI="] {
             let written = Written::start(&url, "east", FOREVER);
             let new = Some(Shown::of(&secret, &"/data/password".parse().unwrap(), &json!(value)));
-            let fields = vec![Change { path: "/data/password".to_owned(), declared: None, old: None, new }];
+            let fields = vec![Change {
+                path: "/data/password".to_owned(),
+                declared: None,
+                old: None,
+                new,
+                difference: None,
+            }];
             let id = release("shop", "db");
             let of = GuardedObject { release: &id, revision: 1, object: &secret };
             written.ledger.record(Row::repair(Timestamp::now(), of, Repaired::Restored, fields, ""));

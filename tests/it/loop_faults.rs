@@ -202,11 +202,7 @@ async fn a_record_that_is_restored_holds_its_release_until_a_person_says_otherwi
         let collection = path.rsplit_once('/').unwrap().0;
         scene.alice.post(collection, object).await.done().unwrap();
     }
-    scene
-        .status("the hold", |status| {
-            status["drifts"].to_string().contains("was not made by Helm before the guard's eyes")
-        })
-        .await;
+    scene.status("the hold", |status| status["drifts"].to_string().contains("may come from a backup")).await;
     assert_eq!(scene.get(&settings).await["data"]["level"], "older");
     scene.order("reconcile");
     scene.wait_for_value(&settings, "/data/level", json!("info")).await;

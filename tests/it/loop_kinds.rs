@@ -160,6 +160,24 @@ async fn a_definition_that_is_made_anew_is_read_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_re_created_of_a_kind_whose_definition_is_being_deleted() {
+    let (definition, scene, guard) = repaired("ending", "deleted.example.com", "v1").await;
+    let path =
+        format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.{}", definition.group);
+    let hold = |finalizers: Value| json!({"metadata": {"finalizers": finalizers}});
+    definition.admin.merge(&path, &hold(json!(["example.com/hold"]))).await.done().unwrap();
+    // The API server deletes the objects and waits for whoever holds the definition.
+    definition.admin.delete(&path).await.done().unwrap();
+    let held = "CustomResourceDefinition of its kind is being deleted";
+    let status = scene.status("why", |status| status["drifts"].to_string().contains(held)).await;
+    assert_eq!(status["drifts"][0]["type"], "missing", "{status}");
+
+    definition.admin.merge(&path, &hold(Value::Null)).await.done().unwrap();
+    guard.wait_for_log("the cluster does not serve its kind").await;
+    assert_eq!(scene.writes("widgets"), 0, "{}", guard.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_stricter_schema_refuses_is_said_tried_ever_less_often_and_done_once_it_may_be() {
     let (definition, scene, guard) = repaired("strict", "strict.example.com", "v1").await;
     let widget = definition.widget(&scene, "v1");

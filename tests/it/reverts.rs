@@ -73,9 +73,8 @@ async fn check_reverted(edit: impl AsyncFnOnce(&Scene) -> String, options: Value
     assert_eq!(container(&deployment)["image"], "registry.example/shop:one");
     assert_eq!(deployment["spec"]["minReadySeconds"], 3, "the rest of the edit is gone");
     for said in [
-        "is declared by Helm release shop",
-        "set back",
-        r#"/image is "registry.example/shop:one" (this edit: "registry.example/mine:1")."#,
+        r#"is managed by Helm release "shop""#,
+        r#"containers[app].image: "registry.example/mine:1" was reverted to "registry.example/shop:one""#,
     ] {
         assert!(warnings.contains(said), "{said} is not in: {warnings}");
     }
@@ -153,7 +152,7 @@ async fn scaling_creating_and_deleting_are_refused() {
     let shop = install(json!({})).await;
     let output = shop.kubectl(&["scale", "deployment/web", "--replicas=5"]);
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && error.contains("/spec/replicas (declared 2"), "{error}");
+    assert!(!output.status.success() && error.contains("spec.replicas: 2 -> 5 (release: 2)"), "{error}");
     shop.alice.delete(&shop.config_map("settings")).await.refused(RELEASE).unwrap();
     shop.control_plane.delete_unhindered(&shop.config_map("settings")).await;
     let mine = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"level": "mine"}, "metadata": {

@@ -262,9 +262,12 @@ data: {level: info}
     let answer = shop.alice.merge(&settings, &json!({"data": {"level": "debug"}})).await;
     let said = answer.to_string();
     answer.refused(RELEASE).unwrap();
-    assert!(said.contains("own annotations allow nothing: kubemoor.dev/allow"), "{said}");
+    assert!(
+        said.contains("INVALID ANNOTATION in the chart, which has no effect: kubemoor.dev/allow"),
+        "{said}"
+    );
     let explained = shop.moor(&["explain", "configmap/settings"]);
-    assert!(explained.out.contains("ALLOWS NOTHING"), "{explained:?}");
+    assert!(explained.out.contains("INVALID ANNOTATION"), "{explained:?}");
 
     let flawed = |status: &Value| {
         let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
@@ -274,9 +277,9 @@ data: {level: info}
     let condition = flawed(&status).unwrap();
     assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("InvalidPath")));
     assert!(condition["message"].as_str().unwrap().contains("ConfigMap/settings"), "{condition}");
-    let complaints = || shop.log().matches("a chart's annotations allow nothing").count();
+    let complaints = || shop.log().matches("a chart has an invalid annotation, which has no effect").count();
     shop.wait_for_pass().await;
-    shop.wait_for_log("a chart's annotations allow nothing").await;
+    shop.wait_for_log("a chart has an invalid annotation, which has no effect").await;
     assert_eq!(complaints(), 1, "{}", shop.log());
 
     // Mended, nothing is left of it.

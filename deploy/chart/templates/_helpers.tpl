@@ -46,11 +46,10 @@ cluster-wide object, which belongs to the first release.
 {{- end -}}
 {{- end -}}
 
-{{/* The Secret that holds the serving certificate; empty if the guard makes it. */}}
+{{/* The Secret of the serving certificate that others make; empty if the guard makes it. */}}
 {{- define "kubemoor.certificateSecret" -}}
 {{- with .Values.certificates -}}
-{{- if eq .source "Chart" -}}kubemoor-certificate
-{{- else if eq .source "CertManager" -}}kubemoor-tls
+{{- if eq .source "CertManager" -}}kubemoor-tls
 {{- else if eq .source "Secret" -}}{{ required "certificates.existingSecret is needed for certificates.source Secret" .existingSecret }}
 {{- end -}}
 {{- end -}}

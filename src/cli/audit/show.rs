@@ -122,13 +122,18 @@ fn what(entry: &Entry) -> String {
     let value = |value: &Option<String>| value.as_deref().map_or_else(|| "absent".to_owned(), plain);
     // Only an edit goes from a value to another; the loop finds one.
     let is_edit = entry.kind == "verdict";
-    let field = |field: &Field| match (&field.old, &field.new, &field.declared) {
-        (None, None, None) => plain(&field.path),
-        (_, live, declared) if !is_edit => {
-            format!("{} live {} (declared {})", plain(&field.path), value(live), value(declared))
-        }
-        (old, new, declared) => {
-            format!("{} {} -> {} (declared {})", plain(&field.path), value(old), value(new), value(declared))
+    let field = |field: &Field| {
+        // Of long values the place at which they differ.
+        let Field { path, declared, old, new, line, .. } = field.difference.as_deref().unwrap_or(field);
+        let place = line.map_or_else(|| plain(path), |line| format!("{} line {line}", plain(path)));
+        match (old, new, declared) {
+            (None, None, None) => place,
+            (_, live, declared) if !is_edit => {
+                format!("{place} live {} (declared {})", value(live), value(declared))
+            }
+            (old, new, declared) => {
+                format!("{place} {} -> {} (declared {})", value(old), value(new), value(declared))
+            }
         }
     };
     let mut parts: Vec<_> = entry.fields.iter().take(FIELDS).map(field).collect();

@@ -9,6 +9,7 @@ use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Segment;
 use crate::model::ObjectId;
+use crate::verdict::difference::{Difference, Values};
 use crate::verdict::health::ObjectState;
 use crate::verdict::shown::Shown;
 
@@ -52,6 +53,9 @@ pub(super) struct FieldReport {
     pub(super) declared: Option<Shown>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) live: Option<Shown>,
+    /// Where both first differ, of long or nested values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) difference: Option<Box<Difference>>,
     pub(super) doubt: bool,
 }
 
@@ -73,7 +77,8 @@ pub(super) enum What {
 
 impl FieldReport {
     pub(super) fn of(object: &ObjectId, field: FieldChange) -> Self {
-        let shown = |value: &Option<Value>| value.as_ref().map(|value| Shown::of(object, &field.path, value));
+        let values = [field.declared.as_ref(), None, field.new.as_ref()];
+        let Values { declared, new, difference, .. } = Values::of(object, &field.path, values);
         let what = match (field.path.0.last(), &field.new) {
             (Some(Segment::Element(_)), _) => What::ElementRemoved,
             (Some(Segment::Key(_)), None) if field.declared.is_none() => What::ElementRemoved,
@@ -84,8 +89,9 @@ impl FieldReport {
         };
         Self {
             what,
-            declared: shown(&field.declared),
-            live: shown(&field.new),
+            declared,
+            live: new,
+            difference,
             doubt: field.agreement == Agreement::Doubt,
             path: field.path.to_string(),
         }

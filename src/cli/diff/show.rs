@@ -3,6 +3,7 @@
 use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Table, Text, counted};
 use super::object::{FieldReport, State, What};
 use super::report::{ObjectReport, ReleaseReport, Report};
+use crate::verdict::difference::Difference;
 use crate::verdict::health::told::Told;
 use crate::verdict::health::{Health, Reason};
 
@@ -103,12 +104,22 @@ fn add_object(text: &mut Text, object: &ObjectReport) {
 
 fn add_field(table: &mut Table, field: &FieldReport) {
     let shown = |value: &Option<_>| value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string);
-    let (declared, live) = match field.what {
-        What::Changed | What::Removed => (shown(&field.declared), shown(&field.live)),
-        What::ElementRemoved => ("one element".to_owned(), "removed".to_owned()),
-        What::ElementMoved => ("one element".to_owned(), format!("moved: {}", shown(&field.live))),
-        What::ElementRepeated => ("one element".to_owned(), format!("several: {}", shown(&field.live))),
+    // Of long values the place at which they differ.
+    let at = field.difference.as_deref().filter(|_| field.what == What::Changed);
+    let path = match at {
+        Some(Difference { path, line: Some(line), .. }) => format!("{path} line {line}"),
+        Some(Difference { path, line: None, .. }) => path.clone(),
+        None => field.path.clone(),
+    };
+    let (declared, live) = match (field.what, at) {
+        (_, Some(at)) => (shown(&at.declared), shown(&at.new)),
+        (What::Changed | What::Removed, None) => (shown(&field.declared), shown(&field.live)),
+        (What::ElementRemoved, None) => ("one element".to_owned(), "removed".to_owned()),
+        (What::ElementMoved, None) => ("one element".to_owned(), format!("moved: {}", shown(&field.live))),
+        (What::ElementRepeated, None) => {
+            ("one element".to_owned(), format!("several: {}", shown(&field.live)))
+        }
     };
     let (mark, style) = if field.doubt { ("   ?", NOTE) } else { ("   ~", BAD) };
-    table.styled([(mark.to_owned(), style), (field.path.clone(), PLAIN), (declared, GOOD), (live, style)]);
+    table.styled([(mark.to_owned(), style), (path, PLAIN), (declared, GOOD), (live, style)]);
 }

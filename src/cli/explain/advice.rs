@@ -16,22 +16,29 @@ use crate::helm::state;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::pattern::Pattern;
 use crate::policy::seal::Seal;
+use crate::verdict::message::{self, Owner};
 use crate::verdict::ownership::Taken;
 use crate::verdict::sealed;
 
+/// The most paths of a command.
+const PATHS: usize = 8;
+
 /// What to know of a field that the manifest does not declare.
-const UNDECLARED: &str = "The manifest does not declare this field: edits of it pass. List elements are named by their keys, such as [name=app].";
+const UNDECLARED: &str = "the release does not manage this field, so it may be changed. Name list elements by their keys, such as [name=app].";
 
 /// The same of a sealed one.
-const SEALED: &str = "The manifest does not declare this field, and edits that set it are judged all the same: set, it stops the object from following its release.";
+const SEALED: &str = "the release does not set this field, but the guard checks changes of it: once set, it stops the object from following its release.";
 
 /// The same of one below a sealed path.
-const ADDED: &str = "The manifest does not declare this field, and a policy seals it: edits that add something there are judged.";
+const ADDED: &str =
+    "the release does not set this field, and a policy seals it: the guard checks what is added there.";
 
 /// An object that a release declares, and what was asked of it.
 pub(super) struct Answered<'a> {
     pub(super) object: &'a ObjectId,
     pub(super) release: &'a ReleaseId,
+    /// Who upgrades the release.
+    pub(super) owner: Owner,
     /// The fields that are asked about; none for those that are not as declared.
     pub(super) patterns: &'a [Pattern],
 }
@@ -42,13 +49,20 @@ pub(super) fn of_undeclared(object: &ObjectId) -> Vec<String> {
         && object.group.is_empty()
         && parse_record_name(&object.name).is_some()
     {
-        return vec!["It is a record of Helm's: what of it may be changed is a rule of its own.".to_owned()];
+        return vec![
+            "It is a Helm release record. The guard denies changes of its manifest, the removal of the last deployed revision, \
+             and labels that no longer agree with its content; and every change by others than the `operators` of a policy."
+                .to_owned(),
+            "Use helm upgrade, helm rollback or helm uninstall, which write the records.".to_owned(),
+        ];
     }
-    let mut advice = vec![
-        "No release that you may read declares it; if none does, edits of it are not judged.".to_owned(),
-    ];
+    let mut advice =
+        vec!["No release that you may read manages it. If no other does, it may be changed.".to_owned()];
     if matches!(object.kind.as_str(), "Namespace" | "CustomResourceDefinition") {
-        advice.push("Its deletion is judged by what releases declare in it.".to_owned());
+        advice.push(
+            "The guard denies its deletion while releases manage objects in it: `kubectl moor get releases -A` lists them."
+                .to_owned(),
+        );
     }
     advice
 }
@@ -56,59 +70,67 @@ pub(super) fn of_undeclared(object: &ObjectId) -> Vec<String> {
 /// What the state of a release's record means for edits.
 pub(super) fn means(release: &Release, timeout: Duration, now: Timestamp) -> &'static str {
     if release.invalid.is_some() {
-        return "its latest record cannot be believed: the last good one counts, and nothing is repaired";
+        return "the latest record cannot be read: the last valid revision is used, and nothing is repaired";
     }
     if state::is_locked(release, timeout, now) {
-        return "its Helm operation is stuck: what agrees with its manifest or the one before passes, nothing is repaired";
+        return "the Helm operation is stuck: changes to its values or to those of the revision before are allowed, and nothing is repaired";
     }
     match release.state.status {
-        Status::Deployed | Status::Superseded => "its manifest is the declaration",
+        Status::Deployed | Status::Superseded => "its manifest says what the guard protects",
         Status::PendingInstall | Status::PendingUpgrade | Status::PendingRollback => {
-            "a Helm operation is under way: what it writes is the declaration"
+            "a Helm operation is in progress: what it writes is allowed"
         }
-        Status::Uninstalling => "it is being uninstalled: its deletions pass",
+        Status::Uninstalling => "Helm uninstalls it: its deletions are allowed",
         Status::Failed if release.baseline.is_none() => {
             "its installation failed: correct the cause and run `helm upgrade --install`, or `helm uninstall`"
         }
         Status::Failed => {
             "its last operation failed: objects may match it or the revision deployed before; `helm upgrade` or `helm rollback` ends that, with `--force-conflicts` if Helm reports a conflict"
         }
-        Status::Uninstalled | Status::Unknown => "it declares nothing",
+        Status::Uninstalled | Status::Unknown => "it manages nothing",
     }
 }
 
 impl Answered<'_> {
     /// What to do, by what was found; `sealed` is what policies seal of the object.
     pub(super) fn advice(&self, found: &Comparison, sealed: &Seal, is_guarded: bool) -> Vec<String> {
-        let is_undeclared = !self.patterns.is_empty() && found.fields.is_empty();
-        let mut advice = match is_undeclared {
-            true => vec![self.of_undeclared_field(sealed).to_owned()],
-            false => self.ways_to_change(found, is_guarded),
+        let is_managed = |pattern: &&Pattern| {
+            let paths = found.fields.iter().filter_map(|field| field.path.parse::<Path>().ok());
+            paths.into_iter().any(|path| pattern.covers(&path) || pattern.reaches_below(&path))
         };
+        let unmanaged: Vec<_> = self.patterns.iter().filter(|pattern| !is_managed(pattern)).collect();
+        let mut advice: Vec<String> = unmanaged
+            .iter()
+            .map(|pattern| format!("{pattern}: {}", self.of_undeclared_field(pattern, sealed)))
+            .collect();
+        let is_free = |pattern: &&Pattern| self.of_undeclared_field(pattern, sealed) == UNDECLARED;
+        if self.patterns.is_empty()
+            || !unmanaged.iter().copied().all(|it| is_free(&it))
+            || !found.fields.is_empty()
+        {
+            advice.extend(self.ways_to_change(found, is_guarded));
+        }
         advice.extend(found.taken.as_ref().map(|taken| self.way_back(taken)));
         advice
     }
 
-    fn of_undeclared_field(&self, sealed: &Seal) -> &'static str {
-        let names = |path: &Path| self.patterns.iter().any(|pattern| pattern.covers(path));
-        if sealed::paths(self.object).any(|path| names(&path)) {
+    fn of_undeclared_field(&self, pattern: &Pattern, sealed: &Seal) -> &'static str {
+        if sealed::paths(self.object).any(|path| pattern.covers(&path)) {
             return SEALED;
         }
-        let mut paths = self.patterns.iter().filter_map(|pattern| pattern.to_string().parse::<Path>().ok());
-        if paths.any(|path| sealed.covers(&path)) { ADDED } else { UNDECLARED }
+        let path = pattern.to_string().parse::<Path>();
+        if path.is_ok_and(|path| sealed.covers(&path)) { ADDED } else { UNDECLARED }
     }
 
     /// How the object is changed for good, set right, or changed for a time.
     fn ways_to_change(&self, found: &Comparison, is_guarded: bool) -> Vec<String> {
         let ReleaseId { namespace, name } = self.release;
-        let mut advice = vec![format!(
-            "To change it for good: change the chart's values and run `helm upgrade {name} -n {namespace}`."
-        )];
+        let mut advice = vec![self.owner.permanent(self.release)];
         let has_drifted = |field: &Field| field.state == FieldState::Drifted && field.spared_by.is_empty();
         if found.fields.iter().any(has_drifted) || found.state == MISSING {
-            advice.push(format!("To see all that has drifted: `kubemoor diff {name} -n {namespace}`."));
+            advice.push(format!("To see all drift of the release: kubectl moor diff {name} -n {namespace}"));
             if is_guarded {
-                advice.push(format!("To have it put right now: `kubemoor reconcile {name} -n {namespace}`."));
+                advice.push(format!("To repair it now: kubectl moor reconcile {name} -n {namespace}"));
             }
         }
         if found.fields.iter().all(|field| field.spared_by.is_empty()) {
@@ -118,21 +140,21 @@ impl Answered<'_> {
     }
 
     fn way_to_allow(&self, found: &Comparison) -> String {
-        let ObjectId { kind, namespace, name, .. } = self.object;
         let unless_named = if found.state == MISSING { "delete" } else { "PATH" };
-        let path = found.fields.first().map_or(unless_named, |field| field.path.as_str());
-        let place = namespace.as_ref().map_or(String::new(), |namespace| format!(" -n {namespace}"));
-        let kind = kind.to_lowercase();
-        format!(
-            "To change it for a time: `kubemoor allow {kind}/{name} --path '{path}' --for 2h --reason WHY{place}`."
-        )
+        let asked = self.patterns.iter().map(ToString::to_string);
+        let mut paths: Vec<String> =
+            found.fields.iter().map(|field| field.path.clone()).take(PATHS).collect();
+        if paths.is_empty() {
+            paths = asked.chain([unless_named.to_owned()]).take(self.patterns.len().max(1)).collect();
+        }
+        format!("To change it for a while: {}", message::allow(self.object, self.release, &paths))
     }
 
     fn way_back(&self, Taken { by, paths, .. }: &Taken) -> String {
         let ReleaseId { namespace, name } = self.release;
         let first = paths.first().map(ToString::to_string).unwrap_or_default();
         format!(
-            "Field manager {by} owns {first}, so the next `helm upgrade` may fail with a conflict. To return it to Helm: `kubemoor reconcile {name} -n {namespace}`."
+            "Field manager {by} owns {first}, so the next helm upgrade may fail with a conflict. To return it to Helm: kubectl moor reconcile {name} -n {namespace}"
         )
     }
 }

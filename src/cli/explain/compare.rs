@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::exceptions::Words;
 use super::fields::{self, Field};
 use crate::helm::record::Status;
 use crate::helm::release::{Declared, Release};
@@ -48,12 +49,19 @@ pub(super) fn compare(
     let taken = live.filter(|_| is_held).and_then(|live| {
         ownership::taken(&declared.fields, live, release.state.apply_method, &exceptions.mask(live))
     });
-    let asked =
-        fields::Subject { object: subject.object, declared, live, exceptions: &exceptions, is_deployed };
+    let words = Words { policy: subject.policy, object: subject.object, declared, now: subject.now };
+    let asked = fields::Subject {
+        object: subject.object,
+        declared,
+        live,
+        exceptions: &exceptions,
+        words,
+        is_deployed,
+    };
     Comparison {
         state: if taken.is_some() { TAKEN } else { state },
         fields: asked.fields(patterns),
-        exceptions: exceptions.sources().into_iter().map(fields::named).collect(),
+        exceptions: words.all(&exceptions),
         taken,
     }
 }
@@ -62,7 +70,7 @@ impl Comparison {
     /// Where there is nothing to hold it against.
     pub(super) fn of_nothing() -> Self {
         Self {
-            state: "not declared by the state of the record",
+            state: "not managed, by the state of the record",
             exceptions: Vec::new(),
             fields: Vec::new(),
             taken: None,

@@ -1,19 +1,19 @@
 //! The declared fields of an object that are asked about.
 //!
-//! Entry points: [`Subject::fields`], [`named`]. Invariant: a Secret's values are not shown.
+//! Entry point: [`Subject::fields`]. Invariant: a Secret's values are not shown.
 
 use serde::Serialize;
 use serde_json::Value;
 
+use super::exceptions::Words;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
 use crate::helm::release::Declared;
-use crate::model::{Autoscaler, ObjectId};
-use crate::policy::allowance::Allowance;
+use crate::model::ObjectId;
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
-use crate::policy::standing::Origin;
+use crate::verdict::difference::{Difference, Values};
 use crate::verdict::edit::Reason;
 use crate::verdict::exceptions::{Exceptions, Source};
 use crate::verdict::ownership::{Manager, Owners};
@@ -31,6 +31,9 @@ pub(super) struct Field {
     pub(super) declared: Option<Shown>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) live: Option<Shown>,
+    /// Where both first differ, of long or nested values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) difference: Option<Box<Difference>>,
     /// Who owns it by `managedFields`.
     pub(super) managers: Vec<Manager>,
     /// The rules and allowances that cover it.
@@ -51,25 +54,6 @@ pub(super) enum FieldState {
     Absent,
 }
 
-/// What spares fields, in words.
-pub(super) fn named(source: Source<'_>) -> String {
-    match source {
-        Source::Ignored(_) => "ignored by policy".to_owned(),
-        Source::Standing(standing) => match &standing.origin {
-            Origin::Policy { policy, name } => format!("allowed by policy {policy}, rule {name}"),
-            Origin::Manifest { .. } => "allowed by the manifest's own annotation".to_owned(),
-        },
-        Source::Allowance(Allowance { name, by, until, reason, .. }, _) => {
-            let by = if by.user.is_empty() { String::new() } else { format!(" of {}", by.user) };
-            let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
-            format!("allowance {name}{by} until {until}{reason}")
-        }
-        Source::Autoscaler(Autoscaler { minimum, maximum, .. }, _) => {
-            format!("an autoscaler sets {minimum} to {maximum} replicas")
-        }
-    }
-}
-
 /// An object whose fields are asked about.
 pub(super) struct Subject<'a> {
     pub(super) object: &'a ObjectId,
@@ -77,6 +61,7 @@ pub(super) struct Subject<'a> {
     /// None where it is absent.
     pub(super) live: Option<&'a Value>,
     pub(super) exceptions: &'a Exceptions<'a>,
+    pub(super) words: Words<'a>,
     /// Whether its release is deployed.
     pub(super) is_deployed: bool,
 }
@@ -151,15 +136,16 @@ impl Subject<'_> {
 
     fn field(&self, look: Look, owners: &Owners) -> Field {
         let sources = self.exceptions.sources().into_iter().filter(|source| look.is_spared_by(source));
-        let shown =
-            |value: &Option<Value>| value.as_ref().map(|value| Shown::of(self.object, &look.path, value));
+        let values = [look.declared.as_ref(), None, look.live.as_ref()];
+        let Values { declared, new, difference, .. } = Values::of(self.object, &look.path, values);
         Field {
             path: look.path.to_string(),
             state: look.state,
-            declared: shown(&look.declared),
-            live: shown(&look.live),
+            declared,
+            live: new,
+            difference: difference.filter(|_| look.state != FieldState::AsDeclared),
             managers: owners.of_path(&look.path).into_iter().cloned().collect(),
-            spared_by: sources.map(named).collect(),
+            spared_by: sources.flat_map(|source| self.words.of_source(source, Some(&look.path))).collect(),
         }
     }
 }

@@ -1,96 +1,151 @@
-//! A denial as people paste it.
+//! A message of Kubemoor as people paste it: a denial, a warning, or a line of a log.
 //!
 //! Entry point: [`Denial::parse`]. Invariant: total on any text; understands
-//! what [`crate::verdict::message`] says, with whatever stands around it.
+//! everything that [`crate::verdict::message`] says about an object, with whatever
+//! stands around it. A message names itself how it is explained; where that part
+//! was not pasted, its first sentence is read.
 
+use crate::declaration::path::Path;
 use crate::model::ReleaseId;
 
-/// What stands between object and release in a denial.
-const DECLARED: &str = " is declared by Helm release ";
+/// The command that messages end with.
+const COMMANDS: [&str; 2] = ["kubectl moor explain ", "kubemoor explain "];
+
+/// What stands behind the object in the sentences of messages.
+const CLAIMS: [&str; 6] = [
+    " is managed by ",
+    " (Helm release ",
+    " is the record of ",
+    " is a Helm release record",
+    " is not allowed",
+    " has no effect here",
+];
+
+/// What stands before the release's name.
+const RELEASE: &str = "Helm release ";
+
+/// What stands before the first field of a sentence.
+const FIELD: [&str; 4] = ["): ", "manages: ", "; ", "allowed: "];
+
+/// The most fields that are read of sentences.
+const FIELDS: usize = 64;
 
 /// What a denial is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Denial {
-    pub(super) kind: String,
-    pub(super) name: String,
+    /// The object as the command line takes it.
+    pub(super) object: String,
     pub(super) namespace: Option<String>,
-    pub(super) release: ReleaseId,
+    /// None where the message names no release, or not that of the object.
+    pub(super) release: Option<ReleaseId>,
     pub(super) paths: Vec<String>,
 }
 
 impl Denial {
-    /// Reads a denial; none if it is of another kind.
+    /// Reads a message; none if it is something else.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let (before, after) = text.split_once(DECLARED)?;
-        let (object, namespace) = match before.rsplit_once(" in namespace ") {
-            Some((object, namespace)) if !namespace.contains(' ') => (object, Some(namespace.to_owned())),
+        let command = Self::of_command(&text);
+        let claim = Self::of_claim(&text);
+        match (command, claim) {
+            (Some(command), claim) => {
+                let (release, paths) = claim.map(|it| (it.release, it.paths)).unwrap_or_default();
+                let paths = if command.paths.is_empty() { paths } else { command.paths };
+                Some(Self { release, paths, ..command })
+            }
+            (None, claim) => claim,
+        }
+    }
+
+    /// What the command says with which a message ends.
+    fn of_command(text: &str) -> Option<Self> {
+        let (_, arguments) = COMMANDS.iter().find_map(|command| text.split_once(command))?;
+        let mut words = words(arguments).into_iter();
+        let object = words.next().filter(|object| is_object(object))?;
+        let mut denial = Self { object, namespace: None, release: None, paths: Vec::new() };
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "-n" => denial.namespace = words.next(),
+                "--path" => denial.paths.extend(words.next()),
+                _ => break,
+            }
+        }
+        Some(denial)
+    }
+
+    /// What the first sentence of a message says.
+    fn of_claim(text: &str) -> Option<Self> {
+        let (before, after) = CLAIMS.iter().find_map(|claim| text.split_once(claim))?;
+        let (before, namespace) = match before.rsplit_once(" in namespace \"") {
+            Some((before, namespace)) if namespace.ends_with('"') => {
+                (before, Some(namespace.trim_end_matches('"').to_owned()))
+            }
             _ => (before, None),
         };
-        let (kind, name) = object.rsplit(' ').next()?.split_once('/')?;
-        let (release, rest) = after.split_once(" in namespace ")?;
-        let (storage, rest) = rest.split_once(' ')?;
-        let paths = rest.split(" (declared ").filter_map(|part| part.rsplit(' ').next());
-        let paths = paths.filter(|word| word.starts_with('/')).map(str::to_owned).collect();
-        let is_word = |text: &str| !text.is_empty() && !text.contains(' ');
-        (is_word(kind) && is_word(name) && is_word(release)).then(|| Self {
-            kind: kind.to_owned(),
-            name: name.to_owned(),
-            namespace,
-            release: ReleaseId { namespace: storage.to_owned(), name: release.to_owned() },
-            paths,
-        })
+        let (before, name) = before.strip_suffix('"')?.rsplit_once(" \"")?;
+        let kind = before.rsplit(' ').next()?;
+        let object = format!("{}/{name}", kind.to_lowercase());
+        // What lies in its release's namespace does not name it twice.
+        let release = [text.get(before.len()..)?, after].into_iter().find_map(|text| {
+            let (_, named) = text.split_once(RELEASE)?;
+            let (name, rest) = named.strip_prefix('"')?.split_once('"')?;
+            let storage = rest.strip_prefix(" in namespace \"").and_then(|it| it.split_once('"'));
+            let storage = storage.map(|(storage, _)| storage.to_owned()).or_else(|| namespace.clone())?;
+            Some(ReleaseId { namespace: storage, name: name.to_owned() })
+        });
+        is_object(&object).then(|| Self { object, namespace, release, paths: paths(after) })
     }
+}
+
+/// The paths that stand in sentences, each before a colon. A word alone is one only
+/// where a field is expected.
+fn paths(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for (end, _) in text.match_indices(": ") {
+        let before = text.get(..end).unwrap_or_default();
+        // The line of a long text is no part of its path.
+        let before = match before.rsplit_once(" line ") {
+            Some((before, line)) if line.bytes().all(|byte| byte.is_ascii_digit()) => before,
+            _ => before,
+        };
+        let start = before.rfind(' ').map_or(0, |space| space + 1);
+        let (above, word) = before.split_at_checked(start).unwrap_or_default();
+        let is_field = word.contains(['.', '[']) || FIELD.iter().any(|mark| above.ends_with(mark));
+        let path = Path::from_plain(word).filter(|_| is_field).map(|path| path.to_string());
+        found.extend(path.filter(|path| !found.contains(path)));
+        if found.len() == FIELDS {
+            break;
+        }
+    }
+    found
+}
+
+fn is_object(text: &str) -> bool {
+    text.split_once('/').is_some_and(|(kind, name)| !kind.is_empty() && !name.is_empty())
+}
+
+/// The words of a command as a shell takes them apart.
+fn words(text: &str) -> Vec<String> {
+    let (mut words, mut word) = (Vec::new(), None::<String>);
+    let (mut quoted, mut escaped) = (false, false);
+    for c in text.chars() {
+        match c {
+            _ if escaped => {
+                word.get_or_insert_default().push(c);
+                escaped = false;
+            }
+            '\\' if !quoted => escaped = true,
+            '\'' => {
+                quoted = !quoted;
+                word.get_or_insert_default();
+            }
+            ' ' if !quoted => words.extend(word.take()),
+            c => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(text: &str, wanted: Option<(&str, Option<&str>, &str, &[&str])>) {
-        let found = Denial::parse(text);
-        let found = found.as_ref().map(|denial| {
-            let paths: Vec<&str> = denial.paths.iter().map(String::as_str).collect();
-            (
-                format!("{}/{}", denial.kind, denial.name),
-                denial.namespace.clone(),
-                denial.release.to_string(),
-                paths,
-            )
-        });
-        let wanted = wanted.map(|(object, namespace, release, paths)| {
-            (object.to_owned(), namespace.map(str::to_owned), release.to_owned(), paths.to_vec())
-        });
-        assert_eq!(found, wanted, "{text}");
-    }
-
-    #[test]
-    fn a_denial_is_read_with_whatever_stands_around_it() {
-        check(
-            "Error from server: admission webhook \"v1.apps.edits.kubemoor.dev\" denied the request: \
-             Deployment/web in namespace shop is declared by Helm release shop in namespace shop (revision 3), \
-             and this edit would leave it otherwise: /spec/replicas (declared 2, was 2, would be 5); \
-             /spec/template/spec/containers/[name=app]/image (declared \"a\", was \"a\", would be \"b\"). Change \
-             the chart's values and run `helm upgrade shop -n shop`.\n",
-            Some((
-                "Deployment/web",
-                Some("shop"),
-                "shop/shop",
-                &["/spec/replicas", "/spec/template/spec/containers/[name=app]/image"],
-            )),
-        );
-        check(
-            "ClusterRole/reader is declared by Helm release shop in namespace\nops (revision 1) and would be deleted.",
-            Some(("ClusterRole/reader", None, "ops/shop", &[])),
-        );
-    }
-
-    #[test]
-    fn what_is_no_denial_is_none() {
-        for text in
-            ["", " is declared by Helm release ", "web is declared by Helm release a in namespace b c", "x"]
-        {
-            check(text, None);
-        }
-    }
-}
+mod tests;

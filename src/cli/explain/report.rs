@@ -20,9 +20,10 @@ use crate::policy::pattern::Pattern;
 use crate::policy::{Policy, Source};
 use crate::verdict::drift;
 use crate::verdict::health::told::Told;
+use crate::verdict::message::Owner;
 
 /// What may not be read where a right is missing.
-pub(super) const GUARD: &str = "what the guard says of the release";
+pub(super) const GUARD: &str = "the guard's status of the release";
 
 /// The answer.
 #[derive(Debug, Serialize)]
@@ -98,7 +99,11 @@ pub(super) async fn of(reader: &Reader, inquiry: Inquiry, now: Timestamp) -> Rep
 fn of_undeclared(reader: &Reader, inquiry: Inquiry) -> Report {
     let Inquiry { object, live, .. } = inquiry;
     Report {
-        state: if live.is_some() { "not declared" } else { "absent, and not declared" },
+        state: if live.is_some() {
+            "not managed by a release"
+        } else {
+            "absent, and not managed by a release"
+        },
         release: None,
         policy: None,
         guard: None,
@@ -138,7 +143,8 @@ async fn of_declared(reader: &Reader, inquiry: Inquiry, release: &Release, now: 
         }
         _ => Comparison::of_nothing(),
     };
-    let answered = Answered { object: &object, release: &release.id, patterns: &patterns };
+    let owner = declared.map_or(Owner::Helm, |declared| Owner::of(&declared.fields));
+    let answered = Answered { object: &object, release: &release.id, owner, patterns: &patterns };
     Report {
         state: comparison.state,
         release: Some(ReleaseFacts::of(release, &policy, now)),

@@ -5,6 +5,7 @@
 use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Table, Text};
 use super::fields::{Field, FieldState};
 use super::report::{GUARD, PolicyFacts, ReleaseFacts, Report};
+use crate::verdict::difference::Difference;
 use crate::verdict::health::told::Told;
 
 impl Report {
@@ -35,8 +36,8 @@ impl Report {
             }
         }
         if let Some(PolicyFacts { matched, edits, drift }) = &self.policy {
-            let of_guard = || "as the guard's own flag says".to_owned();
-            let names = if matched.is_empty() { "none matches".to_owned() } else { matched.join(", ") };
+            let of_guard = || "the default of the guard".to_owned();
+            let names = if matched.is_empty() { "none".to_owned() } else { matched.join(", ") };
             rows.row(["POLICIES", &names]);
             rows.row(["EDITS", &edits.clone().unwrap_or_else(of_guard)]);
             rows.row(["DRIFT", &drift.clone().unwrap_or_else(of_guard)]);
@@ -47,7 +48,10 @@ impl Report {
                 rows.row(["GUARD", &format!("edits {edits}, drift {drift}; {reason}: {message}")]);
             }
             None if self.release.is_some() && !self.unread.iter().any(|unread| unread.starts_with(GUARD)) => {
-                rows.row(["GUARD", "says nothing of the release: `kubemoor get releases` says why"]);
+                rows.row([
+                    "GUARD",
+                    "has no status for this release yet: `kubectl moor get releases` says why",
+                ]);
             }
             None => {}
         }
@@ -55,7 +59,7 @@ impl Report {
             rows.row(["EXCEPTION", exception]);
         }
         for flaw in &self.flaws {
-            rows.row(["ALLOWS NOTHING", flaw]);
+            rows.row(["INVALID ANNOTATION", flaw]);
         }
         rows
     }
@@ -71,13 +75,24 @@ fn add_field(text: &mut Text, field: &Field) {
     text.line().add(HEAD, &field.path).add(PLAIN, ": ").add(style, state).line();
     let shown = |value: &Option<_>| value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string);
     let mut rows = Table::default();
-    rows.row(["  declared", &shown(&field.declared)]);
-    rows.row(["  live", &shown(&field.live)]);
+    match field.difference.as_deref() {
+        // Of long values the place at which they differ.
+        Some(Difference { path, line, declared, new, .. }) => {
+            let line = line.map_or_else(String::new, |line| format!(" line {line}"));
+            rows.row(["  first difference", &format!("{path}{line}")]);
+            rows.row(["  declared", &shown(declared)]);
+            rows.row(["  live", &shown(new)]);
+        }
+        None => {
+            rows.row(["  declared", &shown(&field.declared)]);
+            rows.row(["  live", &shown(&field.live)]);
+        }
+    }
     let managers = field.managers.iter().map(|manager| format!("{} ({:?})", manager.name, manager.operation));
     let managers = managers.collect::<Vec<_>>().join(", ");
     rows.row(["  owned by", if managers.is_empty() { "nobody" } else { &managers }]);
     for spared in &field.spared_by {
-        rows.row(["  spared", spared]);
+        rows.row(["  exception", spared]);
     }
     text.append(&rows.text());
 }

@@ -115,6 +115,8 @@ fn cert_manager_flag_prints_its_objects_and_as_many_replicas_as_wanted() {
     };
     check(&[], 2);
     check(&["--replicas=3"], 3);
+    let alone = objects(&printed(&["install", "--replicas=1"]));
+    assert_eq!(find(&alone, "Deployment", "kubemoor").unwrap()["spec"]["replicas"], 1);
 }
 
 #[test]
@@ -241,7 +243,7 @@ fn the_arguments_of_the_pod_are_ones_that_serve_takes() {
     };
     let settings = args.settings().unwrap();
     assert_eq!((settings.listen.port(), settings.admin_listen.port()), (9443, 9080));
-    assert_eq!(container["env"][0]["name"], "KUBEMOOR_TLS_DIR");
+    assert_eq!(container["env"][0]["name"], "KUBEMOOR_TLS_SECRET");
 }
 
 #[test]
@@ -287,12 +289,12 @@ fn the_static_webhook_holds_the_token_of_a_file_or_its_placeholder() {
 }
 
 #[test]
-fn the_callers_secret_is_the_only_one_that_may_be_written_by_name() {
+fn only_the_secrets_of_callers_and_certificate_may_be_updated() {
     let objects = objects(RBAC_YAML);
     let role = find(&objects, "Role", "kubemoor").unwrap();
     let rules = role["rules"].as_array().unwrap();
     let secrets: Vec<_> = rules.iter().filter(|rule| rule["resources"][0] == "secrets").collect();
-    let named = serde_json::json!([crate::client::caller_secret::NAME]);
+    let named = serde_json::json!([crate::client::caller_secret::NAME, "kubemoor-certificate"]);
     assert!(secrets[0]["resourceNames"].is_null() && secrets[0]["verbs"] == serde_json::json!(["create"]));
     assert!(
         secrets[1]["resourceNames"] == named && secrets[1]["verbs"] == serde_json::json!(["get", "update"])

@@ -8,11 +8,15 @@ use std::time::Duration;
 use super::{ConflictError, parse_duration};
 use crate::config::{
     Callers, Endpoint, Ledger, LedgerUrl, Proof, Registration, Retention, ServiceRef, Tls, WebhookUrl,
+    is_dns_label,
 };
 
 /// For how long a token is registered. The API server may quote the address to
 /// whomever it could not ask the guard for.
 const CALLER_TOKEN_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// For how long a certificate in --tls-secret is valid: 90 days.
+const TLS_AGE: Duration = Duration::from_secs(90 * 24 * 3600);
 
 /// How the API server reaches the webhook.
 #[derive(Debug, clap::Args)]
@@ -36,6 +40,14 @@ pub(super) struct TlsArgs {
     /// Where the CA and the certificate are, or are made [default: certs]
     #[arg(long, env = "KUBEMOOR_TLS_DIR", value_name = "DIR")]
     pub(super) tls_dir: Option<PathBuf>,
+
+    /// The Secret by which replicas share a CA and a certificate that their leader makes and renews; needs --register and --service
+    #[arg(long, env = "KUBEMOOR_TLS_SECRET", value_name = "NAME")]
+    pub(super) tls_secret: Option<String>,
+
+    /// For how long a certificate in --tls-secret is valid; its CA is valid four times as long [default: 2160h]
+    #[arg(long, env = "KUBEMOOR_TLS_AGE", value_name = "DURATION", value_parser = parse_tls_age)]
+    pub(super) tls_age: Option<Duration>,
 
     /// A certificate chain made elsewhere (PEM); needs --tls-key
     #[arg(long, env = "KUBEMOOR_TLS_CERT", value_name = "FILE")]
@@ -62,10 +74,10 @@ pub(super) struct CallerArgs {
     pub(super) client_ca: Option<PathBuf>,
 }
 
-/// Where is kept who did what.
+/// The database of the audit ledger.
 #[derive(Debug, clap::Args)]
 pub(super) struct LedgerArgs {
-    /// Where is kept who did what: sqlite:PATH or postgres://USER@HOST/DATABASE
+    /// Database of the audit ledger: sqlite:PATH or postgres://USER@HOST/DATABASE
     #[arg(
         long,
         env = "KUBEMOOR_LEDGER",
@@ -106,14 +118,25 @@ impl RegisterArgs {
 }
 
 impl TlsArgs {
-    pub(super) fn settings(self, endpoint: Option<&Endpoint>) -> Result<Tls, ConflictError> {
+    pub(super) fn settings(self, registering: &RegisterArgs) -> Result<Tls, ConflictError> {
+        let names = names(registering.endpoint().as_ref());
+        if self.tls_age.is_some() && self.tls_secret.is_none() {
+            return Err(ConflictError::Needs("--tls-age", "--tls-secret"));
+        }
+        if let (Some(secret), Some(service)) = (self.tls_secret, &registering.service) {
+            if !is_dns_label(&secret) {
+                return Err(ConflictError::ReadSecret(secret));
+            }
+            let (namespace, life) = (service.namespace.clone(), self.tls_age.unwrap_or(TLS_AGE));
+            return Ok(Tls::Shared { namespace, secret, names, life });
+        }
         match (self.tls_cert, self.tls_key) {
             (Some(cert), Some(key)) => Ok(Tls::Given { cert, key }),
             (Some(_), None) => Err(ConflictError::Needs("--tls-cert", "--tls-key")),
             (None, Some(_)) => Err(ConflictError::Needs("--tls-key", "--tls-cert")),
             (None, None) => {
                 let dir = self.tls_dir.unwrap_or_else(|| PathBuf::from("certs"));
-                Ok(Tls::Made { dir, names: names(endpoint) })
+                Ok(Tls::Made { dir, names })
             }
         }
     }
@@ -149,10 +172,18 @@ pub(in crate::cli) fn names(endpoint: Option<&Endpoint>) -> Vec<String> {
     names
 }
 
-/// A time in which a token can follow another.
+/// A time in which a token or a certificate can follow another.
 fn parse_age(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
-        age if age < Duration::from_secs(10) => Err("a token's age is at least 10s".to_owned()),
+        age if age < Duration::from_secs(10) => Err("an age is at least 10s".to_owned()),
+        age => Ok(age),
+    }
+}
+
+/// A time for which a certificate can be valid.
+fn parse_tls_age(text: &str) -> Result<Duration, String> {
+    match parse_age(text)? {
+        age if age > TLS_AGE * 40 => Err("an age is at most 86400h".to_owned()),
         age => Ok(age),
     }
 }

@@ -252,3 +252,23 @@ async fn a_server_that_is_back_is_followed_at_once_however_long_it_was_away() {
     assert!(back.elapsed() <= AWAY, "{:?} after it was back", back.elapsed());
     assert!(attempts <= 31, "{attempts} attempts in a minute");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_after_its_whole_life_is_compared_with_the_server() {
+    let answers = Arc::new(Mutex::new(VecDeque::from([
+        list("limit=1", &["b"], "15", None),
+        list("limit=250", &["b"], "15", None),
+    ])));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let exchange = answers.lock().pop_front().unwrap();
+        assert!(request.uri().to_string().contains(exchange.expects), "{}", request.uri());
+        async move { Ok::<_, std::io::Error>(Response::new(Body::from(exchange.body.into_bytes()))) }
+    });
+    let client = kube::Client::new(service, "default");
+    let mut watch = MetadataWatch::new(client, &Resource::new("", "v1", "Secret", "secrets"), None, None);
+    let (version, since) = ("90".to_owned(), Instant::now());
+    watch.state = State::Open { version, since, changes: futures::stream::empty().boxed() };
+    tokio::time::advance(LIFE).await;
+    assert!(matches!(watch.next().await, Event::Relisting));
+    assert!(matches!(watch.next().await, Event::Listed(meta) if meta.name == "b"));
+}

@@ -46,12 +46,12 @@ fn an_event_says_what_happened_who_did_it_and_what_became_of_it() {
         &incident(DriftKind::Changed, Some(Err("a\nquota".to_owned())), None),
         "NotRepaired",
         true,
-        "is not as declared: [], by kubectl-edit; not repaired: a quota",
+        "does not match its release: [], by kubectl-edit; not repaired: a quota",
     );
     check(
         &incident(DriftKind::Changed, None, Some("the policy reports")),
         "Drifted",
         true,
-        "is not as declared: [], by kubectl-edit; the policy reports",
+        "does not match its release: [], by kubectl-edit; the policy reports",
     );
 }

@@ -18,6 +18,7 @@ fn report(braked: bool) -> ReleaseReport {
         excused: Vec::new(),
         records: RecordFacts { revision: 1, deployed: None, state: RecordState::Deployed },
         control: Control { braked, ..Control::of(DriftMode::Repair) },
+        leads: true,
         answer: None,
     }
 }

@@ -71,6 +71,7 @@ pub(super) fn summary(
     };
     let record = (report.records.revision, report.record.as_deref());
     let digest = hidden_digest(context.key, &report.release, record, report.digest);
+    let known = before.map(|before| before.drifts.as_slice()).unwrap_or_default();
     let mut drifts: Vec<&Drifted> = report.drifted.iter().collect();
     // What drifted stands in front.
     drifts.sort_by_key(|it| !it.state().is_drift());
@@ -89,7 +90,7 @@ pub(super) fn summary(
         last_reconcile_at: context.reconciled,
         order: context.order,
         lease: context.lease,
-        drifts: drifts.into_iter().take(DRIFTS).map(|drifted| shown(drifted, home)).collect(),
+        drifts: drifts.into_iter().take(DRIFTS).map(|drifted| shown(drifted, home, known)).collect(),
         seen: remembered(&report.seen_alive, home),
     }
 }
@@ -113,7 +114,7 @@ impl Conditions<'_> {
         ];
         if let Some((_, flaw)) = report.flaws.first() {
             let told = report.flaws.iter().map(|(object, flaw)| format!("{object}: {flaw}"));
-            let message = format!("the chart's own annotations allow nothing: {}", named(told));
+            let message = format!("the chart has invalid annotations, which have no effect: {}", named(told));
             all.push(self.one("AnnotationsAccepted", "False", flaw.reason.as_str(), &message));
         }
         if !report.foreign.is_empty() {
@@ -161,15 +162,20 @@ fn bytes(value: &impl Serialize) -> usize {
     serde_json::to_vec(value).map_or(usize::MAX, |text| text.len())
 }
 
-fn shown(drifted: &Drifted, home: &str) -> DriftedObject {
+/// A drift as it is shown. One that was `known` before lasts since then: a guard that is started anew
+/// finds it anew.
+fn shown(drifted: &Drifted, home: &str, known: &[DriftedObject]) -> DriftedObject {
+    let object = ObjectReference::of(&drifted.object, home);
+    let r#type = drifted.state().as_str();
+    let before = known.iter().find(|it| it.object == object && it.r#type == r#type);
     let message = match (&drifted.kept, &drifted.repaired) {
         (Some(kept), _) => Some(cut(kept)),
         (None, Some(Err(error))) => Some(format!("not repaired: {}", cut(error))),
         (None, _) => None,
     };
     DriftedObject {
-        object: ObjectReference::of(&drifted.object, home),
-        r#type: drifted.state().as_str().to_owned(),
+        object,
+        r#type: r#type.to_owned(),
         fields: drifted
             .findings
             .iter()
@@ -182,7 +188,7 @@ fn shown(drifted: &Drifted, home: &str) -> DriftedObject {
             .collect(),
         more_fields: number(drifted.findings.len().saturating_sub(FIELDS)),
         by: drifted.by.as_deref().map(cut),
-        since: drifted.since,
+        since: before.map_or(drifted.since, |before| before.since.min(drifted.since)),
         message,
     }
 }

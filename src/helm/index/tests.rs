@@ -115,7 +115,7 @@ fn a_release_takes_the_place_of_its_earlier_self() {
     check_claims(&index, "config", &["a 2"]);
     assert_eq!(index.release(&id("a")).unwrap().state.revision, 2);
     assert_eq!((index.releases().count(), index.objects()), (1, 1));
-    assert!(Arc::ptr_eq(&index.claims(&config("config"))[0], index.release(&id("a")).unwrap()));
+    assert!(Arc::ptr_eq(index.claims(&config("config"))[0], index.release(&id("a")).unwrap()));
 }
 
 #[test]

@@ -32,6 +32,7 @@ fn change(object: &ObjectId, path: &str, value: &serde_json::Value) -> Change {
         declared: Some(shown.clone()),
         old: Some(shown.clone()),
         new: Some(shown),
+        difference: None,
     }
 }
 

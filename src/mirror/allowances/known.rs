@@ -199,12 +199,12 @@ impl Known {
         if !self.has_room_in(namespace) {
             if self.crowded.insert(namespace.to_owned()) {
                 tracing::warn!(
-                    "there are more than {MOST_HERE} open DriftAllowances in namespace {namespace}: the others count for nothing until one of these ends"
+                    "there are more than {MOST_HERE} open DriftAllowances in namespace {namespace}: the others have no effect until one of these ends"
                 );
             }
         } else if !std::mem::replace(&mut self.overflowed, true) {
             tracing::warn!(
-                "there are more than {MOST} open DriftAllowances in the cluster: the others count for nothing until one of these ends"
+                "there are more than {MOST} open DriftAllowances in the cluster: the others have no effect until one of these ends"
             );
         }
     }

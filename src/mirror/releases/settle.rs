@@ -29,7 +29,7 @@ const LEARNING: Duration = Duration::from_secs(10);
 pub(super) enum Care {
     /// Learn of them first.
     First,
-    /// Somebody waits: use the built-in types, and learn of them soon after. No
+    /// Uses the built-in types for now and fetches the schema in the background. No
     /// answer of the API server is awaited for longer than this.
     Soon {
         /// The time.

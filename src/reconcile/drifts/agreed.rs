@@ -100,6 +100,8 @@ impl Drifts {
         if let Some(life) = self.lives.get_mut(object).filter(|life| life.seal.as_deref() != seal.as_deref())
         {
             life.seal = seal.map(Arc::from);
+            let of = life.release.clone();
+            self.touch_counted(&of);
         }
     }
 
@@ -149,6 +151,7 @@ impl Drifts {
         let is_new = agreement != before;
         if let Some(life) = self.lives.get_mut(object).filter(|_| is_new) {
             life.agreed = agreement;
+            self.touch_counted(&release.id);
         }
         is_new
     }
@@ -164,6 +167,7 @@ impl Drifts {
         release: Option<&Release>,
     ) {
         self.first.remember(id, first);
+        self.touch_counted(id);
         for SeenAlive { object, agreement, settled: _ } in seen {
             let declared = release.and_then(|release| release.declared(&object));
             let wants = |it: &Option<Agreement>| {

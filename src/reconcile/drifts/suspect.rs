@@ -1,8 +1,18 @@
 //! An object of which something may be otherwise than is known.
 //!
-//! Entry point: [`Suspect`]. Invariant: a plain value. Must not decide when it is looked at.
+//! Entry points: [`Suspect`], `Drifts::suspect`. Invariant: news of the object end every wait. Must
+//! not decide how long one is.
 
-use jiff::Timestamp;
+use std::collections::HashMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::super::effort::note;
+use super::Drifts;
+use crate::model::{ObjectId, ReleaseId};
+
+/// Objects that are due within this time are read together.
+const TOGETHER: SignedDuration = SignedDuration::from_secs(1);
 
 /// An object that has to be looked at.
 #[derive(Clone, Copy, Debug)]
@@ -12,11 +22,85 @@ pub(crate) struct Suspect {
     pub(crate) went: bool,
     /// It was tried, and could not be read.
     pub(crate) unread: bool,
+    /// How often that was so.
+    pub(crate) tries: u32,
+    /// The guard has no right to read it.
+    pub(crate) barred: bool,
+    /// When it is tried again unless there is news of it; none: at once.
+    pub(super) due: Option<Timestamp>,
 }
 
 impl Suspect {
     /// Nobody has tried to read it yet.
     pub(super) fn new(since: Timestamp, went: bool) -> Self {
-        Self { since, went, unread: false }
+        Self { since, went, unread: false, tries: 0, barred: false, due: None }
+    }
+
+    /// Whether it is to be read by now.
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        self.due.is_none_or(|due| due.duration_since(now) <= TOGETHER)
+    }
+}
+
+impl Drifts {
+    /// An object has to be looked at, and at once. The first reason for it counts.
+    pub(crate) fn suspect(&mut self, release: &ReleaseId, object: ObjectId, now: Timestamp) {
+        let suspects = self.suspects.entry(release.clone()).or_default();
+        suspects.entry(object).or_insert(Suspect::new(now, false)).due = None;
+    }
+
+    /// Those objects of a release that have to be looked at and could not be read are tried at once,
+    /// if `is_meant` says so.
+    pub(crate) fn hurry(&mut self, release: &ReleaseId, is_meant: impl Fn(&ObjectId) -> bool) {
+        let suspects = self.suspects.get_mut(release).into_iter().flatten();
+        suspects.filter(|(object, _)| is_meant(object)).for_each(|(_, suspect)| suspect.due = None);
+    }
+
+    /// When the first of a release's objects is tried again that could not be read.
+    pub(crate) fn next_look(&self, release: &ReleaseId) -> Option<Timestamp> {
+        let suspects = self.suspects.get(release)?;
+        note(suspects.len());
+        suspects.values().filter_map(|suspect| suspect.due).min().filter(|due| *due < Timestamp::MAX)
+    }
+
+    /// The objects of a release that have to be looked at.
+    pub(crate) fn suspects(&self, release: &ReleaseId) -> Vec<(ObjectId, Suspect)> {
+        note(self.suspects.get(release).map_or(0, HashMap::len));
+        self.suspects.get(release).into_iter().flatten().map(|(object, it)| (object.clone(), *it)).collect()
+    }
+
+    /// Since when and why an object has to be looked at, if it has.
+    pub(crate) fn suspicion(&self, release: &ReleaseId, object: &ObjectId) -> Option<Suspect> {
+        self.suspects.get(release)?.get(object).copied()
+    }
+
+    /// Whether any object of a release has to be looked at that nobody has tried to read.
+    pub(crate) fn has_untried(&self, release: &ReleaseId) -> bool {
+        self.suspects.get(release).is_some_and(|all| all.values().any(|it| !it.unread))
+    }
+
+    /// Whether an object has to be looked at and could not be read.
+    pub(crate) fn is_unread(&self, release: &ReleaseId, object: &ObjectId) -> bool {
+        self.suspicion(release, object).is_some_and(|suspect| suspect.unread)
+    }
+
+    /// An object could not be read, and is tried again at `due`, or when there is news of it.
+    /// `barred`: the guard has no right to.
+    pub(crate) fn put_off(&mut self, release: &ReleaseId, object: &ObjectId, due: Timestamp, barred: bool) {
+        let suspect = self.suspects.get_mut(release).and_then(|all| all.get_mut(object));
+        if let Some(suspect) = suspect {
+            *suspect = Suspect {
+                unread: true,
+                tries: suspect.tries.saturating_add(1),
+                barred,
+                due: Some(due),
+                ..*suspect
+            };
+        }
+    }
+
+    /// Whether an object has to be looked at.
+    pub(crate) fn is_suspect(&self, release: &ReleaseId, object: &ObjectId) -> bool {
+        self.suspects.get(release).is_some_and(|all| all.contains_key(object))
     }
 }

@@ -4,9 +4,12 @@
 //! soonest of the times that were asked for. Must not read a clock.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
+use super::Reconciler;
+use crate::helm::release::Release;
 use crate::model::ReleaseId;
 
 /// Releases and the times at which they are due.
@@ -45,6 +48,28 @@ impl Agenda {
         }
         self.times.insert(release.clone(), at);
         self.soonest.insert((at, release.clone()));
+    }
+}
+
+impl Reconciler {
+    /// Has a release looked at again after that time, or sooner.
+    pub(super) fn put_off(&mut self, id: &ReleaseId, delay: Duration) {
+        self.passes.agenda.put_off(id, self.after(delay));
+    }
+
+    /// The time after so long.
+    pub(super) fn after(&self, delay: Duration) -> Timestamp {
+        let at = self.now.saturating_add(SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX));
+        at.unwrap_or(Timestamp::MAX)
+    }
+
+    /// The time until an operation counts as dead, plus a moment.
+    pub(super) fn until_locked(&self, release: &Release) -> Option<Duration> {
+        let policy = self.known.policy(&release.id)?;
+        let timeout = SignedDuration::try_from(policy.operation_timeout).ok()?;
+        let left = timeout - self.now.duration_since(release.state.touched.max(release.state.created));
+        let left = Duration::try_from(left).ok()?;
+        Some(left + Duration::from_secs(1))
     }
 }
 

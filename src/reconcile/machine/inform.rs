@@ -21,6 +21,7 @@ impl Reconciler {
     /// A release has changed, came or went.
     pub(super) fn take_in_release(&mut self, id: &ReleaseId, ruled: Option<Ruled>) {
         self.known.set(id, ruled);
+        self.changed.insert(id.clone());
         let release = self.known.release(id).cloned();
         let scopes = &self.scopes;
         self.drifts.notice(id, release.as_ref(), |object| scopes.shows(object), self.now);
@@ -48,6 +49,8 @@ impl Reconciler {
     pub(super) fn rule(&mut self, policies: Vec<(ReleaseId, Arc<Policy>)>, open: bool) {
         for (release, policy) in policies {
             self.known.rule(&release, policy);
+            self.drifts.touch(&release);
+            self.changed.insert(release);
         }
         self.act(Action::Relist);
         match std::mem::replace(&mut self.open, open) == open {

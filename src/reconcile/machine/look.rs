@@ -4,16 +4,25 @@
 //! an answer that is older than what a watch has told has no effect. Must not write.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::super::backoff::growing;
 use super::super::drifts::Suspect;
 use super::super::event::{Failure, Fault, Outcome, Work};
 use super::Reconciler;
-use super::pass::{FORBIDDEN, Job, Step};
+use super::pass::{Job, Step};
 use super::repair::{AGAIN, Done, RETRY, UNSERVED};
 use crate::helm::release::Release;
 use crate::model::ObjectId;
+
+/// How long the guard waits at first where it lacks the right to read.
+const FORBIDDEN: Duration = Duration::from_secs(60);
+
+/// The longest such wait, and the longest after any other failure.
+const LONGEST_FORBIDDEN: Duration = Duration::from_secs(900);
+const LONGEST: Duration = Duration::from_secs(300);
 
 impl Reconciler {
     /// Reads one object, to judge it.
@@ -64,19 +73,28 @@ impl Reconciler {
                 let waited = self.now.duration_since(suspect.since);
                 // Nothing exists of a kind that stays away.
                 if waited < SignedDuration::try_from(UNSERVED).unwrap_or_default() {
-                    self.drifts.mark_unread(&release.id, object);
-                    return Done::Later(UNSERVED);
+                    return self.look_later(release, object, UNSERVED);
                 }
                 self.note_gone_by_now(release, object, suspect.since);
                 Done::Settled
             }
-            outcome => {
-                self.drifts.mark_unread(&release.id, object);
-                let is_forbidden =
-                    matches!(outcome, Outcome::Failed(Failure { fault: Fault::Forbidden, .. }));
-                Done::Later(if is_forbidden { FORBIDDEN } else { RETRY })
+            // A watch that is refused as well tells when the guard has the right.
+            Outcome::Failed(Failure { fault: Fault::Forbidden, .. }) => {
+                let wait = growing(FORBIDDEN, suspect.tries, LONGEST_FORBIDDEN, &release.id.name);
+                let due = if self.scopes.is_forbidden(object) { Timestamp::MAX } else { self.after(wait) };
+                self.drifts.put_off(&release.id, object, due, true);
+                Done::Settled
+            }
+            _ => {
+                let wait = growing(RETRY, suspect.tries, LONGEST, &release.id.name);
+                self.look_later(release, object, wait)
             }
         }
+    }
+
+    fn look_later(&mut self, release: &Release, object: &ObjectId, wait: Duration) -> Done {
+        self.drifts.put_off(&release.id, object, self.after(wait), false);
+        Done::Later(wait)
     }
 
     /// The same by what the release declares by now: it may have moved on while the

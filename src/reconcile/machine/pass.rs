@@ -10,15 +10,13 @@ use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
-
 use super::super::asked::Wish;
 use super::super::drifts::Suspect;
 use super::super::event::{Errand, Failure, Fault, Outcome, Work};
 use super::super::install_order;
 use super::Reconciler;
 use super::agenda::Agenda;
-use super::repair::{AGAIN, Astray, Done, Next, RETRY, Repair, Task, Towards};
+use super::repair::{AGAIN, Astray, Done, Next, RETRY, Repair, Repairs, Task, Towards};
 use crate::helm::record::Status;
 use crate::helm::release::Release;
 use crate::model::{ObjectId, ReleaseId};
@@ -28,9 +26,6 @@ const RELEASES_AT_ONCE: usize = 8;
 
 /// Passes that one event begins at most: whatever else has happened is heard in between.
 const BEGUN_AT_ONCE: usize = 64;
-
-/// How long the guard waits where it lacks the right to read: a watch tells when it has it.
-pub(super) const FORBIDDEN: Duration = Duration::from_secs(60);
 
 /// The releases that are looked at, and those that are to be.
 #[derive(Default)]
@@ -149,11 +144,17 @@ impl Reconciler {
             }
             return None;
         }
-        let queue = in_order(self.drifts.suspects(id).into_iter().map(|(object, _)| object));
+        let (due, waiting): (Vec<_>, Vec<_>) =
+            self.drifts.suspects(id).into_iter().partition(|(_, suspect)| suspect.is_due(self.now));
+        let queue = in_order(due.into_iter().map(|(object, _)| object));
+        let wish = self.asked.take(id);
+        let is_asked = |object: &ObjectId| wish.as_ref().is_some_and(|wish| wish.means(object));
+        let open = waiting.into_iter().filter(|(object, suspect)| !suspect.barred && is_asked(object));
+        let unfinished = open.map(|(object, _)| object).collect();
         Some(Pass {
             release,
-            wish: self.asked.take(id),
-            unfinished: HashSet::new(),
+            wish,
+            unfinished,
             again: None,
             phase: Phase::Looking,
             queue,
@@ -305,6 +306,12 @@ impl Reconciler {
         let is_repaired = matches!(done, Done::Repaired);
         // What has failed was done once, as it was asked for.
         let failed = self.drifts.get_mut(id, object).is_some_and(|drift| drift.repaired.is_some());
+        let done = match done {
+            Done::Again(first) => {
+                Done::Later(Repairs::patience(self.drifts.get_mut(id, object), &object.name, first))
+            }
+            done => done,
+        };
         if pass.phase == Phase::Repairing && *asked && !failed && matches!(done, Done::Later(_)) {
             pass.unfinished.insert(object.clone());
         } else if let Some(wish) = pass.wish.as_mut().filter(|_| *asked && is_repaired) {
@@ -329,6 +336,9 @@ impl Reconciler {
         if let Some(again) = again {
             self.put_off(id, again);
         }
+        if let Some(at) = self.drifts.next_look(id) {
+            self.passes.agenda.put_off(id, at.max(self.after(AGAIN)));
+        }
         if self.passes.again.remove(id) {
             match pass.worked {
                 true => self.attend(id),
@@ -336,20 +346,6 @@ impl Reconciler {
                 false => self.put_off(id, AGAIN),
             }
         }
-    }
-
-    fn put_off(&mut self, id: &ReleaseId, delay: Duration) {
-        let at = self.now.saturating_add(SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX));
-        self.passes.agenda.put_off(id, at.unwrap_or(Timestamp::MAX));
-    }
-
-    /// The time until an operation counts as dead, plus a moment.
-    fn until_locked(&self, release: &Release) -> Option<Duration> {
-        let policy = self.known.policy(&release.id)?;
-        let timeout = SignedDuration::try_from(policy.operation_timeout).ok()?;
-        let left = timeout - self.now.duration_since(release.state.touched.max(release.state.created));
-        let left = Duration::try_from(left).ok()?;
-        Some(left + Duration::from_secs(1))
     }
 }
 
@@ -366,10 +362,9 @@ impl Pass {
     }
 
     fn note_looked(&mut self, object: ObjectId, done: Done) {
-        // What may not be read is said of the release, and holds up no order.
-        let is_open = matches!(done, Done::Later(delay) if delay < FORBIDDEN);
         self.note(&done);
-        if is_open && self.wish.as_ref().is_some_and(|wish| wish.means(&object)) {
+        // What may not be read is said of the release, and holds up no order.
+        if matches!(done, Done::Later(_)) && self.wish.as_ref().is_some_and(|wish| wish.means(&object)) {
             self.unfinished.insert(object);
         }
     }

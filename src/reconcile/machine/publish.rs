@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::super::drifts::Drift;
+use super::super::effort::note;
 use super::super::event::Action;
 use super::super::report::ReleaseReport;
 use super::super::told::Told;
@@ -21,7 +22,8 @@ use crate::verdict::health::{Control, ObjectFacts, ObjectState, Reason, RecordFa
 impl Reconciler {
     /// Publishes what is known of a release, once everything has been listed.
     pub(super) fn publish(&mut self, id: &ReleaseId) {
-        let oldest = self.drifts.oldest();
+        self.recount();
+        let oldest = self.tally.oldest();
         if oldest != self.oldest {
             self.oldest = oldest;
             self.tell(Told::Oldest(oldest));
@@ -44,6 +46,7 @@ impl Reconciler {
 
     fn report_of(&self, release: &Release, policy: &Policy) -> ReleaseReport {
         let id = &release.id;
+        note(release.objects.len());
         let records = RecordFacts::of(release, policy.operation_timeout, self.now);
         let mut drifts_of: Vec<(ObjectId, Drift)> = self.drifts.of(id);
         drifts_of.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -81,6 +84,7 @@ impl Reconciler {
                 suspended: self.suspended.contains(id),
                 braked: self.repairs.brake.is_on(&id.namespace),
             },
+            leads: self.leads,
             answer: self.asked.answer(id),
         }
     }

@@ -30,8 +30,9 @@ pub(crate) use self::towards::{Astray, Towards};
 use super::Reconciler;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::order::Ticket;
-use crate::reconcile::backoff::Backoff;
+use crate::reconcile::backoff::{Backoff, growing};
 use crate::reconcile::brake::{Brake, Pull};
+use crate::reconcile::drifts::Drift;
 use crate::reconcile::event::{Outcome, Work};
 use crate::reconcile::live::Live;
 use crate::reconcile::plan::Plan;
@@ -43,6 +44,9 @@ pub(crate) const AGAIN: Duration = Duration::from_millis(100);
 
 /// How long a failed attempt waits for the next.
 pub(crate) const RETRY: Duration = Duration::from_secs(5);
+
+/// The longest wait for another try where nothing could be done.
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// How long the guard waits for a kind that nobody serves: it may be on its way.
 pub(crate) const UNSERVED: Duration = Duration::from_secs(15);
@@ -65,6 +69,16 @@ pub(crate) struct Repairs {
     returned: BTreeSet<(ObjectId, String, u64)>,
 }
 
+impl Repairs {
+    /// How long a drift waits for which nothing could be done: `first`, and longer each time.
+    pub(super) fn patience(drift: Option<&mut Drift>, name: &str, first: Duration) -> Duration {
+        let Some(drift) = drift else { return first };
+        let wait = growing(first, drift.tries, LONGEST, name);
+        drift.tries = drift.tries.saturating_add(1);
+        wait
+    }
+}
+
 /// What became of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
@@ -74,6 +88,8 @@ pub(crate) enum Done {
     Repaired,
     /// Another pass after this time.
     Later(Duration),
+    /// Nothing could be done: another pass after this time, and after a longer one each time.
+    Again(Duration),
 }
 
 /// One object of one release to put right.
@@ -139,6 +155,10 @@ impl Next {
         Self::Done(Done::Later(delay))
     }
 
+    fn again(first: Duration) -> Self {
+        Self::Done(Done::Again(first))
+    }
+
     fn settled() -> Self {
         Self::Done(Done::Settled)
     }
@@ -152,11 +172,19 @@ impl Reconciler {
         self.mark_allowed(task, &situation);
         match situation.plan {
             Plan::Wait => match situation.exceptions(&task.object, self.now).next_change() {
-                Some(until) => Next::later(until.duration_since(self.now).try_into().unwrap_or(AGAIN)),
+                Some(until) => match Duration::try_from(until.duration_since(self.now)) {
+                    Ok(left) => Next::later(left),
+                    Err(_) => Next::again(AGAIN),
+                },
                 None => Next::settled(),
             },
             Plan::Hold(left) => {
-                self.keep(task, Some("its release's record was not made by Helm before the guard's eyes"));
+                self.keep(
+                    task,
+                    Some(
+                        "its release's records may come from a backup, so repairs are on hold for 10 minutes",
+                    ),
+                );
                 Next::later(Duration::try_from(left).unwrap_or(RETRY))
             }
             Plan::Report(reason) => self.report(task, &situation, reason),
@@ -173,8 +201,8 @@ impl Reconciler {
             Plan::Repair => {
                 if task.asked {
                     self.repairs.backoff.forget(&task.object);
-                } else if let Some(wait) = self.wait(task) {
-                    return Next::later(wait);
+                } else if let Some(done) = self.wait(task) {
+                    return Next::Done(done);
                 }
                 self.count_found(task, situation.drift.kind);
                 match situation.drift.kind {
@@ -198,20 +226,21 @@ impl Reconciler {
         }
     }
 
-    /// How long the object has to wait for its turn; none if it need not.
-    fn wait(&mut self, task: &Task) -> Option<Duration> {
+    /// What keeps the object from being repaired now; none if nothing does. Once repairs have stopped
+    /// nothing is waited for: the order that ends this has all looked at again.
+    fn wait(&mut self, task: &Task) -> Option<Done> {
         match self.pull_brake(&task.id) {
             Pull::Free => {}
-            Pull::Slipping => return Some(SLIPPING),
+            Pull::Slipping => return Some(Done::Later(SLIPPING)),
             Pull::Sets(_) | Pull::On => {
                 self.keep(task, Some("so much drifts at once that repairs have stopped"));
-                return Some(RETRY * 12);
+                return Some(Done::Settled);
             }
         }
-        let wait = self.repairs.backoff.until(&task.object, self.now);
-        if wait.is_some() && self.repairs.backoff.is_contested(&task.object, self.now) {
+        let wait = self.repairs.backoff.until(&task.object, self.now)?;
+        if self.repairs.backoff.is_contested(&task.object, self.now) {
             self.contest(task);
         }
-        wait
+        Some(Done::Later(wait))
     }
 }

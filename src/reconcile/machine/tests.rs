@@ -23,6 +23,8 @@ use crate::model::{DriftMode, EditsMode, ObjectId};
 use crate::policy::Policy;
 use crate::verdict::health::Reason;
 
+mod rest;
+
 const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {k: v}\n";
 
 /// The release `shop/web` of one ConfigMap, a loop that has seen it as declared, and
@@ -181,6 +183,7 @@ impl Scene {
                 object: document(&self.release.id, MANIFEST, &object, &Catalog::with_core()).map(Secret),
             }),
             Work::ReadNamespace { .. } => Outcome::Namespace { deleting: false },
+            Work::ReadDefinition { .. } => Outcome::Definition { deleting: false },
             Work::Ask { .. } | Work::Probe { .. } => Outcome::Failed(Failure::unanswered("no")),
             Work::Write { write, .. } => {
                 if let Some(fault) = self.writes.pop_front() {
@@ -217,6 +220,7 @@ fn name(work: &Work) -> &'static str {
         Work::ReadRecords { .. } => "records",
         Work::ReadDocument { .. } => "document",
         Work::ReadNamespace { .. } => "namespace",
+        Work::ReadDefinition { .. } => "definition",
         Work::Ask { .. } => "ask",
         Work::Probe { .. } => "probe",
         Work::Write { write: Write::Create { .. }, .. } => "CREATE",

@@ -7,6 +7,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::super::drifts::Version;
+use super::super::effort::note;
 use super::super::event::{Action, Fault, Tidings};
 use super::super::scopes::Scope;
 use super::Reconciler;
@@ -96,6 +97,7 @@ impl Reconciler {
         let counts = |release: &Release| matches!(release.state.status, Status::Deployed | Status::Failed);
         let mut missing: Vec<(ReleaseId, ObjectId)> = Vec::new();
         for release in self.known.releases().filter(|release| counts(release)) {
+            note(release.objects.len());
             for (object, declarations) in release.objects.iter() {
                 let is_alive = || self.drifts.life(object).is_some_and(|life| life.alive);
                 if scope.holds(object) && declarations.latest.is_some() && !is_alive() {
@@ -107,15 +109,22 @@ impl Reconciler {
     }
 
     /// What releases in force declare of kinds that nobody serves, and no watch
-    /// shows, has to be looked at.
+    /// shows, has to be looked at. Of releases that have not changed since nothing new
+    /// is to be found, unless others are served by now.
     fn suspect_unserved(&mut self, unserved: &BTreeSet<(String, String)>) {
+        let changed = std::mem::take(&mut self.changed);
+        let is_same = self.unserved.replace(unserved.clone()).is_some_and(|before| before == *unserved);
+        let releases: Vec<_> = match is_same {
+            true => changed.iter().filter_map(|id| self.known.release(id)).cloned().collect(),
+            false => self.known.releases().cloned().collect(),
+        };
         let is_unknown = |object: &ObjectId, declared: &Declared| {
             declared.plural.is_none()
                 || (!unserved.is_empty() && unserved.contains(&(object.group.clone(), object.kind.clone())))
         };
         let mut unknown: Vec<(ReleaseId, ObjectId)> = Vec::new();
-        let deployed = |release: &&std::sync::Arc<Release>| release.state.status == Status::Deployed;
-        for release in self.known.releases().filter(deployed) {
+        for release in releases.iter().filter(|release| release.state.status == Status::Deployed) {
+            note(release.objects.len());
             for (object, declarations) in release.objects.iter() {
                 let is_meant = declarations.latest.as_ref().is_some_and(|it| is_unknown(object, it));
                 if is_meant && !self.drifts.is_known(&release.id, object) {
@@ -140,7 +149,11 @@ impl Reconciler {
         let declares = |release: &Release| release.objects.keys().any(|object| scope.holds(object));
         let declaring = self.known.releases().filter(|release| declares(release));
         let declaring: Vec<ReleaseId> = declaring.map(|release| release.id.clone()).collect();
-        declaring.iter().for_each(|release| self.attend(release));
+        for release in declaring {
+            // What could not be read may be by now.
+            self.drifts.hurry(&release, |object| scope.holds(object));
+            self.attend(&release);
+        }
     }
 
     /// Once everything has been listed, each release has a report.

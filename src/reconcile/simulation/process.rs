@@ -300,6 +300,7 @@ impl Guard {
             Work::ReadRecords { release } => Outcome::Records(self.ruled(release, world)),
             Work::ReadDocument { revision, object } => world.document(release, *revision, object),
             Work::ReadNamespace { .. } => Outcome::Namespace { deleting: world.terminating },
+            Work::ReadDefinition { .. } => Outcome::Definition { deleting: false },
             Work::Ask { object, uid, revision, .. } => world.canonical(release, *revision, object, uid),
             Work::Probe { .. } => failed(Fault::AlreadyExists, "already exists"),
             Work::Write { object, write, .. } => {

@@ -17,7 +17,7 @@ pub(super) fn message(reason: Reason, counts: &Counts, facts: &Facts) -> String 
     let sentence = sentence(reason, counts, facts);
     match facts.control.open {
         true => format!(
-            "the emergency switch is off: no change is judged and nothing is repaired until `kubemoor emergency on`; {sentence}"
+            "the emergency switch is off: no change is judged and nothing is repaired until `kubemoor emergency close`; {sentence}"
         ),
         false => sentence,
     }

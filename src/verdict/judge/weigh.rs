@@ -9,15 +9,14 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::circumstances::DeclaredObject;
+use super::super::difference::Values;
 use super::super::edit::{Edit, Evidence, Finding, Reason};
 use super::super::exceptions::Exceptions;
-use super::super::shown::Shown;
 use super::super::{additions, identities, sealed};
 use crate::declaration::additions::Addition;
 use crate::declaration::compare::Settler;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
-use crate::declaration::path::Path;
 use crate::helm::release::Declared;
 use crate::helm::state::Standing;
 
@@ -102,15 +101,11 @@ impl Weighing<'_> {
                 weighed.certain |= agreement == Agreement::Differs;
                 weighed.in_doubt &= matches!(agreement, Agreement::Doubt | Agreement::Missing);
             }
-            let finding = Finding {
-                declared: self.shown(&change.path, change.declared.as_ref()),
-                old: self.shown(&change.path, change.old.as_ref()),
-                new: self.shown(&change.path, change.new.as_ref()),
-                path: change.path,
-                doubt: agreement == Agreement::Doubt,
-                added: false,
-            };
-            weighed.add(finding, excused);
+            let FieldChange { path, declared, old, new, .. } = change;
+            let values = [declared.as_ref(), old.as_ref(), new.as_ref()];
+            let values = Values::of(edit.object, &path, values);
+            let doubt = agreement == Agreement::Doubt;
+            weighed.add(Finding { doubt, ..Finding::of(path, values) }, excused);
         }
     }
 
@@ -133,15 +128,8 @@ impl Weighing<'_> {
         if excused.is_none() {
             (weighed.certain, weighed.in_doubt) = (true, false);
         }
-        let finding = Finding {
-            declared: None,
-            old: self.shown(&change.path, change.old),
-            new: self.shown(&change.path, change.new),
-            path: change.path,
-            doubt: false,
-            added: false,
-        };
-        weighed.add(finding, excused);
+        let values = Values::of(edit.object, &change.path, [None, change.old, change.new]);
+        weighed.add(Finding::of(change.path, values), excused);
     }
 
     /// What the edit adds below sealed paths. Whether a webhook or the server adds it to whatever is sent only a dry
@@ -162,8 +150,8 @@ impl Weighing<'_> {
         }
         for Addition { path, old, new, .. } in found {
             let excused = exceptions.of_sealed(&path, old, Some(new));
-            let (old, new) = (self.shown(&path, old), self.shown(&path, Some(new)));
-            weighed.add(Finding { declared: None, old, new, path, doubt: false, added: true }, excused);
+            let values = Values::of(edit.object, &path, [None, old, Some(new)]);
+            weighed.add(Finding { added: true, ..Finding::of(path, values) }, excused);
         }
     }
 
@@ -172,10 +160,6 @@ impl Weighing<'_> {
             Evidence::Canonical(canonical) => Some(self.declared.fields.settler(canonical)),
             Evidence::None | Evidence::Unavailable | Evidence::Nowhere => None,
         }
-    }
-
-    fn shown(&self, path: &Path, value: Option<&Value>) -> Option<Shown> {
-        value.map(|value| Shown::of(self.edit.object, path, value))
     }
 }
 

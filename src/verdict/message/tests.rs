@@ -2,10 +2,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::model::{EditsMode, ReleaseId};
+use crate::verdict::difference::Values;
 use crate::verdict::judge::tests::resolver;
-use crate::verdict::shown::Shown;
 
-fn object(group: &str, kind: &str) -> ObjectId {
+pub(crate) fn object(group: &str, kind: &str) -> ObjectId {
     ObjectId {
         group: group.to_owned(),
         kind: kind.to_owned(),
@@ -14,15 +14,14 @@ fn object(group: &str, kind: &str) -> ObjectId {
     }
 }
 
-fn finding(object: &ObjectId, path: &str, [declared, old, new]: [Value; 3]) -> Finding {
+fn finding(object: &ObjectId, path: &str, values: [Value; 3]) -> Finding {
     let path: crate::declaration::path::Path = path.parse().unwrap();
-    let shown = |value: Value| (!value.is_null()).then(|| Shown::of(object, &path, &value));
-    let (declared, old, new) = (shown(declared), shown(old), shown(new));
-    Finding { path, declared, old, new, doubt: false, added: false }
+    let values = Values::of(object, &path, values.each_ref().map(|it| Some(it).filter(|it| !it.is_null())));
+    Finding::of(path, values)
 }
 
-fn refused(reason: Reason, fields: Vec<Finding>) -> Verdict {
-    let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+pub(crate) fn refused(reason: Reason, fields: Vec<Finding>) -> Verdict {
+    let release = ReleaseId { namespace: "shop".to_owned(), name: "shop".to_owned() };
     Verdict::by_mode(
         resolver(EditsMode::Deny).defaults(),
         reason,
@@ -30,14 +29,26 @@ fn refused(reason: Reason, fields: Vec<Finding>) -> Verdict {
     )
 }
 
-fn drift(object: &ObjectId, fields: Vec<(&str, [Value; 3])>) -> String {
+/// The message about an update of these fields: the declared, the old and the new value.
+pub(crate) fn drift(object: &ObjectId, fields: Vec<(&str, [Value; 3])>) -> Message {
     let fields = fields.into_iter().map(|(path, values)| finding(object, path, values)).collect();
-    sentence(object, Operation::Update, &refused(Reason::Drift, fields))
+    context(object, Operation::Update).of_edit(&refused(Reason::Drift, fields))
+}
+
+pub(crate) fn context(object: &ObjectId, operation: Operation) -> Context<'_> {
+    Context { object, operation, policy: None, declared: None }
+}
+
+const PERMANENT: &str = "To make it permanent, change the chart value and upgrade: helm upgrade shop CHART -n shop --reuse-values --set KEY=VALUE";
+
+#[track_caller]
+fn check(text: &str, lines: &[&str]) {
+    assert_eq!(text.lines().collect::<Vec<_>>(), lines);
 }
 
 #[test]
-fn a_field_is_told_with_its_declared_old_and_new_value() {
-    let text = drift(
+fn denial_tells_each_field_and_every_way_on() {
+    let message = drift(
         &object("apps", "Deployment"),
         vec![
             ("/spec/replicas", [json!(2), json!(2), json!(5)]),
@@ -48,50 +59,167 @@ fn a_field_is_told_with_its_declared_old_and_new_value() {
             ("/spec/paused", [json!(null), json!(null), json!(true)]),
         ],
     );
-    insta::assert_snapshot!(text, @r#"Deployment/web in namespace shop is declared by Helm release web in namespace shop (revision 7), and this edit would leave it otherwise: /spec/replicas (declared 2, was 2, would be 5); /spec/template/spec/containers/[name=app]/image (declared "app:1", was absent, would be "app:2"); /spec/paused (declared absent, was absent, would be true). Change the chart's values and run `helm upgrade web -n shop`."#);
+    let paths =
+        "--path /spec/replicas --path '/spec/template/spec/containers/[name=app]/image' --path /spec/paused";
+    let allow = format!(
+        "To make it for a while: kubectl moor allow deployment/web -n shop {paths} --for 2h --reason TEXT"
+    );
+    let details = format!("Details: kubectl moor explain deployment/web -n shop {paths}");
+    let claim = r#"Deployment "web" is managed by Helm release "shop" (revision 7)"#;
+    let fields = [
+        "spec.replicas: 2 -> 5 (release: 2)",
+        r#"spec.template.spec.containers[app].image: absent -> "app:2" (release: "app:1")"#,
+        "spec.paused: absent -> true (release: absent)",
+    ];
+    let head = format!("{claim}. This change is not allowed:");
+    let indented = fields.map(|field| format!("  {field}"));
+    let expected = [&*head, &indented[0], &indented[1], &indented[2], PERMANENT, &allow, &details];
+    check(&message.denial(), &expected);
+    let warned = fields.map(|field| format!("{claim}: {field}"));
+    let expected = [&*warned[0], &warned[1], &warned[2], PERMANENT, &allow, &details];
+    check(&message.warnings().join("\n"), &expected);
+    let what = "this change would overwrite fields that the release manages";
+    assert_eq!(message.line(), format!("{claim}; {what}: {}", fields.join("; ")));
 }
 
 #[test]
-fn a_secrets_values_are_redacted() {
-    let text = drift(
+fn denial_names_the_policy_that_decided() {
+    let web = object("apps", "Deployment");
+    let mut policy = crate::policy::Policy::clone(resolver(EditsMode::Deny).defaults());
+    policy.sources.edits = Source::Policy("production".to_owned());
+    let fields = vec![finding(&web, "/spec/replicas", [json!(2), json!(2), json!(5)])];
+    let context = Context { policy: Some(&policy), ..context(&web, Operation::Update) };
+    let denial = context.of_edit(&refused(Reason::Drift, fields)).denial();
+    assert!(denial.contains("This change is not allowed by policy \"production\":\n"), "{denial}");
+}
+
+#[test]
+fn nested_values_are_told_by_their_first_difference() {
+    let rules =
+        |host: &str| json!([{"host": host, "http": {"paths": [{"path": "/a/long/path/that/is/the/same"}]}}]);
+    let message = drift(
+        &object("networking.k8s.io", "Ingress"),
+        vec![("/spec/rules", [rules("a.example.org"), rules("a.example.org"), rules("b.example.org")])],
+    );
+    let field = r#"spec.rules[0].host: "a.example.org" -> "b.example.org" (release: "a.example.org")"#;
+    assert_eq!(message.denial().lines().nth(1), Some(&*format!("  {field}")));
+    assert!(message.warnings()[0].ends_with(field) && message.line().ends_with(field), "{message:?}");
+}
+
+#[test]
+fn values_of_secrets_are_redacted() {
+    let message = drift(
         &object("", "Secret"),
         vec![
             ("/data/password", [json!("aHVudGVyMg=="), json!("aHVudGVyMg=="), json!("aHVudGVyMw==")]),
             ("/type", [json!("Opaque"), json!("Opaque"), json!(null)]),
         ],
     );
+    let text = message.denial() + &message.warnings().concat() + &message.line();
     assert!(!text.contains("aHVudGVy"), "{text}");
-    insta::assert_snapshot!(text, @r#"Secret/web in namespace shop is declared by Helm release web in namespace shop (revision 7), and this edit would leave it otherwise: /data/password (declared (redacted), was (redacted), would be (redacted)); /type (declared "Opaque", was "Opaque", would be absent). Change the chart's values and run `helm upgrade web -n shop`."#);
+    let fields = "data.password: (redacted) -> (redacted) (release: (redacted)); type: \"Opaque\" -> absent (release: \"Opaque\")";
+    assert!(message.line().ends_with(fields), "{}", message.line());
 }
 
 #[test]
-fn a_long_list_of_fields_is_counted() {
+fn fields_beyond_eight_are_counted() {
     let paths: Vec<_> = (0..11).map(|n| format!("/data/k{n}")).collect();
     let fields = paths.iter().map(|path| (path.as_str(), [json!("a"), json!("a"), json!("b")])).collect();
-    insta::assert_snapshot!(drift(&object("", "ConfigMap"), fields), @r#"ConfigMap/web in namespace shop is declared by Helm release web in namespace shop (revision 7), and this edit would leave it otherwise: /data/k0 (declared "a", was "a", would be "b"); /data/k1 (declared "a", was "a", would be "b"); /data/k2 (declared "a", was "a", would be "b"); /data/k3 (declared "a", was "a", would be "b"); /data/k4 (declared "a", was "a", would be "b"); /data/k5 (declared "a", was "a", would be "b"); /data/k6 (declared "a", was "a", would be "b"); /data/k7 (declared "a", was "a", would be "b"); and 3 more. Change the chart's values and run `helm upgrade web -n shop`."#);
+    let message = drift(&object("", "ConfigMap"), fields);
+    let denial = message.denial();
+    let lines: Vec<_> = denial.lines().skip(8).collect();
+    assert_eq!(lines[..2], [r#"  data.k7: "a" -> "b" (release: "a")"#, "  and 3 more fields"]);
+    assert!(lines[3].contains("allow configmap/web -n shop --path '*' --for 2h"), "{lines:?}");
+    assert_eq!(lines[4], "Details: kubectl moor explain configmap/web -n shop");
+    assert_eq!(message.warnings().len(), 8 + 1 + 3, "{:?}", message.warnings());
 }
 
 #[test]
-fn a_key_cannot_break_the_paragraph() {
+fn key_of_a_map_cannot_break_a_line() {
     let fields = vec![("/data/a\n\u{1b}[31mb", [json!("x\ny"), json!(null), json!(null)])];
-    let text = drift(&object("", "ConfigMap"), fields);
-    assert!(!text.contains(char::is_control), "{text:?}");
-    insta::assert_snapshot!(text, @r#"ConfigMap/web in namespace shop is declared by Helm release web in namespace shop (revision 7), and this edit would leave it otherwise: /data/a  [31mb (declared "x\ny", was absent, would be absent). Change the chart's values and run `helm upgrade web -n shop`."#);
+    let message = drift(&object("", "ConfigMap"), fields);
+    for line in message.denial().lines().map(str::to_owned).chain(message.warnings()) {
+        assert!(!line.contains(char::is_control), "{line:?}");
+    }
+    assert_eq!(message.denial().lines().count(), 5, "{}", message.denial());
 }
 
 #[test]
-fn a_deletion_is_told_without_fields() {
-    let (web, verdict) = (object("apps", "Deployment"), refused(Reason::Deletion, Vec::new()));
-    insta::assert_snapshot!(sentence(&web, Operation::Delete, &verdict), @"Deployment/web in namespace shop is declared by Helm release web in namespace shop (revision 7) and would be deleted. To remove it, drop it from the chart and upgrade, or run `helm uninstall web -n shop`.");
+fn deletion_tells_how_to_remove_the_object() {
+    let web = object("apps", "Deployment");
+    let verdict = refused(Reason::Deletion, Vec::new());
+    let message = context(&web, Operation::Delete).of_edit(&verdict);
+    let ways = [
+        "To remove it, remove it from the chart and upgrade, or uninstall the release: helm uninstall shop -n shop",
+        "To delete it for a while: kubectl moor allow deployment/web -n shop --path delete --for 2h --reason TEXT",
+        "Details: kubectl moor explain deployment/web -n shop",
+    ];
+    let denied =
+        r#"Deployment "web" is managed by Helm release "shop" (revision 7). Its deletion is not allowed."#;
+    check(&message.denial(), &[denied, ways[0], ways[1], ways[2]]);
+    let warned =
+        r#"Deployment "web" is managed by Helm release "shop" (revision 7); this change would delete it."#;
+    check(&message.warnings().join("\n"), &[warned, ways[0], ways[1], ways[2]]);
 }
 
 #[test]
-fn a_falsified_record_is_told_with_what_would_be_false() {
+fn object_without_namespace_has_its_exception_in_the_release_namespace() {
+    let role = ObjectId { namespace: None, ..object("rbac.authorization.k8s.io", "ClusterRole") };
+    let widget = ObjectId { namespace: Some("other".to_owned()), ..object("example.org", "Widget") };
+    let fields = || vec![("/rules", [json!(1), json!(1), json!(2)])];
+    check(
+        &drift(&role, fields()).denial(),
+        &[
+            r#"ClusterRole "web" is managed by Helm release "shop" in namespace "shop" (revision 7). This change is not allowed:"#,
+            "  rules: 1 -> 2 (release: 1)",
+            PERMANENT,
+            "To make it for a while: kubectl moor allow clusterrole/web -n shop --path /rules --for 2h --reason TEXT",
+            "Details: kubectl moor explain clusterrole/web -n shop --path /rules",
+        ],
+    );
+    check(
+        &drift(&widget, fields()).denial(),
+        &[
+            r#"Widget "web" in namespace "other" is managed by Helm release "shop" in namespace "shop" (revision 7). This change is not allowed:"#,
+            "  rules: 1 -> 2 (release: 1)",
+            PERMANENT,
+            "To make it for a while: kubectl moor allow widget.example.org/web -n other --path /rules --for 2h --reason TEXT",
+            "Details: kubectl moor explain widget.example.org/web -n other --path /rules",
+        ],
+    );
+}
+
+#[test]
+fn falsified_record_tells_what_would_be_false() {
     let mut record = object("", "Secret");
     record.name = "sh.helm.release.v1.web.v7".to_owned();
-    insta::assert_snapshot!(of_record(&record, Falsified::Manifest), @"Secret/sh.helm.release.v1.web.v7 in namespace shop is a record of Helm's, and the manifest of an existing revision would change. Use `helm upgrade`, `helm rollback` or `helm uninstall`, which keep their records themselves.");
-    insta::assert_snapshot!(of_record(&record, Falsified::LastDeployed), @"Secret/sh.helm.release.v1.web.v7 in namespace shop is a record of Helm's, and the last deployed revision would be gone while the release is installed. Use `helm upgrade`, `helm rollback` or `helm uninstall`, which keep their records themselves.");
-    insta::assert_snapshot!(of_record(&record, Falsified::Disagreement), @"Secret/sh.helm.release.v1.web.v7 in namespace shop is a record of Helm's, and its name, labels and payload would disagree. Use `helm upgrade`, `helm rollback` or `helm uninstall`, which keep their records themselves.");
+    let claim = r#"Secret "sh.helm.release.v1.web.v7" is the record of revision 7 of Helm release "web""#;
+    let details = "Details: kubectl moor explain secret/sh.helm.release.v1.web.v7 -n shop";
+    check(
+        &of_record(&record, Falsified::Manifest).denial(),
+        &[
+            &format!(
+                "{claim}. This change is not allowed: it would change the manifest of an existing revision."
+            ),
+            "To change the release, use helm upgrade, helm rollback or helm uninstall, which write the records.",
+            details,
+        ],
+    );
+    check(
+        &of_record(&record, Falsified::Stranger).denial(),
+        &[
+            &format!(
+                "{claim}. This change is not allowed: a policy names the operators of the release, and only they may write its records."
+            ),
+            "To change the release, run Helm as one of these operators, or add the user under `operators` of the policy.",
+            details,
+        ],
+    );
+    let line = |falsified| of_record(&record, falsified).line();
+    let last = "it would remove the last deployed revision while the release is installed";
+    assert_eq!(line(Falsified::LastDeployed), format!("{claim}; {last}"));
+    let disagreement = "the record's name, labels and content would no longer agree";
+    assert_eq!(line(Falsified::Disagreement), format!("{claim}; {disagreement}"));
 }
 
 #[test]
@@ -106,8 +234,73 @@ fn dependants_are_told_and_counted() {
         })
         .collect();
     let shop = ObjectId { namespace: None, name: "shop".to_owned(), ..object("", "Namespace") };
-    insta::assert_snapshot!(of_dependants(&shop, &dependants[..1]), @"deleting Namespace/shop would delete declared objects along: Deployment/web in namespace shop of Helm release r0 in namespace shop. Uninstall these releases first.");
-    insta::assert_snapshot!(of_dependants(&shop, &dependants), @"deleting Namespace/shop would delete declared objects along: Deployment/web in namespace shop of Helm release r0 in namespace shop; Deployment/web in namespace shop of Helm release r1 in namespace shop; Deployment/web in namespace shop of Helm release r2 in namespace shop; Deployment/web in namespace shop of Helm release r3 in namespace shop; Deployment/web in namespace shop of Helm release r4 in namespace shop; Deployment/web in namespace shop of Helm release r5 in namespace shop; Deployment/web in namespace shop of Helm release r6 in namespace shop; Deployment/web in namespace shop of Helm release r7 in namespace shop; and of 2 more releases. Uninstall these releases first.");
+    check(
+        &of_dependants(&shop, &dependants[..1]).denial(),
+        &[
+            r#"Deletion of Namespace "shop" is not allowed. This would also delete objects that Helm releases manage:"#,
+            r#"  Deployment "web" of Helm release "r0" in namespace "shop""#,
+            "Uninstall these releases first: helm uninstall r0 -n shop",
+            "Details: kubectl moor explain namespace/shop",
+        ],
+    );
+    let denial = of_dependants(&shop, &dependants).denial();
+    let lines: Vec<_> = denial.lines().skip(9).collect();
+    assert_eq!(
+        lines[..2],
+        [
+            "  and 2 more",
+            "Uninstall these releases first: helm uninstall r0 -n shop, and the others in the same way"
+        ]
+    );
+}
+
+#[test]
+fn owner_is_told_from_the_manifest() {
+    use crate::declaration::declare::declare;
+    let owner = |labels: Value, annotations: Value| {
+        let metadata = json!({"name": "web", "labels": labels, "annotations": annotations});
+        Owner::of(&declare(&json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata}), None))
+    };
+    let flux = json!({"helm.toolkit.fluxcd.io/name": "web", "helm.toolkit.fluxcd.io/namespace": "flux"});
+    let shop = ReleaseId { namespace: "shop".to_owned(), name: "shop".to_owned() };
+    assert_eq!(owner(json!({}), json!({})), Owner::Helm);
+    assert_eq!(owner(json!({"helm.toolkit.fluxcd.io/name": "web"}), json!({})), Owner::Helm);
+    let told = owner(flux, json!({})).permanent(&shop);
+    assert!(told.contains(r#"spec.values of HelmRelease "web" in namespace "flux""#), "{told}");
+    assert!(told.contains("spec.driftDetection.ignore") && !told.contains("helm upgrade"), "{told}");
+    let tracked = json!({"argocd.argoproj.io/tracking-id": "site:apps/Deployment:shop/web"});
+    let told = owner(json!({}), tracked).permanent(&shop);
+    assert!(told.contains(r#"Argo CD Application "site""#) && !told.contains("helm upgrade"), "{told}");
+    assert_eq!(
+        owner(json!({"argocd.argoproj.io/instance": "site"}), json!({})),
+        Owner::Argo("site".to_owned())
+    );
+}
+
+#[test]
+fn warnings_fit_and_keep_words_and_the_ends_of_paths() {
+    let long = |letter: &str| json!(letter.repeat(300));
+    for (name, path) in [
+        ("web", "/spec/template/spec/containers/[name=app]/image".to_owned()),
+        ("web", format!("/data/{}/image", "deep/".repeat(60))),
+        (&*"w".repeat(250), "/spec/template/spec/containers/[name=app]/image".to_owned()),
+    ] {
+        let web = ObjectId { name: name.to_owned(), ..object("apps", "Deployment") };
+        let values = [Some(long("a")), None, Some(long("b"))];
+        let parsed: crate::declaration::path::Path = path.parse().unwrap();
+        let values = values.each_ref().map(Option::as_ref);
+        let finding =
+            Finding { difference: None, ..Finding::of(parsed.clone(), Values::of(&web, &parsed, values)) };
+        let message = context(&web, Operation::Update).of_edit(&refused(Reason::Drift, vec![finding]));
+        let warnings = message.warnings();
+        for warning in &warnings {
+            assert!(warning.chars().count() <= WARNING, "{warning}");
+        }
+        if name == "web" {
+            assert!(warnings[0].contains("image: absent -> \"b"), "{}", warnings[0]);
+            assert!(warnings[0].contains("(release: \"a") && warnings[0].ends_with("…)"), "{}", warnings[0]);
+        }
+    }
 }
 
 #[test]
@@ -117,5 +310,8 @@ fn added_element_is_not_taken_for_a_moved_one() {
     let mut finding = finding(&object, path, [Value::Null, Value::Null, json!({"name": "side"})]);
     assert!(live_field(&finding).contains("moved"));
     finding.added = true;
-    assert_eq!(live_field(&finding), format!("{path} (declared absent, is {{\"name\":\"side\"}})"));
+    assert_eq!(
+        live_field(&finding),
+        "spec.template.spec.containers[side]: {\"name\":\"side\"} (release: absent)"
+    );
 }

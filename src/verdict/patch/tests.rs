@@ -19,6 +19,7 @@ fn finding(kind: &str, path: &[&str], declared: Option<Value>, live: Option<Valu
         old: None,
         new: shown(live),
         path: path.clone(),
+        difference: None,
         doubt: false,
         added: false,
     }

@@ -87,6 +87,7 @@ fn findings(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> V
             old: shown(&change.path, change.old.as_ref()),
             new: shown(&change.path, change.new.as_ref()),
             path: change.path,
+            difference: None,
             doubt: false,
             added: false,
         });
@@ -95,6 +96,7 @@ fn findings(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> V
         old: shown(&change.path, change.old),
         new: shown(&change.path, change.new),
         path: change.path,
+        difference: None,
         doubt: false,
         added: false,
     });

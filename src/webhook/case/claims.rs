@@ -65,7 +65,7 @@ impl Case<'_> {
     fn heard(&self, index: &RwLock<Index>) -> Vec<Arc<Release>> {
         let object = &self.subject.object;
         let index = index.read();
-        let claims = index.claims(object).iter();
+        let claims = index.claims(object).into_iter();
         claims.filter(|claim| has_say(claim, object, self.version())).cloned().collect()
     }
 }

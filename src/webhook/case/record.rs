@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use super::{Case, Judgement};
 use crate::helm::index::Index;
 use crate::verdict::edit::{Reason, Rules, Verdict};
-use crate::verdict::message;
+use crate::verdict::message::{self, Message};
 use crate::verdict::records::{self, RecordEdit};
 use crate::webhook::held::Held;
 use crate::webhook::review;
@@ -17,7 +17,12 @@ impl Case<'_> {
     pub(super) fn judge_record(&self, index: &RwLock<Index>, rules: &Rules<'_>) -> Judgement {
         let object = &self.subject.object;
         let Some((id, _)) = records::names(object) else {
-            return Judgement::of(Verdict::allow(Reason::NotDeclared), String::new(), Vec::new(), Vec::new());
+            return Judgement::of(
+                Verdict::allow(Reason::NotDeclared),
+                Message::default(),
+                Vec::new(),
+                Vec::new(),
+            );
         };
         let release = index.read().uncontested(&id).cloned();
         let old = self.old.as_ref().map(|old| review::object(old.get())).transpose();

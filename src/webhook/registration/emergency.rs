@@ -1,6 +1,6 @@
 //! The emergency switch: opens everything until a person arms it again.
 //!
-//! Entry points: [`off`] and [`on`] for the person, [`follow`] for the guard.
+//! Entry points: [`off`], [`on`] and [`is_off`] for the person, [`follow`] for the guard.
 //! Invariant: what counts is one object of the cluster, the marker: a
 //! configuration without webhooks, which survives every guard and needs no
 //! right that the guard has not. While it says so, nobody writes the webhook
@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::NAME;
 use super::keep::{Configuration, by_hand};
 use crate::client::call::CallError;
+use crate::client::identity::own_name;
 use crate::client::registrations::{Registrations, is_forbidden};
 use crate::client::writer::SendError;
 use crate::telemetry::FailureLog;
@@ -50,6 +51,13 @@ const WATCHED: Duration = Duration::from_secs(3);
 /// How often it looks meanwhile.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// The marker's annotation that says by whose command it is what it is. The API server does not
+/// vouch for it: its own audit log does.
+const BY: &str = "kubemoor.dev/by";
+
+/// The marker's annotation that says why everything is open.
+const REASON: &str = "kubemoor.dev/reason";
+
 /// What [`on`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {
@@ -59,6 +67,19 @@ pub enum Armed {
     Restored,
     /// What they were is not known: a guard that registers writes them anew.
     Empty,
+}
+
+/// Everything was opened, or closed again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// Whether everything is open by now.
+    pub open: bool,
+    /// By whose command, as that says; may be empty.
+    pub by: String,
+    /// Why; may be empty.
+    pub reason: String,
+    /// The marker's uid: one for each emergency.
+    pub emergency: String,
 }
 
 /// Why the switch did not move.
@@ -86,13 +107,13 @@ struct Saved {
 
 type Markers = Registrations<ValidatingWebhookConfiguration>;
 
-/// Opens everything: no webhook is called, no guard repairs, until [`on`].
+/// Opens everything for a `reason`: no webhook is called, no guard repairs, until [`on`].
 /// Returns how many configurations were removed. May be repeated.
 ///
 /// # Errors
 /// When rights are missing, or the API server fails.
-pub async fn off(client: &kube::Client) -> Result<usize, EmergencyError> {
-    mark(client).await?;
+pub async fn off(client: &kube::Client, reason: Option<&str>) -> Result<usize, EmergencyError> {
+    mark(client, reason).await?;
     let validating = by_hand::<ValidatingWebhookConfiguration>(client);
     let mutating = by_hand::<MutatingWebhookConfiguration>(client);
     let until = tokio::time::Instant::now() + WATCHED;
@@ -120,7 +141,12 @@ pub async fn on(client: &kube::Client) -> Result<Armed, EmergencyError> {
     let saved = saved(&marker);
     // Guards may write from here on; what is kept goes last.
     if is_open(&marker) {
-        change(&markers, |annotations| drop(annotations.remove(OPEN))).await?;
+        let by = caller(client).await;
+        change(&markers, |annotations| {
+            annotations.remove(OPEN);
+            annotations.insert(BY.to_owned(), by.clone());
+        })
+        .await?;
     }
     let armed =
         if saved.validating.is_some() || saved.mutating.is_some() { Armed::Restored } else { Armed::Empty };
@@ -134,18 +160,41 @@ pub async fn on(client: &kube::Client) -> Result<Armed, EmergencyError> {
     Ok(armed)
 }
 
+/// Whether everything is open.
+///
+/// # Errors
+/// When the right to read is missing, or the API server fails.
+pub async fn is_off(client: &kube::Client) -> Result<bool, EmergencyError> {
+    let marker = by_hand::<ValidatingWebhookConfiguration>(client).read(MARKER).await;
+    Ok(marker.map_err(EmergencyError::Read)?.is_some_and(|marker| is_open(&marker)))
+}
+
 /// Says through `open` whether everything is open, from the first time that
-/// this is known until `stop`. Who may not look is told that it is not.
-pub async fn follow(client: kube::Client, open: watch::Sender<Option<bool>>, stop: CancellationToken) {
+/// this is known until `stop`. Who may not look is told that it is not. Tells `keep` of each turn.
+pub async fn follow(
+    client: kube::Client,
+    open: watch::Sender<Option<bool>>,
+    keep: impl Fn(Turn) + Send,
+    stop: CancellationToken,
+) {
     let markers: Markers = by_hand(&client);
     let mut events = pin!(markers.follow(MARKER));
     let mut listed = false;
     let mut failures = FailureLog::default();
+    let mut turn = Turn::default();
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return,
             event = events.next() => event,
         };
+        if let Some(Ok(
+            watcher::Event::InitApply(marker)
+            | watcher::Event::Apply(marker)
+            | watcher::Event::Delete(marker),
+        )) = &event
+        {
+            turn = told(marker);
+        }
         let said = match event {
             Some(Ok(event)) => match said(event, &mut listed, &mut failures) {
                 Some(said) => said,
@@ -164,7 +213,10 @@ pub async fn follow(client: kube::Client, open: watch::Sender<Option<bool>>, sto
             }
             None => return,
         };
-        open.send_if_modified(|open| open.replace(said) != Some(said));
+        let was_open = *open.borrow() == Some(true);
+        if open.send_if_modified(|open| open.replace(said) != Some(said)) && (said || was_open) {
+            keep(Turn { open: said, ..turn.clone() });
+        }
     }
 }
 
@@ -191,8 +243,22 @@ fn said(
     Some(said)
 }
 
+/// What a marker says of the last turn.
+fn told(marker: &ValidatingWebhookConfiguration) -> Turn {
+    let annotations = marker.metadata.annotations.as_ref();
+    let text = |name| annotations.and_then(|them| them.get(name)).cloned().unwrap_or_default();
+    let emergency = marker.metadata.uid.clone().unwrap_or_default();
+    Turn { open: is_open(marker), by: text(BY), reason: text(REASON), emergency }
+}
+
+/// Who calls, as far as the API server says so.
+async fn caller(client: &kube::Client) -> String {
+    own_name(client, None).await.ok().flatten().unwrap_or_default()
+}
+
 /// Writes the marker, with the configurations as they are.
-async fn mark(client: &kube::Client) -> Result<(), EmergencyError> {
+async fn mark(client: &kube::Client, reason: Option<&str>) -> Result<(), EmergencyError> {
+    let by = caller(client).await;
     let markers: Markers = by_hand(client);
     for _ in 0..ATTEMPTS {
         let live = markers.read(MARKER).await.map_err(EmergencyError::Read)?;
@@ -208,6 +274,8 @@ async fn mark(client: &kube::Client) -> Result<(), EmergencyError> {
         });
         let annotations = marker.metadata.annotations.get_or_insert_default();
         annotations.insert(OPEN.to_owned(), "off".to_owned());
+        annotations.insert(BY.to_owned(), by.clone());
+        annotations.extend(reason.map(|reason| (REASON.to_owned(), reason.to_owned())));
         // Without what is kept everything opens all the same.
         if let Some(text) = serde_json::to_string(&saved).ok().filter(|text| text.len() <= SAVED_CAP) {
             annotations.insert(SAVED.to_owned(), text);

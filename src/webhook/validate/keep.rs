@@ -1,19 +1,22 @@
 //! What the webhook tells the ledger and the log.
 //!
 //! Entry points: `Validator::record`, `Validator::keep_unread`,
-//! `Validator::keep_unreached`. Invariant: nobody waits for it, and what is plainly
+//! `Validator::keep_unreached`, `Validator::keep_acts`. Invariant: nobody waits for it, and what is plainly
 //! allowed or known to be a dry run leaves no row.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use serde_json::Value;
 
 use super::Validator;
+use crate::client::resource::GROUP;
 use crate::helm::release::Release;
 use crate::ledger::row::{ReviewedEdit, Row};
 use crate::model::{ObjectId, ReleaseId};
 use crate::verdict::edit::{Outcome, Reason, Verdict};
 use crate::verdict::records;
+use crate::webhook::acts::acts;
 use crate::webhook::case::{Aspect, Case, Judgement, Subject};
 use crate::webhook::claims::certain;
 use crate::webhook::look::Unreached;
@@ -43,7 +46,8 @@ impl Validator {
             edit.user = case.actor.user,
             edit.groups = ?case.actor.groups,
             review.uid = uid,
-            "{message}"
+            "{}",
+            message.line()
         );
         self.keep(verdict, case, uid);
     }
@@ -105,6 +109,35 @@ impl Validator {
         let edit = ReviewedEdit { object, operation: Some(operation), actor, uid };
         let row = Row::unreached(Timestamp::now(), edit, release, UNREACHED);
         self.setup.ledger.record(Row { detail: error.to_string(), ..row });
+    }
+
+    /// Keeps what somebody tells the guard by this edit of a GuardedRelease.
+    pub(super) fn keep_acts(&self, request: &review::Request<'_>, old: &Value, new: &Value) {
+        let Some((namespace, name)) = request.head.namespace.as_ref().zip(request.head.name.as_ref()) else {
+            return;
+        };
+        if request.dry_run {
+            return;
+        }
+        let (namespace, name) = (namespace.to_string(), name.to_string());
+        for act in acts(old, new) {
+            let object = ObjectId {
+                group: GROUP.to_owned(),
+                kind: "GuardedRelease".to_owned(),
+                namespace: Some(namespace.clone()),
+                name: name.clone(),
+            };
+            let edit = ReviewedEdit {
+                object,
+                operation: request.head.operation,
+                actor: request.actor.clone(),
+                uid: request.head.uid.clone().into_owned(),
+            };
+            let id = ReleaseId { namespace: namespace.clone(), name: name.clone() };
+            let known = self.setup.source.index().read().release(&id).map(|release| release.state.revision);
+            let release = known.map(|revision| (id, revision));
+            self.setup.ledger.record(Row::act(Timestamp::now(), edit, release, act));
+        }
     }
 
     /// The release and revision whose record it is.

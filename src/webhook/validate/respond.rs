@@ -7,22 +7,23 @@ use std::fmt::Write as _;
 
 use crate::metrics::Decision;
 use crate::verdict::edit::{Outcome, Verdict};
+use crate::verdict::message::Message;
 use crate::webhook::review::{Answer, AuditKey};
 
 /// Room for most fields' paths, in bytes.
 const ROOM: usize = 128;
 
 /// The answer that says `verdict`, for the API server's audit log as well.
-pub(super) fn put(verdict: &Verdict, message: String) -> Answer {
-    annotated(says(verdict, &message), verdict)
+pub(super) fn put(verdict: &Verdict, message: &Message) -> Answer {
+    annotated(says(verdict, message), verdict)
 }
 
-pub(super) fn says(verdict: &Verdict, message: &str) -> Answer {
+pub(super) fn says(verdict: &Verdict, message: &Message) -> Answer {
     match verdict.outcome {
         Outcome::Allow | Outcome::Record => Answer::allow(),
-        Outcome::Warn => Answer::allow().warn(message),
+        Outcome::Warn => message.warnings().into_iter().fold(Answer::allow(), Answer::warn),
         // Whoever was to set it back has been asked already.
-        Outcome::Revert | Outcome::Deny => Answer::deny(message),
+        Outcome::Revert | Outcome::Deny => Answer::deny(message.denial()),
     }
 }
 

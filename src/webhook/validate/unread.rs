@@ -10,7 +10,7 @@
 use super::Validator;
 use crate::model::{Actor, Operation};
 use crate::verdict::edit::{Reason, Rules, Verdict};
-use crate::verdict::message;
+use crate::verdict::message::{self, Message};
 use crate::verdict::records::{self, RecordEdit};
 use crate::webhook::case::{Aspect, Subject};
 use crate::webhook::intake::Received;
@@ -24,7 +24,7 @@ impl Validator {
         subject: &Subject,
         head: &Head<'_>,
         body: &Received,
-    ) -> (Verdict, String) {
+    ) -> (Verdict, Message) {
         let by_mode = |reason| Verdict::by_mode(&self.policy(subject, head), reason, None);
         let reason = match body {
             Received::Whole(_) | Received::TooLarge(_) => {
@@ -52,11 +52,11 @@ impl Validator {
         operation: Operation,
         actor: &Actor,
         reason: Reason,
-    ) -> (Verdict, String) {
+    ) -> (Verdict, Message) {
         let object = &subject.object;
         let unjudged = Verdict::unjudged(&self.policy_in(subject, None), reason);
         let Some((stored, _)) = records::names(object).filter(|_| !actor.user.is_empty()) else {
-            return (unjudged, String::new());
+            return (unjudged, Message::default());
         };
         let release = self.setup.source.index().read().uncontested(&stored).cloned();
         let rules = Rules { resolver: &self.setup.resolver, own_account: self.setup.own_account.as_deref() };
@@ -66,7 +66,7 @@ impl Validator {
                 let message = falsified.map(|falsified| message::of_record(object, falsified));
                 (verdict, message.unwrap_or_default())
             }
-            None => (unjudged, String::new()),
+            None => (unjudged, Message::default()),
         }
     }
 }

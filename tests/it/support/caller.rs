@@ -84,7 +84,7 @@ impl Answer {
     pub(crate) fn refused(&self, release: &str) -> Result<(), String> {
         let message = self.body["message"].as_str().unwrap_or_default();
         let guards =
-            message.contains("denied the request") && message.contains(&format!("Helm release {release} "));
+            message.contains("denied the request") && message.contains(&format!("Helm release {release:?}"));
         if self.code == 403 && guards { Ok(()) } else { Err(self.to_string()) }
     }
 

@@ -2,7 +2,7 @@
 //! arguments, environment, files and account of the pod that the API server holds.
 
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
@@ -37,7 +37,6 @@ pub(crate) struct Pod {
     process: Process,
     port: u16,
     admin_port: u16,
-    authority: PathBuf,
 }
 
 /// What a kubelet would run for a pod.
@@ -98,12 +97,11 @@ impl<'a> Installed<'a> {
             ("KUBEMOOR_LISTEN".to_owned(), format!("{}:{port}", own_address())),
             ("KUBEMOOR_ADMIN_LISTEN".to_owned(), format!("127.0.0.1:{admin_port}")),
         ]);
-        let authority = run.dir.join("var/lib/kubemoor/tls/ca.crt");
         let program = env!("CARGO_BIN_EXE_kubemoor").into();
         let mut process =
             Process::new(NAME, program, run.arguments, &run.dir).with_environment(run.environment);
         process.start();
-        Pod { process, port, admin_port, authority }
+        Pod { process, port, admin_port }
     }
 
     /// Has the Service lead to these replicas, as the endpoints controller would.
@@ -248,15 +246,26 @@ impl Pod {
         self.process.terminate(Duration::from_secs(30))
     }
 
-    /// What it answers on its admin port.
+    /// The certificate that it shows the API server, which one of these authorities has to have signed.
+    pub(crate) async fn certificate(&self, authorities: &str) -> Result<Vec<u8>, String> {
+        install_crypto_provider();
+        let host = format!("{NAME}.{HOME}.svc");
+        let authorities = reqwest::Certificate::from_pem_bundle(authorities.as_bytes()).unwrap();
+        let address = SocketAddr::from((own_address(), self.port));
+        let client = reqwest::Client::builder().tls_certs_only(authorities).resolve(&host, address);
+        let client = client.tls_info(true).timeout(Duration::from_secs(10)).build().unwrap();
+        let answer = client.get(format!("https://{host}:{}/", self.port)).send().await;
+        let answer = answer.map_err(|error| format!("{error:?}"))?;
+        let shown = answer.extensions().get::<reqwest::tls::TlsInfo>().unwrap();
+        Ok(shown.peer_certificate().unwrap().to_vec())
+    }
+
+    /// What it answers on its admin port to a kubelet, which verifies no certificate.
     fn answer(&self, path: &str) -> impl Future<Output = Result<(u16, String), String>> + use<> {
         let url = format!("https://localhost:{}{path}", self.admin_port);
-        let authority = fs::read(&self.authority);
         async move {
             install_crypto_provider();
-            let authority = authority.map_err(|error| format!("no certificate: {error}"))?;
-            let authority = reqwest::Certificate::from_pem(&authority).unwrap();
-            let client = reqwest::Client::builder().tls_certs_only([authority]);
+            let client = reqwest::Client::builder().tls_danger_accept_invalid_certs(true);
             let client = client.timeout(Duration::from_secs(5)).build().unwrap();
             let answer = client.get(url).send().await.map_err(|error| format!("{error:?}"))?;
             let code = answer.status().as_u16();

@@ -39,7 +39,7 @@ pub(crate) use document::{Document, documents, names, root};
 pub(crate) use guard::{Guard, SharedGuard, token_file};
 pub(crate) use helm::{Chart, Helm, helm_python};
 pub(crate) use identity::Identity;
-pub(crate) use installed::{HOME, Installed};
+pub(crate) use installed::{HOME, Installed, Pod};
 pub(crate) use lag::LaggingWatch;
 pub(crate) use member::{Member, Right};
 pub(crate) use moor::{Ran, moor, run};

@@ -49,6 +49,7 @@ fn report(drifted: usize) -> ReleaseReport {
         excused: Vec::new(),
         records: RecordFacts { revision: 3, deployed: None, state: RecordState::Deployed },
         control: Control::of(DriftMode::Repair),
+        leads: true,
         answer: None,
     }
 }
@@ -208,4 +209,21 @@ fn unconfirmed_objects_are_named_with_what_confirms_them() {
         assert!(ready.message.contains(part), "{part}: {}", ready.message);
     }
     assert!(!ready.message.contains("c0"), "{}", ready.message);
+}
+
+#[test]
+fn guard_started_anew_over_the_same_drifts_changes_no_status() {
+    let spec = GuardedReleaseSpec::default();
+    let before = summary(&report(3), None, context(&spec, 0));
+    let mut anew = report(3);
+    anew.drifted.iter_mut().for_each(|it| it.since = Timestamp::from_second(9).unwrap());
+    assert_eq!(summary(&anew, Some(&before), context(&spec, 9)), before);
+    // What differs in another way has not lasted.
+    anew.drifted[0].kind = DriftKind::Changed;
+    let since: Vec<i64> = summary(&anew, Some(&before), context(&spec, 9))
+        .drifts
+        .iter()
+        .map(|drift| drift.since.as_second())
+        .collect();
+    assert_eq!(since, [9, 0, 0]);
 }

@@ -116,7 +116,7 @@ impl Reconciler {
                 let doubted = Doubted { situation: &situation, seen: &seen, reason };
                 self.settled(task, doubted, Answer::of(outcome))
             }
-            (Doubt::Reading(..), _) => Next::later(RETRY),
+            (Doubt::Reading(..), _) => Next::again(RETRY),
         }
     }
 
@@ -135,9 +135,9 @@ impl Reconciler {
         // It is looked at anew: as what it turned out to be.
         match self.situation(task) {
             None => Next::settled(),
-            Some(now) if !now.drift.doubt => Next::later(AGAIN),
+            Some(now) if !now.drift.doubt => Next::again(AGAIN),
             // Something has changed meanwhile: it is looked at once more.
-            Some(_) if self.drifts.is_suspect(&task.id, &task.object) => Next::later(AGAIN),
+            Some(_) if self.drifts.is_suspect(&task.id, &task.object) => Next::again(AGAIN),
             Some(_) => {
                 self.say(task, &situation.release, reason);
                 Next::settled()

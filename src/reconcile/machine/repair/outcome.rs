@@ -118,15 +118,17 @@ impl Reconciler {
     pub(super) fn mark_allowed(&mut self, task: &Task, situation: &Situation) {
         let allowed = situation.drift.kind == DriftKind::Missing
             && situation.exceptions(&task.object, self.now).of_deletion().is_some();
-        if let Some(drift) = self.drifts.get_mut(&task.id, &task.object) {
+        let drift = self.drifts.get_mut(&task.id, &task.object);
+        if let Some(drift) = drift.filter(|drift| drift.allowed != allowed) {
             drift.allowed = allowed;
+            self.drifts.touch(&task.id);
         }
     }
 
     /// Nobody serves the object's kind, so nothing can be written.
     pub(super) fn leave_unserved(&mut self, task: &Task, release: &Arc<Release>) -> Next {
         self.say(task, release, "the cluster does not serve its kind");
-        Next::later(UNSERVED)
+        Next::again(UNSERVED)
     }
 
     /// A piece of work did not happen.
@@ -134,7 +136,7 @@ impl Reconciler {
         match failure.fault {
             Fault::Unserved => self.leave_unserved(task, release),
             // The next leader does it, or this one when it leads again.
-            Fault::NotLeading => Next::later(RETRY),
+            Fault::NotLeading => Next::again(RETRY),
             _ => self.fail(task, &failure.message),
         }
     }

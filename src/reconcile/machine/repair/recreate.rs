@@ -12,8 +12,10 @@ use super::super::Reconciler;
 use super::{AGAIN, Done, Next, RETRY, Repair, Seen, Situation, TakeBack, Task, api_version};
 use crate::declaration::digest::Digest;
 use crate::declaration::document::prepare;
+use crate::declaration::embedded;
 use crate::helm::record::ApplyMethod;
 use crate::helm::release::Release;
+use crate::model::ObjectId;
 use crate::reconcile::body;
 use crate::reconcile::drifts::Version;
 use crate::reconcile::event::{Document, Failure, Fault, Outcome, Secret, Work, Write};
@@ -25,6 +27,8 @@ use crate::reconcile::told::{Fate, Told};
 pub(crate) enum Recreate {
     /// The object is looked for.
     Reading(Arc<Release>),
+    /// The definition of its kind is looked at; the version in which the kind is served.
+    Definition(String),
     /// The records are read; the version in which the kind is served.
     Records(String),
     /// The manifest is read.
@@ -53,21 +57,35 @@ impl Reconciler {
         match (recreate, outcome) {
             (Recreate::Reading(_), Outcome::Object { live: Some(live), version }) => {
                 if !self.take_in(&task.id, &live, &version) {
-                    return Next::later(AGAIN);
+                    return Next::again(AGAIN);
                 }
                 self.leave_present(task)
             }
-            // The records are read after the object: what they say now is what counts.
-            (Recreate::Reading(_), Outcome::Object { live: None, version }) => Next::work(
-                Work::ReadRecords { release: task.id.clone() },
-                Repair::Recreate(Recreate::Records(version)),
-            ),
+            (Recreate::Reading(_), Outcome::Object { live: None, version }) => {
+                if is_built_in(&task.object) {
+                    return Self::read_records(task, version);
+                }
+                let work = Work::ReadDefinition { object: task.object.clone() };
+                Next::work(work, Repair::Recreate(Recreate::Definition(version)))
+            }
+            // The API server deletes the objects of a kind before the kind, and takes new ones for
+            // a moment. One that stays behind breaks the kind if it is ever defined anew.
+            (Recreate::Definition(_), Outcome::Definition { deleting: true }) => {
+                self.keep(task, Some("the CustomResourceDefinition of its kind is being deleted"));
+                Next::later(RETRY)
+            }
+            (Recreate::Definition(version), Outcome::Definition { deleting: false }) => {
+                Self::read_records(task, version)
+            }
+            (Recreate::Definition(version), Outcome::Failed(Failure { fault: Fault::Forbidden, .. })) => {
+                Self::read_records(task, version)
+            }
             (Recreate::Reading(release), Outcome::Failed(failure)) => self.fail_by(task, &release, &failure),
             (Recreate::Records(version), Outcome::Records(ruled)) => {
                 self.learn_records(&task.id, ruled);
                 let Some(situation) = self.situation(task) else { return Next::settled() };
                 if situation.plan != Plan::Repair {
-                    return Next::later(AGAIN);
+                    return Next::again(AGAIN);
                 }
                 let revision = situation.release.state.revision;
                 let work = Work::ReadDocument { revision, object: task.object.clone() };
@@ -78,8 +96,14 @@ impl Reconciler {
             }
             (Recreate::Writing(creation), outcome) => self.written_anew(task, creation, outcome),
             (_, Outcome::Failed(failure)) => self.fail(task, &failure.message),
-            _ => Next::later(AGAIN),
+            _ => Next::again(AGAIN),
         }
+    }
+
+    /// The records are read after the object: what they say now is what counts.
+    fn read_records(task: &Task, version: String) -> Next {
+        let work = Work::ReadRecords { release: task.id.clone() };
+        Next::work(work, Repair::Recreate(Recreate::Records(version)))
     }
 
     fn write_anew(
@@ -95,11 +119,11 @@ impl Reconciler {
         let is_weighed = object.as_ref().map(Digest::of) == Some(situation.declared.digest);
         // The record was read meanwhile, and may have told of another.
         if !task.is_to_write(status) || !is_weighed || !self.is_in_force(task, &situation) {
-            return Next::later(AGAIN);
+            return Next::again(AGAIN);
         }
         let prepared = object.and_then(|object| prepare(object, api_version(&task.object, version)));
         let Some(mut document) = prepared else {
-            return Next::later(AGAIN);
+            return Next::again(AGAIN);
         };
         if let Some(path) = situation.left_out() {
             body::leave_out(path, &mut document);
@@ -130,7 +154,7 @@ impl Reconciler {
             // The namespace takes everything along; nothing comes back into it.
             Err(Failure { fault: Fault::Terminating, .. }) => {
                 self.keep(task, Some("its namespace is being deleted"));
-                Next::later(RETRY)
+                Next::again(RETRY)
             }
             // Nobody knows whether it was done. Its release may have dropped it, and then
             // nobody would look at it again.
@@ -149,12 +173,17 @@ impl Reconciler {
     fn leave_present(&mut self, task: &Task) -> Next {
         let drift = self.drifts.get_mut(&task.id, &task.object).map(|drift| drift.kind);
         if drift.is_some_and(|kind| kind != DriftKind::Missing) {
-            return Next::later(AGAIN);
+            return Next::again(AGAIN);
         }
         self.drifts.clear_drift(&task.id, &task.object);
         self.tell(Told::Present(DriftKind::Missing));
         Next::settled()
     }
+}
+
+/// Whether every API server has the kind, with no CustomResourceDefinition.
+fn is_built_in(object: &ObjectId) -> bool {
+    embedded::core().facts(&object.group, &object.kind).is_some()
 }
 
 /// The version of an object as it was written.

@@ -86,7 +86,7 @@ impl Reconciler {
     /// Somebody wrote meanwhile.
     pub(super) fn start_over(&mut self, task: &Task, start: &Start) -> Next {
         if start.round + 1 >= ROUNDS {
-            return Next::later(AGAIN);
+            return Next::again(AGAIN);
         }
         let Some(situation) = self.situation(task) else { return Next::settled() };
         Self::begin_restoring(task, &situation, start.since, start.round + 1)
@@ -102,7 +102,7 @@ impl Reconciler {
             }
             (Restore::Reading(start), Outcome::Object { live: None, .. }) => {
                 self.note_gone_by_now(&start.release, &task.object, start.since);
-                Next::later(AGAIN)
+                Next::again(AGAIN)
             }
             (Restore::Records(start, seen), Outcome::Records(ruled)) => {
                 self.learn_records(&task.id, ruled);
@@ -142,9 +142,9 @@ impl Reconciler {
             (Restore::Reading(start), Outcome::Failed(failure)) => {
                 self.fail_by(task, &start.release, &failure)
             }
-            (_, Outcome::Failed(Failure { fault: Fault::NotLeading, .. })) => Next::later(RETRY),
+            (_, Outcome::Failed(Failure { fault: Fault::NotLeading, .. })) => Next::again(RETRY),
             (_, Outcome::Failed(failure)) => self.fail(task, &failure.message),
-            _ => Next::later(AGAIN),
+            _ => Next::again(AGAIN),
         }
     }
 
@@ -156,7 +156,7 @@ impl Reconciler {
             self.take_in(&task.id, &seen.live, &seen.version);
         }
         if situation.plan != Plan::Repair {
-            return Next::later(AGAIN);
+            return Next::again(AGAIN);
         }
         let standing = self.weigh(&situation, &seen, Evidence::None);
         if doubts(&standing).is_empty() {

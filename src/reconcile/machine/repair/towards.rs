@@ -163,7 +163,7 @@ impl Reconciler {
                 self.drifts.record_restored(&task.id, &task.object, version_written(&now));
                 Next::Done(Done::Repaired)
             }
-            Err(Failure { fault: Fault::Conflict, .. }) => Next::later(super::AGAIN),
+            Err(Failure { fault: Fault::Conflict, .. }) => Next::again(super::AGAIN),
             Err(failure) => self.fail_by(task, &situation.release, &failure),
         }
     }

@@ -7,7 +7,7 @@ use crate::declaration::catalog::Catalog;
 use crate::declaration::path::{Path, Segment};
 use crate::declaration::samples::{Deep, any_value, deployment, has_doubled_keys, reordered, texts};
 use crate::helm::release::documents;
-use crate::verdict::message;
+use crate::verdict::message::{Context, Message};
 
 const STATUSES: [Status; 8] = [
     Status::Unknown,
@@ -173,7 +173,7 @@ proptest! {
                 let claims = vec![assembled(Given { status, manifest: &manifest, ..Given::default() }, None)];
                 let (old, new) = (old.clone(), new.clone());
                 let verdict = Case { claims, operation, old, new, scale, evidence, ..Case::default() }.verdict();
-                prop_assert!(!message::sentence(&web(), operation, &verdict).is_empty());
+                prop_assert!(!said(operation, &verdict).denial().is_empty());
                 prop_assert!(verdict.grounds.is_some() || verdict.outcome == Outcome::Allow);
             }
         }
@@ -225,10 +225,14 @@ fn any_depth_gets_a_verdict_on_a_small_stack() {
                 for evidence in [Evidence::None, Evidence::Canonical(&two.0), Evidence::Unavailable] {
                     let now = "2026-05-01T12:05:00Z".parse().unwrap();
                     let verdict = judge(&edit, &claims, &rules, evidence, now);
-                    assert!(message::sentence(&web(), operation, &verdict).len() < 10_000);
+                    assert!(said(operation, &verdict).denial().len() < 10_000);
                 }
             }
         }
     };
     std::thread::Builder::new().stack_size(1 << 20).spawn(run).unwrap().join().unwrap();
+}
+
+fn said(operation: Operation, verdict: &Verdict) -> Message {
+    Context { object: &web(), operation, policy: None, declared: None }.of_edit(verdict)
 }

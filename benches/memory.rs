@@ -1,0 +1,85 @@
+//! What the index of releases holds in memory for each declared object: ten thousand releases of ten
+//! objects, read from their manifests as they are read from records.
+//!
+//! `cargo bench --bench memory` prints the growth of resident memory for each object, and what the
+//! guard itself counts for their declared fields.
+// A benchmark that cannot go on says why and ends.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::print_stdout, clippy::too_many_lines)]
+
+#[path = "cluster/objects.rs"]
+#[allow(dead_code, reason = "another benchmark uses all of it")]
+mod objects;
+
+use std::fs;
+
+use kubemoor::declaration::catalog::Catalog;
+use kubemoor::helm::index::Index;
+use kubemoor::helm::record::{ApplyMethod, Record, Status};
+use kubemoor::helm::release::{Appearance, Head, Payload, StoredRecords, assemble, digest};
+use kubemoor::helm::storage::Storage;
+use kubemoor::model::ReleaseId;
+use objects::{OBJECTS, declared};
+
+const RELEASES: usize = 10_000;
+const NAMESPACES: usize = 200;
+
+fn main() {
+    let catalog = Catalog::with_core();
+    // What is made once is no object's.
+    let mut index = Index::default();
+    index.set(release(0, &catalog));
+    let before = resident();
+    let mut weight = 0;
+    for number in 1..=RELEASES {
+        let release = release(number, &catalog);
+        weight += release.weight;
+        index.set(release);
+    }
+    let objects = RELEASES * OBJECTS;
+    println!(
+        "the index of {RELEASES} releases with {objects} objects: {} bytes an object; {} by the guard's own count",
+        (resident() - before) / objects,
+        weight / objects,
+    );
+}
+
+fn release(number: usize, catalog: &Catalog) -> kubemoor::helm::release::Release {
+    let name = format!("shop-{number:05}");
+    let namespace = format!("releases-{:03}", number % NAMESPACES);
+    let manifest: String =
+        declared(&name).iter().map(|object| format!("---\n{object}\n")).collect::<Vec<_>>().concat();
+    let stored = ReleaseId { namespace: namespace.clone(), name: name.clone() };
+    let created = "2026-05-01T12:00:00Z".parse().unwrap();
+    let head = Head {
+        secret: format!("sh.helm.release.v1.{name}.v1"),
+        uid: format!("00000000-0000-0000-0000-{number:012}"),
+        resource_version: number.to_string(),
+        revision: 1,
+        status: Status::Deployed,
+        created,
+        touched: created,
+        appearance: Appearance::Listed,
+    };
+    let record = Record {
+        name,
+        namespace,
+        revision: 1,
+        status: Status::Deployed,
+        digest: digest(&manifest),
+        manifest,
+        apply_method: ApplyMethod::ServerSide,
+        last_deployed: None,
+        deleted: None,
+    };
+    let payload = Payload::whole(Ok(record));
+    let records = StoredRecords { stored: &stored, latest: (&head, &payload), baseline: None };
+    assemble(records, None, &Storage::default(), catalog).release
+}
+
+/// The resident memory of this process, in bytes.
+fn resident() -> usize {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}

@@ -1,0 +1,65 @@
+//! The certificate that replicas share: who keeps it, and whether it is known yet.
+//!
+//! Entry points: [`Certifying::new`] before anybody can ask for readiness, [`Certifying::start`] once there is a
+//! cluster.
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::parts::Parts;
+use crate::admin::{Condition, Readiness};
+use crate::client::certificate_secret::CertificateSecret;
+use crate::client::lease::Leadership;
+use crate::config;
+use crate::tls::{Certificates, Pace};
+use crate::webhook::registration::renewal::Renewal;
+
+/// What a shared certificate is kept with.
+#[derive(Clone)]
+pub(super) struct Certifying {
+    secret: CertificateSecret,
+    names: Vec<String>,
+    pace: Pace,
+    certificates: Certificates,
+    known: Condition,
+}
+
+impl Certifying {
+    /// None where the certificate is not shared by a Secret.
+    pub(super) fn new(tls: &config::Tls, certificates: &Certificates, readiness: &Readiness) -> Option<Self> {
+        let config::Tls::Shared { namespace, secret, names, life } = tls else { return None };
+        let known = readiness.condition("certificate");
+        known.unmet("the certificate that replicas share is not there yet");
+        Some(Self {
+            secret: CertificateSecret { namespace: namespace.clone(), name: secret.clone() },
+            names: names.clone(),
+            pace: Pace::of(*life),
+            certificates: certificates.clone(),
+            known,
+        })
+    }
+
+    /// Keeps the certificate until `stop`.
+    pub(super) fn start(
+        self,
+        client: kube::Client,
+        (leadership, open): (Leadership, watch::Receiver<Option<bool>>),
+        parts: &mut Parts,
+        stop: &CancellationToken,
+    ) {
+        let Self { secret, names, pace, certificates, known } = self;
+        let (mut told, waiting) = (certificates.ca_bundle(), stop.clone());
+        parts.spawn("waiting for the certificate", async move {
+            let is_told = tokio::select! {
+                () = waiting.cancelled() => false,
+                told = told.wait_for(Option::is_some) => told.is_ok(),
+            };
+            if is_told {
+                known.met();
+            }
+            waiting.cancelled().await;
+        });
+        let renewal = Renewal { secret, names, pace, certificates, leadership, open };
+        parts.spawn("keeping the certificate", renewal.run(client, stop.clone()));
+    }
+}

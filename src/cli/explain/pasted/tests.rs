@@ -1,0 +1,122 @@
+use serde_json::json;
+
+use super::*;
+use crate::helm::release::tests::{Given, assembled};
+use crate::model::{ObjectId, Operation};
+use crate::verdict::dependants::Dependant;
+use crate::verdict::edit::Reason;
+use crate::verdict::message::tests::{context, drift, object, refused};
+use crate::verdict::message::{self, Message};
+use crate::verdict::records::Falsified;
+use crate::verdict::revert::SetBack;
+
+#[track_caller]
+fn check(text: &str, wanted: Option<(&str, Option<&str>, &[&str])>) {
+    let found = Denial::parse(text);
+    let paths = |denial: &Denial| denial.paths.clone();
+    let found = found.as_ref().map(|it| (it.object.as_str(), it.namespace.as_deref(), paths(it)));
+    let wanted = wanted.map(|(object, namespace, paths)| {
+        (object, namespace, paths.iter().map(|path| (*path).to_owned()).collect())
+    });
+    assert_eq!(found, wanted, "{text}");
+}
+
+/// A message, whole and in all its forms.
+#[track_caller]
+fn check_message(message: &Message, object: &str, namespace: Option<&str>, paths: &[&str]) {
+    let denial = message.denial();
+    let around = format!(
+        "Error from server (Forbidden): admission webhook \"v1.apps.edits.kubemoor.dev\" denied the request: {denial}\n"
+    );
+    let warnings: String = message.warnings().iter().map(|it| format!("Warning: {it}\n")).collect();
+    for text in [denial.as_str(), &around, &around.replace(' ', "\n"), &warnings] {
+        check(text, Some((object, namespace, paths)));
+    }
+}
+
+#[test]
+fn every_message_of_the_program_is_understood() {
+    let web = object("apps", "Deployment");
+    let role = ObjectId { namespace: None, ..object("rbac.authorization.k8s.io", "ClusterRole") };
+    let widget = ObjectId { namespace: Some("other".to_owned()), ..object("example.org", "Widget") };
+    let crd = ObjectId {
+        namespace: None,
+        name: "widgets.example.org".to_owned(),
+        ..object("apiextensions.k8s.io", "CustomResourceDefinition")
+    };
+    let place = ObjectId { namespace: None, name: "shop".to_owned(), ..object("", "Namespace") };
+    let record = ObjectId { name: "sh.helm.release.v1.shop.v7".to_owned(), ..object("", "Secret") };
+    let image = "/spec/template/spec/containers/[name=app]/image";
+    let changes = || {
+        vec![
+            ("/spec/replicas", [json!(2), json!(2), json!(5)]),
+            (image, [json!("a"), json!("a: b -> c"), json!("it's; /spec/x")]),
+            ("/spec/paused", [json!(null), json!(null), json!(true)]),
+            ("/metadata/annotations/example.org~1it's", [json!("1"), json!("1"), json!("2")]),
+        ]
+    };
+    let paths = ["/spec/replicas", image, "/spec/paused", "/metadata/annotations/example.org~1it's"];
+
+    check_message(&drift(&web, changes()), "deployment/web", Some("shop"), &paths);
+    check_message(&drift(&role, changes()), "clusterrole/web", Some("shop"), &paths);
+    check_message(&drift(&widget, changes()), "widget.example.org/web", Some("other"), &paths);
+    let of_deletion = |object: &ObjectId, operation| {
+        context(object, operation).of_edit(&refused(Reason::Deletion, Vec::new()))
+    };
+    for operation in [Operation::Delete, Operation::Update] {
+        check_message(&of_deletion(&web, operation), "deployment/web", Some("shop"), &[]);
+        check_message(&of_deletion(&role, operation), "clusterrole/web", Some("shop"), &[]);
+    }
+    let path: Path = "/spec/replicas".parse().unwrap();
+    let reverted = [SetBack { path, wanted: None, now: None }];
+    let of_revert =
+        context(&web, Operation::Update).of_revert(&refused(Reason::Drift, Vec::new()), &reverted);
+    check_message(&of_revert, "deployment/web", Some("shop"), &["/spec/replicas"]);
+    for falsified in
+        [Falsified::Manifest, Falsified::LastDeployed, Falsified::Disagreement, Falsified::Stranger]
+    {
+        let (message, name) = (message::of_record(&record, falsified), "secret/sh.helm.release.v1.shop.v7");
+        check_message(&message, name, Some("shop"), &[]);
+    }
+    let release = std::sync::Arc::new(assembled(Given::default(), None));
+    let dependants = [Dependant { release: std::sync::Arc::clone(&release), object: web.clone() }];
+    check_message(&message::of_dependants(&place, &dependants), "namespace/shop", None, &[]);
+    let of_crd = message::of_dependants(&crd, &dependants);
+    let name = "customresourcedefinition.apiextensions.k8s.io/widgets.example.org";
+    check_message(&of_crd, name, None, &[]);
+    for is_record in [true, false] {
+        for message in [message::of_beyond_judgement(&web, is_record), message::of_no_room(&web, is_record)] {
+            check_message(&message, "deployment/web", Some("shop"), &[]);
+        }
+    }
+    let reason = "NoRight: bob may not create driftallowances.kubemoor.dev in namespace shop";
+    check_message(&message::refused(&web, &release.id, reason), "deployment/web", Some("shop"), &[]);
+    check_message(&message::without_effect(&web, reason), "deployment/web", Some("shop"), &[]);
+    let until = "2026-05-01T12:00:00Z".parse().unwrap();
+    let granted = message::granted(&web, ("shop", "web-1"), (&["/spec/replicas".to_owned()], until), false);
+    check_message(&granted, "deployment/web", Some("shop"), &[]);
+}
+
+#[test]
+fn first_sentence_alone_is_understood() {
+    let web = object("apps", "Deployment");
+    let message = drift(&web, vec![("/spec/replicas", [json!(2), json!(2), json!(5)])]);
+    let release = Some(ReleaseId { namespace: "shop".to_owned(), name: "shop".to_owned() });
+    let warning = message.warnings().remove(0);
+    for text in [warning, message.line()] {
+        check(&text, Some(("deployment/web", None, &["/spec/replicas"])));
+    }
+    let role = ObjectId { namespace: None, ..object("rbac.authorization.k8s.io", "ClusterRole") };
+    let message = drift(&role, vec![("/rules", [json!(1), json!(1), json!(2)])]);
+    let found = Denial::parse(&message.warnings()[0]).unwrap();
+    assert_eq!((found.object.as_str(), &found.release), ("clusterrole/web", &release));
+}
+
+#[test]
+fn other_text_is_no_message() {
+    for text in
+        ["", " is managed by Helm release ", "web is managed by Helm release \"a\"", "x", "kubemoor explain"]
+    {
+        check(text, None);
+    }
+}

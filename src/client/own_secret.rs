@@ -1,0 +1,88 @@
+//! Secrets in the guard's own namespace that its replicas share.
+//!
+//! Entry points: [`read`], [`write`]. Invariant: no content reaches an error; a write replaces what was read and
+//! nothing newer.
+
+use http::{Method, Request, header};
+use serde_json::{Value, json};
+
+use super::call::{self, CallError, PATIENCE};
+
+/// The most bytes of a Secret that are read.
+const CAP: usize = 2 << 20;
+
+/// The Secret, if there is one.
+pub(super) async fn read(
+    client: &kube::Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Value>, CallError> {
+    let read = async {
+        let answer = call::send(client, call::get(&path(namespace, name))?, CAP, PATIENCE).await?;
+        call::decode(&answer)
+    };
+    match read.await {
+        Ok(live) => Ok(Some(live)),
+        Err(CallError::Refused { code: 404, .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Puts `data`, whose values are in base64, in the place of that of `over`; without it, into a new Secret. Says whether
+/// it was done: not when somebody else was faster.
+pub(super) async fn write(
+    client: &kube::Client,
+    (namespace, name): (&str, &str),
+    data: Value,
+    over: Option<Value>,
+) -> Result<bool, CallError> {
+    let is_new = over.is_none();
+    let written = async { call::send(client, request(namespace, name, data, over)?, CAP, PATIENCE).await };
+    match written.await {
+        Ok(_) => Ok(true),
+        Err(CallError::Refused { code: 409, .. }) => Ok(false),
+        // It went; what is new is refused so where there is no such namespace.
+        Err(CallError::Refused { code: 404, .. }) if !is_new => Ok(false),
+        // Whoever refuses has read the Secret.
+        Err(error) => Err(error.without_values()),
+    }
+}
+
+/// Whether somebody has written anything into it: a chart makes a Secret empty.
+pub(super) fn has_content(live: &Value) -> bool {
+    live.get("data").and_then(Value::as_object).is_some_and(|data| !data.is_empty())
+}
+
+fn path(namespace: &str, name: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/secrets/{name}")
+}
+
+fn request(
+    namespace: &str,
+    name: &str,
+    data: Value,
+    over: Option<Value>,
+) -> Result<Request<Vec<u8>>, CallError> {
+    let (method, path, secret) = match over {
+        Some(mut live) => {
+            if let Some(fields) = live.as_object_mut() {
+                fields.insert("data".to_owned(), data);
+            }
+            (Method::PUT, path(namespace, name), live)
+        }
+        None => {
+            let secret = json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": data,
+                "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "kubemoor"}},
+            });
+            (Method::POST, path(namespace, ""), secret)
+        }
+    };
+    Request::builder()
+        .method(method)
+        .uri(path.trim_end_matches('/'))
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::ACCEPT, "application/json")
+        .body(secret.to_string().into_bytes())
+        .map_err(|error| CallError::Unformed { reason: error.to_string() })
+}

@@ -1,0 +1,82 @@
+//! Values that many declarations repeat, each kept once in memory: names of fields, labels and kinds.
+//!
+//! Entry points: [`shared`] for texts, [`Pool`] for anything else. Invariant: equal values share memory
+//! while anybody has them, and those go that nobody has; what comes out is equal to what went in. Must
+//! not be given a Secret's values.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::sync::{Arc, LazyLock};
+
+use parking_lot::Mutex;
+
+/// The longest text that is worth a look, in bytes.
+const LONGEST: usize = 64;
+
+/// How many values are kept without a look whether anybody has them still.
+const ROOM: usize = 1024;
+
+static NAMES: LazyLock<Mutex<Pool<str>>> = LazyLock::new(Mutex::default);
+
+/// Values of which each is kept once.
+pub(crate) struct Pool<T: ?Sized> {
+    known: HashSet<Arc<T>>,
+    /// How many there may be before those go that nobody has.
+    room: usize,
+}
+
+/// The text, in memory that all who have it share.
+pub(crate) fn shared(text: &str) -> Arc<str> {
+    if text.len() > LONGEST {
+        return Arc::from(text);
+    }
+    NAMES.lock().share(text)
+}
+
+impl<T: ?Sized + Eq + Hash> Pool<T> {
+    /// The value, in memory that all who have it share.
+    pub(crate) fn share<'v>(&mut self, value: &'v T) -> Arc<T>
+    where
+        Arc<T>: From<&'v T>,
+    {
+        if let Some(known) = self.known.get(value) {
+            return Arc::clone(known);
+        }
+        if self.known.len() >= self.room {
+            self.known.retain(|known| Arc::strong_count(known) > 1);
+            self.room = ROOM.max(self.known.len().saturating_mul(2));
+        }
+        let value: Arc<T> = Arc::from(value);
+        self.known.insert(Arc::clone(&value));
+        value
+    }
+}
+
+impl<T: ?Sized> Default for Pool<T> {
+    fn default() -> Self {
+        Self { known: HashSet::new(), room: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_names_share_memory_and_unused_ones_go() {
+        let mut names = Pool::<str>::default();
+        let name = names.share("kept");
+        for number in 0..10 * ROOM {
+            drop(names.share(&format!("dropped {number}")));
+        }
+        assert!(Arc::ptr_eq(&name, &names.share("kept")));
+        assert!(names.known.len() <= ROOM, "{} names are kept", names.known.len());
+    }
+
+    #[test]
+    fn long_text_is_nobody_elses() {
+        let long = "x".repeat(LONGEST + 1);
+        assert!(*shared(&long) == *long && !Arc::ptr_eq(&shared(&long), &shared(&long)));
+        assert!(Arc::ptr_eq(&shared("short"), &shared("short")));
+    }
+}

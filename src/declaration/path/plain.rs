@@ -1,0 +1,188 @@
+//! Paths as people write them: `spec.template.spec.containers[app].image`.
+//!
+//! Entry points: [`Path::plain`], [`Path::from_plain`]. Invariant: what the one
+//! writes the other reads back. JSON Pointers stay the form of machines: policies,
+//! resources, the ledger.
+
+use std::fmt::{self, Write as _};
+
+use serde_json::Value;
+
+use super::{Path, Segment, is_json};
+
+/// The key by which an element is named with its value alone: `[app]`.
+const NAME: &str = "name";
+
+/// A [`Path`] as people write it.
+#[derive(Clone, Copy, Debug)]
+pub struct Plain<'p>(&'p Path);
+
+impl Path {
+    /// The path as people write it. A field whose name holds dots or other marks
+    /// stands in brackets and quotes: `metadata.annotations["example.org/a"]`.
+    pub fn plain(&self) -> Plain<'_> {
+        Plain(self)
+    }
+
+    /// Reads what [`Self::plain`] writes; none if it is something else.
+    pub fn from_plain(text: &str) -> Option<Self> {
+        let mut segments = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let segment = match rest.strip_prefix('[') {
+                Some(inner) => {
+                    let end = closing(inner)?;
+                    let segment = bracketed(inner.get(..end)?)?;
+                    rest = inner.get(end + 1..)?;
+                    segment
+                }
+                None => {
+                    let name = if segments.is_empty() { rest } else { rest.strip_prefix('.')? };
+                    let end = name.find(|c| !is_plain(c)).unwrap_or(name.len());
+                    rest = name.get(end..)?;
+                    Segment::Field(name.get(..end).filter(|name| !name.is_empty())?.to_owned())
+                }
+            };
+            segments.push(segment);
+        }
+        (!segments.is_empty()).then_some(Self(segments))
+    }
+}
+
+impl fmt::Display for Plain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, segment) in self.0.0.iter().enumerate() {
+            match segment {
+                Segment::Field(name) if is_name(name) => {
+                    f.write_str(if index == 0 { "" } else { "." })?;
+                    f.write_str(name)?;
+                }
+                Segment::Field(name) => write!(f, "[{}]", Value::from(name.as_str()))?,
+                Segment::Key(keys) => write_keys(keys, f)?,
+                Segment::Element(value) => write!(f, "[={}]", Spelled(value))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A key's value, in quotes where it would read as something else.
+struct Spelled<'v>(&'v Value);
+
+impl fmt::Display for Spelled<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Value::String(text) if is_word(text) => f.write_str(text),
+            other => write!(f, "{other}"),
+        }
+    }
+}
+
+fn write_keys(keys: &[(String, Value)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if let [(key, Value::String(name))] = keys
+        && key == NAME
+        && is_word(name)
+    {
+        return write!(f, "[{name}]");
+    }
+    f.write_char('[')?;
+    for (index, (key, value)) in keys.iter().enumerate() {
+        f.write_str(if index == 0 { "" } else { "," })?;
+        let key = Value::from(key.as_str());
+        write!(f, "{}={}", Spelled(&key), Spelled(value))?;
+    }
+    f.write_char(']')
+}
+
+/// Whether a field's name stands as it is.
+fn is_name(name: &str) -> bool {
+    // Digits alone would read as a place in a list.
+    !name.is_empty() && name.chars().all(is_plain) && !name.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '$')
+}
+
+/// Whether a text reads back as itself between brackets.
+fn is_word(text: &str) -> bool {
+    let is_mark = |c: char| matches!(c, '.' | '/' | ':' | '@' | '+');
+    !text.is_empty() && text.chars().all(|c| is_plain(c) || is_mark(c)) && !is_json(text)
+}
+
+/// Where the bracket closes that was opened before `text`.
+fn closing(text: &str) -> Option<usize> {
+    let (mut quoted, mut escaped) = (false, false);
+    text.char_indices().find_map(|(place, c)| {
+        let closes = c == ']' && !quoted;
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            _ => {}
+        }
+        closes.then_some(place)
+    })
+}
+
+fn bracketed(text: &str) -> Option<Segment> {
+    if text.starts_with('"') && super::split_outside_quotes(text, '=').len() == 1 {
+        return serde_json::from_str::<String>(text).ok().map(Segment::Field);
+    }
+    if is_word(text) {
+        return Some(Segment::Key(vec![(NAME.to_owned(), Value::from(text))]));
+    }
+    // A place in a list, as JSON Pointers have it.
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(Segment::Field(text.to_owned())).filter(|_| !text.is_empty());
+    }
+    if let Some(value) = text.strip_prefix('=') {
+        return super::scalar(value).map(Segment::Element);
+    }
+    let keys = super::split_outside_quotes(text, ',').into_iter().map(|part| {
+        match super::split_outside_quotes(part, '=').as_slice() {
+            [key, value] => Some((super::name(key)?.as_str()?.to_owned(), super::scalar(value)?)),
+            _ => None,
+        }
+    });
+    keys.collect::<Option<Vec<_>>>().map(Segment::Key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(pointer: &str, plain: &str) {
+        let path: Path = pointer.parse().unwrap();
+        assert_eq!(path.plain().to_string(), plain);
+        assert_eq!(Path::from_plain(plain), Some(path), "{plain}");
+    }
+
+    #[test]
+    fn paths_are_written_as_people_write_them_and_read_back() {
+        check("/spec/replicas", "spec.replicas");
+        check("/spec/template/spec/containers/[name=app]/image", "spec.template.spec.containers[app].image");
+        check("/spec/ports/[port=80,protocol=TCP]/targetPort", "spec.ports[port=80,protocol=TCP].targetPort");
+        check("/spec/env/[name=\"80\"]/value", "spec.env[name=\"80\"].value");
+        check("/spec/env/[name=\"a b\"]", "spec.env[name=\"a b\"]");
+        check("/metadata/annotations/kubemoor.dev~1allow", "metadata.annotations[\"kubemoor.dev/allow\"]");
+        check("/metadata/finalizers/[=foregroundDeletion]", "metadata.finalizers[=foregroundDeletion]");
+        check("/data/nginx.conf", "data[\"nginx.conf\"]");
+        check("/data/0", "data[\"0\"]");
+        check("/data/a\"]b", "data[\"a\\\"]b\"]");
+    }
+
+    #[test]
+    fn place_in_a_list_reads_as_a_pointer_has_it() {
+        let path: Path = "/spec/rules/0/host".parse().unwrap();
+        assert_eq!(Path::from_plain("spec.rules[0].host"), Some(path));
+    }
+
+    #[test]
+    fn other_text_is_no_plain_path() {
+        for text in ["", ".", "spec.", "spec..a", "/spec", "a b", "spec[", "spec[]", "spec[a", "spec[a]b"] {
+            assert_eq!(Path::from_plain(text), None, "{text}");
+        }
+    }
+}

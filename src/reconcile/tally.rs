@@ -1,0 +1,95 @@
+//! How much drifts that could be repaired, and since when the oldest drift lasts.
+//!
+//! Entry point: [`Tally`]. Invariant: only the releases of which something has changed are counted
+//! anew, so that an event costs its releases and not all that drifts. Pure state. Must not decide
+//! what counts.
+
+use std::collections::{BTreeSet, HashMap};
+
+use jiff::Timestamp;
+
+use super::brake::Drifting;
+use crate::model::ReleaseId;
+
+/// What drifts, by release and in all.
+#[derive(Default)]
+pub(crate) struct Tally {
+    shares: HashMap<ReleaseId, Share>,
+    drifting: Drifting,
+    /// The releases with a drift, by their oldest.
+    oldest: BTreeSet<(Timestamp, ReleaseId)>,
+}
+
+/// What drifts of one release.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// How many objects that could be repaired.
+    pub(crate) drifting: usize,
+    /// Since when the oldest drift lasts, of all there are.
+    pub(crate) oldest: Option<Timestamp>,
+}
+
+impl Tally {
+    /// A release's share is this by now.
+    pub(crate) fn set(&mut self, release: &ReleaseId, share: Share) {
+        let before = match share == Share::default() {
+            true => self.shares.remove(release),
+            false => self.shares.insert(release.clone(), share),
+        };
+        let before = before.unwrap_or_default();
+        if before.oldest != share.oldest {
+            if let Some(at) = before.oldest {
+                self.oldest.remove(&(at, release.clone()));
+            }
+            self.oldest.extend(share.oldest.map(|at| (at, release.clone())));
+        }
+        self.drifting.replace(&release.namespace, before.drifting, share.drifting);
+    }
+
+    /// Since when the oldest drift lasts.
+    pub(crate) fn oldest(&self) -> Option<Timestamp> {
+        self.oldest.first().map(|(at, _)| *at)
+    }
+
+    /// What drifts of so many declared objects.
+    pub(crate) fn drifting(&mut self, declared: usize) -> &Drifting {
+        self.drifting.declared = declared;
+        &self.drifting
+    }
+
+    /// The same but for one release.
+    pub(crate) fn drifting_besides(&mut self, release: &ReleaseId, declared: usize) -> Drifting {
+        let mut others = self.drifting(declared).clone();
+        let share = self.shares.get(release).copied().unwrap_or_default();
+        others.replace(&release.namespace, share.drifting, 0);
+        others
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tally_counts_by_namespace_and_knows_the_oldest() {
+        let release = |namespace: &str, name: &str| ReleaseId {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let at = |second| Some(Timestamp::from_second(second).unwrap());
+        let mut tally = Tally::default();
+        for (namespace, name, drifting, oldest) in
+            [("a", "x", 2, at(5)), ("a", "y", 1, at(3)), ("b", "z", 0, at(4)), ("a", "y", 3, at(9))]
+        {
+            tally.set(&release(namespace, name), Share { drifting, oldest });
+        }
+        assert_eq!(tally.oldest(), at(4));
+        let drifting = tally.drifting(10);
+        assert_eq!((drifting.of("a"), drifting.of("b"), drifting.total(), drifting.declared), (5, 0, 5, 10));
+        assert_eq!(tally.drifting_besides(&release("a", "x"), 10).total(), 3);
+        for (namespace, name) in [("a", "x"), ("a", "y"), ("b", "z")] {
+            tally.set(&release(namespace, name), Share::default());
+        }
+        assert!(tally.oldest().is_none() && tally.drifting(10).by_namespace.is_empty());
+    }
+}

@@ -1,0 +1,183 @@
+//! What to do about a change that is refused: for good, for a time, and how to
+//! learn more.
+//!
+//! Entry points: [`Ways`], [`details`]. Invariant: every command can be pasted once the words in
+//! capitals are replaced, and is right for objects of any namespace and of none.
+
+use crate::declaration::fields::Fields;
+use crate::declaration::path::Path;
+use crate::model::{ObjectId, ReleaseId};
+
+/// The paths that a command names; of more it names all by `*`.
+const PATHS: usize = 8;
+
+/// The most bytes of the paths of a command.
+const LENGTH: usize = 1000;
+
+/// Groups whose kinds are named without them.
+const USUAL: [&str; 8] = [
+    "",
+    "apps",
+    "batch",
+    "autoscaling",
+    "policy",
+    "networking.k8s.io",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+];
+
+/// The labels by which Flux marks what a HelmRelease installs.
+const FLUX: [&str; 2] = ["helm.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/namespace"];
+
+/// How Argo CD marks what an Application installs: as an annotation
+/// `APPLICATION:GROUP/KIND:NAMESPACE/NAME`, or as a label.
+const ARGO: [&str; 2] = ["argocd.argoproj.io/tracking-id", "argocd.argoproj.io/instance"];
+
+/// Who upgrades a release, as its manifest says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// Somebody with the command line of Helm.
+    Helm,
+    /// Flux, for a HelmRelease.
+    Flux(ReleaseId),
+    /// Argo CD, for an Application.
+    Argo(String),
+}
+
+/// A sentence that says what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) text: String,
+    /// The same where there is little room: its command names no path.
+    pub(super) short: String,
+}
+
+/// What there is to do about a declared object.
+pub(super) struct Ways<'a> {
+    pub(super) object: &'a ObjectId,
+    pub(super) release: &'a ReleaseId,
+    pub(super) owner: Owner,
+}
+
+impl Owner {
+    /// Who upgrades the release of an object with these declared fields.
+    pub fn of(fields: &Fields) -> Self {
+        let text = |map: &str, name: &str| match fields.get(&["metadata", map, name]) {
+            Some(serde_json::Value::String(text)) if !text.is_empty() => Some(text),
+            _ => None,
+        };
+        let flux = |map| Some((text(map, FLUX[0])?, text(map, FLUX[1])?));
+        if let Some((name, namespace)) = flux("labels").or_else(|| flux("annotations")) {
+            return Self::Flux(ReleaseId { namespace, name });
+        }
+        let tracked = text("annotations", ARGO[0]);
+        let tracked = tracked.and_then(|id| Some(id.split_once(':')?.0.to_owned()));
+        tracked.or_else(|| text("labels", ARGO[1])).map_or(Self::Helm, Self::Argo)
+    }
+
+    /// How the release is changed for good.
+    pub fn permanent(&self, release: &ReleaseId) -> String {
+        let ReleaseId { namespace, name } = release;
+        match self {
+            Self::Helm => format!(
+                "To make it permanent, change the chart value and upgrade: helm upgrade {name} CHART -n {namespace} --reuse-values --set KEY=VALUE"
+            ),
+            Self::Flux(ReleaseId { namespace, name }) => format!(
+                "To make it permanent, change spec.values of HelmRelease {name:?} in namespace {namespace:?}: Flux upgrades the release. If another program sets the field, add it to spec.driftDetection.ignore there and to a policy's `ignore`."
+            ),
+            Self::Argo(application) => format!(
+                "To make it permanent, change the Helm values of Argo CD Application {application:?}. If another program sets the field, add it to spec.ignoreDifferences there and to a policy's `ignore`."
+            ),
+        }
+    }
+
+    fn removal(&self, release: &ReleaseId) -> String {
+        let ReleaseId { namespace, name } = release;
+        match self {
+            Self::Helm => format!(
+                "To remove it, remove it from the chart and upgrade, or uninstall the release: helm uninstall {name} -n {namespace}"
+            ),
+            Self::Flux(ReleaseId { namespace, name }) => format!(
+                "To remove it, remove it from the chart or its values in HelmRelease {name:?} in namespace {namespace:?}: Flux upgrades the release."
+            ),
+            Self::Argo(application) => format!(
+                "To remove it, remove it from the chart or its values in Argo CD Application {application:?}."
+            ),
+        }
+    }
+}
+
+impl Ways<'_> {
+    pub(super) fn of_fields(&self, paths: &[&Path]) -> Vec<Way> {
+        let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
+        let is_long = paths.len() > PATHS || paths.iter().map(String::len).sum::<usize>() > LENGTH;
+        let (allowed, explained) =
+            if is_long { (vec!["*".to_owned()], Vec::new()) } else { (paths.clone(), paths) };
+        vec![
+            self.owner.permanent(self.release).into(),
+            self.temporary("make", &allowed),
+            details(self.object, Some(self.release), &explained),
+        ]
+    }
+
+    pub(super) fn of_deletion(&self) -> Vec<Way> {
+        vec![
+            self.owner.removal(self.release).into(),
+            self.temporary("delete", &["delete".to_owned()]),
+            details(self.object, Some(self.release), &[]),
+        ]
+    }
+
+    fn temporary(&self, verb: &str, paths: &[String]) -> Way {
+        let way = |paths: &[String]| {
+            format!("To {verb} it for a while: {}", allow(self.object, self.release, paths))
+        };
+        Way { text: way(paths), short: way(&["PATH".to_owned()]) }
+    }
+}
+
+impl From<String> for Way {
+    fn from(text: String) -> Self {
+        Self { short: text.clone(), text }
+    }
+}
+
+/// The command that allows changes for a time. The exception for an object without
+/// a namespace lies in its release's.
+pub fn allow(object: &ObjectId, release: &ReleaseId, paths: &[String]) -> String {
+    let namespace = object.namespace.as_ref().unwrap_or(&release.namespace);
+    let (object, paths) = (argument(object), flags(paths));
+    format!("kubectl moor allow {object} -n {namespace}{paths} --for 2h --reason TEXT")
+}
+
+/// The sentence with the command that explains an object.
+pub(super) fn details(object: &ObjectId, release: Option<&ReleaseId>, paths: &[String]) -> Way {
+    // Of what has no namespace it is the one in which the release is looked for.
+    let namespace = object.namespace.as_ref().or(release.map(|release| &release.namespace));
+    let place = namespace.map_or_else(String::new, |namespace| format!(" -n {namespace}"));
+    let short = format!("Details: kubectl moor explain {}{place}", argument(object));
+    Way { text: format!("{short}{}", flags(paths)), short }
+}
+
+/// An object as the command line takes it.
+pub(super) fn argument(object: &ObjectId) -> String {
+    let ObjectId { group, kind, name, .. } = object;
+    let kind = kind.to_lowercase();
+    match USUAL.contains(&group.as_str()) {
+        true => format!("{kind}/{name}"),
+        false => format!("{kind}.{group}/{name}"),
+    }
+}
+
+fn flags(paths: &[String]) -> String {
+    paths.iter().map(|path| format!(" --path {}", quoted(path))).collect()
+}
+
+/// A word that no shell takes apart.
+pub(super) fn quoted(text: &str) -> String {
+    let is_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_' | '.' | ':' | '@');
+    match text.chars().all(is_safe) && !text.is_empty() {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}

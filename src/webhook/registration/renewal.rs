@@ -1,0 +1,175 @@
+//! Makes the certificate that replicas share, renews it, and has one authority follow another.
+//!
+//! Entry point: [`Renewal::run`]. Invariant: the leader alone writes; a new authority signs only after all webhook
+//! configurations hold it. Which step is due says [`SharedCertificate::due`]. While the emergency switch is off, no
+//! authority follows another: the configurations that it keeps hold the authority of before.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::NAME;
+use super::keep::{Configuration, by_hand};
+use crate::client::certificate_secret::{CertificateSecret, CertificateSecretError};
+use crate::client::lease::Leadership;
+use crate::tls::{Certificates, Due, Pace, SharedCertificate, TlsError};
+
+/// The pause until there is a certificate.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// The pause after a failure.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// What keeps the certificate.
+pub struct Renewal {
+    /// Where it is kept.
+    pub secret: CertificateSecret,
+    /// The names by which the API server calls.
+    pub names: Vec<String>,
+    /// How long it lives.
+    pub pace: Pace,
+    /// What serves it.
+    pub certificates: Certificates,
+    /// Whether this replica writes.
+    pub leadership: Leadership,
+    /// Whether the emergency switch is off; none while that is not known.
+    pub open: watch::Receiver<Option<bool>>,
+}
+
+/// What this process has seen.
+#[derive(Default)]
+struct Sight {
+    known: Option<SharedCertificate>,
+    /// Since when the content is what it is.
+    since: Option<Instant>,
+}
+
+/// Why the certificate is not kept.
+#[derive(Debug, Error)]
+enum RenewalError {
+    #[error(transparent)]
+    Secret(#[from] CertificateSecretError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+impl Renewal {
+    /// Keeps the certificate until `stop`.
+    pub async fn run(self, client: kube::Client, stop: CancellationToken) {
+        let mut leading = self.leadership.watch();
+        let mut sight = Sight::default();
+        let mut last_failure = None;
+        loop {
+            let looked = tokio::select! {
+                () = stop.cancelled() => return,
+                looked = self.look(&client, &mut sight) => looked,
+            };
+            let pause = match &looked {
+                Ok(()) if sight.known.is_some() => self.pace.look,
+                Ok(()) => WAIT,
+                Err(_) => RETRY.min(self.pace.look),
+            };
+            let failure = looked.err().map(|error| error.to_string());
+            if let Some(error) = failure.as_ref().filter(|_| failure != last_failure) {
+                tracing::warn!("the certificate that replicas share is not kept, trying again: {error}");
+            }
+            last_failure = failure;
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+                Ok(()) = leading.changed() => {}
+            }
+        }
+    }
+
+    /// Reads the Secret and takes a step that is due.
+    async fn look(&self, client: &kube::Client, sight: &mut Sight) -> Result<(), RenewalError> {
+        let found = self.secret.read(client).await?;
+        let now = Timestamp::now();
+        let next = match found.as_ref().and_then(|found| found.shared.clone()) {
+            Some(shared) => {
+                self.adopt(shared.clone(), sight, now)?;
+                if self.leadership.holds() { self.step(&shared, client, sight, now).await? } else { None }
+            }
+            None if !self.leadership.holds() => None,
+            None => {
+                if found.as_ref().is_some_and(|found| found.has_content()) || sight.known.is_some() {
+                    tracing::warn!(
+                        "the Secret of the certificate was removed or overwritten, and is written anew"
+                    );
+                }
+                Some(match &sight.known {
+                    Some(known) => known.clone(),
+                    None => SharedCertificate::make(&self.names, now, &self.pace)?,
+                })
+            }
+        };
+        // What somebody faster has written is found at the next look.
+        if let Some(next) = next
+            && self.secret.write(client, &next, found).await?
+        {
+            self.adopt(next, sight, now)?;
+        }
+        Ok(())
+    }
+
+    /// The content after the next step, if one is due.
+    async fn step(
+        &self,
+        shared: &SharedCertificate,
+        client: &kube::Client,
+        sight: &Sight,
+        now: Timestamp,
+    ) -> Result<Option<SharedCertificate>, RenewalError> {
+        let seen = sight.since.map(|since| since.elapsed()).unwrap_or_default();
+        let due = shared.due(&self.names, now, seen, &self.pace);
+        let armed = *self.open.borrow() == Some(false);
+        match due {
+            Due::Nothing => return Ok(None),
+            Due::Announcement | Due::Removal if !armed => return Ok(None),
+            Due::Turn if !armed || !is_registered(client, shared.signer()).await => return Ok(None),
+            Due::Certificate => tracing::info!("the certificate that replicas share is renewed"),
+            Due::Everything => tracing::info!("the certificate authority has expired, and is made anew"),
+            Due::Announcement => {
+                tracing::info!("a new certificate authority is trusted beside the one before")
+            }
+            Due::Turn => tracing::info!("the new certificate authority signs from now on"),
+            Due::Removal => tracing::info!("the certificate authority before is trusted no more"),
+        }
+        Ok(Some(shared.after(due, &self.names, now, &self.pace)?))
+    }
+
+    /// Serves `shared` from now on.
+    fn adopt(&self, shared: SharedCertificate, sight: &mut Sight, now: Timestamp) -> Result<(), TlsError> {
+        if sight.known.as_ref().is_some_and(|known| known.is(&shared)) {
+            return Ok(());
+        }
+        self.certificates.adopt(&shared, now)?;
+        *sight = Sight { known: Some(shared), since: Some(Instant::now()) };
+        Ok(())
+    }
+}
+
+/// Whether all webhook configurations trust this authority.
+async fn is_registered(client: &kube::Client, authority: &str) -> bool {
+    async fn trusts<C: Configuration>(client: &kube::Client, authority: &str) -> bool {
+        let holds = |bundle: &[u8]| bundle.windows(authority.len()).any(|part| part == authority.as_bytes());
+        match by_hand::<C>(client).read(NAME).await {
+            Ok(live) => live.is_none_or(|live| {
+                let mut webhooks = live.webhooks().into_iter();
+                webhooks.all(|webhook| webhook.client_config.ca_bundle.is_some_and(|bundle| holds(&bundle.0)))
+            }),
+            Err(_) => false,
+        }
+    }
+    !authority.is_empty()
+        && trusts::<ValidatingWebhookConfiguration>(client, authority).await
+        && trusts::<MutatingWebhookConfiguration>(client, authority).await
+}

@@ -1,0 +1,46 @@
+//! What people tell the guard to do leaves rows: who stopped repairs, and who had a release repaired.
+
+use serde_json::json;
+
+use crate::support::{Identity, RELEASE, SOON, Scene, charts, eventually, moor};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_suspends_resumes_and_reconciles_a_release_is_in_the_ledger() {
+    let scene = Scene::policed().install("acts", charts::TWO).await;
+    scene.wait_until_guarded(&scene.config_map("settings")).await;
+    scene.wait_for_confirmed(3).await;
+    for command in ["suspend", "resume", "reconcile"] {
+        let arguments = [command, RELEASE, "-n", &scene.namespace];
+        let ran = moor(&scene.control_plane, Identity::Alice, &arguments);
+        assert_eq!(ran.code, 0, "{command}: {ran:?}");
+    }
+    // A dry run and an edit that tells the guard nothing leave none.
+    let path = scene.guarded_release(RELEASE);
+    let suspended = json!({"spec": {"suspend": true}});
+    scene.alice.merge(&format!("{path}?dryRun=All"), &suspended).await.done().unwrap();
+    scene.alice.merge(&path, &json!({"metadata": {"labels": {"a": "b"}}})).await.done().unwrap();
+
+    let acts = eventually("the acts are in the ledger", SOON, || async {
+        let mut rows = scene.rows(&[]);
+        rows.retain(|row| row["kind"] == "act");
+        if rows.iter().any(|row| row["verdict"] == "Reconcile") { Ok(rows) } else { Err(format!("{rows:?}")) }
+    })
+    .await;
+    let mut verdicts: Vec<&str> = acts.iter().filter_map(|row| row["verdict"].as_str()).collect();
+    // An API server may ask twice about one edit.
+    verdicts.dedup();
+    assert!(
+        ["Suspend,Resume,Reconcile", "Reconcile,Resume,Suspend"].contains(&&*verdicts.join(",")),
+        "{acts:#?}"
+    );
+    for row in &acts {
+        assert_eq!(
+            (&row["user"], &row["release"], &row["revision"]),
+            (&json!("alice"), &json!(RELEASE), &json!(1))
+        );
+        assert_eq!(
+            (&row["object"]["kind"], &row["object"]["name"]),
+            (&json!("GuardedRelease"), &json!(RELEASE))
+        );
+    }
+}
