@@ -298,7 +298,7 @@ async fn where_edits_pass_a_bad_request_is_said_to_count_for_nothing() {
     let (passes, said) = patch(&scene, &as_alice, &asking("/data/color", "9999-01-01T00:00:00Z"));
     assert!(passes && said.contains("has no effect here") && said.contains("TooFar"), "{said}");
     let (passes, said) = patch(&scene, &as_alice, &asking("/data/color", &hour));
-    assert!(passes && said.contains("was made"), "{said}");
+    assert!(passes && said.contains("was created"), "{said}");
     assert_eq!(allowances(&scene).await.len(), 1);
     assert_eq!(scene.get(&settings).await["data"]["image"], "a");
 }

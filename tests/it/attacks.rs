@@ -222,7 +222,7 @@ async fn a_record_that_grows_to_gigabytes_costs_one_warning_and_nothing_else() {
         refusal(secrets.create(&dry_run, &record).await.map(drop))
     })
     .await;
-    assert!(message.contains("would disagree"), "{message}");
+    assert!(message.contains("would no longer agree"), "{message}");
     look_away_from_records(&Api::all(shop.control_plane.client(Identity::Admin).await)).await;
     eventually("the record is written behind the guard's back", WITHIN, || async {
         secrets.create(&PostParams::default(), &record).await

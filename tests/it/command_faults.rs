@@ -162,7 +162,7 @@ fn a_malformed_argument_is_named_with_its_form_and_exit_2() {
         (&["diff", "shop", "-n", "A_b"], &["a namespace's name has"]),
         (&["diff", "shop", "-o", "xml"], &["table, json, yaml"]),
         (&["diff", "shop", "--as-group", "x"], &["--as"]),
-        (&["explain", "cm/x", "--path", "replicas"], &["--path", "/"]),
+        (&["explain", "cm/x", "--path", "[x"], &["--path", "/"]),
         (&["policy", "test", "/nowhere"], &["/nowhere"]),
         (&["check", "--release", "/nowhere", "--review", "/nowhere"], &["/nowhere"]),
     ] {

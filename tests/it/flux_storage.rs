@@ -282,7 +282,7 @@ async fn records_elsewhere_stay_true_and_are_written_by_whom_the_releases_policy
     let emptied = reworded(|content| content["manifest"] = json!(""));
     refused(flux.alice.put(&flux.record(1), &emptied).await, "manifest of an existing revision");
     let moved = reworded(|content| content["namespace"] = json!("default"));
-    refused(flux.alice.put(&flux.record(1), &moved).await, "would disagree");
+    refused(flux.alice.put(&flux.record(1), &moved).await, "would no longer agree");
 
     // The policy is the release's, not that of the namespace in which the records lie.
     let operators = json!({

@@ -72,7 +72,7 @@ async fn making_name_labels_and_payload_of_a_record_disagree_is_refused() {
     let shop = shop("record-disagrees").await;
     let check = async |what: &str, change: Change| {
         let message = refusal(rewrite(&shop, change).await).unwrap_or_else(|error| panic!("{what}: {error}"));
-        assert!(message.contains("would disagree"), "{what}: {message}");
+        assert!(message.contains("would no longer agree"), "{what}: {message}");
     };
     check("the label status", |record| label(record, "status", "superseded")).await;
     check("the label version", |record| label(record, "version", "7")).await;
@@ -106,7 +106,7 @@ async fn creating_a_record_that_disagrees_with_itself_is_refused() {
         [("another status", other_status), ("another revision", other_revision), ("no gzip", undecodable)]
     {
         let message = refusal(create(&shop, &record).await).unwrap_or_else(|error| panic!("{what}: {error}"));
-        assert!(message.contains("would disagree"), "{what}: {message}");
+        assert!(message.contains("would no longer agree"), "{what}: {message}");
     }
     create(&shop, &honest()).await.unwrap();
 }

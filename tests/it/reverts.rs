@@ -226,7 +226,7 @@ async fn a_secret_is_set_back_without_being_told() {
     let before = shop.get(&path).await;
     let patch = r#"{"stringData": {"password": "mine-secret", "mine": "yes"}}"#;
     let warnings = said(&shop.kubectl(&["patch", "secret/access", "--patch", patch]));
-    assert!(warnings.contains("/data/password is (redacted) (this edit: (redacted))"), "{warnings}");
+    assert!(warnings.contains("data.password: (redacted) was reverted to (redacted)"), "{warnings}");
     let after = shop.get(&path).await;
     assert_eq!(after["data"]["password"], before["data"]["password"]);
     assert_eq!(after["data"]["mine"], "eWVz");

@@ -84,7 +84,7 @@ impl FieldWords {
         let room = limit.saturating_sub(fixed);
         let lengths: Vec<_> = self.values.iter().map(|value| value.chars().count()).collect();
         let total = |most: usize| lengths.iter().map(|length| *length.min(&most)).sum::<usize>();
-        let lacking = total(VALUE).saturating_sub(room);
+        let lacking = (fixed + total(VALUE)).saturating_sub(limit);
         let path = match lacking {
             0 => self.path.clone(),
             _ => front_cut(&self.path, self.path.chars().count().saturating_sub(lacking).max(VALUE)),
