@@ -126,11 +126,8 @@ impl Leaders {
         let object = self.scene.admin.get(&self.path).await.done().unwrap();
         let mut edited = object.clone();
         edited["data"]["level"] = json!("mine");
-        let review = Review::of_settings(
-            object["metadata"]["namespace"].as_str().unwrap(),
-            &object.to_string(),
-            &edited.to_string(),
-        );
+        let (before, after) = (object.to_string(), edited.to_string());
+        let review = Review::of_settings(object["metadata"]["namespace"].as_str().unwrap(), &before, &after);
         guard.judge_behind(review.text()).await.passes()
     }
 }
