@@ -108,7 +108,13 @@ pub(crate) fn edit(time: Timestamp, release: u64, user: String, verdict: &'stati
         let image = json!(format!("registry.example.com/team/application:1.{tag}"));
         Some(Shown::of(&object, &path.parse().unwrap(), &image))
     };
-    let change = Change { path: path.to_owned(), declared: shown(1), old: shown(1), new: shown(tag) };
+    let change = Change {
+        path: path.to_owned(),
+        declared: shown(1),
+        old: shown(1),
+        new: shown(tag),
+        difference: None,
+    };
     Row {
         time,
         kind: Kind::Verdict,
