@@ -135,7 +135,7 @@ async fn helm_passes_and_edits_by_hand_are_refused_where_records_are_kept_elsewh
     flux.get(&flux.record(1)).await;
     let answer = flux.edit().await;
     answer.refused(RELEASE).unwrap();
-    assert!(answer.to_string().contains(&format!("in namespace {}", flux.namespace)), "{answer}");
+    assert!(answer.to_string().contains(&format!(" -n {} ", flux.namespace)), "{answer}");
     flux.upgrade(json!({"level": "debug", "extra": true})).await;
     assert_eq!(flux.level().await, "debug");
     flux.wait_until_guarded().await;
@@ -271,7 +271,7 @@ async fn records_elsewhere_stay_true_and_are_written_by_whom_the_releases_policy
         let said = answer.to_string();
         assert!(answer.code == 403 && said.contains(why), "{why}: {said}");
     };
-    refused(flux.alice.delete(&flux.record(1)).await, "last deployed revision would be gone");
+    refused(flux.alice.delete(&flux.record(1)).await, "would remove the last deployed revision");
     let record: Secret = serde_json::from_value(flux.get(&flux.record(1)).await).unwrap();
     let reworded = |change: fn(&mut Value)| {
         let (mut content, mut record) = (opened(&record), record.clone());

@@ -115,7 +115,7 @@ async fn creating_a_record_that_disagrees_with_itself_is_refused() {
 async fn deleting_the_last_deployed_record_is_refused() {
     let shop = shop("record-last").await;
     let message = refusal(delete(&shop, 1).await).unwrap();
-    assert!(message.contains("last deployed revision would be gone"), "{message}");
+    assert!(message.contains("would remove the last deployed revision"), "{message}");
     // Also while an operation is under way, and when records are deleted in one go.
     create(&shop, &forged(&shop.namespace, "shop", 2, "pending-upgrade", "")).await.unwrap();
     refusal(delete(&shop, 1).await).unwrap();

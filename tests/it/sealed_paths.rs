@@ -63,7 +63,7 @@ async fn additions_are_refused_and_helm_goes_on() {
     };
     for (object, addition, named) in additions() {
         let said = patch(object, &addition).unwrap_err();
-        assert!(said.contains(named) && said.contains("declared absent"), "{said}");
+        assert!(said.contains(named) && said.contains("(release: absent)"), "{said}");
     }
     let said =
         shop.kubectl_as("carol", "developers", &["set", "env", "deployment/web", "MINE=1"]).unwrap_err();
