@@ -1,6 +1,6 @@
 //! Making, listing and deleting DriftAllowances.
 //!
-//! Entry points: [`resource`], [`make`], [`list`], [`delete`]; [`Clearing`] for a guard. Invariant:
+//! Entry points: [`resource`], [`make`], [`list`], [`delete`]; `Clearing` for a guard. Invariant:
 //! the same request makes the same allowance, so that it may be repeated.
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Secrets in the guard's own namespace that its replicas share.
 //!
-//! Entry points: [`read`], [`write`]. Invariant: no content reaches an error; a write replaces what was read and
+//! Entry points: [`read`], [`write()`]. Invariant: no content reaches an error; a write replaces what was read and
 //! nothing newer.
 
 use http::{Method, Request, header};

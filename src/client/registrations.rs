@@ -1,6 +1,6 @@
 //! Webhook configurations: read, followed, made, replaced and deleted.
 //!
-//! Entry point: [`Registrations`]. Invariant: a write replaces the version that was
+//! Entry point: `Registrations`. Invariant: a write replaces the version that was
 //! read and nothing newer; whoever was slower is told so, and that is no error.
 //! Decides nothing about what is written.
 
