@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use super::brake::Drifting;
 use crate::model::ReleaseId;
 
-/// What drifts, by release and in all.
+/// Counts of drifting objects, by release and in all.
 #[derive(Default)]
 pub(crate) struct Tally {
     shares: HashMap<ReleaseId, Share>,
@@ -20,7 +20,7 @@ pub(crate) struct Tally {
     oldest: BTreeSet<(Timestamp, ReleaseId)>,
 }
 
-/// What drifts of one release.
+/// The counts of one release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Share {
     /// How many objects that could be repaired.
@@ -51,7 +51,7 @@ impl Tally {
         self.oldest.first().map(|(at, _)| *at)
     }
 
-    /// What drifts of so many declared objects.
+    /// The drifting objects in all, of this number of declared ones.
     pub(crate) fn drifting(&mut self, declared: usize) -> &Drifting {
         self.drifting.declared = declared;
         &self.drifting

@@ -4,7 +4,7 @@
 //! Entry points: [`Context::of_edit`] and [`Context::of_revert`] for declared objects,
 //! [`of_record`] for records, [`of_dependants`] for what takes others along. What is
 //! made is a [`Message`], which reads as a denial, as warnings or as a line of a log.
-//! Invariant: only what [`super::shown`] lets through is said, and every message about
+//! Invariant: a message holds only values that [`super::shown`] lets through, and every message about
 //! an object ends with the command that explains it. No control characters but the
 //! ends of a denial's lines.
 
@@ -97,8 +97,7 @@ impl Context<'_> {
         }
     }
 
-    /// What is said of an edit that passes without what drifts: whose the object
-    /// is, then each field.
+    /// Says which fields of an edit were reverted: whose the object is, then each field.
     pub fn of_revert(&self, verdict: &Verdict, fields: &[SetBack]) -> Message {
         let Some(grounds) = &verdict.grounds else { return Message::default() };
         let paths: Vec<_> = fields.iter().map(|field| &field.path).collect();
@@ -267,7 +266,7 @@ pub fn of_dependants(object: &ObjectId, dependants: &[Dependant]) -> Message {
     }
 }
 
-/// What is said of an edit that is too large or too deep to be judged.
+/// The message for an edit that is too large or too deep to be judged.
 pub fn of_beyond_judgement(object: &ObjectId, is_record: bool) -> Message {
     Message {
         denied: "This change is too large or too deeply nested to be checked: send a smaller one".to_owned(),
@@ -276,7 +275,7 @@ pub fn of_beyond_judgement(object: &ObjectId, is_record: bool) -> Message {
     }
 }
 
-/// What is said of an edit for which there was no room.
+/// The message for an edit for which the guard had no room.
 pub fn of_no_room(object: &ObjectId, is_record: bool) -> Message {
     Message {
         denied: "Too many large changes arrive at once: try again".to_owned(),

@@ -1,4 +1,4 @@
-//! What drifts of one release, and of which releases that has to be counted anew.
+//! Counts the drifts of one release, and records which releases need a new count.
 //!
 //! Entry points: `Drifts::count`, `take_touched`. Invariant: whatever changes a count notes its
 //! release. Must not decide which drifts count.

@@ -308,7 +308,7 @@ impl Reconciler {
         let failed = self.drifts.get_mut(id, object).is_some_and(|drift| drift.repaired.is_some());
         let done = match done {
             Done::Again(first) => {
-                Done::Later(Repairs::patience(self.drifts.get_mut(id, object), &object.name, first))
+                Done::Later(Repairs::lengthen_wait(self.drifts.get_mut(id, object), &object.name, first))
             }
             done => done,
         };
@@ -363,7 +363,7 @@ impl Pass {
 
     fn note_looked(&mut self, object: ObjectId, done: Done) {
         self.note(&done);
-        // What may not be read is said of the release, and holds up no order.
+        // An object that the guard may not read shows in the release's status and holds up no order.
         if matches!(done, Done::Later(_)) && self.wish.as_ref().is_some_and(|wish| wish.means(&object)) {
             self.unfinished.insert(object);
         }

@@ -70,8 +70,9 @@ pub(crate) struct Repairs {
 }
 
 impl Repairs {
-    /// How long a drift waits for which nothing could be done: `first`, and longer each time.
-    pub(super) fn patience(drift: Option<&mut Drift>, name: &str, first: Duration) -> Duration {
+    /// Counts another attempt that could do nothing about a drift; the wait for the next: `first`, and longer
+    /// each time.
+    pub(super) fn lengthen_wait(drift: Option<&mut Drift>, name: &str, first: Duration) -> Duration {
         let Some(drift) = drift else { return first };
         let wait = growing(first, drift.tries, LONGEST, name);
         drift.tries = drift.tries.saturating_add(1);

@@ -1,4 +1,4 @@
-//! What is said of exceptions that an edit requests by annotations.
+//! Messages about exceptions that an edit requests by annotations.
 //!
 //! Entry points: [`refused`], [`without_effect`], [`withdrawn`], [`granted`].
 

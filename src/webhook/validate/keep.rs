@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::Validator;
+use crate::client::guarded::KIND;
 use crate::client::resource::GROUP;
 use crate::helm::release::Release;
 use crate::ledger::row::{ReviewedEdit, Row};
@@ -123,7 +124,7 @@ impl Validator {
         for act in acts(old, new) {
             let object = ObjectId {
                 group: GROUP.to_owned(),
-                kind: "GuardedRelease".to_owned(),
+                kind: KIND.to_owned(),
                 namespace: Some(namespace.clone()),
                 name: name.clone(),
             };

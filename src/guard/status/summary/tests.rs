@@ -218,7 +218,7 @@ fn guard_started_anew_over_the_same_drifts_changes_no_status() {
     let mut anew = report(3);
     anew.drifted.iter_mut().for_each(|it| it.since = Timestamp::from_second(9).unwrap());
     assert_eq!(summary(&anew, Some(&before), context(&spec, 9)), before);
-    // What differs in another way has not lasted.
+    // A drift of another type begins anew.
     anew.drifted[0].kind = DriftKind::Changed;
     let since: Vec<i64> = summary(&anew, Some(&before), context(&spec, 9))
         .drifts

@@ -43,7 +43,7 @@ impl Reconciler {
         eased
     }
 
-    /// Counts anew what drifts of the releases of which something has changed.
+    /// Counts the drifts of changed releases again.
     pub(in crate::reconcile) fn recount(&mut self) {
         for id in self.drifts.take_touched() {
             let share = Share { drifting: self.count_drifting(&id), oldest: self.drifts.oldest(&id) };

@@ -275,11 +275,17 @@ fn objects_of_a_kind_that_goes_are_reported_once() {
     check(crowd, (10 * ALL, 40 * ALL), (0, 0));
 }
 
-#[test]
-fn stopped_repairs_cost_nothing_until_somebody_orders_one() {
+/// Releases whose objects the loop has seen as declared.
+fn seen() -> Crowd {
     let mut crowd = Crowd::of(SEEN, DriftMode::Repair, Answers::Declared);
     crowd.list(OBJECTS);
     crowd.rest(HOUR);
+    crowd
+}
+
+#[test]
+fn stopped_repairs_cost_nothing_until_somebody_orders_one() {
+    let mut crowd = seen();
     crowd.answers = Answers::Nothing;
     crowd.list(0);
     check(crowd, (10 * SEEN * OBJECTS, 80 * SEEN * OBJECTS), (0, 0));
@@ -287,9 +293,7 @@ fn stopped_repairs_cost_nothing_until_somebody_orders_one() {
 
 #[test]
 fn repairs_that_fail_are_tried_every_few_minutes() {
-    let mut crowd = Crowd::of(SEEN, DriftMode::Repair, Answers::Declared);
-    crowd.list(OBJECTS);
-    crowd.rest(HOUR);
+    let mut crowd = seen();
     crowd.answers = Answers::Changed;
     // Too few for the brake.
     let few = SEEN / 2;
