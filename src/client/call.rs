@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use http::request::Builder;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::client::Body;
@@ -172,12 +173,16 @@ pub(super) async fn post<T: DeserializeOwned>(
     path: &str,
     object: &Value,
 ) -> Result<T, CallError> {
-    let request = Request::post(path)
-        .header(http::header::CONTENT_TYPE, "application/json")
+    fetch(client, carry(Request::post(path), "application/json", object)?, PATIENCE).await
+}
+
+/// The request that carries an object in this form of JSON.
+pub(super) fn carry(request: Builder, form: &str, object: &Value) -> Result<Request<Vec<u8>>, CallError> {
+    request
+        .header(http::header::CONTENT_TYPE, form)
         .header(http::header::ACCEPT, "application/json")
         .body(object.to_string().into_bytes())
-        .map_err(|error| CallError::Unformed { reason: error.to_string() })?;
-    fetch(client, request, PATIENCE).await
+        .map_err(|error| CallError::Unformed { reason: error.to_string() })
 }
 
 impl CallError {

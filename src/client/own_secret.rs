@@ -3,7 +3,7 @@
 //! Entry points: [`read`], [`write()`]. Invariant: no content reaches an error; a write replaces what was read and
 //! nothing newer.
 
-use http::{Method, Request, header};
+use http::{Method, Request};
 use serde_json::{Value, json};
 
 use super::call::{self, CallError, PATIENCE};
@@ -78,11 +78,6 @@ fn request(
             (Method::POST, path(namespace, ""), secret)
         }
     };
-    Request::builder()
-        .method(method)
-        .uri(path.trim_end_matches('/'))
-        .header(header::CONTENT_TYPE, "application/json")
-        .header(header::ACCEPT, "application/json")
-        .body(secret.to_string().into_bytes())
-        .map_err(|error| CallError::Unformed { reason: error.to_string() })
+    let request = Request::builder().method(method).uri(path.trim_end_matches('/'));
+    call::carry(request, "application/json", &secret)
 }

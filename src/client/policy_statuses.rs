@@ -3,10 +3,10 @@
 //! Entry point: [`PolicyStatuses::set`]. Invariant: only a leader writes them, at a bounded
 //! rate, each over the version that it speaks of. Decides nothing about what is written.
 
-use http::{Request, header};
+use http::Request;
 use serde_json::{Value, json};
 
-use super::call::CallError;
+use super::call::{self, CallError};
 use super::lease::Leadership;
 use super::resource::{GROUP, Resource, VERSION, segment};
 use super::writer::{SendError, Writer};
@@ -44,8 +44,5 @@ fn request(policy: Seen<'_>, conditions: Vec<Value>) -> Result<Request<Vec<u8>>,
         "metadata": {"resourceVersion": policy.resource_version},
         "status": {"observedGeneration": policy.generation, "conditions": conditions},
     });
-    Request::patch(path)
-        .header(header::CONTENT_TYPE, "application/merge-patch+json")
-        .body(body.to_string().into_bytes())
-        .map_err(|error| CallError::Unformed { reason: error.to_string() })
+    call::carry(Request::patch(path), "application/merge-patch+json", &body)
 }
