@@ -12,8 +12,10 @@
 mod objects;
 
 use std::fs;
+use std::sync::Arc;
 
 use kubemoor::declaration::catalog::Catalog;
+use kubemoor::declaration::packed::FieldsCache;
 use kubemoor::helm::index::Index;
 use kubemoor::helm::record::{ApplyMethod, Record, Status};
 use kubemoor::helm::release::{Appearance, Head, Payload, StoredRecords, assemble, digest};
@@ -26,13 +28,14 @@ const NAMESPACES: usize = 200;
 
 fn main() {
     let catalog = Catalog::with_core();
+    let cache = Arc::default();
     // What is made once is no object's.
     let mut index = Index::default();
-    index.set(release(0, &catalog));
+    index.set(release(0, &catalog, &cache));
     let before = resident();
     let mut weight = 0;
     for number in 1..=RELEASES {
-        let release = release(number, &catalog);
+        let release = release(number, &catalog, &cache);
         weight += release.weight;
         index.set(release);
     }
@@ -44,7 +47,7 @@ fn main() {
     );
 }
 
-fn release(number: usize, catalog: &Catalog) -> kubemoor::helm::release::Release {
+fn release(number: usize, catalog: &Catalog, cache: &Arc<FieldsCache>) -> kubemoor::helm::release::Release {
     let name = format!("shop-{number:05}");
     let namespace = format!("releases-{:03}", number % NAMESPACES);
     let manifest: String =
@@ -74,7 +77,7 @@ fn release(number: usize, catalog: &Catalog) -> kubemoor::helm::release::Release
     };
     let payload = Payload::whole(Ok(record));
     let records = StoredRecords { stored: &stored, latest: (&head, &payload), baseline: None };
-    assemble(records, None, &Storage::default(), catalog).release
+    assemble(records, None, &Storage::default(), catalog, cache).release
 }
 
 /// The resident memory of this process, in bytes.

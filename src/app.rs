@@ -47,7 +47,7 @@ use crate::helm::index::Index;
 use crate::ledger::Ledger;
 use crate::metrics::{
     self, AdmissionMetrics, ConnectionMetrics, EmergencyMetrics, GuardMetrics, LedgerMetrics, NoticeMetrics,
-    Port, RecordMetrics, ReleaseFigures,
+    Port, RecordMetrics, ReleaseFigures, declarations,
 };
 use crate::mirror::directory;
 use crate::mirror::policies::InForce;
@@ -349,6 +349,8 @@ impl Metrics {
     fn register(registry: &mut Registry, state: &Arc<State>, of_releases: bool) -> Self {
         let index = Arc::new(RwLock::new(Index::within(memory::for_declarations())));
         let (counted, reports) = (Arc::clone(&index), Arc::clone(state));
+        let cache = Arc::clone(index.read().cache());
+        declarations::register(registry, move || [cache.asked(), cache.read()]);
         let metrics = Self {
             admission: AdmissionMetrics::register(registry),
             records: RecordMetrics::register(registry, move || states(&counted.read())),

@@ -21,6 +21,7 @@ macro_rules! label {
     };
 }
 
+pub mod declarations;
 mod guard;
 mod ledger;
 

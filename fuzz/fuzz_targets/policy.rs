@@ -26,7 +26,8 @@ fuzz_target!(|text: &str| {
         "metadata": {"name": "release", "namespace": "ns", "annotations": {"kubemoor.dev/allow": text}},
     });
     let declared = Arc::new(Declared {
-        fields: declare(&document, None),
+        packed: declare(&document, None).into(),
+        allow: AllowAnnotations::of(&document).map(Box::new),
         version: "v1".into(),
         served: "v1".into(),
         plural: None,

@@ -153,7 +153,7 @@ impl Forecast {
             for skipped in owners.skipped() {
                 warn(&format!("an entry of managedFields of {id} is left out: {}", skipped.reason));
             }
-            let met = ownership::conflicts(&declared.fields, object, owners, helm.as_ref(), method);
+            let met = ownership::conflicts(&declared.fields(), object, owners, helm.as_ref(), method);
             conflicts.extend(met.into_iter().map(|conflict| Line { object: id.clone(), conflict }));
         }
         Self {

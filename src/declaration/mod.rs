@@ -28,6 +28,7 @@ pub mod lookup;
 pub mod openapi;
 pub mod outline;
 pub mod outputs;
+pub mod packed;
 pub mod path;
 pub mod prune;
 pub mod quantity;

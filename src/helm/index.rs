@@ -14,6 +14,7 @@ use self::claims::ClaimTable;
 pub use self::claims::Claims;
 use super::record::Status;
 use super::release::{Declared, Invalid, Release};
+use crate::declaration::packed::FieldsCache;
 use crate::declaration::path::Path;
 use crate::model::{ObjectId, ReleaseId};
 
@@ -29,9 +30,11 @@ pub struct Index {
     /// The resources that releases declare, with the number of objects that do.
     declared: BTreeMap<DeclaredResource, usize>,
     taken: Box<Taken>,
+    /// The fields that somebody has asked for lately.
+    cache: Arc<FieldsCache>,
 }
 
-/// What declared fields take in memory.
+/// What declarations take in memory.
 #[derive(Debug, Default)]
 struct Taken {
     /// By the namespace that holds the records.
@@ -41,7 +44,7 @@ struct Taken {
     limit: Option<usize>,
 }
 
-/// The most memory that the declared fields of releases may take whose records
+/// The most memory that the declarations of releases may take whose records
 /// lie in one namespace, in bytes.
 pub const MAX_WEIGHT: usize = 24 << 20;
 
@@ -91,6 +94,11 @@ impl Index {
     /// bytes together.
     pub fn within(limit: Option<usize>) -> Self {
         Self { taken: Box::new(Taken { limit, ..Taken::default() }), ..Self::default() }
+    }
+
+    /// Where the declared fields of its releases are kept while they are at hand.
+    pub fn cache(&self) -> &Arc<FieldsCache> {
+        &self.cache
     }
 
     /// Whether there is room for what a release declares, in place of what the

@@ -24,10 +24,13 @@ use crate::declaration::declare::declare;
 use crate::declaration::digest::Digest;
 use crate::declaration::fields::Fields;
 use crate::declaration::names::shared;
+use crate::declaration::packed::Packed;
 use crate::declaration::path::Path;
-use crate::model::{Gvk, ObjectId, RESOURCE_POLICY, ReleaseId};
+use crate::declaration::schema::KindSchema;
+use crate::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Gvk, ObjectId, RESOURCE_POLICY, ReleaseId};
 
 mod assemble;
+mod packing;
 mod payload;
 
 /// The annotations that opt an object out, with the value that does.
@@ -82,7 +85,7 @@ pub struct Release {
     pub state: State,
     /// What the records declare. Shared: a release that turns invalid keeps it.
     pub objects: Arc<HashMap<ObjectId, Declarations>>,
-    /// The memory that this takes, about, in bytes.
+    /// The memory that this takes, about, in bytes: without fields that are read when somebody asks.
     pub weight: usize,
 }
 
@@ -126,8 +129,10 @@ pub struct Declarations {
 /// An object as one manifest declares it.
 #[derive(Clone, Debug)]
 pub struct Declared {
-    /// The declared fields.
-    pub fields: Fields,
+    /// The declared fields, at hand or to be read.
+    pub packed: Packed,
+    /// The exception that the manifest asks for; mostly none.
+    pub allow: Option<Box<AllowAnnotations>>,
     /// The version in which the manifest spells the object.
     pub version: Arc<str>,
     /// The version in which the API server speaks of it: the manifest's, or the
@@ -141,11 +146,22 @@ pub struct Declared {
     pub keep: bool,
     /// The manifest opts the object out.
     pub opted_out: bool,
-    /// The memory that this takes, about, in bytes.
+    /// The memory that its fields take when they are at hand, about, in bytes.
     pub weight: usize,
     /// What tells this declaration from others; none where it nests too deep to be
     /// compared whole.
     pub digest: Option<Digest>,
+}
+
+/// The annotations of one object that ask for an exception.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllowAnnotations {
+    /// `kubemoor.dev/allow`.
+    pub allow: Option<String>,
+    /// `kubemoor.dev/allow-until`.
+    pub until: Option<String>,
+    /// `kubemoor.dev/allow-reason`.
+    pub reason: Option<String>,
 }
 
 /// Why a record cannot be believed.
@@ -334,20 +350,41 @@ impl State {
     }
 }
 
+impl AllowAnnotations {
+    /// Those of a document; none where it has none of them.
+    pub fn of(document: &Value) -> Option<Self> {
+        let annotations = document.pointer("/metadata/annotations");
+        let text = |name| Some(annotations?.get(name)?.as_str()?.to_owned());
+        let read = Self { allow: text(ALLOW), until: text(ALLOW_UNTIL), reason: text(ALLOW_REASON) };
+        (read != Self::default()).then_some(read)
+    }
+}
+
 impl Declared {
-    fn of(document: &Value, catalog: &Catalog) -> Self {
+    /// The declared fields, read where they are not at hand.
+    pub fn fields(&self) -> Arc<Fields> {
+        self.packed.fields()
+    }
+
+    /// The memory that this takes while its fields are not at hand, about, in bytes.
+    pub fn memory(&self) -> usize {
+        size_of::<(ObjectId, Declarations)>() + size_of::<Self>() + self.packed.weight()
+    }
+
+    fn of(document: &Value, schema: Option<&KindSchema>, catalog: &Catalog) -> Self {
         let gvk = gvk(document);
         let facts = catalog.facts(&gvk.group, &gvk.kind);
         let annotation = |name: &str| document.pointer("/metadata/annotations")?.get(name)?.as_str();
-        let fields = declare(document, catalog.schema(&gvk).as_ref());
+        let fields = declare(document, schema);
         let version = shared(&gvk.version);
         let served = facts.and_then(|facts| facts.served(&version)).filter(|served| **served != *version);
         Self {
             weight: size_of::<(ObjectId, Declarations)>() + size_of::<Self>() + fields.weight(),
+            allow: AllowAnnotations::of(document).map(Box::new),
             keep: annotation(RESOURCE_POLICY)
                 .is_some_and(|policy| policy.trim().eq_ignore_ascii_case("keep")),
             opted_out: OPT_OUTS.iter().any(|(name, value)| annotation(name) == Some(value)),
-            fields,
+            packed: fields.into(),
             served: served.map_or_else(|| Arc::clone(&version), shared),
             version,
             plural: facts.map(|facts| shared(&facts.plural)),

@@ -9,6 +9,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -154,6 +155,7 @@ pub fn assemble(record: Record, catalog: &Catalog) -> Assembled {
         None,
         &Storage::default(),
         catalog,
+        &Arc::default(),
     )
 }
 

@@ -33,6 +33,7 @@ pub mod standing;
 pub mod subject;
 pub mod target;
 
+use std::cell::LazyCell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -178,10 +179,11 @@ impl Policy {
         object: &ObjectId,
         declared: &Declared,
     ) -> impl Iterator<Item = (&'p str, Mask)> {
+        let fields = &*declared.fields();
         let of = |policy: &Compiled| {
             let ignored = policy.ignore.iter().filter(|(target, _)| target.selects(object, declared));
             let patterns = ignored.flat_map(|(_, mask)| &mask.0);
-            Mask(patterns.map(|pattern| pattern.placed(&declared.fields)).collect())
+            Mask(patterns.map(|pattern| pattern.placed(fields)).collect())
         };
         let masks: Vec<_> = self.matched.iter().map(|policy| (policy.name.as_str(), of(policy))).collect();
         masks.into_iter().filter(|(_, mask)| !mask.is_empty())
@@ -189,14 +191,15 @@ impl Policy {
 
     fn resolve(&self, object: &ObjectId, declared: &Declared) -> ObjectRules {
         let mut rules = ObjectRules::default();
+        let fields = LazyCell::new(|| declared.fields());
         for policy in &self.matched {
             let ignored = policy.ignore.iter().filter(|(target, _)| target.selects(object, declared));
             let patterns = ignored.flat_map(|(_, mask)| &mask.0);
-            rules.ignored.0.extend(patterns.map(|pattern| pattern.placed(&declared.fields)));
+            rules.ignored.0.extend(patterns.map(|pattern| pattern.placed(&fields)));
             let sealed = policy.seal.iter().filter(|(target, _)| target.selects(object, declared));
-            sealed.for_each(|(_, mask)| rules.sealed.add(mask, &declared.fields));
+            sealed.for_each(|(_, mask)| rules.sealed.add(mask, &fields));
             let allowed = policy.allow.iter().filter(|(target, _)| target.selects(object, declared));
-            rules.standing.extend(allowed.map(|(_, standing)| standing::placed(standing, &declared.fields)));
+            rules.standing.extend(allowed.map(|(_, standing)| standing::placed(standing, &fields)));
         }
         match standing::of_manifest(declared) {
             Ok(standing) => rules.standing.extend(standing),

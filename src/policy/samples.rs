@@ -9,7 +9,7 @@ use super::resolver::{Labels, Policies};
 use super::{Policy, read};
 use crate::declaration::declare::declare;
 use crate::declaration::digest::Digest;
-use crate::helm::release::{Declared, gvk};
+use crate::helm::release::{AllowAnnotations, Declared, gvk};
 use crate::model::{DriftMode, EditsMode, ObjectId};
 
 /// A policy from the YAML of its spec.
@@ -44,7 +44,8 @@ pub(crate) fn declared(yaml: &str) -> (ObjectId, Declared) {
         name: text("/metadata/name").unwrap(),
     };
     let declared = Declared {
-        fields: declare(&document, None),
+        packed: declare(&document, None).into(),
+        allow: AllowAnnotations::of(&document).map(Box::new),
         version: gvk.version.as_str().into(),
         served: gvk.version.as_str().into(),
         plural: None,

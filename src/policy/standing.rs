@@ -9,7 +9,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::Value;
 
 use super::allowance::Request;
 use super::flaw::Flaw;
@@ -17,8 +16,8 @@ use super::grant::Grant;
 use super::schedule::Schedule;
 use super::subject::Subject;
 use crate::declaration::fields::Fields;
-use crate::helm::release::Declared;
-use crate::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Actor};
+use crate::helm::release::{AllowAnnotations, Declared};
+use crate::model::{ALLOW, Actor};
 
 /// A standing allowance.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,13 +92,10 @@ impl fmt::Display for Origin {
 /// # Errors
 /// What is wrong with them; then they allow nothing.
 pub fn of_manifest(declared: &Declared) -> Result<Option<Arc<Standing>>, Vec<Flaw>> {
-    let text = |name: &str| match declared.fields.get(&["metadata", "annotations", name])? {
-        Value::String(text) => Some(text),
-        _ => None,
+    let Some(AllowAnnotations { allow: Some(allow), until, reason }) = declared.allow.as_deref() else {
+        return Ok(None);
     };
-    let Some(allow) = text(ALLOW) else { return Ok(None) };
-    let Request { grant, until, reason } =
-        Request::read(&allow, text(ALLOW_UNTIL).as_deref(), text(ALLOW_REASON).as_deref())?;
+    let Request { grant, until, reason } = Request::read(allow, until.as_deref(), reason.as_deref())?;
     let origin = Origin::Manifest { reason };
     Ok(Some(Arc::new(Standing { origin, grant, schedule: None, until, subjects: Vec::new() })))
 }

@@ -50,7 +50,8 @@ pub(super) struct Regexes(BTreeMap<String, Regex>);
 impl Target {
     /// Whether the rule is about this object, as the manifest declares it.
     pub fn selects(&self, object: &ObjectId, declared: &Declared) -> bool {
-        let entry = |map: &'static str| move |key: &str| text(declared.fields.get(&["metadata", map, key])?);
+        let entry =
+            |map: &'static str| move |key: &str| text(declared.fields().get(&["metadata", map, key])?);
         self.kind.matches(&object.kind)
             && self.name.matches(&object.name)
             && self.group.matches(&object.group)

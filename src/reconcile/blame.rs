@@ -40,7 +40,7 @@ pub(crate) fn taken(live: &Live, declared: &Declared, method: ApplyMethod, spare
     if method != ApplyMethod::ServerSide || live.sighting.updaters.iter().all(|name| is_controller(name)) {
         return None;
     }
-    ownership::taken(&declared.fields, &live.whole()?, method, spared)
+    ownership::taken(&declared.fields(), &live.whole()?, method, spared)
 }
 
 /// The merge patch that gives fields back to Helm if the object is unchanged;

@@ -331,7 +331,10 @@ impl Drifts {
 /// the same agreement.
 fn same(a: Option<&Arc<Declared>>, b: Option<&Arc<Declared>>) -> bool {
     a.zip(b).is_some_and(|(a, b)| {
-        a.fields == b.fields && a.version == b.version && a.opted_out == b.opted_out && a.digest == b.digest
+        a.version == b.version
+            && a.opted_out == b.opted_out
+            && a.digest == b.digest
+            && ((a.digest.is_some() && a.packed.is_typed_as(&b.packed)) || a.fields() == b.fields())
     })
 }
 

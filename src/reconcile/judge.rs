@@ -160,7 +160,7 @@ pub(crate) fn record(
 /// What an object agrees with that holds more below sealed paths; none where an exception lets a
 /// declared field differ, which nobody has seen then.
 pub(crate) fn as_declared_beside(declared: &Arc<Declared>, value: &Value) -> Option<Agreed> {
-    let is_whole = drift::of_fields(&declared.fields, value, false).is_empty();
+    let is_whole = drift::of_fields(&declared.fields(), value, false).is_empty();
     is_whole.then(|| Agreed::but_for_additions(declared))
 }
 

@@ -246,8 +246,9 @@ fn changes(
     evidence: Evidence<'_>,
 ) -> Compared {
     let exceptions = subject.exceptions(declared);
+    let fields = &*declared.fields();
     let mut settler = match evidence {
-        Evidence::Canonical(canonical) => Some(declared.fields.settler(canonical)),
+        Evidence::Canonical(canonical) => Some(fields.settler(canonical)),
         Evidence::None | Evidence::Unavailable | Evidence::Nowhere => None,
     };
     let (mut changes, mut spared, mut allowed) = (Vec::new(), Vec::new(), false);
@@ -255,7 +256,7 @@ fn changes(
     // What the API server does not take cannot be what it made of the manifest.
     let may_be_rewritten =
         release.state.status == Status::Deployed && !pending && !matches!(evidence, Evidence::Unavailable);
-    for mut change in of_fields(&declared.fields, live, may_be_rewritten) {
+    for mut change in of_fields(fields, live, may_be_rewritten) {
         if let (Agreement::Doubt, Some(settler)) = (change.agreement, &mut settler) {
             change.agreement = settler.settle(&change);
         }
@@ -272,7 +273,7 @@ fn changes(
         }
     }
     show_moved(&mut changes, declared, live);
-    for change in sealed::drift(subject.object, &declared.fields, live) {
+    for change in sealed::drift(subject.object, fields, live) {
         let excused = match change.path.0.last() {
             Some(Segment::Field(last)) if last == "ownerReferences" => exceptions.of_deletion(),
             _ => exceptions.of_sealed(&change.path, None, change.new.as_ref()),
@@ -283,7 +284,7 @@ fn changes(
         }
     }
     let mut has_additions = false;
-    for change in additions::drift(subject.object, &declared.fields, exceptions.sealed(), live) {
+    for change in additions::drift(subject.object, fields, exceptions.sealed(), live) {
         let excused = exceptions.of_sealed(&change.path, None, change.new.as_ref());
         allowed |= excused == Some(Reason::Allowed);
         match excused {
@@ -305,7 +306,7 @@ fn show_moved(changes: &mut [FieldChange], declared: &Declared, live: &Value) {
     if !changes.iter().any(is_missing) {
         return;
     }
-    let moved = declared.fields.moved(live).into_iter();
+    let moved = declared.fields().moved(live).into_iter();
     let moved: HashMap<String, Path> = moved.map(|it| (it.declared.to_string(), it.live)).collect();
     for change in changes.iter_mut().filter(|change| is_missing(change)) {
         if let Some(Segment::Key(keys)) = moved.get(&change.path.to_string()).and_then(|live| live.0.last()) {

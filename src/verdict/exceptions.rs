@@ -80,7 +80,7 @@ impl<'a> Exceptions<'a> {
             circumstances.autoscalers.iter().filter(|it| scales(&it.declared_by)).collect();
         let granted = circumstances.allowances.iter().map(Arc::as_ref).filter(counts);
         let grants: Vec<_> =
-            granted.map(|allowance| (allowance, allowance.grant.mask.placed(&declared.fields))).collect();
+            granted.map(|allowance| (allowance, allowance.grant.mask.placed(&declared.fields()))).collect();
         Self {
             rules: policy.rules(object, declared),
             reach: reach(&grants),

@@ -149,7 +149,8 @@ fn change(edit: &Edit<'_>, claim: &Claim<'_>, evidence: Evidence<'_>, now: Times
         // The arbiter was asked about the first alternative.
         let evidence = if index == 0 { evidence } else { Evidence::None };
         let exceptions = claim.exceptions(edit, declared, now);
-        let weighed = Weighing { edit, new, standing, declared, exceptions, evidence }.weigh();
+        let fields = &*declared.fields();
+        let weighed = Weighing { edit, new, standing, declared, fields, exceptions, evidence }.weigh();
         if weighed.findings.is_empty() {
             return match weighed.allowed.is_empty() {
                 true => Verdict::allow(weighed.reason),

@@ -112,7 +112,7 @@ impl Context<'_> {
     }
 
     fn owner(&self) -> Owner {
-        self.declared.map_or(Owner::Helm, |declared| Owner::of(&declared.fields))
+        self.declared.map_or(Owner::Helm, |declared| Owner::of(&declared.fields()))
     }
 
     /// The policy that made the verdict, where it is not the default.

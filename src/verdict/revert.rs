@@ -114,7 +114,7 @@ pub fn plan(
         return Err(Irreversible::TooMuch);
     }
     let (declared, changes) = judged(edit, release, policy, findings).ok_or(Irreversible::Outdated)?;
-    let fields = &declared.fields;
+    let fields = &declared.fields();
     let rules = policy.rules(edit.object, declared);
     let restored = changes.iter().filter(|change| findings.iter().any(|finding| finding.path == change.path));
     let (settled, drift) = before(edit, release, declared);
@@ -213,11 +213,12 @@ fn judged<'r>(
 ) -> Option<(&'r Arc<Declared>, Vec<FieldChange>)> {
     let declarations = release.objects.get(edit.object)?;
     let of = |declared: &'r Arc<Declared>| {
-        let mut changes = declared.fields.changed(edit.old, edit.new);
+        let fields = &*declared.fields();
+        let mut changes = fields.changed(edit.old, edit.new);
         changes.retain(|change| change.agreement != Agreement::Agrees);
-        let sealed = sealed::changes(edit.object, &declared.fields, edit.old, edit.new);
+        let sealed = sealed::changes(edit.object, fields, edit.old, edit.new);
         let seal = &policy.rules(edit.object, declared).sealed;
-        let added = additions::of_edit(edit.object, &declared.fields, seal, Some(edit.old), edit.new);
+        let added = additions::of_edit(edit.object, fields, seal, Some(edit.old), edit.new);
         let unknown = |finding: &&Finding| {
             changes.iter().all(|change| change.path != finding.path)
                 && sealed.iter().all(|change| change.path != finding.path)
@@ -244,7 +245,7 @@ fn before(edit: Whole<'_>, release: &Release, declared: &Declared) -> (Vec<Path>
         known.is_some_and(|(settled, declaration)| settled.holds(declaration, &it.path, it.new.as_ref()))
     };
     let (settled, mut drift): (Vec<_>, Vec<_>) =
-        declared.fields.drift(edit.old).into_iter().partition(is_settled);
+        declared.fields().drift(edit.old).into_iter().partition(is_settled);
     drift.retain(|it| it.agreement > Agreement::Doubt);
     (settled.into_iter().map(|it| it.path).collect(), drift)
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::Value;
 use tokio::time::timeout;
 
 use super::case::{Aspect, Case, Judgement};
@@ -18,7 +17,7 @@ use crate::client::access::{self, Right};
 use crate::client::allowances::{Wish, resource};
 use crate::client::call::CallError;
 use crate::declaration::outline::Excerpt;
-use crate::helm::release::{Declared, Release};
+use crate::helm::release::{AllowAnnotations, Release};
 use crate::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Actor, ObjectId};
 use crate::policy::allowance::{Allowance, Request};
 use crate::policy::flaw::Flaw;
@@ -49,20 +48,12 @@ pub(super) struct Granted {
     resource: Box<DriftAllowance>,
 }
 
-/// The annotations' texts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Texts {
-    allow: Option<String>,
-    until: Option<String>,
-    reason: Option<String>,
-}
-
 /// What the annotations of a case ask for, and whether whoever made the edit
 /// may have it. Without a cluster nobody may.
 pub(super) async fn answer(case: &Case<'_>, looker: &Looker<'_>) -> Asked {
     let (old, new) = case.texts();
     let Some(new) = new.filter(|_| case.subject.aspect == Aspect::Object) else { return Asked::Nothing };
-    let (before, after) = (Texts::of(old), Texts::of(Some(new)));
+    let (before, after) = (AllowAnnotations::excerpted(old), AllowAnnotations::excerpted(Some(new)));
     if before == after {
         return Asked::Nothing;
     }
@@ -74,8 +65,8 @@ pub(super) async fn answer(case: &Case<'_>, looker: &Looker<'_>) -> Asked {
 async fn looked_into(
     case: &Case<'_>,
     looker: &Looker<'_>,
-    before: Texts,
-    after: Texts,
+    before: AllowAnnotations,
+    after: AllowAnnotations,
 ) -> Result<Asked, Unreached> {
     let (object, index, live) = (&case.subject.object, looker.source.index(), looker.live());
     let Some(allow) = &after.allow else {
@@ -230,8 +221,8 @@ impl Granted {
     }
 }
 
-impl Texts {
-    fn of(object: Option<&Excerpt<'_>>) -> Self {
+impl AllowAnnotations {
+    fn excerpted(object: Option<&Excerpt<'_>>) -> Self {
         let Some(object) = object else { return Self::default() };
         let [allow, until, reason] =
             object.texts(&["metadata", "annotations"], [ALLOW, ALLOW_UNTIL, ALLOW_REASON]);
@@ -245,14 +236,6 @@ impl Texts {
         Ok((request, until))
     }
 
-    fn declared(declared: &Declared) -> Self {
-        let text = |name: &str| match declared.fields.get(&["metadata", "annotations", name]) {
-            Some(Value::String(text)) => Some(text),
-            _ => None,
-        };
-        Self { allow: text(ALLOW), until: text(ALLOW_UNTIL), reason: text(ALLOW_REASON) }
-    }
-
     /// Whether each of these that is not as before is as declared.
     fn follows(&self, before: &Self, declared: &Self) -> bool {
         let follows =
@@ -263,11 +246,18 @@ impl Texts {
 
 /// Whether all that changes of the annotations becomes what a manifest of the
 /// object says: what a person has added besides stays there when Helm writes.
-fn is_charts_own(before: &Texts, after: &Texts, object: &ObjectId, claims: &[Arc<Release>]) -> bool {
+fn is_charts_own(
+    before: &AllowAnnotations,
+    after: &AllowAnnotations,
+    object: &ObjectId,
+    claims: &[Arc<Release>],
+) -> bool {
+    let none = AllowAnnotations::default();
     let says = |release: &Arc<Release>| {
         let declarations = release.objects.get(object);
         let declared = declarations.into_iter().flat_map(|it| it.latest.iter().chain(&it.baseline));
-        declared.map(|declared| Texts::declared(declared)).any(|declared| after.follows(before, &declared))
+        let mut annotations = declared.map(|it| it.allow.as_deref().unwrap_or(&none));
+        annotations.any(|declared| after.follows(before, declared))
     };
     claims.iter().any(says)
 }

@@ -58,7 +58,7 @@ fn is_keyed(watched: &Watched, release: &ReleaseId, ship: &ObjectId) -> Option<b
         json!({"apiVersion": "kinds.test/v1", "kind": "Ship", "metadata": {"name": "kontiki"},
             "spec": {"sails": [{"name": "main", "size": size}, {"name": "jib", "size": 2}]}})
     };
-    let changes = declared.fields.changed(&object(1), &object(9));
+    let changes = declared.fields().changed(&object(1), &object(9));
     let [change] = changes.as_slice() else { panic!("{changes:?}") };
     Some(change.path.to_string() == "/spec/sails/[name=main]/size")
 }

@@ -12,7 +12,7 @@ use kubemoor::cli::Cli;
 use kubemoor::metrics::{
     AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, DriftFound, EmergencyMetrics, EventFate,
     GuardMetrics, LedgerMetrics, Look, NoticeMetrics, NotificationFate, RecordFault, RecordMetrics,
-    ReleaseFigures, Repair, Standing, StatusWrite, Webhook, Written, registry,
+    ReleaseFigures, Repair, Standing, StatusWrite, Webhook, Written, declarations, registry,
 };
 use kubemoor::model::ReleaseId;
 use prometheus_client::encoding::text::encode;
@@ -149,6 +149,7 @@ fn scrape() -> String {
     let connections = ConnectionMetrics::register(&mut registry);
     let admission = AdmissionMetrics::register(&mut registry);
     let records = RecordMetrics::register(&mut registry, || [("deployed", 1)]);
+    declarations::register(&mut registry, || [1, 1]);
     let guard = GuardMetrics::register(&mut registry);
     let notices = NoticeMetrics::register(&mut registry);
     let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
@@ -160,7 +161,7 @@ fn scrape() -> String {
     let components = sources(&root().join("src")).into_iter();
     let components = components.filter(|(path, _)| path.to_string_lossy().contains("src/metrics"));
     let components: String = components.map(|(_, text)| text).collect();
-    assert_eq!(components.matches("fn register").count(), 8, "a component's metrics are not looked at");
+    assert_eq!(components.matches("fn register").count(), 9, "a component's metrics are not looked at");
 
     drop(connections.opened());
     connections.ended(ConnectionEnd::Closed);

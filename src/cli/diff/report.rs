@@ -239,7 +239,7 @@ impl Subject<'_> {
         }
         let declared = self.release.declared(subject.object)?;
         let spared = subject.exceptions(declared).mask(live);
-        ownership::taken(&declared.fields, live, self.release.state.apply_method, &spared)
+        ownership::taken(&declared.fields(), live, self.release.state.apply_method, &spared)
     }
 
     /// The other release that owns a live object: its annotations name it, and it declares
@@ -272,10 +272,10 @@ fn patch(subject: &drift::Subject<'_, '_>, drift: &Drift<'_>, live: &Value) -> O
     let certain = drift.changes.iter().filter(|field| field.agreement > Agreement::Doubt);
     let mut restored = live.clone();
     let mask = subject.exceptions(drift.declared).mask(live);
-    let mut moves = drift.declared.fields.moved(live);
+    let mut moves = drift.declared.fields().moved(live);
     moves.retain(|it| !mask.covers(&it.live));
     Fields::put_back(&moves, &mut restored);
-    drift.declared.fields.restore(certain.map(|field| &field.path), live, &mut restored);
+    drift.declared.fields().restore(certain.map(|field| &field.path), live, &mut restored);
     mask.carry(live, &mut restored);
     let patch = json_patch::diff(live, &restored);
     let is_hidden = Shown::of(subject.object, &Path::default(), &json!(patch)).is_masked();

@@ -47,7 +47,7 @@ pub(super) fn compare(
     let state = state_of(&drift::compare(subject, live, Evidence::None), release);
     let is_held = is_repaired && is_deployed && state == AS_DECLARED;
     let taken = live.filter(|_| is_held).and_then(|live| {
-        ownership::taken(&declared.fields, live, release.state.apply_method, &exceptions.mask(live))
+        ownership::taken(&declared.fields(), live, release.state.apply_method, &exceptions.mask(live))
     });
     let words = Words { policy: subject.policy, object: subject.object, declared, now: subject.now };
     let asked = fields::Subject {

@@ -94,7 +94,7 @@ impl Subject<'_> {
 
     /// All that differs, additions included, each path once.
     fn drift(&self, live: &Value) -> Vec<FieldChange> {
-        let fields = &self.declared.fields;
+        let fields = &self.declared.fields();
         let mut changes = drift::of_fields(fields, live, self.is_deployed);
         let mut sealed = sealed::drift(self.object, fields, live);
         sealed.retain(|it| changes.iter().all(|known| known.path != it.path));
@@ -127,7 +127,7 @@ impl Subject<'_> {
     fn unchanged<'c>(&'c self, changes: &'c [FieldChange]) -> impl Iterator<Item = Look> + 'c {
         let state = if self.live.is_some() { FieldState::AsDeclared } else { FieldState::Absent };
         let is_told = |path: &Path| changes.iter().any(|change| path.0.starts_with(&change.path.0));
-        let leaves = self.declared.fields.leaves().into_iter();
+        let leaves = self.declared.fields().leaves().into_iter();
         leaves.filter(move |(path, _)| !is_told(path)).map(move |(path, value)| {
             let live = self.live.and_then(|live| path.get(live).first().map(|value| (*value).clone()));
             Look { path, state, declared: Some(value), live, excused: None }

@@ -123,7 +123,7 @@ async fn of_declared(reader: &Reader, inquiry: Inquiry, release: &Release, now: 
     let declared = release.declared(&object);
     // An element may be named by its place, as in a JSON Pointer.
     let patterns = match declared {
-        Some(declared) => Mask(patterns).placed(&declared.fields).into_owned().0,
+        Some(declared) => Mask(patterns).placed(&declared.fields()).into_owned().0,
         None => patterns,
     };
     let live = match (live, declared) {
@@ -143,7 +143,7 @@ async fn of_declared(reader: &Reader, inquiry: Inquiry, release: &Release, now: 
         }
         _ => Comparison::of_nothing(),
     };
-    let owner = declared.map_or(Owner::Helm, |declared| Owner::of(&declared.fields));
+    let owner = declared.map_or(Owner::Helm, |declared| Owner::of(&declared.fields()));
     let answered = Answered { object: &object, release: &release.id, owner, patterns: &patterns };
     Report {
         state: comparison.state,

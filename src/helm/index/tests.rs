@@ -93,6 +93,7 @@ fn of_widgets(name: &str, scale: Option<Path>) -> Release {
         None,
         &Storage::default(),
         &catalog,
+        &Arc::default(),
     )
     .release
 }
@@ -260,8 +261,14 @@ fn stored_in(storage: &str, status: Status, manifest: &str) -> Release {
     let stored = ReleaseId { namespace: storage.to_owned(), name: "web".to_owned() };
     let trusted: Storage = [("flux-system", "shop"), ("ci", "shop")].into_iter().collect();
     let latest = (&given.head(), &given.payload());
-    assemble(StoredRecords { stored: &stored, latest, baseline: None }, None, &trusted, &Catalog::with_core())
-        .release
+    assemble(
+        StoredRecords { stored: &stored, latest, baseline: None },
+        None,
+        &trusted,
+        &Catalog::with_core(),
+        &Arc::default(),
+    )
+    .release
 }
 
 /// Who speaks for `shop/web`: where its records lie, and whether it counts.

@@ -7,8 +7,10 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::{Declarations, Declared, Head, Invalid, Payload, Release, State, believe, placed};
+use super::packing::Packing;
+use super::{Declarations, Declared, Head, Invalid, Payload, Release, State, believe, gvk, placed};
 use crate::declaration::catalog::Catalog;
+use crate::declaration::packed::FieldsCache;
 use crate::helm::manifest::{self, Skipped};
 use crate::helm::record::{Record, RecordError};
 use crate::helm::storage::Storage;
@@ -56,11 +58,13 @@ pub struct StoredRecords<'a> {
 /// namespace that their payloads give, where `storage` trusts them for it. If
 /// the latest cannot be believed, the release keeps what `previous` says, as
 /// long as that is trusted, else what the baseline says, and is marked invalid.
+/// Fields that are read when somebody asks for them are kept in `cache`.
 pub fn assemble(
     records: StoredRecords<'_>,
     previous: Option<&Release>,
     storage: &Storage,
     catalog: &Catalog,
+    cache: &Arc<FieldsCache>,
 ) -> Assembled {
     let StoredRecords { stored, latest, baseline } = records;
     let told = believe(stored, latest.0, latest.1, storage);
@@ -83,7 +87,7 @@ pub fn assemble(
     };
     // One history is of one release.
     let believed = believed.filter(|Believed { record, .. }| record.namespace == id.namespace);
-    let assembly = Assembly { id, records, believed, catalog };
+    let assembly = Assembly { id, records, believed, catalog, cache };
     match told {
         Ok(record) => assembly.by_latest(record),
         Err(disbelief) => {
@@ -107,6 +111,7 @@ struct Assembly<'a> {
     /// The baseline, where it is believed.
     believed: Option<Believed<'a>>,
     catalog: &'a Catalog,
+    cache: &'a Arc<FieldsCache>,
 }
 
 impl Assembly<'_> {
@@ -158,7 +163,26 @@ impl Assembly<'_> {
     }
 
     fn read(&self, payload: &Payload, record: &Record) -> Result<Found, Unkept> {
-        Ok(payload.with_text(record, |text| Found::of(&self.id, text, self.catalog))??)
+        Ok(payload.with_text(record, |text| self.find(text))??)
+    }
+
+    /// Reads a manifest, one document after the other.
+    fn find(&self, manifest: &str) -> Result<Found, Excess> {
+        let (mut packing, mut excess, mut weight) = (Packing::new(self.cache), None, 0_usize);
+        let skipped = manifest::each(manifest, |object| {
+            let (object, document) = placed(&self.id, object, self.catalog);
+            let schema = self.catalog.schema(&gvk(&document));
+            let declared = Declared::of(&document, schema.as_ref(), self.catalog);
+            weight = weight.saturating_add(declared.weight);
+            packing.add(object, declared, &document, schema);
+            excess = match (packing.count() > MAX_OBJECTS, weight > MAX_WEIGHT) {
+                (true, _) => Some(Excess::Objects),
+                (false, true) => Some(Excess::Weight),
+                (false, false) => return ControlFlow::Continue(()),
+            };
+            ControlFlow::Break(())
+        });
+        excess.map_or_else(|| Ok(Found { objects: packing.finish(), skipped }), Err)
     }
 
     /// The release with these objects; `invalid` says why its latest record does not count.
@@ -185,7 +209,7 @@ impl Assembly<'_> {
 /// About what declarations take in memory.
 fn weight(objects: &HashMap<ObjectId, Declarations>) -> usize {
     let declared = objects.values().flat_map(|it| it.latest.iter().chain(&it.baseline));
-    declared.map(|declared| declared.weight).sum()
+    declared.map(|declared| declared.memory()).sum()
 }
 
 /// Why nothing is kept of a record that is believed.
@@ -201,24 +225,4 @@ enum Unkept {
 struct Found {
     objects: Vec<(ObjectId, Arc<Declared>)>,
     skipped: Vec<Skipped>,
-}
-
-impl Found {
-    /// Reads a manifest, one document after the other.
-    fn of(id: &ReleaseId, manifest: &str, catalog: &Catalog) -> Result<Self, Excess> {
-        let (mut objects, mut excess, mut weight) = (Vec::new(), None, 0_usize);
-        let skipped = manifest::each(manifest, |object| {
-            let (object, document) = placed(id, object, catalog);
-            let declared = Declared::of(&document, catalog);
-            weight = weight.saturating_add(declared.weight);
-            objects.push((object, Arc::new(declared)));
-            excess = match (objects.len() > MAX_OBJECTS, weight > MAX_WEIGHT) {
-                (true, _) => Some(Excess::Objects),
-                (false, true) => Some(Excess::Weight),
-                (false, false) => return ControlFlow::Continue(()),
-            };
-            ControlFlow::Break(())
-        });
-        excess.map_or(Ok(Self { objects, skipped }), Err)
-    }
 }

@@ -75,6 +75,7 @@ pub(crate) fn assembled(latest: Given<'_>, baseline: Option<Given<'_>>) -> Relea
         None,
         &Storage::default(),
         &catalog,
+        &Arc::default(),
     )
     .release
 }

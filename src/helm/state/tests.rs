@@ -61,7 +61,7 @@ fn release(status: Status, latest_annotations: &str, baseline_annotations: &str)
 fn told(standing: Option<Standing<'_>>) -> String {
     let Some(standing) = standing else { return "nothing".to_owned() };
     let of = |declared: &&Arc<Declared>| {
-        declared.fields.get(&["data", "of"]).unwrap().as_str().unwrap().to_owned()
+        declared.fields().get(&["data", "of"]).unwrap().as_str().unwrap().to_owned()
     };
     let mut parts = vec![standing.alternatives.iter().map(of).collect::<Vec<_>>().join(" or ")];
     match standing.deletion {

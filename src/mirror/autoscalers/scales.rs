@@ -86,7 +86,7 @@ impl Scales {
 /// Whether `release` declares a ScaledObject for this workload.
 fn scales(release: &Release, scaled: &ObjectId, workload: &ObjectId) -> bool {
     let Some(declared) = release.declared(scaled) else { return false };
-    let is = |path: &[&str], wanted: &str, default: &str| match declared.fields.get(path) {
+    let is = |path: &[&str], wanted: &str, default: &str| match declared.fields().get(path) {
         Some(Value::String(text)) => text == wanted,
         _ => default == wanted,
     };
@@ -97,7 +97,7 @@ fn scales(release: &Release, scaled: &ObjectId, workload: &ObjectId) -> bool {
 /// The name of the autoscaler that KEDA makes for a ScaledObject, as `release`
 /// declares that.
 fn named_by(release: &Release, scaled: &ObjectId) -> String {
-    let name = release.declared(scaled).and_then(|declared| declared.fields.get(&NAMED));
+    let name = release.declared(scaled).and_then(|declared| declared.fields().get(&NAMED));
     match name {
         Some(Value::String(name)) if !name.is_empty() => name,
         _ => format!("keda-hpa-{}", scaled.name),

@@ -12,6 +12,7 @@ use super::super::records::{self, Known};
 use super::{LookError, Releases, Standing};
 use crate::client::call::{CallError, PATIENCE};
 use crate::declaration::catalog::Catalog;
+use crate::declaration::packed::FieldsCache;
 use crate::helm::record::{RecordError, Status};
 use crate::helm::release::{self, Assembled, Disbelief, Head, Payload, Release};
 use crate::helm::storage::Storage;
@@ -113,7 +114,11 @@ impl Releases {
         care: Care,
     ) -> Result<bool, CallError> {
         let mut snapshot = self.kinds.snapshot();
-        let mut assembled = material.clone().assemble(snapshot.catalog.clone(), &self.payloads).await?;
+        let cache = Arc::clone(self.index.read().cache());
+        let assemble = |catalog: Arc<Catalog>| {
+            Arc::clone(&material).assemble(catalog, &self.payloads, Arc::clone(&cache))
+        };
+        let mut assembled = assemble(snapshot.catalog.clone()).await?;
         let kinds = kinds(&assembled.release);
         let missing: Vec<Gvk> = kinds.iter().filter(|gvk| !snapshot.is_settled(gvk)).cloned().collect();
         match care {
@@ -123,7 +128,7 @@ impl Releases {
                 // What comes too late comes as a change of the kinds.
                 let _ = tokio::time::timeout(LEARNING, self.kinds.learn(missing)).await;
                 snapshot = self.kinds.snapshot();
-                assembled = material.clone().assemble(snapshot.catalog.clone(), &self.payloads).await?;
+                assembled = assemble(snapshot.catalog.clone()).await?;
             }
             Care::First | Care::Soon { .. } => self.kinds.owe(missing),
         }
@@ -279,6 +284,7 @@ impl Material {
         self: Arc<Self>,
         catalog: Arc<Catalog>,
         payloads: &Payloads,
+        cache: Arc<FieldsCache>,
     ) -> Result<Assembled, CallError> {
         let baseline = self.baseline.as_ref().map(|(_, payload)| payload);
         let is_heavy = baseline.into_iter().chain([&self.latest.1]).any(Payload::is_heavy);
@@ -292,6 +298,7 @@ impl Material {
                 self.previous.as_deref(),
                 &self.storage,
                 &catalog,
+                &cache,
             )
         };
         payloads.read(is_heavy, assemble).await

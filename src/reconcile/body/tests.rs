@@ -42,10 +42,10 @@ fn image(name: &str, image: &str) -> Value {
 #[track_caller]
 fn check_merge(live: Value, expected: Option<Value>) {
     let (object, declared) = declared();
-    let changes = declared.fields.drift(&live);
+    let changes = declared.fields().drift(&live);
     let patch = merged(
-        (&object, &declared.fields),
-        (&changes, &declared.fields.moved(&live)),
+        (&object, &declared.fields()),
+        (&changes, &declared.fields().moved(&live)),
         &live,
         None,
         &Mask::default(),
@@ -78,7 +78,7 @@ fn a_merge_patch_gives_what_was_moved_its_keys_again() {
     );
     let release = assembled(Given { manifest: &manifest, ..Given::default() }, None);
     let (object, declarations) = release.objects.iter().next().unwrap();
-    let fields = &declarations.latest.as_ref().unwrap().fields;
+    let fields = &declarations.latest.as_ref().unwrap().fields();
     let app = |name: &str, path: &str| {
         let mut app = image("app", "app:1");
         app["env"] = json!([{"name": name, "value": "1"}]);
@@ -114,7 +114,7 @@ fn a_merge_patch_restores_a_value_that_is_compared_as_one_without_its_masked_par
                     spec: {template: {spec: {tolerations: [{key: a, operator: Exists, effect: NoExecute}]}}}\n";
     let release = assembled(Given { manifest, ..Given::default() }, None);
     let (object, declarations) = release.objects.iter().next().unwrap();
-    let fields = &declarations.latest.as_ref().unwrap().fields;
+    let fields = &declarations.latest.as_ref().unwrap().fields();
     let mut live = live(json!(2), json!([]));
     let tolerations = |operator: &str, effect: &str| json!({"template": {"spec": {"tolerations": [{"key": "a", "operator": operator, "effect": effect}]}}});
     live["spec"] = tolerations("Equal", "NoSchedule");

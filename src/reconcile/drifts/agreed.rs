@@ -231,7 +231,7 @@ impl Drifts {
 /// The paths at which two declarations say the same.
 fn same_leaves(then: &Declared, now: &Declared) -> HashSet<String> {
     let then: HashMap<String, Value> =
-        then.fields.leaves().into_iter().map(|(path, value)| (path.to_string(), value)).collect();
-    let now = now.fields.leaves().into_iter().map(|(path, value)| (path.to_string(), value));
+        then.fields().leaves().into_iter().map(|(path, value)| (path.to_string(), value)).collect();
+    let now = now.fields().leaves().into_iter().map(|(path, value)| (path.to_string(), value));
     now.filter(|(path, value)| then.get(path) == Some(value)).map(|(path, _)| path).collect()
 }

@@ -15,6 +15,7 @@ use super::super::drifts::First;
 use super::super::event::{Document, Failure, Fault, Outcome, Secret};
 use super::stored::{Field, Fields, Stored, fields};
 use crate::declaration::catalog::Catalog;
+use crate::declaration::packed::FieldsCache;
 use crate::helm::record::{ApplyMethod, Record, Status};
 use crate::helm::release::{self, Appearance, Head, Payload, Release, StoredRecords, assemble};
 use crate::helm::storage::Storage;
@@ -24,6 +25,7 @@ use crate::policy::agreement::SeenAlive;
 pub(super) const NAMESPACE: &str = "shop";
 
 static CATALOG: LazyLock<Catalog> = LazyLock::new(Catalog::with_core);
+static CACHE: LazyLock<Arc<FieldsCache>> = LazyLock::new(Arc::default);
 
 /// Something that watches tell of.
 #[derive(Clone, Debug)]
@@ -332,8 +334,14 @@ impl World {
         let baseline = baseline.as_ref().map(|(head, payload)| (*head, payload));
         let latest = (latest, &payload(latest));
         Some(
-            assemble(StoredRecords { stored: id, latest, baseline }, previous, &Storage::default(), &CATALOG)
-                .release,
+            assemble(
+                StoredRecords { stored: id, latest, baseline },
+                previous,
+                &Storage::default(),
+                &CATALOG,
+                &CACHE,
+            )
+            .release,
         )
     }
 

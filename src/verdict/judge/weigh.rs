@@ -16,7 +16,7 @@ use super::super::{additions, identities, sealed};
 use crate::declaration::additions::Addition;
 use crate::declaration::compare::Settler;
 use crate::declaration::equality::Agreement;
-use crate::declaration::fields::FieldChange;
+use crate::declaration::fields::{FieldChange, Fields};
 use crate::helm::release::Declared;
 use crate::helm::state::Standing;
 
@@ -27,6 +27,8 @@ pub(super) struct Weighing<'a> {
     pub(super) new: &'a Value,
     pub(super) standing: &'a Standing<'a>,
     pub(super) declared: &'a Arc<Declared>,
+    /// Its fields.
+    pub(super) fields: &'a Fields,
     pub(super) exceptions: Exceptions<'a>,
     pub(super) evidence: Evidence<'a>,
 }
@@ -67,15 +69,15 @@ impl Weighing<'_> {
     pub(super) fn weigh(&self) -> Weighed {
         let Edit { old, scale, .. } = *self.edit;
         let changes = match old {
-            Some(old) => self.declared.fields.changed(old, self.new),
-            None => self.declared.fields.drift(self.new),
+            Some(old) => self.fields.changed(old, self.new),
+            None => self.fields.drift(self.new),
         };
         let reason = if changes.is_empty() { Reason::Unchanged } else { Reason::AsDeclared };
         let (findings, allowed) = (Vec::new(), Vec::new());
         let mut weighed = Weighed { findings, certain: false, in_doubt: true, allowed, reason };
         self.add_declared(changes, &mut weighed);
         if let (Some(old), false) = (old, scale) {
-            for change in sealed::changes(self.edit.object, &self.declared.fields, old, self.new) {
+            for change in sealed::changes(self.edit.object, self.fields, old, self.new) {
                 self.add_sealed(change, old, &mut weighed);
             }
         }
@@ -135,18 +137,18 @@ impl Weighing<'_> {
     /// What the edit adds below sealed paths. Whether a webhook or the server adds it to whatever is sent only a dry
     /// run can tell. What a Helm operation drops the server may fill in again.
     fn add_additions(&self, weighed: &mut Weighed) {
-        let Self { edit, new, standing, declared, exceptions, evidence } = self;
+        let Self { edit, new, standing, fields, exceptions, evidence, .. } = self;
         let seal = exceptions.sealed();
         if seal.is_empty() || identities::is_built_in(edit.actor) {
             return;
         }
-        let mut found = additions::of_edit(edit.object, &declared.fields, seal, edit.old, new);
+        let mut found = additions::of_edit(edit.object, fields, seal, edit.old, new);
         if let Evidence::Canonical(canonical) = evidence {
             additions::drop_servers(&mut found, canonical, (edit.operation, standing.pending));
         }
         let baseline = standing.release.objects.get(edit.object).and_then(|it| it.baseline.as_ref());
         if let Some(baseline) = baseline.filter(|_| standing.pending) {
-            found.retain(|it| it.is_member || !baseline.fields.covers(&it.path, it.new));
+            found.retain(|it| it.is_member || !baseline.fields().covers(&it.path, it.new));
         }
         for Addition { path, old, new, .. } in found {
             let excused = exceptions.of_sealed(&path, old, Some(new));
@@ -157,7 +159,7 @@ impl Weighing<'_> {
 
     fn settler(&self) -> Option<Settler<'_, '_>> {
         match self.evidence {
-            Evidence::Canonical(canonical) => Some(self.declared.fields.settler(canonical)),
+            Evidence::Canonical(canonical) => Some(self.fields.settler(canonical)),
             Evidence::None | Evidence::Unavailable | Evidence::Nowhere => None,
         }
     }

@@ -80,7 +80,7 @@ fn edited(edits: &[(&str, Value)]) -> Value {
 fn findings(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> Vec<Finding> {
     let declared = release.declared(object).unwrap();
     let shown = |path: &Path, value: Option<&Value>| value.map(|value| Shown::of(object, path, value));
-    let changes = declared.fields.changed(old, new).into_iter();
+    let changes = declared.fields().changed(old, new).into_iter();
     let declared_ones =
         changes.filter(|change| change.agreement != Agreement::Agrees).map(|change| Finding {
             declared: shown(&change.path, change.declared.as_ref()),
@@ -91,7 +91,7 @@ fn findings(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> V
             doubt: false,
             added: false,
         });
-    let sealed = sealed::changes(object, &declared.fields, old, new).into_iter().map(|change| Finding {
+    let sealed = sealed::changes(object, &declared.fields(), old, new).into_iter().map(|change| Finding {
         declared: None,
         old: shown(&change.path, change.old),
         new: shown(&change.path, change.new),
@@ -354,7 +354,7 @@ proptest! {
         let edit = Whole { object: &object, old: &old, new: &new, field_manager: "", settled: None };
         let plan = match plan(edit, &release, &policy(), &found) {
             Err(Irreversible::Drifted) => {
-                prop_assert!(!release.declared(&object).unwrap().fields.drift(&old).is_empty());
+                prop_assert!(!release.declared(&object).unwrap().fields().drift(&old).is_empty());
                 return Ok(());
             }
             plan => plan.unwrap(),
@@ -379,7 +379,7 @@ fn addition_below_a_sealed_path_is_set_back_and_the_rest_stays() {
         crate::policy::resolver::PolicyResolver::of_policies(crate::policy::samples::policies([sealed]));
     let policy = resolver.of(&release.id);
     let sealed = &policy.rules(&object, release.declared(&object).unwrap()).sealed;
-    let fields = &release.declared(&object).unwrap().fields;
+    let fields = &release.declared(&object).unwrap().fields();
     let check = |edits: &[(&str, Value)], left: Option<&[(&str, Value)]>| {
         let (old, new) = (live(), edited(edits));
         let added = additions::of_edit(&object, fields, sealed, Some(&old), &new).into_iter();

@@ -31,20 +31,18 @@ impl Case<'_> {
                 |text: &Option<Excerpt<'_>>| text.as_ref().map(|text| review::object(text.get())).transpose();
             return Ok((read(&self.old)?, read(&self.new)?));
         }
+        let declared = self.declared_by(claims);
+        let declared: Vec<&Fields> = declared.iter().map(Arc::as_ref).collect();
         if let (Some(old), Some(new), Aspect::Object) = (&self.old, &self.new, &self.subject.aspect)
-            && let Some((old, new)) = Pruned::new(&self.declared_by(claims)).pair(old, new)
+            && let Some((old, new)) = Pruned::new(&declared).pair(old, new)
         {
             return Ok((Some(old), Some(new)));
         }
-        Ok((self.read(self.old.as_ref(), claims)?, self.read(self.new.as_ref(), claims)?))
+        Ok((self.read(self.old.as_ref(), &declared)?, self.read(self.new.as_ref(), &declared)?))
     }
 
     /// Reads as much of an object as the claims look at.
-    fn read(
-        &self,
-        text: Option<&Excerpt<'_>>,
-        claims: &[Arc<Release>],
-    ) -> Result<Option<Value>, ObjectError> {
+    fn read(&self, text: Option<&Excerpt<'_>>, declared: &[&Fields]) -> Result<Option<Value>, ObjectError> {
         let Some(text) = text.map(Excerpt::get) else { return Ok(None) };
         if let Aspect::Scale(replicas) = &self.subject.aspect {
             let scale = review::object(text)?;
@@ -53,18 +51,18 @@ impl Case<'_> {
             return Ok(Some(nest(&replicas.0, count)));
         }
         let mut deserializer = serde_json::Deserializer::from_str(text);
-        match Pruned::new(&self.declared_by(claims)).deserialize(&mut deserializer) {
+        match Pruned::new(declared).deserialize(&mut deserializer) {
             Ok(value) => Ok(Some(value)),
             Err(_) => review::object(text).map(Some),
         }
     }
 
-    fn declared_by<'r>(&self, claims: &'r [Arc<Release>]) -> Vec<&'r Fields> {
+    fn declared_by(&self, claims: &[Arc<Release>]) -> Vec<Arc<Fields>> {
         claims
             .iter()
             .filter_map(|claim| claim.objects.get(&self.subject.object))
             .flat_map(|declarations| declarations.latest.iter().chain(&declarations.baseline))
-            .map(|declared| &declared.fields)
+            .map(|declared| declared.fields())
             .collect()
     }
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::case::Subject;
@@ -15,16 +15,19 @@ use crate::policy::Policy;
 use crate::policy::resolver::PolicyResolver;
 use crate::verdict::edit::Rules;
 
-fn texts(annotations: Value) -> Texts {
+fn texts(annotations: Value) -> AllowAnnotations {
     let object = json!({"metadata": {"name": "web", "annotations": annotations}}).to_string();
-    Texts::of(Some(&Excerpt::of(&object)))
+    AllowAnnotations::excerpted(Some(&Excerpt::of(&object)))
 }
 
 #[test]
 fn the_three_annotations_are_read_and_others_are_not() {
     let read = texts(json!({ALLOW: "*", ALLOW_UNTIL: "t", ALLOW_REASON: "r", "other": "x"}));
-    let expected =
-        Texts { allow: Some("*".to_owned()), until: Some("t".to_owned()), reason: Some("r".to_owned()) };
+    let expected = AllowAnnotations {
+        allow: Some("*".to_owned()),
+        until: Some("t".to_owned()),
+        reason: Some("r".to_owned()),
+    };
     assert_eq!(read, expected);
 }
 
@@ -33,16 +36,16 @@ fn an_object_without_them_or_of_another_form_asks_for_nothing() {
     for annotations in
         [json!(null), json!({}), json!({"other": ALLOW}), json!("kubemoor.dev/allow"), json!({ALLOW: 5})]
     {
-        assert_eq!(texts(annotations.clone()), Texts::default(), "{annotations}");
+        assert_eq!(texts(annotations.clone()), AllowAnnotations::default(), "{annotations}");
     }
-    assert_eq!(Texts::of(None), Texts::default());
+    assert_eq!(AllowAnnotations::excerpted(None), AllowAnnotations::default());
 }
 
 #[test]
 fn what_helm_writes_beside_a_persons_annotations_is_the_charts_own() {
     let of = |allow: &str, until: &str, reason: &str| {
         let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        Texts { allow: text(allow), until: text(until), reason: text(reason) }
+        AllowAnnotations { allow: text(allow), until: text(until), reason: text(reason) }
     };
     let chart = of("/a", "", "c");
     for (before, after, follows) in [

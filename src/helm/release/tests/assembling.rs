@@ -46,7 +46,7 @@ fn undecodable() -> Payload {
 /// The value of `k` that a release's latest and baseline declare.
 fn values(release: &Release) -> (Option<Value>, Option<Value>) {
     let declarations = &release.objects[&object("ConfigMap")];
-    let value = |declared: &Option<Arc<Declared>>| declared.as_ref()?.fields.get(&["data", "k"]);
+    let value = |declared: &Option<Arc<Declared>>| declared.as_ref()?.fields().get(&["data", "k"]);
     (value(&declarations.latest), value(&declarations.baseline))
 }
 
@@ -76,6 +76,7 @@ fn a_latest_that_is_not_believed_keeps_the_last_good_one() {
             Some(&good),
             &Storage::default(),
             &catalog,
+            &Arc::default(),
         )
         .release;
         assert_eq!(found.state, good.state);
@@ -88,6 +89,7 @@ fn a_latest_that_is_not_believed_keeps_the_last_good_one() {
             Some(&found),
             &Storage::default(),
             &catalog,
+            &Arc::default(),
         )
         .release;
         assert_eq!(again.state, good.state);
@@ -108,6 +110,7 @@ fn a_latest_that_was_never_believed_falls_back_on_the_baseline() {
         None,
         &Storage::default(),
         &Catalog::with_core(),
+        &Arc::default(),
     );
     let release = found.release;
     assert_eq!((release.state.revision, release.state.status), (1, Status::Deployed));
@@ -123,6 +126,7 @@ fn a_release_with_nothing_to_believe_declares_nothing() {
         None,
         &Storage::default(),
         &Catalog::with_core(),
+        &Arc::default(),
     )
     .release;
     assert_eq!((found.state.status, found.objects.len()), (Status::Unknown, 0));
@@ -142,6 +146,7 @@ fn a_baseline_that_is_not_believed_declares_nothing() {
         None,
         &Storage::default(),
         &Catalog::with_core(),
+        &Arc::default(),
     );
     assert_eq!(found.release.objects.len(), 1);
     assert_eq!(found.release.baseline, Some(head));
@@ -165,6 +170,7 @@ fn what_is_no_object_is_named_and_skipped() {
         None,
         &Storage::default(),
         &Catalog::with_core(),
+        &Arc::default(),
     );
     assert_eq!(found.release.objects.len(), 1);
     assert_eq!(found.skipped.iter().map(|skipped| skipped.index).collect::<Vec<_>>(), [1, 2]);
@@ -262,6 +268,7 @@ fn check_stored(
         previous,
         &storage,
         &Catalog::with_core(),
+        &Arc::default(),
     );
     let release = found.release;
     let objects: Vec<_> = release.objects.keys().map(|object| object.namespace.as_deref().unwrap()).collect();
@@ -295,6 +302,7 @@ fn what_was_said_before_counts_while_it_is_trusted() {
             None,
             &storage,
             &Catalog::with_core(),
+            &Arc::default(),
         )
         .release
     };

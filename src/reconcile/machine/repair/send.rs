@@ -84,7 +84,7 @@ impl Sending {
     /// The elements that somebody gave other keys and that are not to be left so.
     fn moved(&self, mask: &Mask) -> Vec<Move> {
         let Some(whole) = self.judged.seen.live.whole() else { return Vec::new() };
-        let fields = &self.judged.situation.declared.fields;
+        let fields = &self.judged.situation.declared.fields();
         let moved = ownership::moved(fields, &whole, &Owners::of(&whole), Some(&self.manager));
         let is_left = |it: &Move| mask.covers(&it.live) || mask.covers(&it.declared);
         moved.into_iter().map(|(it, _)| it).filter(|it| !is_left(it)).collect()
@@ -140,7 +140,7 @@ impl Reconciler {
         let Some(live) = &seen.live.object else { return self.conclude_nothing(task) };
         let mask = situation.exceptions(&task.object, self.now).mask(live);
         let moved = sending.moved(&mask);
-        let named = (&task.object, &situation.declared.fields);
+        let named = (&task.object, &*situation.declared.fields());
         match body::merged(named, (&sending.open(), &moved), live, answer.canonical(), &mask) {
             Some(patch) => sending.merge(task, patch, Stage::Last),
             None => self.conclude_nothing(task),

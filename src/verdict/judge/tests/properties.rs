@@ -133,7 +133,7 @@ proptest! {
         prop_assume!(!has_doubled_keys(&declared));
         let sent = sent(&declared);
         let claim = deployed(&declared.to_string());
-        let leaves = claim.declared(&web()).unwrap().fields.leaves();
+        let leaves = claim.declared(&web()).unwrap().fields().leaves();
         let (path, _) = at.get(&leaves);
         let mut edited = sent.clone();
         let Some(value) = place(&mut edited, path) else {

@@ -1,0 +1,238 @@
+//! Declared fields at rest: manifest documents, compressed together, and those of their fields that
+//! somebody has asked for lately.
+//!
+//! Entry points: [`BlockWriter`] packs documents, [`Packed::fields`] reads one. Invariant: what is read is
+//! what [`declare`] makes of the document, whether it was at hand or not; reading one costs at most
+//! [`BLOCK`] bytes of inflating and one document of parsing. Asked for at one time by many, a document is
+//! read once. Must not show a document: it may be a Secret.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::Compression;
+use flate2::read::DeflateDecoder;
+use flate2::write::DeflateEncoder;
+use moka::sync::Cache;
+use serde_json::Value;
+
+use super::declare::declare;
+use super::fields::Fields;
+use super::schema::{KindSchema, TypeId, Types};
+
+/// Fields that take more than this are kept as they are: to read them again would cost a verdict a
+/// millisecond.
+pub const HEAVY: usize = 256 << 10;
+
+/// The text of the documents that are compressed together, in bytes; one document alone may be longer.
+pub const BLOCK: usize = 16 << 10;
+
+/// The memory of a cache for the fields of documents, where nothing else is said, in bytes.
+pub const CACHE: u64 = 16 << 20;
+
+/// What an entry of the cache takes beside the fields, about, in bytes.
+const ENTRY: usize = 256;
+
+/// Levels of nesting that a parser of JSON takes whole.
+const DEPTH: usize = 100;
+
+/// The declared fields of one document, at hand or to be read.
+#[derive(Clone)]
+pub enum Packed {
+    /// As they are.
+    Whole(Arc<Fields>),
+    /// To be read.
+    Document {
+        /// Where the document lies.
+        block: Arc<Block>,
+        /// Its number in the block.
+        index: u32,
+        /// What was known of its kind when it was packed.
+        schema: Option<KindSchema>,
+    },
+}
+
+/// Some documents, compressed together.
+pub struct Block {
+    compressed: Box<[u8]>,
+    /// Where in the text each document ends.
+    ends: Box<[u32]>,
+    /// The number of the first document among all of the cache.
+    first: u64,
+    cache: Arc<FieldsCache>,
+}
+
+/// The fields that somebody has asked for lately, within a bound of memory.
+pub struct FieldsCache {
+    fields: Cache<u64, Arc<Fields>>,
+    /// How many documents have been packed.
+    packed: AtomicU64,
+    asked: AtomicU64,
+    read: AtomicU64,
+}
+
+/// Packs documents into one block.
+#[derive(Default)]
+pub struct BlockWriter {
+    text: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+impl Packed {
+    /// The declared fields.
+    pub fn fields(&self) -> Arc<Fields> {
+        match self {
+            Self::Whole(fields) => Arc::clone(fields),
+            Self::Document { block, index, schema } => block.fields(*index, schema.as_ref()),
+        }
+    }
+
+    /// Whether both have the same types: of one document they declare the same then.
+    pub fn is_typed_as(&self, other: &Self) -> bool {
+        let ((types, root), (others, other)) = (self.types(), other.types());
+        root == other && Arc::ptr_eq(types, others)
+    }
+
+    /// The memory that this takes beside itself, about, in bytes.
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Whole(fields) => fields.weight(),
+            Self::Document { block, .. } => {
+                size_of::<u32>() + (size_of::<Block>() + block.compressed.len()) / block.ends.len().max(1)
+            }
+        }
+    }
+}
+
+impl Packed {
+    fn types(&self) -> (&Arc<Types>, TypeId) {
+        match self {
+            Self::Whole(fields) => (&fields.types, fields.ty),
+            Self::Document { schema, .. } => {
+                let schema = schema.as_ref().unwrap_or_else(|| KindSchema::unknown());
+                (&schema.types, schema.root)
+            }
+        }
+    }
+}
+
+impl BlockWriter {
+    /// Takes a document in, unless its fields are to be kept as they are. Tells whether it did.
+    pub fn take(&mut self, document: &Value, fields: &Fields) -> bool {
+        if fields.weight() > HEAVY || !is_shallow(document, 0) {
+            return false;
+        }
+        let text = document.to_string();
+        let Some(end) = u32::try_from(self.text.len() + text.len()).ok().filter(|_| text.len() <= HEAVY)
+        else {
+            return false;
+        };
+        self.text.extend(text.into_bytes());
+        self.ends.push(end);
+        true
+    }
+
+    /// Whether the block is as long as it may be.
+    pub fn is_full(&self) -> bool {
+        self.text.len() >= BLOCK
+    }
+
+    /// The block, of which the documents' fields are kept in `cache`. Empties this.
+    ///
+    /// # Errors
+    /// When it cannot be compressed.
+    pub fn finish(&mut self, cache: &Arc<FieldsCache>) -> io::Result<Block> {
+        let (text, ends) = (mem::take(&mut self.text), mem::take(&mut self.ends));
+        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(&text)?;
+        let compressed = encoder.finish()?.into();
+        let first = cache.packed.fetch_add(ends.len() as u64, Ordering::Relaxed);
+        Ok(Block { compressed, ends: ends.into(), first, cache: Arc::clone(cache) })
+    }
+}
+
+impl Block {
+    fn fields(&self, index: u32, schema: Option<&KindSchema>) -> Arc<Fields> {
+        self.cache.asked.fetch_add(1, Ordering::Relaxed);
+        self.cache.fields.get_with(self.first + u64::from(index), || {
+            self.cache.read.fetch_add(1, Ordering::Relaxed);
+            // What was compressed here reads back: of nothing nothing would be declared.
+            Arc::new(declare(&self.document(index).unwrap_or_default(), schema))
+        })
+    }
+
+    fn document(&self, index: u32) -> Option<Value> {
+        let index = usize::try_from(index).ok()?;
+        let at = |index: usize| Some(usize::try_from(*self.ends.get(index)?).unwrap_or(usize::MAX));
+        let (start, end) = (index.checked_sub(1).map_or(Some(0), at)?, at(index)?);
+        let mut text = Vec::with_capacity(end);
+        DeflateDecoder::new(&*self.compressed).take(end as u64).read_to_end(&mut text).ok()?;
+        serde_json::from_slice(text.get(start..)?).ok()
+    }
+}
+
+impl FieldsCache {
+    /// A cache that takes this much memory, in bytes.
+    pub fn within(bytes: u64) -> Self {
+        let weigh =
+            |_: &u64, fields: &Arc<Fields>| u32::try_from(ENTRY + fields.weight()).unwrap_or(u32::MAX);
+        Self {
+            fields: Cache::builder().max_capacity(bytes).weigher(weigh).build(),
+            packed: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+        }
+    }
+
+    /// How often somebody has asked for fields.
+    pub fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// How often a document was read for that.
+    pub fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+}
+
+impl Default for FieldsCache {
+    fn default() -> Self {
+        Self::within(CACHE)
+    }
+}
+
+impl From<Fields> for Packed {
+    fn from(fields: Fields) -> Self {
+        Self::Whole(Arc::new(fields))
+    }
+}
+
+impl fmt::Debug for Packed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fields().fmt(f)
+    }
+}
+
+impl fmt::Debug for FieldsCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FieldsCache")
+            .field("asked", &self.asked())
+            .field("read", &self.read())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether a value nests so little that a parser of JSON takes it.
+fn is_shallow(value: &Value, depth: usize) -> bool {
+    let below = |value| is_shallow(value, depth + 1);
+    match value {
+        Value::Array(items) => depth < DEPTH && items.iter().all(below),
+        Value::Object(map) => depth < DEPTH && map.values().all(below),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+//! How often declared fields were at hand.
+//!
+//! Entry point: [`register`]. Invariant: counted where it happens; read at every scrape. Must not keep a number itself.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::registry::Registry;
+
+/// The metrics' names, and what they count.
+const METRICS: [(&str, &str); 2] = [
+    ("declarations_asked", "Declared objects of which somebody asked for the fields"),
+    ("declarations_read", "Declared objects of which the fields were not at hand and had to be read"),
+];
+
+struct Declarations<F>(F);
+
+/// Registers the metrics. `counts` is asked at every scrape how often somebody asked for fields, and
+/// how often they had to be read for that.
+pub fn register<F>(registry: &mut Registry, counts: F)
+where
+    F: Fn() -> [u64; 2] + Send + Sync + 'static,
+{
+    registry.register_collector(Box::new(Declarations(counts)));
+}
+
+impl<F> fmt::Debug for Declarations<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Declarations")
+    }
+}
+
+impl<F> Collector for Declarations<F>
+where
+    F: Fn() -> [u64; 2] + Send + Sync + 'static,
+{
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for ((name, help), count) in METRICS.into_iter().zip((self.0)()) {
+            let counter = ConstCounter::new(count);
+            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+        }
+        Ok(())
+    }
+}
