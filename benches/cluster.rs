@@ -1,14 +1,16 @@
-//! What a guard costs and how fast it is on a real control plane: the requests,
+//! What a guard costs and how fast it is on a real control plane: what the webhook adds to a request, the requests,
 //! CPU and memory of one whose objects are all as declared, or all missing, beside what polling
 //! them would cost, and the time from a drift to its repair.
 //!
-//! `cargo bench --bench cluster` takes all; `-- in_sync`, `-- missing` or `-- repairs` takes one.
+//! `cargo bench --bench cluster` takes all; `-- admission`, `-- in_sync`, `-- missing` or `-- repairs`
+//! takes one.
 // A benchmark that cannot go on says why and ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::indexing_slicing, clippy::string_slice)]
 #![allow(clippy::print_stdout, clippy::too_many_lines, clippy::too_many_arguments)]
 
 mod cluster {
+    pub(crate) mod admission;
     pub(crate) mod in_sync;
     pub(crate) mod missing;
     pub(crate) mod objects;
@@ -23,6 +25,9 @@ fn main() {
     let named: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
     let asked = |name: &str| named.is_empty() || named.iter().any(|asked| asked == name);
     let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    if asked("admission") {
+        runtime().block_on(cluster::admission::measure());
+    }
     if asked("repairs") {
         runtime().block_on(cluster::repairs::measure());
     }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -194,6 +195,12 @@ impl Gvk {
     /// The `apiVersion` of a manifest: `v1`, `apps/v1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+}
+
+impl From<&ReleaseId> for Arc<ReleaseId> {
+    fn from(release: &ReleaseId) -> Self {
+        Self::new(release.clone())
     }
 }
 

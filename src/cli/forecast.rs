@@ -116,7 +116,7 @@ async fn read(args: Args) -> anyhow::Result<Forecast> {
     let mut objects: Vec<(ObjectId, Arc<Declared>)> = release
         .objects
         .keys()
-        .filter_map(|object| Some((object.clone(), Arc::clone(release.declared(object)?))))
+        .filter_map(|object| Some((ObjectId::clone(object), Arc::clone(release.declared(object)?))))
         .collect();
     objects.sort_by(|(one, _), (other, _)| one.cmp(other));
     let found: Vec<_> = futures::stream::iter(objects)

@@ -34,7 +34,7 @@ pub(super) struct Fed {
     /// What is to be watched, and where it is served.
     wanted: HashMap<Scope, Resource>,
     /// What each release declares.
-    declared: HashMap<ReleaseId, Arc<HashMap<ObjectId, Declarations>>>,
+    declared: HashMap<ReleaseId, Arc<HashMap<Arc<ObjectId>, Declarations>>>,
 }
 
 impl Fed {

@@ -7,6 +7,7 @@
 //! not judge or repair anything.
 
 mod due;
+mod shelf;
 mod summary;
 
 use std::collections::{HashMap, HashSet};
@@ -19,6 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::due::Due;
+use self::shelf::Shelf;
 use self::summary::{Context, summary};
 use super::orders::Command;
 use super::state::State;
@@ -83,7 +85,7 @@ pub struct Statuses {
 /// What is known while it runs.
 #[derive(Default)]
 struct Known {
-    live: HashMap<ReleaseId, Box<GuardedRelease>>,
+    live: Shelf,
     /// Those of a listing under way.
     listing: Option<HashSet<ReleaseId>>,
     /// Whether all there is was listed.
@@ -162,7 +164,7 @@ impl Statuses {
                 }
                 self.learn(&release, &guarded).await;
                 self.obey(known, &release, &guarded).await;
-                known.live.insert(release.clone(), guarded);
+                known.live.put(release.clone(), guarded);
                 known.due.look_at(release, Duration::ZERO);
             }
             Event::Deleted(guarded) => {
@@ -173,7 +175,7 @@ impl Statuses {
             }
             Event::Synced => {
                 let listing = known.listing.take().unwrap_or_default();
-                let held = known.live.keys().chain(&known.suspended);
+                let held = known.live.releases().chain(&known.suspended);
                 let gone: HashSet<_> = held.filter(|release| !listing.contains(*release)).cloned().collect();
                 for release in gone {
                     known.live.remove(&release);
@@ -252,7 +254,7 @@ impl Statuses {
 
     /// Who comes to lead knows what the leader before has seen.
     async fn remember(&self, known: &Known) {
-        for remembered in known.live.values().filter_map(|guarded| Remembered::of(guarded, &self.key)) {
+        for remembered in known.live.all().filter_map(|guarded| Remembered::of(&guarded, &self.key)) {
             self.command(remembered.into()).await;
         }
     }
@@ -272,7 +274,7 @@ impl Statuses {
 
     fn look_at_all(&self, known: &mut Known) {
         let releases: Vec<_> = self.releases.index().read().releases().map(|it| it.id.clone()).collect();
-        let live: Vec<_> = known.live.keys().cloned().collect();
+        let live: Vec<_> = known.live.releases().cloned().collect();
         for release in releases.into_iter().chain(live) {
             known.due.look_at(release, Duration::ZERO);
         }
@@ -283,11 +285,12 @@ impl Statuses {
         if !known.listed || !known.defined || !self.leadership.holds() {
             return;
         }
-        if let Some(guarded) = known.live.get(release).cloned() {
+        let live = known.live.get(release);
+        if let Some(guarded) = &live {
             // A leader that came later acts on what the one before did not.
-            self.obey(known, release, &guarded).await;
+            self.obey(known, release, guarded).await;
         }
-        let written = match (self.is_guarded(release), known.live.get(release)) {
+        let written = match (self.is_guarded(release), &live) {
             (false, None) => {
                 known.written.remove(release);
                 known.due.forgive(release);

@@ -84,7 +84,7 @@ pub struct Release {
     /// The record that is believed.
     pub state: State,
     /// What the records declare. Shared: a release that turns invalid keeps it.
-    pub objects: Arc<HashMap<ObjectId, Declarations>>,
+    pub objects: Arc<HashMap<Arc<ObjectId>, Declarations>>,
     /// The memory that this takes, about, in bytes: without fields that are read when somebody asks.
     pub weight: usize,
 }
@@ -291,7 +291,7 @@ impl Release {
         let declared = self.objects.iter().filter_map(|(object, it)| Some((object, it.baseline.clone()?)));
         let objects = declared
             .map(|(object, declared)| {
-                (object.clone(), Declarations { latest: Some(declared), baseline: None })
+                (Arc::clone(object), Declarations { latest: Some(declared), baseline: None })
             })
             .collect();
         let state = State {
@@ -368,7 +368,7 @@ impl Declared {
 
     /// The memory that this takes while its fields are not at hand, about, in bytes.
     pub fn memory(&self) -> usize {
-        size_of::<(ObjectId, Declarations)>() + size_of::<Self>() + self.packed.weight()
+        size_of::<(Arc<ObjectId>, Declarations, ObjectId)>() + size_of::<Self>() + self.packed.weight()
     }
 
     fn of(document: &Value, schema: Option<&KindSchema>, catalog: &Catalog) -> Self {
@@ -379,7 +379,9 @@ impl Declared {
         let version = shared(&gvk.version);
         let served = facts.and_then(|facts| facts.served(&version)).filter(|served| **served != *version);
         Self {
-            weight: size_of::<(ObjectId, Declarations)>() + size_of::<Self>() + fields.weight(),
+            weight: size_of::<(Arc<ObjectId>, Declarations, ObjectId)>()
+                + size_of::<Self>()
+                + fields.weight(),
             allow: AllowAnnotations::of(document).map(Box::new),
             keep: annotation(RESOURCE_POLICY)
                 .is_some_and(|policy| policy.trim().eq_ignore_ascii_case("keep")),

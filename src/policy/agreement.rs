@@ -41,7 +41,7 @@ struct Seal([u8; 16]);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenAlive {
     /// The object.
-    pub object: ObjectId,
+    pub object: Arc<ObjectId>,
     /// What it was last seen to agree with; none if it never did.
     pub agreement: Option<Agreement>,
     /// What dry runs have settled of it.

@@ -362,7 +362,7 @@ impl SeenObject {
     pub fn seen(&self, key: &SigningKey, release: &ReleaseId) -> SeenAlive {
         let settled = self.settled(key, release).map(Arc::new);
         let agreement = self.agreed.as_deref().and_then(|seal| Agreement::read(seal, &self.unseen));
-        SeenAlive { object: self.object.id(&release.namespace), agreement, settled }
+        SeenAlive { object: Arc::new(self.object.id(&release.namespace)), agreement, settled }
     }
 }
 

@@ -16,7 +16,11 @@ const MANY: usize = 64;
 
 /// What a policy says of objects. A copy starts empty.
 #[derive(Debug, Default)]
-pub(super) struct Kept(RwLock<HashMap<usize, Answer>>);
+pub(super) struct Kept {
+    answers: RwLock<HashMap<usize, Answer>>,
+    /// What is said of most objects: nothing.
+    nothing: Arc<ObjectRules>,
+}
 
 #[derive(Debug)]
 struct Answer {
@@ -33,11 +37,12 @@ impl Kept {
     ) -> Arc<ObjectRules> {
         let key = Arc::as_ptr(declared).addr();
         let is_for = |answer: &&Answer| answer.declared.as_ptr() == Arc::as_ptr(declared);
-        if let Some(answer) = self.0.read().get(&key).filter(is_for) {
+        if let Some(answer) = self.answers.read().get(&key).filter(is_for) {
             return Arc::clone(&answer.rules);
         }
-        let rules = Arc::new(make());
-        let mut kept = self.0.write();
+        let made = make();
+        let rules = if made.is_empty() { Arc::clone(&self.nothing) } else { Arc::new(made) };
+        let mut kept = self.answers.write();
         if kept.len() >= MANY && kept.len() == kept.capacity() {
             kept.retain(|_, answer| answer.declared.strong_count() > 0);
         }

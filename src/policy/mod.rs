@@ -211,6 +211,11 @@ impl Policy {
 }
 
 impl ObjectRules {
+    /// Whether they say nothing of the object.
+    fn is_empty(&self) -> bool {
+        self.ignored.is_empty() && self.standing.is_empty() && self.sealed.is_empty() && self.flaws.is_empty()
+    }
+
     /// A text that tells apart under which rules an object was seen to hold no additions; none where
     /// additions are not looked for.
     pub fn seal(&self) -> Option<String> {

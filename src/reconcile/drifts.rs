@@ -33,11 +33,13 @@ pub(crate) use suspect::Suspect;
 pub(crate) struct Drifts {
     /// What agreements are sealed with.
     key: SigningKey,
-    lives: HashMap<ObjectId, Life>,
+    lives: HashMap<Arc<ObjectId>, Life>,
     /// The field managers of lives: most have the same.
     managers: Pool<[Manager]>,
-    suspects: HashMap<ReleaseId, HashMap<ObjectId, Suspect>>,
-    drifting: HashMap<ReleaseId, HashMap<ObjectId, Drift>>,
+    /// The releases of lives.
+    releases: Pool<ReleaseId>,
+    suspects: HashMap<ReleaseId, HashMap<Arc<ObjectId>, Suspect>>,
+    drifting: HashMap<ReleaseId, HashMap<Arc<ObjectId>, Drift>>,
     first: FirstSeen,
     /// The release as its objects were last held to it.
     held: HashMap<ReleaseId, Arc<Release>>,
@@ -52,6 +54,7 @@ impl Drifts {
             key,
             lives: HashMap::new(),
             managers: Pool::default(),
+            releases: Pool::default(),
             suspects: HashMap::new(),
             drifting: HashMap::new(),
             first: FirstSeen::default(),
@@ -68,11 +71,13 @@ impl Drifts {
     /// Records the last known state of an object.
     pub(crate) fn record_life(&mut self, object: ObjectId, mut life: Life) {
         life.managers = self.managers.share(&life.managers);
+        life.release = self.releases.share(&life.release);
         if let Some(before) = self.lives.get(&object).filter(|before| before.release != life.release) {
-            let before = before.release.clone();
+            let before = Arc::clone(&before.release);
             self.clear(&before, &object);
         }
         self.touch_counted(&life.release);
+        let object = self.name(&life.release, &object);
         self.lives.insert(object, life);
     }
 
@@ -94,19 +99,20 @@ impl Drifts {
         let life = self.lives.get_mut(object)?;
         life.judged = None;
         life.version = version;
-        let release = life.release.clone();
-        let suspects = self.suspects.entry(release.clone()).or_default();
-        let suspect = suspects.entry(object.clone()).or_insert(Suspect::new(now, true));
+        let release = Arc::clone(&life.release);
+        let object = self.name(&release, object);
+        let suspects = self.suspects.entry(ReleaseId::clone(&release)).or_default();
+        let suspect = suspects.entry(object).or_insert(Suspect::new(now, true));
         (suspect.went, suspect.due) = (true, None);
         self.touch(&release);
-        Some(release)
+        Some(ReleaseId::clone(&release))
     }
 
     /// Objects that were alive when last seen, of those that `is_meant` says.
     pub(crate) fn living(&self, is_meant: impl Fn(&ObjectId) -> bool) -> Vec<ObjectId> {
         note(self.lives.len());
         let alive = self.lives.iter().filter(|(object, life)| life.alive && is_meant(object));
-        alive.map(|(object, _)| object.clone()).collect()
+        alive.map(|(object, _)| ObjectId::clone(object)).collect()
     }
 
     /// An object was looked at: it does not exist. Gives whether that is new.
@@ -119,7 +125,7 @@ impl Drifts {
         if let Some(life) = self.lives.get_mut(object) {
             life.alive = false;
             life.judged = None;
-            let of = life.release.clone();
+            let of = Arc::clone(&life.release);
             self.touch_counted(&of);
         }
         self.clear_suspicion(release, object);
@@ -129,7 +135,7 @@ impl Drifts {
 
     /// An object is as declared by this revision. Gives whether it drifted.
     pub(crate) fn record_in_sync(&mut self, release: &ReleaseId, object: &ObjectId, revision: u64) -> bool {
-        if let Some(life) = self.lives.get_mut(object).filter(|life| life.release == *release) {
+        if let Some(life) = self.lives.get_mut(object).filter(|life| *life.release == *release) {
             life.judged = Some(revision);
         }
         self.clear_suspicion(release, object);
@@ -164,6 +170,7 @@ impl Drifts {
         }
         self.clear_suspicion(release, object);
         self.touch(release);
+        let name = self.name(release, object);
         let drifting = self.drifting.entry(release.clone()).or_default();
         match drifting.get_mut(object) {
             Some(known) if known.kind == drift.kind && known.findings == drift.findings => {
@@ -182,7 +189,7 @@ impl Drifts {
                 true
             }
             None => {
-                drifting.insert(object.clone(), drift);
+                drifting.insert(name, drift);
                 true
             }
         }
@@ -233,7 +240,7 @@ impl Drifts {
             .get(release)
             .into_iter()
             .flatten()
-            .map(|(object, it)| (object.clone(), it.clone()))
+            .map(|(object, it)| (ObjectId::clone(object), it.clone()))
             .collect()
     }
 
@@ -270,14 +277,22 @@ impl Drifts {
         is_cleared
     }
 
+    /// The object's name, in memory that all share who know it.
+    fn name(&self, release: &ReleaseId, object: &ObjectId) -> Arc<ObjectId> {
+        let declared = || self.held.get(release)?.objects.get_key_value(object);
+        let known = self.lives.get_key_value(object).map(|(name, _)| name);
+        let known = known.or_else(|| declared().map(|(name, _)| name));
+        known.map_or_else(|| Arc::new(object.clone()), Arc::clone)
+    }
+
     fn hold_to(&mut self, release: &Arc<Release>, is_watched: impl Fn(&ObjectId) -> bool, now: Timestamp) {
         let before = self.held.insert(release.id.clone(), Arc::clone(release));
         let revision = release.state.revision;
         let mut suspects = Vec::new();
         note(release.objects.len());
         for object in release.objects.keys() {
-            let Some(life) = self.lives.get_mut(object).filter(|life| life.release == release.id) else {
-                suspects.push(object.clone());
+            let Some(life) = self.lives.get_mut(object).filter(|life| *life.release == release.id) else {
+                suspects.push(Arc::clone(object));
                 continue;
             };
             let stands = match &before {
@@ -292,7 +307,7 @@ impl Drifts {
             if stands {
                 life.judged = Some(revision);
             } else {
-                suspects.push(object.clone());
+                suspects.push(Arc::clone(object));
             }
         }
         // What a listing has shown already it shows no more.
@@ -339,7 +354,7 @@ fn same(a: Option<&Arc<Declared>>, b: Option<&Arc<Declared>>) -> bool {
 }
 
 fn remove<T>(
-    of: &mut HashMap<ReleaseId, HashMap<ObjectId, T>>,
+    of: &mut HashMap<ReleaseId, HashMap<Arc<ObjectId>, T>>,
     release: &ReleaseId,
     object: &ObjectId,
 ) -> bool {

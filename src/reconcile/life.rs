@@ -15,7 +15,7 @@ use crate::policy::signing::SigningKey;
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
     /// The release that it is held to.
-    pub(crate) release: ReleaseId,
+    pub(crate) release: Arc<ReleaseId>,
     /// Whether it was seen with this release's annotations.
     pub(crate) vouched: bool,
     pub(crate) alive: bool,

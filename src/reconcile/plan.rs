@@ -109,7 +109,7 @@ pub(crate) fn plan(case: &Case<'_>, now: Timestamp) -> Plan {
         }
     }
     // After the hold: what a restore has not brought yet is still to be seen.
-    if life.is_none_or(|life| !life.vouched || life.release != release.id) {
+    if life.is_none_or(|life| !life.vouched || *life.release != release.id) {
         return Plan::Report("the guard never saw it alive with its release's annotations");
     }
     if !case.ordered && !is_confirmed(case) {

@@ -134,7 +134,7 @@ impl Scopes {
     pub(crate) fn unwatched(&self, release: &Release, known: &HashSet<&ObjectId>) -> Vec<Unwatched> {
         let mut counts: BTreeMap<&Scope, (usize, &String)> = BTreeMap::new();
         let declared = release.objects.iter().filter(|(_, it)| it.latest.is_some());
-        for object in declared.map(|(object, _)| object).filter(|object| !known.contains(object)) {
+        for object in declared.map(|(object, _)| &**object).filter(|object| !known.contains(object)) {
             for (scope, watched) in self.holding(object) {
                 if let Some(why) = &watched.forbidden {
                     counts.entry(scope).or_insert((0, why)).0 += 1;

@@ -77,7 +77,7 @@ pub fn of(taken: &Taken, index: &Index, rules: &Rules<'_>, now: Timestamp) -> Ve
         .releases()
         .filter_map(|release| {
             let object = release.objects.keys().filter(|it| along(it) && protected(release, it)).min()?;
-            Some(Dependant { release: Arc::clone(release), object: object.clone() })
+            Some(Dependant { release: Arc::clone(release), object: ObjectId::clone(object) })
         })
         .collect();
     found.sort_by(|a, b| a.release.id.cmp(&b.release.id));

@@ -135,7 +135,7 @@ impl Told {
     fn seen(&self) -> SeenAlive {
         let seal = "AAECAwQFBgcICQoLDA0ODw";
         let agreement = Agreement::read(seal, &["/data/open".to_owned()]);
-        SeenAlive { object: self.drifted().object, agreement: Some(agreement.unwrap()), settled: None }
+        SeenAlive { object: self.drifted().object.into(), agreement: Some(agreement.unwrap()), settled: None }
     }
 
     fn report(&self, reason: Reason) -> ReleaseReport {

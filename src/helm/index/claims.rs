@@ -52,7 +52,7 @@ impl ClaimTable {
         for object in dropped.filter(|object| !release.objects.contains_key(*object)) {
             self.drop_claim(object, number);
         }
-        let is_new = |object: &&ObjectId| before.is_none_or(|before| !before.contains_key(*object));
+        let is_new = |object: &&Arc<ObjectId>| before.is_none_or(|before| !before.contains_key(*object));
         for object in release.objects.keys().filter(is_new) {
             self.claims.entry(self.hasher.hash_one(object)).or_default().push(number);
         }

@@ -189,7 +189,7 @@ impl Assembly<'_> {
     fn release(
         &self,
         state: State,
-        objects: HashMap<ObjectId, Declarations>,
+        objects: HashMap<Arc<ObjectId>, Declarations>,
         invalid: Option<String>,
     ) -> Release {
         let StoredRecords { stored, latest: (latest, _), baseline } = self.records;
@@ -207,7 +207,7 @@ impl Assembly<'_> {
 }
 
 /// About what declarations take in memory.
-fn weight(objects: &HashMap<ObjectId, Declarations>) -> usize {
+fn weight(objects: &HashMap<Arc<ObjectId>, Declarations>) -> usize {
     let declared = objects.values().flat_map(|it| it.latest.iter().chain(&it.baseline));
     declared.map(|declared| declared.memory()).sum()
 }
@@ -223,6 +223,6 @@ enum Unkept {
 
 /// What a manifest declares.
 struct Found {
-    objects: Vec<(ObjectId, Arc<Declared>)>,
+    objects: Vec<(Arc<ObjectId>, Arc<Declared>)>,
     skipped: Vec<Skipped>,
 }

@@ -17,7 +17,7 @@ use crate::model::ObjectId;
 pub(super) struct Packing<'a> {
     cache: &'a Arc<FieldsCache>,
     writer: BlockWriter,
-    objects: Vec<(ObjectId, Arc<Declared>)>,
+    objects: Vec<(Arc<ObjectId>, Arc<Declared>)>,
     /// Those whose documents the block takes in.
     pending: Vec<(ObjectId, Declared, Option<KindSchema>)>,
 }
@@ -43,7 +43,7 @@ impl<'a> Packing<'a> {
         // A block ends before an object that it does not take: the order stays.
         if !self.writer.take(document, &declared.fields()) {
             self.end_block();
-            self.objects.push((object, Arc::new(declared)));
+            self.objects.push((Arc::new(object), Arc::new(declared)));
             return;
         }
         self.pending.push((object, declared, schema));
@@ -53,7 +53,7 @@ impl<'a> Packing<'a> {
     }
 
     /// The objects.
-    pub(super) fn finish(mut self) -> Vec<(ObjectId, Arc<Declared>)> {
+    pub(super) fn finish(mut self) -> Vec<(Arc<ObjectId>, Arc<Declared>)> {
         self.end_block();
         self.objects
     }
@@ -64,7 +64,7 @@ impl<'a> Packing<'a> {
             if let Ok(block) = &block {
                 declared.packed = Packed::Document { block: Arc::clone(block), index, schema };
             }
-            self.objects.push((object, Arc::new(declared)));
+            self.objects.push((Arc::new(object), Arc::new(declared)));
         }
     }
 }

@@ -22,7 +22,7 @@ spec:
 fn declared() -> (ObjectId, Arc<Declared>) {
     let release = assembled(Given { manifest: DEPLOYMENT, ..Given::default() }, None);
     let (object, declarations) = release.objects.iter().next().unwrap();
-    (object.clone(), declarations.latest.clone().unwrap())
+    (ObjectId::clone(object), declarations.latest.clone().unwrap())
 }
 
 fn live(replicas: Value, containers: Value) -> Value {

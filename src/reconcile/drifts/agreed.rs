@@ -44,9 +44,9 @@ impl Drifts {
     /// Those of a release's objects that were seen alive with its annotations,
     /// whatever became of them; sorted.
     pub(crate) fn seen_alive(&self, release: &Release) -> Vec<SeenAlive> {
-        let vouched = |object: &ObjectId| {
-            let life = self.life(object).filter(|it| it.vouched && it.release == release.id)?;
-            Some(SeenAlive { object: object.clone(), agreement: life.agreed.clone(), settled: None })
+        let vouched = |object: &Arc<ObjectId>| {
+            let life = self.life(object).filter(|it| it.vouched && *it.release == release.id)?;
+            Some(SeenAlive { object: Arc::clone(object), agreement: life.agreed.clone(), settled: None })
         };
         let mut seen: Vec<SeenAlive> = release.objects.keys().filter_map(vouched).collect();
         seen.sort_by(|a, b| a.object.cmp(&b.object));
@@ -62,10 +62,10 @@ impl Drifts {
         };
         let declared = release.objects.iter().filter(|(_, declarations)| declarations.latest.is_some());
         let seen = declared.filter_map(|(object, _)| Some((object, self.life(object)?)));
-        let own = seen.filter(|(_, life)| life.vouched && life.release == release.id);
+        let own = seen.filter(|(_, life)| life.vouched && *life.release == release.id);
         let (confirmed, open): (Vec<_>, Vec<_>) =
             own.map(|(object, _)| object).partition(|object| is_confirmed(object));
-        let mut open: Vec<ObjectId> = open.into_iter().cloned().collect();
+        let mut open: Vec<_> = open.into_iter().map(|object| ObjectId::clone(object)).collect();
         open.sort();
         (confirmed.len(), open)
     }
@@ -75,11 +75,12 @@ impl Drifts {
     pub(crate) fn foreign(&self, release: &Release) -> Vec<(ObjectId, ReleaseId)> {
         let owner = |object: &ObjectId| {
             let life = self.life(object)?;
-            (life.vouched && life.alive && life.release != release.id).then(|| life.release.clone())
+            (life.vouched && life.alive && *life.release != release.id)
+                .then(|| ReleaseId::clone(&life.release))
         };
         let declared = release.objects.iter().filter(|(_, declarations)| declarations.latest.is_some());
         let mut foreign: Vec<_> =
-            declared.filter_map(|(object, _)| Some((object.clone(), owner(object)?))).collect();
+            declared.filter_map(|(object, _)| Some((ObjectId::clone(object), owner(object)?))).collect();
         foreign.sort();
         foreign
     }
@@ -91,7 +92,7 @@ impl Drifts {
         object: &ObjectId,
         declared: &Declared,
     ) -> Option<&Agreement> {
-        let agreement = self.life(object).filter(|life| life.release == *release)?.agreed.as_ref()?;
+        let agreement = self.life(object).filter(|life| *life.release == *release)?.agreed.as_ref()?;
         self.is_with(agreement, release, object, declared).then_some(agreement)
     }
 
@@ -100,7 +101,7 @@ impl Drifts {
         if let Some(life) = self.lives.get_mut(object).filter(|life| life.seal.as_deref() != seal.as_deref())
         {
             life.seal = seal.map(Arc::from);
-            let of = life.release.clone();
+            let of = Arc::clone(&life.release);
             self.touch_counted(&of);
         }
     }
@@ -113,7 +114,7 @@ impl Drifts {
         object: &ObjectId,
         declared: &Declared,
     ) -> bool {
-        let life = self.life(object).filter(|life| life.release == *release && life.seal.is_some());
+        let life = self.life(object).filter(|life| *life.release == *release && life.seal.is_some());
         let Some((life, digest)) = life.zip(declared.digest.as_ref()) else { return false };
         let declaration = Declaration { release, object, digest, seal: life.seal.as_deref() };
         life.agreed.as_ref().is_some_and(|agreement| agreement.is_with(&self.key, &declaration))
@@ -131,7 +132,7 @@ impl Drifts {
     /// anything new.
     pub(crate) fn record_agreement(&mut self, release: &Release, object: &ObjectId, seen: &Agreed) -> bool {
         let Some(digest) = &seen.declared.digest else { return false };
-        let life = self.life(object).filter(|life| life.vouched && life.release == release.id);
+        let life = self.life(object).filter(|life| life.vouched && *life.release == release.id);
         let Some((before, seal)) = life.map(|life| (life.agreed.clone(), life.seal.clone())) else {
             return false;
         };
@@ -177,8 +178,9 @@ impl Drifts {
             // None: something else; false: with what is declared now, but for some of it.
             let earlier = wants(&agreement);
             let known = self.lives.get(&object).and_then(|life| wants(&life.agreed));
+            let (object, release) = (self.name(id, &object), self.releases.share(id));
             let life = self.lives.entry(object).or_insert_with(|| Life {
-                release: id.clone(),
+                release,
                 vouched: true,
                 alive: false,
                 version: Version::default(),
@@ -188,7 +190,7 @@ impl Drifts {
                 agreed: None,
                 seal: None,
             });
-            if life.release != *id {
+            if *life.release != *id {
                 continue;
             }
             life.vouched = true;

@@ -4,6 +4,7 @@
 //! release. Must not decide which drifts count.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -17,10 +18,11 @@ impl Drifts {
         let known = self.drifting.get(release);
         let suspects = self.suspects.get(release);
         note(known.map_or(0, HashMap::len) + suspects.map_or(0, HashMap::len));
-        let is_known = |object: &ObjectId| known.is_some_and(|all| all.contains_key(object));
+        let is_known = |object: &Arc<ObjectId>| known.is_some_and(|all| all.contains_key(object));
         let drifting = known.into_iter().flatten().filter(|(_, drift)| drift.is_certain());
         let went = suspects.into_iter().flatten().filter(|(object, it)| it.went && !is_known(object));
-        let counted = |object: &&ObjectId| self.lives.get(*object).is_some_and(|life| counts(object, life));
+        let counted =
+            |object: &&Arc<ObjectId>| self.lives.get(*object).is_some_and(|life| counts(object, life));
         drifting.map(|(object, _)| object).chain(went.map(|(object, _)| object)).filter(counted).count()
     }
 

@@ -4,6 +4,7 @@
 //! not decide how long one is.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -44,9 +45,9 @@ impl Suspect {
 
 impl Drifts {
     /// An object has to be looked at, and at once. The first reason for it counts.
-    pub(crate) fn suspect(&mut self, release: &ReleaseId, object: ObjectId, now: Timestamp) {
+    pub(crate) fn suspect(&mut self, release: &ReleaseId, object: impl Into<Arc<ObjectId>>, now: Timestamp) {
         let suspects = self.suspects.entry(release.clone()).or_default();
-        suspects.entry(object).or_insert(Suspect::new(now, false)).due = None;
+        suspects.entry(object.into()).or_insert(Suspect::new(now, false)).due = None;
     }
 
     /// Those objects of a release that have to be looked at and could not be read are tried at once,
@@ -66,7 +67,12 @@ impl Drifts {
     /// The objects of a release that have to be looked at.
     pub(crate) fn suspects(&self, release: &ReleaseId) -> Vec<(ObjectId, Suspect)> {
         note(self.suspects.get(release).map_or(0, HashMap::len));
-        self.suspects.get(release).into_iter().flatten().map(|(object, it)| (object.clone(), *it)).collect()
+        self.suspects
+            .get(release)
+            .into_iter()
+            .flatten()
+            .map(|(object, it)| (ObjectId::clone(object), *it))
+            .collect()
     }
 
     /// Since when and why an object has to be looked at, if it has.

@@ -28,7 +28,7 @@ fn key() -> SigningKey {
 
 fn life(release: &str) -> Life {
     Life {
-        release: ReleaseId { name: release.to_owned(), ..web() },
+        release: ReleaseId { name: release.to_owned(), ..web() }.into(),
         vouched: true,
         alive: true,
         version: Version::of("7"),
@@ -72,7 +72,7 @@ fn in_sync() -> Drifts {
 
 /// An object that was seen alive and never seen to agree with anything.
 fn seen(name: &str) -> SeenAlive {
-    SeenAlive { object: id(name), agreement: None, settled: None }
+    SeenAlive { object: id(name).into(), agreement: None, settled: None }
 }
 
 /// What a process knew that did not say of which record.

@@ -142,7 +142,7 @@ impl Reconciler {
     /// Has a release's objects judged again, all that it declares.
     fn suspect_all(&mut self, release: &Release) {
         for object in release.objects.keys() {
-            self.drifts.suspect(&release.id, object.clone(), self.now);
+            self.drifts.suspect(&release.id, Arc::clone(object), self.now);
         }
     }
 
@@ -152,7 +152,7 @@ impl Reconciler {
         let mut scaled: Vec<ObjectId> = Vec::new();
         for object in release.objects.keys() {
             if self.known.forget_departed(object) {
-                scaled.push(object.clone());
+                scaled.push(ObjectId::clone(object));
             }
         }
         scaled.sort();

@@ -60,7 +60,7 @@ impl Reconciler {
         let is_new = life.vouched && !is_known && self.listed;
         // Whoever else declares it says that it is another's.
         let claims = self.known.claims(object);
-        let others = claims.iter().filter(|claim| !stays && claim.id != life.release);
+        let others = claims.iter().filter(|claim| !stays && claim.id != *life.release);
         let mut concerned: Vec<ReleaseId> = others.map(|claim| claim.id.clone()).collect();
         let release = self.known.release(&life.release).cloned();
         let is_declared = release.as_ref().is_some_and(|release| release.declared(object).is_some());
@@ -194,7 +194,7 @@ fn life(known: &Known, sighting: &Sighting, before: Option<&Life>) -> Option<Lif
     let claims = known.claims(&sighting.id);
     let (release, vouched) = match (&sighting.release, was_known) {
         (Some(named), Some(_)) if declares(named) => (named.clone(), true),
-        (_, Some(before)) => (before.release.clone(), true),
+        (_, Some(before)) => (ReleaseId::clone(&before.release), true),
         // Its record may be on its way.
         (Some(named), None) if declares(named) || claims.is_empty() => (named.clone(), true),
         _ => {
@@ -202,7 +202,7 @@ fn life(known: &Known, sighting: &Sighting, before: Option<&Life>) -> Option<Lif
             (claim.id.clone(), false)
         }
     };
-    let before = before.filter(|before| before.release == release);
+    let before = before.filter(|before| *before.release == release);
     let managers = match before {
         Some(before) if before.managers[..] == sighting.managers[..] || sighting.managers.is_empty() => {
             Arc::clone(&before.managers)
@@ -210,7 +210,7 @@ fn life(known: &Known, sighting: &Sighting, before: Option<&Life>) -> Option<Lif
         _ => sighting.managers.clone().into(),
     };
     Some(Life {
-        release,
+        release: Arc::new(release),
         vouched,
         alive: true,
         version: Version::of(&sighting.resource_version),

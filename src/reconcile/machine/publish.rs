@@ -120,8 +120,8 @@ impl Reconciler {
             }
             life.is_some_and(|life| life.alive && life.allowed).then_some(ObjectState::Allowed)
         };
-        let facts = |(object, it): (&ObjectId, &Declarations)| {
-            state_of(object, it).map(|state| ObjectFacts::new(object.clone(), state))
+        let facts = |(object, it): (&Arc<ObjectId>, &Declarations)| {
+            state_of(object, it).map(|state| ObjectFacts::new(ObjectId::clone(object), state))
         };
         let mut excused: Vec<_> = release.objects.iter().filter_map(facts).collect();
         excused.sort_by(|a, b| a.object.cmp(&b.object));
@@ -141,7 +141,7 @@ fn flaws(release: &Release) -> Vec<(ObjectId, Flaw)> {
     let declared = release.objects.iter().filter_map(|(object, it)| Some((object, it.latest.as_ref()?)));
     let flawed = declared.filter_map(|(object, declared)| {
         let flaw = standing::of_manifest(declared).err()?.into_iter().next()?;
-        Some((object.clone(), flaw))
+        Some((ObjectId::clone(object), flaw))
     });
     let mut flaws: Vec<_> = flawed.collect();
     flaws.sort_by(|(a, _), (b, _)| a.cmp(b));

@@ -5,6 +5,7 @@
 //! that is closed is not listened to.
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
 use super::super::drifts::Version;
 use super::super::effort::note;
@@ -95,13 +96,13 @@ impl Reconciler {
     /// listed has to be looked at.
     fn suspect_never_seen(&mut self, scope: &Scope) {
         let counts = |release: &Release| matches!(release.state.status, Status::Deployed | Status::Failed);
-        let mut missing: Vec<(ReleaseId, ObjectId)> = Vec::new();
+        let mut missing: Vec<(ReleaseId, Arc<ObjectId>)> = Vec::new();
         for release in self.known.releases().filter(|release| counts(release)) {
             note(release.objects.len());
             for (object, declarations) in release.objects.iter() {
                 let is_alive = || self.drifts.life(object).is_some_and(|life| life.alive);
                 if scope.holds(object) && declarations.latest.is_some() && !is_alive() {
-                    missing.push((release.id.clone(), object.clone()));
+                    missing.push((release.id.clone(), Arc::clone(object)));
                 }
             }
         }
@@ -122,20 +123,20 @@ impl Reconciler {
             declared.plural.is_none()
                 || (!unserved.is_empty() && unserved.contains(&(object.group.clone(), object.kind.clone())))
         };
-        let mut unknown: Vec<(ReleaseId, ObjectId)> = Vec::new();
+        let mut unknown: Vec<(ReleaseId, Arc<ObjectId>)> = Vec::new();
         for release in releases.iter().filter(|release| release.state.status == Status::Deployed) {
             note(release.objects.len());
             for (object, declarations) in release.objects.iter() {
                 let is_meant = declarations.latest.as_ref().is_some_and(|it| is_unknown(object, it));
                 if is_meant && !self.drifts.is_known(&release.id, object) {
-                    unknown.push((release.id.clone(), object.clone()));
+                    unknown.push((release.id.clone(), Arc::clone(object)));
                 }
             }
         }
         self.suspect_and_attend(unknown);
     }
 
-    fn suspect_and_attend(&mut self, mut objects: Vec<(ReleaseId, ObjectId)>) {
+    fn suspect_and_attend(&mut self, mut objects: Vec<(ReleaseId, Arc<ObjectId>)>) {
         objects.sort();
         let releases: BTreeSet<ReleaseId> = objects.iter().map(|(release, _)| release.clone()).collect();
         for (release, object) in objects {

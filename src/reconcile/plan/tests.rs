@@ -33,7 +33,7 @@ struct Question {
 
 fn life(release: ReleaseId) -> Life {
     Life {
-        release,
+        release: release.into(),
         vouched: true,
         alive: false,
         version: Version::default(),
@@ -49,7 +49,7 @@ fn life(release: ReleaseId) -> Life {
 fn declaring(api_version: &str, kind: &str, metadata: &str) -> Question {
     let manifest = format!("apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: web{metadata}}}\n");
     let release = assembled(Given { manifest: &manifest, created: MADE, ..Given::default() }, None);
-    let object = release.objects.keys().next().unwrap().clone();
+    let object = ObjectId::clone(release.objects.keys().next().unwrap());
     Question {
         object,
         kind: DriftKind::Missing,

@@ -24,7 +24,7 @@ fn report(drifted: usize) -> ReleaseReport {
         digest: [7; 32],
         declared: 20.max(drifted),
         seen_alive: (0..20)
-            .map(|index| SeenAlive { object: object(index), agreement: None, settled: None })
+            .map(|index| SeenAlive { object: object(index).into(), agreement: None, settled: None })
             .collect(),
         confirmed: 20,
         unconfirmed: Vec::new(),

@@ -167,7 +167,7 @@ impl Reconciler {
         let applies = method == ApplyMethod::ServerSide;
         let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
         let lives = release.objects.keys().filter_map(|object| self.drifts.life(object));
-        for life in lives.filter(|life| life.release == release.id) {
+        for life in lives.filter(|life| *life.release == release.id) {
             for manager in life.managers.iter().filter(|manager| manager.applies == applies) {
                 *votes.entry(&manager.name).or_default() += 1;
             }

@@ -47,8 +47,10 @@ impl Towards {
         let declared =
             failed.objects.iter().filter(|(_, it)| it.baseline.is_some()).map(|(object, _)| object);
         let question = failed.baseline.as_ref().zip(declared.min());
-        let work = question
-            .map(|(head, object)| Work::ReadDocument { revision: head.revision, object: object.clone() });
+        let work = question.map(|(head, object)| Work::ReadDocument {
+            revision: head.revision,
+            object: ObjectId::clone(object),
+        });
         work.ok_or_else(nowhere)
     }
 
@@ -80,7 +82,8 @@ impl Towards {
 
     /// The objects that it declares, in order.
     pub(crate) fn objects(&self) -> Vec<ObjectId> {
-        let mut objects: Vec<_> = self.deployed.objects.keys().cloned().collect();
+        let mut objects: Vec<_> =
+            self.deployed.objects.keys().map(|object| ObjectId::clone(object)).collect();
         objects.sort();
         objects
     }
