@@ -128,15 +128,18 @@ impl Leadership {
     }
 
     fn gain(&self, until: Instant) {
+        // Where the lead had ended, somebody else may have led since.
+        let is_renewal = self.holds();
         *self.0.until.write() = Until::Instant(until);
-        if !self.0.told.send_replace(true) {
+        let is_news = |told: &mut bool| !std::mem::replace(told, true) || !is_renewal;
+        if self.0.told.send_if_modified(is_news) {
             tracing::info!("this replica leads: it repairs, registers and writes statuses");
         }
     }
 
     pub(crate) fn lose(&self) {
         *self.0.until.write() = Until::Never;
-        if self.0.told.send_replace(false) {
+        if self.0.told.send_if_modified(std::mem::take) {
             tracing::info!("this replica leads no more; it goes on judging edits");
         }
     }

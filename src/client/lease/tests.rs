@@ -66,6 +66,29 @@ fn a_belief_ends_before_anybody_may_take_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn renewal_is_told_to_nobody_and_a_new_lead_is() {
+    let leadership = Leadership::never();
+    let mut told = leadership.watch();
+    let is_told = |told: &mut watch::Receiver<bool>| {
+        let news = told.has_changed().unwrap();
+        (news, *told.borrow_and_update())
+    };
+    leadership.gain(Instant::now() + BELIEF);
+    assert_eq!(is_told(&mut told), (true, true));
+    tokio::time::advance(BELIEF / 2).await;
+    leadership.gain(Instant::now() + BELIEF);
+    assert_eq!(is_told(&mut told), (false, true));
+    // Somebody else may have led meanwhile.
+    tokio::time::advance(BELIEF * 2).await;
+    leadership.gain(Instant::now() + BELIEF);
+    assert_eq!(is_told(&mut told), (true, true));
+    leadership.lose();
+    assert_eq!(is_told(&mut told), (true, false));
+    leadership.lose();
+    assert_eq!(is_told(&mut told), (false, false));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lead_ends_by_the_clock_although_nobody_says_so() {
     let leadership = Leadership::never();
     assert!(!leadership.holds());
