@@ -9,6 +9,7 @@ mod check;
 mod helm;
 mod process;
 mod random;
+mod scenes;
 mod standings;
 mod stored;
 mod world;
@@ -45,9 +46,10 @@ const FORGERIES: u32 = 1 << 12;
 const INSISTENCE: u32 = 1 << 13;
 const SEALS: u32 = 1 << 14;
 const REWRITES: u32 = 1 << 15;
+const TAMPERING: u32 = 1 << 16;
 
 /// How many kinds there are.
-const KINDS: u32 = 16;
+const KINDS: u32 = 17;
 const ALL: u32 = (1 << KINDS) - 1;
 
 /// Within which time everything is in sync once trouble has ended: the longest wait
@@ -189,6 +191,17 @@ impl Run {
 
     fn harm(&mut self, guard: usize) {
         match self.random.below(8) {
+            7 if self.has(TAMPERING) && self.random.chance(50) => {
+                let helm = &self.helms[self.random.below(self.helms.len())];
+                match helm.is_at_work() {
+                    true => {}
+                    false if self.random.chance(50) => self.world.tamper(&helm.id),
+                    false => {
+                        let foreign = helm.chart(&mut self.random).replace("\"v", "\"e").into();
+                        helm.forge(&mut self.world, &foreign);
+                    }
+                }
+            }
             7 if self.has(FORGERIES) => {
                 let helm = &self.helms[self.random.below(self.helms.len())];
                 if !helm.is_at_work() {

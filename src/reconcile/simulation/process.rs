@@ -2,12 +2,14 @@
 //! held up, come twice, fail or be cut off.
 
 mod checks;
+mod reads;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use self::reads::Reads;
 use super::super::event::{Action, Errand, Event, Fault, Order, Outcome, Ruled, Tidings, Work};
 use super::super::machine::{Reconciler, Settings};
 use super::super::report::ReleaseReport;
@@ -58,6 +60,7 @@ pub(super) struct Guard {
     load: (i64, usize),
     /// When each object was written lately.
     pace: BTreeMap<ObjectId, VecDeque<Timestamp>>,
+    reads: Reads,
 }
 
 pub(super) fn scope() -> Scope {
@@ -90,6 +93,7 @@ impl Guard {
             answered: BTreeMap::new(),
             load: (0, 0),
             pace: BTreeMap::new(),
+            reads: Reads::default(),
         };
         let listed: Vec<ReleaseId> = world.records.keys().cloned().collect();
         for record in world.records.values().flatten() {
@@ -111,6 +115,11 @@ impl Guard {
     /// When something is due by this guard's clock, in the world's time.
     pub(super) fn due(&self) -> Option<Timestamp> {
         self.timer.map(|at| at - self.skew)
+    }
+
+    /// Whether it is this that the guard does next.
+    pub(super) fn is_next(&self, is: impl Fn(&Work) -> bool) -> bool {
+        self.work.iter().any(|(_, _, work)| is(work))
     }
 
     pub(super) fn has_work(&self) -> bool {
@@ -136,8 +145,9 @@ impl Guard {
             match action {
                 Action::Do(errand, release, work) => {
                     self.count(world);
-                    if let Work::Write { object, .. } = &work {
+                    if let Work::Write { object, write, .. } = &work {
                         self.check_write(object, world);
+                        self.check_decision(&release, object, write, world);
                     }
                     let open =
                         self.work.iter().map(|(_, of, _)| of).chain(self.done.iter().map(|(_, of, _)| of));
@@ -231,7 +241,6 @@ impl Guard {
 
     fn list(&mut self, world: &mut World) {
         self.watching = true;
-        self.cursor = world.log.len();
         let lives: Vec<_> = world
             .objects
             .values()
@@ -244,6 +253,7 @@ impl Guard {
             self.handle(Event::Watch(self.scope.clone(), tidings), world);
         }
         self.handle(Event::Watch(self.scope.clone(), Tidings::Listed), world);
+        self.cursor = world.log.len();
         self.handle(Event::Watch(self.scope.clone(), Tidings::Watching), world);
     }
 
@@ -277,6 +287,7 @@ impl Guard {
             true => failed(Fault::Unanswered, "no answer"),
             false => outcome,
         };
+        self.reads.note(&release, &work, &outcome);
         self.done.push_back((errand, release, outcome));
     }
 

@@ -45,6 +45,11 @@ pub(super) fn fields(document: &Value) -> Fields {
     found
 }
 
+/// Whether a body holds more than who owns what.
+pub(super) fn is_of_content(body: &Value) -> bool {
+    ["/data", "/metadata/labels", "/metadata/annotations"].iter().any(|part| body.pointer(part).is_some())
+}
+
 impl Stored {
     pub(super) fn new(id: ObjectId, uid: String) -> Self {
         Self { id, uid, version: 0, fields: Fields::new(), entries: Vec::new() }

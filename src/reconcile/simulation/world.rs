@@ -264,6 +264,18 @@ impl World {
         self.log.push(Change::Record(id.clone()));
     }
 
+    /// Somebody who may write Secrets puts other values into the record in force.
+    pub(super) fn tamper(&mut self, id: &ReleaseId) {
+        let version = self.next_version();
+        let latest = self.records.get_mut(id).and_then(|records| records.last_mut());
+        if let Some(record) = latest.filter(|record| record.status == Status::Deployed) {
+            record.manifest = record.manifest.replace("\"v", "\"e").into();
+            record.version = version;
+            self.say(|| format!("somebody rewrites the record of {id}"));
+            self.log.push(Change::Record(id.clone()));
+        }
+    }
+
     /// Helm sets the status of a revision.
     pub(super) fn set_status(&mut self, id: &ReleaseId, revision: u64, status: Status) {
         let (version, now) = (self.next_version(), self.now);

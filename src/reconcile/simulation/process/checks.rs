@@ -1,14 +1,18 @@
 //! What no guard may do, whatever happens.
 //!
-//! Entry points: `Guard::count`, `check_write`, `check_report`. Invariant: a fault breaks the world down, with words.
+//! Entry points: `Guard::count`, `check_write`, `check_decision`, `check_report`. Invariant: a fault breaks the world down, with words.
 //! Must not change what the guard does.
 
 use jiff::SignedDuration;
 
+use super::super::super::event::Write;
+use super::super::super::plan::HOLD;
 use super::super::super::report::ReleaseReport;
 use super::super::world::World;
 use super::Guard;
-use crate::model::ObjectId;
+use crate::helm::record::Status;
+use crate::helm::release::Appearance;
+use crate::model::{ObjectId, ReleaseId};
 use crate::policy::guarded::OrderResult;
 use crate::verdict::health::Reason;
 
@@ -46,6 +50,31 @@ impl Guard {
         }
         if times.len() > MOST_WRITES {
             world.break_down(format!("guard {number} writes {} again and again", object.name));
+        }
+    }
+
+    /// What is written was decided on what was read in the right order, and not for a record that
+    /// came out of nothing a moment ago.
+    pub(super) fn check_decision(
+        &mut self,
+        release: &ReleaseId,
+        object: &ObjectId,
+        write: &Write,
+        world: &mut World,
+    ) {
+        let (number, name) = (self.number, &object.name);
+        if let Some(fault) = self.reads.fault(release, object, write) {
+            world.break_down(format!("guard {number} writes {name} {fault}"));
+        }
+        let Some((_, known)) = self.releases.get(release) else { return };
+        let state = &known.state;
+        if state.status.is_pending() && !matches!(write, Write::Delete { .. }) {
+            world.break_down(format!("guard {number} writes {name} and knows that Helm is at work"));
+        }
+        let age = self.now(world).duration_since(state.created);
+        let is_held = state.appearance == Appearance::Seen(Status::Deployed) && age < HOLD;
+        if is_held && self.ordered.is_empty() {
+            world.break_down(format!("guard {number} writes {name} for a record that Helm has not made"));
         }
     }
 
