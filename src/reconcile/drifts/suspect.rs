@@ -125,6 +125,13 @@ impl Drifts {
         }
     }
 
+    /// The answer to a read was of no use; the object is tried again at `due`, or when there is news of it.
+    pub(crate) fn ask_again(&mut self, release: &ReleaseId, object: &ObjectId, due: Timestamp) {
+        if let Some(suspect) = self.suspects.get_mut(release).and_then(|all| all.get_mut(object)) {
+            (suspect.tries, suspect.due) = (suspect.tries.saturating_add(1), Some(due));
+        }
+    }
+
     /// Whether an object has to be looked at.
     pub(crate) fn is_suspect(&self, release: &ReleaseId, object: &ObjectId) -> bool {
         self.suspects.get(release).is_some_and(|all| all.contains_key(object))

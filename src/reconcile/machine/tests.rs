@@ -37,6 +37,8 @@ struct Scene {
     /// The value of `k` in the live object; none while it is missing.
     value: Option<&'static str>,
     version: u64,
+    /// The value and the version in which the object is read, where those are old.
+    outdated: Option<(&'static str, u64)>,
     /// What the next writes come to; they succeed where nothing is said.
     writes: VecDeque<Fault>,
     /// The release as the records say once they were read so often.
@@ -76,6 +78,7 @@ impl Scene {
             policy,
             value: Some("v"),
             version: 1,
+            outdated: None,
             writes: VecDeque::new(),
             later: None,
             reads: 0,
@@ -166,7 +169,13 @@ impl Scene {
     fn outcome(&mut self, work: Work) -> Outcome {
         match work {
             Work::ReadObject { .. } => {
-                Outcome::Object { live: self.live().map(Box::new), version: "v1".to_owned() }
+                let now = (self.value, self.version);
+                if let Some((value, version)) = self.outdated {
+                    (self.value, self.version) = (Some(value), version);
+                }
+                let live = self.live().map(Box::new);
+                (self.value, self.version) = now;
+                Outcome::Object { live, version: "v1".to_owned() }
             }
             Work::ReadRecords { .. } => {
                 self.reads += 1;
@@ -327,6 +336,26 @@ fn object_that_is_changed_back_again_and_again_is_repaired_ever_more_slowly() {
     let is_contested =
         |told: &Told| matches!(told, Told::Object { fate: super::super::told::Fate::Contested, .. });
     assert!(scene.told.iter().any(is_contested));
+}
+
+#[test]
+fn object_that_is_answered_in_an_older_version_is_read_ever_more_slowly() {
+    let mut scene = Scene::new(DriftMode::Repair, settings());
+    scene.outdated = Some(("v", 1));
+    scene.change(None);
+    let mut waits = Vec::new();
+    for _ in 0..14 {
+        assert_eq!(scene.work(), "object", "{waits:?}");
+        waits.push(scene.wait().as_millis());
+    }
+    assert!(waits[0] <= 100 && waits.is_sorted(), "{waits:?}");
+    assert!(waits[13] > 200_000 && waits[13] <= 300_000, "{waits:?}");
+    scene.work();
+    assert_eq!(scene.reason(), Some(Reason::Unwatched));
+    scene.outdated = None;
+    scene.wait();
+    assert_eq!(scene.work(), RECREATED);
+    assert_eq!(scene.reason(), Some(Reason::InSync));
 }
 
 #[test]
