@@ -66,18 +66,38 @@ fn harm(run: &mut Run, name: &str, value: Option<&str>) {
     }
 }
 
-/// The guard hears of objects and works until it is to read a manifest.
-fn work_until_document(run: &mut Run) {
+/// The guard hears of objects and works until this is what it does next. Whoever asks the API
+/// server about a doubt looks again a moment later, so time goes by where nothing is left to do.
+fn work_until(run: &mut Run, is: fn(&Work) -> bool) {
     let Run { world, guards, random, .. } = run;
+    let guard = &mut guards[0];
     for _ in 0..100 {
-        if guards[0].is_next(|work| matches!(work, Work::ReadDocument { .. })) {
+        if guard.is_next(is) {
             return;
         }
-        guards[0].hear_object(world);
-        guards[0].work(world, random, false);
-        guards[0].tell(world, random);
+        if !guard.has_work() {
+            world.now = guard.due().map_or(world.now, |due| due.max(world.now));
+        }
+        guard.lead(world);
+        guard.wake(world);
+        guard.hear_object(world);
+        guard.work(world, random, false);
+        guard.tell(world, random);
     }
-    panic!("no manifest is read: {}", world.history.join("\n"));
+    panic!("that is never next: {}", world.history.join("\n"));
+}
+
+fn is_object(work: &Work) -> bool {
+    matches!(work, Work::ReadObject { .. })
+}
+
+fn is_document(work: &Work) -> bool {
+    matches!(work, Work::ReadDocument { .. })
+}
+
+/// What is read last before a patch.
+fn is_namespace(work: &Work) -> bool {
+    matches!(work, Work::ReadNamespace { .. })
 }
 
 #[test]
@@ -114,7 +134,7 @@ fn record_that_is_rewritten_while_it_is_read_is_not_written() {
         let mut run = installed(0, place, 3);
         let id = run.helms[place].id.clone();
         harm(&mut run, &format!("{}-0", id.name), value);
-        work_until_document(&mut run);
+        work_until(&mut run, is_document);
         run.world.tamper(&id);
         settle(&mut run, 30);
         assert_eq!(run.world.writes, 0, "{id} {value:?}");
@@ -123,17 +143,52 @@ fn record_that_is_rewritten_while_it_is_read_is_not_written() {
 
 #[test]
 fn nothing_is_written_once_it_is_known_that_helm_is_at_work() {
-    for (place, value) in [(0, Some("x")), (0, None), (1, None)] {
+    let cases: [(usize, Option<&str>, fn(&Work) -> bool); 4] = [
+        (0, Some("x"), is_document),
+        (0, None, is_document),
+        (1, Some("x"), is_namespace),
+        (1, None, is_document),
+    ];
+    for (place, value, next) in cases {
         let mut run = installed(0, place, 3);
         let id = run.helms[place].id.clone();
         harm(&mut run, &format!("{}-0", id.name), value);
-        work_until_document(&mut run);
+        work_until(&mut run, next);
         let chart = chart(&id.name, 3, "v2");
         run.helms[place].upgrade(&run.world, &chart);
         run.helms[place].step(&mut run.world);
         run.guards[0].hear_record(&mut run.world);
         settle(&mut run, 10);
         assert_eq!(run.world.writes, 0, "{id} {value:?}");
+    }
+}
+
+#[test]
+fn ownership_is_not_given_back_once_it_is_known_that_helm_is_at_work() {
+    for is_at_work in [false, true] {
+        let mut run = installed(0, 0, 2);
+        let id = run.helms[0].id.clone();
+        run.helms[0].upgrade(&run.world, &chart(&id.name, 2, "v2"));
+        run.helms[0].step(&mut run.world);
+        run.helms[0].fail(&mut run.world, false);
+        run.helms[0].step(&mut run.world);
+        // Whoever changes a value back owns it.
+        harm(&mut run, "web-0", Some("x"));
+        harm(&mut run, "web-0", Some("v1"));
+        settle(&mut run, 1);
+        run.world.orders.insert(id.clone(), "order".to_owned());
+        work_until(&mut run, is_document);
+        let Run { world, guards, random, .. } = &mut run;
+        guards[0].work(world, random, false);
+        guards[0].tell(world, random);
+        work_until(&mut run, is_object);
+        if is_at_work {
+            run.helms[0].upgrade(&run.world, &chart(&id.name, 2, "v2"));
+            run.helms[0].step(&mut run.world);
+            run.guards[0].hear_record(&mut run.world);
+        }
+        settle(&mut run, 10);
+        assert_eq!(run.world.writes, usize::from(!is_at_work));
     }
 }
 
@@ -182,6 +237,22 @@ fn addition_that_was_there_before_the_guard_stays() {
         settle(&mut run, 30);
         assert!(run.world.objects[&changed].fields.contains_key(&note));
         assert_eq!(run.world.writes, 0);
+    }
+}
+
+#[test]
+fn value_that_was_ignored_when_its_record_came_is_not_written() {
+    for place in BOTH {
+        let mut run = installed(0, place, 3);
+        let name = run.helms[place].id.name.clone();
+        run.rule(true);
+        let foreign = chart(&name, 3, "v1").replace("data:\n", "data:\n  b: \"e1\"\n").into();
+        run.helms[place].forge(&mut run.world, &foreign);
+        settle(&mut run, 15);
+        run.rule(false);
+        settle(&mut run, 30);
+        assert_eq!(run.world.writes, 0, "{name}");
+        assert_eq!(run.world.drift().len(), 3, "{name}");
     }
 }
 

@@ -45,11 +45,6 @@ pub(super) fn fields(document: &Value) -> Fields {
     found
 }
 
-/// Whether a body holds more than who owns what.
-pub(super) fn is_of_content(body: &Value) -> bool {
-    ["/data", "/metadata/labels", "/metadata/annotations"].iter().any(|part| body.pointer(part).is_some())
-}
-
 impl Stored {
     pub(super) fn new(id: ObjectId, uid: String) -> Self {
         Self { id, uid, version: 0, fields: Fields::new(), entries: Vec::new() }
@@ -167,6 +162,13 @@ impl Stored {
                 "labels": part("labels"), "annotations": part("annotations"),
             },
         })
+    }
+
+    /// Whether somebody has added a field that nothing declares. What nobody owns a webhook has added; what
+    /// Helm or another one who applies has left there is no addition.
+    pub(super) fn is_added(&self, field: &Field) -> bool {
+        let owners = || self.entries.iter().filter(|entry| entry.owns.contains(field));
+        owners().all(|entry| !entry.applies) && owners().any(|entry| entry.manager != "helm")
     }
 
     fn managed(&self) -> Value {

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 
 use super::super::super::event::{Outcome, Work, Write};
-use super::super::stored::is_of_content;
 use crate::model::{ObjectId, ReleaseId};
 
 /// The reads of each release's passes.
@@ -47,10 +46,6 @@ impl Reads {
             Write::Merge { patch, .. } => &patch.0,
             Write::Delete { .. } => return None,
         };
-        // Who owns what may be written on records that were read before.
-        if !is_of_content(body) {
-            return None;
-        }
         let Some((read_at, was_there)) = self.objects.get(&(release.clone(), object.clone())) else {
             return Some("which it has not read");
         };
