@@ -373,7 +373,20 @@ fn order_repairs_what_is_only_reported_and_is_answered_once() {
     assert_eq!((answer(&scene).at.as_str(), answer(&scene).message.as_str()), ("1", "1 object is repaired"));
     assert_eq!(order("2", &mut scene), "object");
     assert_eq!(answer(&scene).message, "nothing had to be repaired");
-    // The order is done: what drifts from now on is only reported again.
+    // The order is done: what drifts from now on is only reported again, also where the order is told again.
     scene.change(None);
     assert_eq!(scene.work(), "object");
+    for leads in [false, true] {
+        scene.tell(Event::Leads(leads));
+    }
+    assert_eq!(order("2", &mut scene), "");
+    assert_eq!((answer(&scene).message.as_str(), scene.value), ("nothing had to be repaired", None));
+    // The same while it is carried out.
+    let told_twice = |scene: &mut Scene| {
+        let release = scene.release.id.clone();
+        scene.tell(Event::Order(Order::Reconcile { release, at: "3".to_owned(), ticket: None }));
+    };
+    told_twice(&mut scene);
+    assert_eq!(order("3", &mut scene), RECREATED);
+    assert_eq!(answer(&scene).message, "1 object is repaired");
 }
