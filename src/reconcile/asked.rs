@@ -32,11 +32,16 @@ pub(crate) struct Wish {
 }
 
 impl Asked {
-    /// A person asks for all of a release. An order that has its final answer is ignored: a replica that
-    /// leads again receives once more the orders whose answers nobody has stored.
+    /// Whether an order has its final answer: a replica that leads again receives once more the orders whose
+    /// answers nobody has stored.
+    pub(crate) fn is_done(&self, release: &ReleaseId, at: &str) -> bool {
+        let is_final = |answer: &OrderAnswer| answer.at == at && answer.result != OrderResult::Waiting;
+        self.answers.get(release).is_some_and(is_final)
+    }
+
+    /// A person asks for all of a release.
     pub(crate) fn all_of(&mut self, release: ReleaseId, at: String, ticket: Option<Arc<Ticket>>) {
-        let is_done = |answer: &OrderAnswer| answer.at == at && answer.result != OrderResult::Waiting;
-        if self.answers.get(&release).is_some_and(is_done) {
+        if self.is_done(&release, &at) {
             return;
         }
         self.wishes.insert(release, Wish { at, rest: None, repaired: BTreeSet::new(), ticket });

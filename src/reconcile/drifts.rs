@@ -133,13 +133,13 @@ impl Drifts {
         self.record_drift(release, object, drift)
     }
 
-    /// An object is as declared by this revision. Gives whether it drifted.
-    pub(crate) fn record_in_sync(&mut self, release: &ReleaseId, object: &ObjectId, revision: u64) -> bool {
-        if let Some(life) = self.lives.get_mut(object).filter(|life| *life.release == *release) {
-            life.judged = Some(revision);
+    /// An object is as its release declares it. Gives whether it drifted.
+    pub(crate) fn record_in_sync(&mut self, release: &Release, object: &ObjectId) -> bool {
+        if let Some(life) = self.lives.get_mut(object).filter(|life| *life.release == release.id) {
+            life.judged = Some(release.state.digest);
         }
-        self.clear_suspicion(release, object);
-        self.clear_drift(release, object)
+        self.clear_suspicion(&release.id, object);
+        self.clear_drift(&release.id, object)
     }
 
     /// The state of the release's record declares no such object. Gives whether
@@ -287,33 +287,32 @@ impl Drifts {
 
     fn hold_to(&mut self, release: &Arc<Release>, is_watched: impl Fn(&ObjectId) -> bool, now: Timestamp) {
         let before = self.held.insert(release.id.clone(), Arc::clone(release));
-        let revision = release.state.revision;
+        let digest = release.state.digest;
         let mut suspects = Vec::new();
         note(release.objects.len());
         for object in release.objects.keys() {
-            let Some(life) = self.lives.get_mut(object).filter(|life| *life.release == release.id) else {
-                suspects.push(Arc::clone(object));
+            let is_same =
+                before.as_ref().is_some_and(|before| same(before.declared(object), release.declared(object)));
+            let life = self.lives.get_mut(object).filter(|life| *life.release == release.id);
+            let Some(life) = life else {
+                suspects.push((Arc::clone(object), is_same));
                 continue;
             };
+            // By the manifest, never by the revision: somebody may rewrite a record.
             let stands = match &before {
-                Some(before)
-                    if before.state.revision == revision || life.judged == Some(before.state.revision) =>
-                {
-                    life.judged == Some(before.state.revision)
-                        && same(before.declared(object), release.declared(object))
-                }
-                _ => life.judged == Some(revision),
+                Some(before) if life.judged == Some(before.state.digest) => is_same,
+                _ => life.judged == Some(digest),
             };
             if stands {
-                life.judged = Some(revision);
+                life.judged = Some(digest);
             } else {
-                suspects.push(Arc::clone(object));
+                suspects.push((Arc::clone(object), is_same));
             }
         }
         // What a listing has shown already it shows no more.
-        suspects.retain(|object| is_watched(object) || self.life(object).is_some_and(|life| life.alive));
-        for object in suspects {
-            self.suspect(&release.id, object, now);
+        suspects.retain(|(object, _)| is_watched(object) || self.life(object).is_some_and(|life| life.alive));
+        for (object, is_same) in suspects {
+            self.suspect_declared(&release.id, object, is_same, now);
         }
     }
 

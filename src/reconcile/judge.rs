@@ -120,7 +120,7 @@ pub(crate) fn record(
     standing: Standing,
     now: Timestamp,
 ) -> News {
-    let (id, object, revision) = (&release.id, &live.sighting.id, release.state.revision);
+    let (id, object) = (&release.id, &live.sighting.id);
     let agrees = match &standing {
         Standing::AsDeclared(Some(agreed)) | Standing::Taken(_, Some(agreed)) => {
             drifts.record_agreement(release, object, agreed)
@@ -135,7 +135,7 @@ pub(crate) fn record(
     let agrees = drifts.allow(object, allowed) || agrees;
     let stands = match standing {
         Standing::Undeclared => drifts.record_undeclared(id, object),
-        Standing::AsDeclared(_) => drifts.record_in_sync(id, object, revision),
+        Standing::AsDeclared(_) => drifts.record_in_sync(release, object),
         Standing::Underway => {
             drifts.mark_unsettled(object);
             false

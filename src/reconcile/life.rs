@@ -23,8 +23,8 @@ pub(crate) struct Life {
     /// after it.
     pub(crate) version: Version,
     pub(crate) managers: Arc<[Manager]>,
-    /// The revision under which it was last found to be as declared.
-    pub(crate) judged: Option<u64>,
+    /// The digest of the manifest by which it was last found to be as declared.
+    pub(crate) judged: Option<[u8; 32]>,
     /// Whether it differs as an exception allows.
     pub(crate) allowed: bool,
     /// What it was last seen to agree with. Only such values are ever written to it.

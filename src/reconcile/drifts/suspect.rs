@@ -21,6 +21,8 @@ pub(crate) struct Suspect {
     pub(crate) since: Timestamp,
     /// A watch says that it went.
     pub(crate) went: bool,
+    /// Its release declares it otherwise than when it was last looked at.
+    redeclared: bool,
     /// It was tried, and could not be read.
     pub(crate) unread: bool,
     /// How often that was so.
@@ -34,7 +36,7 @@ pub(crate) struct Suspect {
 impl Suspect {
     /// Nobody has tried to read it yet.
     pub(super) fn new(since: Timestamp, went: bool) -> Self {
-        Self { since, went, unread: false, tries: 0, barred: false, due: None }
+        Self { since, went, redeclared: false, unread: false, tries: 0, barred: false, due: None }
     }
 
     /// Whether it is to be read by now.
@@ -48,6 +50,30 @@ impl Drifts {
     pub(crate) fn suspect(&mut self, release: &ReleaseId, object: impl Into<Arc<ObjectId>>, now: Timestamp) {
         let suspects = self.suspects.entry(release.clone()).or_default();
         suspects.entry(object.into()).or_insert(Suspect::new(now, false)).due = None;
+    }
+
+    /// The same once the release has changed; `is_same` says whether it declares the object as before.
+    pub(super) fn suspect_declared(
+        &mut self,
+        release: &ReleaseId,
+        object: Arc<ObjectId>,
+        is_same: bool,
+        now: Timestamp,
+    ) {
+        self.suspect(release, Arc::clone(&object), now);
+        let suspect = self.suspects.get_mut(release).and_then(|all| all.get_mut(&object));
+        if let Some(suspect) = suspect.filter(|_| !is_same) {
+            suspect.redeclared = true;
+        }
+    }
+
+    /// Whether a drift of a release is known by what was declared before, and nobody has tried to read
+    /// the object since.
+    pub(crate) fn has_outdated(&self, release: &ReleaseId) -> bool {
+        let is_outdated = |(object, suspect): (&Arc<ObjectId>, &Suspect)| {
+            suspect.redeclared && !suspect.unread && self.is_known(release, object)
+        };
+        self.suspects.get(release).into_iter().flatten().any(is_outdated)
     }
 
     /// Those objects of a release that have to be looked at and could not be read are tried at once,
@@ -102,6 +128,13 @@ impl Drifts {
                 due: Some(due),
                 ..*suspect
             };
+        }
+    }
+
+    /// The answer to a read was of no use; the object is tried again at `due`, or when there is news of it.
+    pub(crate) fn ask_again(&mut self, release: &ReleaseId, object: &ObjectId, due: Timestamp) {
+        if let Some(suspect) = self.suspects.get_mut(release).and_then(|all| all.get_mut(object)) {
+            (suspect.tries, suspect.due) = (suspect.tries.saturating_add(1), Some(due));
         }
     }
 

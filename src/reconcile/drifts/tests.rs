@@ -62,10 +62,11 @@ fn deployed(revision: u64, objects: &[(&str, &str)]) -> Arc<Release> {
 /// A state in which `a` and `b` live and are as revision 1 declares them.
 fn in_sync() -> Drifts {
     let mut drifts = Drifts::new(key());
-    drifts.notice(&web(), Some(&deployed(1, &[("a", "1"), ("b", "1")])), |_| false, now());
+    let release = deployed(1, &[("a", "1"), ("b", "1")]);
+    drifts.notice(&web(), Some(&release), |_| false, now());
     for name in ["a", "b"] {
         drifts.record_life(id(name), life("web"));
-        drifts.record_in_sync(&web(), &id(name), 1);
+        drifts.record_in_sync(&release, &id(name));
     }
     drifts
 }
@@ -116,9 +117,10 @@ fn what_comes_back_as_declared_drifts_no_more() {
     drifts.mark_gone(&id("a"), Version::default(), now());
     drifts.record_missing(&web(), &id("a"), now());
     drifts.record_life(id("a"), life("web"));
-    assert!(drifts.record_in_sync(&web(), &id("a"), 1));
+    let release = deployed(1, &[("a", "1"), ("b", "1")]);
+    assert!(drifts.record_in_sync(&release, &id("a")));
     assert!(drifting(&drifts).is_empty() && drifts.oldest(&web()).is_none());
-    assert!(!drifts.record_in_sync(&web(), &id("a"), 1), "that is no news");
+    assert!(!drifts.record_in_sync(&release, &id("a")), "that is no news");
 }
 
 #[test]
@@ -137,9 +139,10 @@ fn the_same_drift_is_news_once_and_keeps_its_age() {
 #[test]
 fn a_new_revision_has_only_those_looked_at_that_it_changes() {
     let mut drifts = in_sync();
-    drifts.notice(&web(), Some(&deployed(2, &[("a", "1"), ("b", "2"), ("c", "1")])), |_| true, now());
+    let release = deployed(2, &[("a", "1"), ("b", "2"), ("c", "1")]);
+    drifts.notice(&web(), Some(&release), |_| true, now());
     assert_eq!(suspects(&drifts), ["b", "c"]);
-    assert_eq!(drifts.life(&id("a")).unwrap().judged, Some(2));
+    assert_eq!(drifts.life(&id("a")).unwrap().judged, Some(release.state.digest));
 }
 
 #[test]
@@ -148,12 +151,43 @@ fn what_was_found_as_declared_during_the_operation_is_not_looked_at_again() {
     let pending = declaring(2, "u2", Status::PendingUpgrade, &[("a", "1"), ("b", "2")]);
     drifts.notice(&web(), Some(&pending), |_| true, now());
     assert!(suspects(&drifts).is_empty(), "its end is awaited");
-    drifts.record_in_sync(&web(), &id("b"), 2);
+    drifts.record_in_sync(&pending, &id("b"));
     drifts.notice(&web(), Some(&deployed(2, &[("a", "1"), ("b", "2")])), |_| true, now());
     assert!(suspects(&drifts).is_empty(), "{:?}", suspects(&drifts));
     // Types may become known later, and with them other fields.
     drifts.notice(&web(), Some(&deployed(2, &[("a", "1"), ("b", "3")])), |_| true, now());
     assert_eq!(suspects(&drifts), ["b"]);
+}
+
+#[test]
+fn object_is_looked_at_again_where_its_record_is_rewritten_as_the_operation_ends() {
+    // The manifest while the operation is under way, and after it.
+    for (pending, deployed, expected) in [("2", "2", None), ("2", "3", Some("b")), ("3", "2", Some("b"))] {
+        for revision in [1, 2] {
+            let mut drifts = if revision == 1 { Drifts::new(key()) } else { in_sync() };
+            let by = |status, value| declaring(revision, "u", status, &[("b", value)]);
+            let operation = by(Status::PendingUpgrade, pending);
+            drifts.notice(&web(), Some(&operation), |_| true, now());
+            drifts.record_life(id("b"), life("web"));
+            drifts.record_in_sync(&operation, &id("b"));
+            drifts.notice(&web(), Some(&by(Status::Deployed, deployed)), |_| true, now());
+            assert_eq!(suspects(&drifts), Vec::from_iter(expected), "{revision}: {pending} {deployed}");
+        }
+    }
+}
+
+#[test]
+fn drift_is_outdated_until_the_object_is_looked_at_by_what_is_declared_now() {
+    for (value, is_outdated) in [("1", false), ("2", true)] {
+        let mut drifts = in_sync();
+        drifts.record_drift(&web(), &id("a"), Drift::new(DriftKind::Changed, now()));
+        assert!(!drifts.has_outdated(&web()));
+        drifts.notice(&web(), Some(&deployed(2, &[("a", value), ("b", "2")])), |_| true, now());
+        assert_eq!(suspects(&drifts), ["a", "b"]);
+        assert_eq!(drifts.has_outdated(&web()), is_outdated, "{value}");
+        drifts.record_drift(&web(), &id("a"), Drift::new(DriftKind::Changed, now()));
+        assert!(!drifts.has_outdated(&web()), "{value}");
+    }
 }
 
 #[test]

@@ -70,6 +70,10 @@ impl Reconciler {
                 }
                 self.attend(&release);
             }
+            // Its answer is told again.
+            Order::Reconcile { release, at, .. } if self.asked.is_done(&release, &at) => {
+                self.attend(&release)
+            }
             Order::Reconcile { release, at, ticket } => {
                 let eased = self.ease(&release);
                 self.asked.all_of(release.clone(), at, ticket);

@@ -24,6 +24,9 @@ const FORBIDDEN: Duration = Duration::from_secs(60);
 const LONGEST_FORBIDDEN: Duration = Duration::from_secs(900);
 const LONGEST: Duration = Duration::from_secs(300);
 
+/// After how many answers that are older than what is known an object counts as unread.
+const OLD_ANSWERS: u32 = 4;
+
 impl Reconciler {
     /// Reads one object, to judge it.
     pub(super) fn look(&mut self, release: &Release, object: ObjectId) -> Step {
@@ -54,7 +57,7 @@ impl Reconciler {
         match outcome {
             Outcome::Object { live: Some(live), version } => {
                 if !self.take_in(&release.id, &live, &version) {
-                    return Done::Later(AGAIN);
+                    return self.ask_again(release, object, suspect);
                 }
                 // Nobody's, by now.
                 if self.drifts.is_suspect(&release.id, object) {
@@ -90,6 +93,22 @@ impl Reconciler {
                 self.look_later(release, object, wait)
             }
         }
+    }
+
+    /// The answer is older than what is known. Whoever answers may take long to catch up, as after a
+    /// restore of etcd.
+    fn ask_again(&mut self, release: &Release, object: &ObjectId, suspect: Suspect) -> Done {
+        if !self.drifts.is_suspect(&release.id, object) {
+            // What the watch has told meanwhile is enough.
+            return Done::Settled;
+        }
+        let wait = growing(AGAIN, suspect.tries, LONGEST, &object.name);
+        let due = self.after(wait);
+        match suspect.tries < OLD_ANSWERS {
+            true => self.drifts.ask_again(&release.id, object, due),
+            false => self.drifts.put_off(&release.id, object, due, false),
+        }
+        Done::Later(wait)
     }
 
     fn look_later(&mut self, release: &Release, object: &ObjectId, wait: Duration) -> Done {

@@ -12,6 +12,7 @@ use super::super::event::Action;
 use super::super::report::ReleaseReport;
 use super::super::told::Told;
 use super::Reconciler;
+use crate::helm::record::Status;
 use crate::helm::release::{Declarations, Declared, Release};
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::Policy;
@@ -35,7 +36,10 @@ impl Reconciler {
             (Some(release), Some(policy)) => {
                 let report = self.report_of(&release, &policy);
                 // What has still to be looked at may be otherwise, and will be at once.
-                if self.drifts.has_untried(id) && report.health().reason == Reason::InSync {
+                let is_deployed = release.state.status == Status::Deployed;
+                if self.drifts.has_untried(id) && report.health().reason == Reason::InSync
+                    || is_deployed && self.drifts.has_outdated(id)
+                {
                     return;
                 }
                 self.act(Action::Report(Box::new(report)));

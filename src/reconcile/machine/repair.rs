@@ -122,8 +122,8 @@ pub(crate) enum Repair {
     Doubt(Doubt),
     /// Fields are given back to Helm, of this situation and from this manager.
     GiveBack(Box<Situation>, (ObjectId, String, u64)),
-    /// The object is read, to see whether fields are to be given back.
-    Return(Box<Situation>),
+    /// The object is read, and then the records, to see whether fields are to be given back.
+    Return(Box<Situation>, Option<Box<Seen>>),
 }
 
 /// An object as it was read, and in which version.
@@ -223,7 +223,7 @@ impl Reconciler {
             Repair::Send(sending) => self.sent(task, *sending, outcome),
             Repair::Doubt(doubt) => self.settle_doubt(task, doubt, outcome),
             Repair::GiveBack(situation, key) => self.given_back(task, &situation, key, outcome),
-            Repair::Return(situation) => self.returning(task, *situation, outcome),
+            Repair::Return(situation, seen) => self.returning(task, situation, seen, outcome),
         }
     }
 

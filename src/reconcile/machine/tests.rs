@@ -37,6 +37,8 @@ struct Scene {
     /// The value of `k` in the live object; none while it is missing.
     value: Option<&'static str>,
     version: u64,
+    /// The value and the version in which the object is read, where those are old.
+    outdated: Option<(&'static str, u64)>,
     /// What the next writes come to; they succeed where nothing is said.
     writes: VecDeque<Fault>,
     /// The release as the records say once they were read so often.
@@ -76,6 +78,7 @@ impl Scene {
             policy,
             value: Some("v"),
             version: 1,
+            outdated: None,
             writes: VecDeque::new(),
             later: None,
             reads: 0,
@@ -166,7 +169,13 @@ impl Scene {
     fn outcome(&mut self, work: Work) -> Outcome {
         match work {
             Work::ReadObject { .. } => {
-                Outcome::Object { live: self.live().map(Box::new), version: "v1".to_owned() }
+                let now = (self.value, self.version);
+                if let Some((value, version)) = self.outdated {
+                    (self.value, self.version) = (Some(value), version);
+                }
+                let live = self.live().map(Box::new);
+                (self.value, self.version) = now;
+                Outcome::Object { live, version: "v1".to_owned() }
             }
             Work::ReadRecords { .. } => {
                 self.reads += 1;
@@ -330,6 +339,26 @@ fn object_that_is_changed_back_again_and_again_is_repaired_ever_more_slowly() {
 }
 
 #[test]
+fn object_that_is_answered_in_an_older_version_is_read_ever_more_slowly() {
+    let mut scene = Scene::new(DriftMode::Repair, settings());
+    scene.outdated = Some(("v", 1));
+    scene.change(None);
+    let mut waits = Vec::new();
+    for _ in 0..14 {
+        assert_eq!(scene.work(), "object", "{waits:?}");
+        waits.push(scene.wait().as_millis());
+    }
+    assert!(waits[0] <= 100 && waits.is_sorted(), "{waits:?}");
+    assert!(waits[13] > 200_000 && waits[13] <= 300_000, "{waits:?}");
+    scene.work();
+    assert_eq!(scene.reason(), Some(Reason::Unwatched));
+    scene.outdated = None;
+    scene.wait();
+    assert_eq!(scene.work(), RECREATED);
+    assert_eq!(scene.reason(), Some(Reason::InSync));
+}
+
+#[test]
 fn order_repairs_what_is_only_reported_and_is_answered_once() {
     let mut scene = Scene::new(DriftMode::Report, settings());
     scene.change(None);
@@ -344,7 +373,20 @@ fn order_repairs_what_is_only_reported_and_is_answered_once() {
     assert_eq!((answer(&scene).at.as_str(), answer(&scene).message.as_str()), ("1", "1 object is repaired"));
     assert_eq!(order("2", &mut scene), "object");
     assert_eq!(answer(&scene).message, "nothing had to be repaired");
-    // The order is done: what drifts from now on is only reported again.
+    // The order is done: what drifts from now on is only reported again, also where the order is told again.
     scene.change(None);
     assert_eq!(scene.work(), "object");
+    for leads in [false, true] {
+        scene.tell(Event::Leads(leads));
+    }
+    assert_eq!(order("2", &mut scene), "");
+    assert_eq!((answer(&scene).message.as_str(), scene.value), ("nothing had to be repaired", None));
+    // The same while it is carried out.
+    let told_twice = |scene: &mut Scene| {
+        let release = scene.release.id.clone();
+        scene.tell(Event::Order(Order::Reconcile { release, at: "3".to_owned(), ticket: None }));
+    };
+    told_twice(&mut scene);
+    assert_eq!(order("3", &mut scene), RECREATED);
+    assert_eq!(answer(&scene).message, "1 object is repaired");
 }

@@ -5,16 +5,16 @@
 //! everything has to be in sync within bounded time. A plan that fails is made
 //! smaller, printed with its history, and becomes a row of [`FOUND`].
 
+mod answers;
 mod check;
 mod helm;
 mod process;
 mod random;
+mod scenes;
 mod standings;
 mod stored;
 mod world;
 mod writes;
-
-use std::sync::Arc;
 
 use jiff::SignedDuration;
 
@@ -24,9 +24,6 @@ use self::random::Random;
 use self::world::{NAMESPACE, World};
 use crate::helm::record::ApplyMethod;
 use crate::model::ReleaseId;
-use crate::policy::Policy;
-use crate::policy::resolver::Labels;
-use crate::policy::samples::{policies, policy};
 
 /// Kinds of trouble, as bits of a plan.
 const CRASHES: u32 = 1;
@@ -45,9 +42,11 @@ const FORGERIES: u32 = 1 << 12;
 const INSISTENCE: u32 = 1 << 13;
 const SEALS: u32 = 1 << 14;
 const REWRITES: u32 = 1 << 15;
+const TAMPERING: u32 = 1 << 16;
+const RULINGS: u32 = 1 << 17;
 
 /// How many kinds there are.
-const KINDS: u32 = 16;
+const KINDS: u32 = 18;
 const ALL: u32 = (1 << KINDS) - 1;
 
 /// Within which time everything is in sync once trouble has ended: the longest wait
@@ -66,11 +65,15 @@ struct Plan {
 const LANES: u64 = 4;
 
 /// Plans that failed once.
-const FOUND: [Plan; 3] = [
+const FOUND: [Plan; 5] = [
     // An order came before news of its release, and was forgotten.
     Plan { seed: 154, steps: 87, trouble: 512 },
     Plan { seed: 255, steps: 189, trouble: 12800 },
     Plan { seed: 377, steps: 177, trouble: 1536 },
+    // A record was rewritten as its operation ended, and its objects stood as by the manifest before.
+    Plan { seed: 169, steps: 123, trouble: 65536 },
+    // A report of a new revision named drift that was judged by the revision before.
+    Plan { seed: 224, steps: 191, trouble: 4104 },
 ];
 
 fn release(name: &str) -> ReleaseId {
@@ -82,7 +85,6 @@ struct Run {
     world: World,
     guards: Vec<Guard>,
     helms: Vec<Helm>,
-    policy: Arc<Policy>,
     trouble: u32,
     orders: usize,
     /// The object that a controller holds, while trouble lasts.
@@ -94,12 +96,7 @@ struct Run {
 impl Run {
     fn new(plan: Plan) -> Self {
         let mut random = Random::new(plan.seed);
-        let mut world = World::new();
-        let seal = if plan.trouble & SEALS != 0 { "[{paths: [/data]}]" } else { "[]" };
-        let spec = format!("{{edits: Warn, drift: Repair, seal: {seal}}}");
-        let policies = policies([policy("all", &spec)]);
-        let policy = Arc::new(policies.of(&release("web"), &Labels::new()));
-        world.sealed = plan.trouble & SEALS != 0;
+        let mut world = World::new(plan.trouble & SEALS != 0);
         world.rewrites = plan.trouble & REWRITES != 0;
         let helms = [("web", ApplyMethod::ServerSide), ("api", ApplyMethod::ClientSide)];
         let helms = helms.map(|(name, method)| Helm::new(release(name), method));
@@ -107,7 +104,6 @@ impl Run {
         let mut run = Self {
             guards: Vec::new(),
             helms: Vec::from(helms),
-            policy,
             trouble: plan.trouble,
             orders: 0,
             insists: (plan.trouble & INSISTENCE != 0).then(|| ["web-0", "api-0"][random.below(2)]),
@@ -130,7 +126,7 @@ impl Run {
     fn guard(&mut self, number: usize) -> Guard {
         let skew = if self.has(SKEWS) { self.random.below(61) } else { 30 };
         let skew = SignedDuration::from_secs(i64::try_from(skew).unwrap_or_default() - 30);
-        Guard::new(number, skew, &self.policy, &mut self.world)
+        Guard::new(number, skew, &mut self.world)
     }
 
     /// One thing happens.
@@ -189,6 +185,15 @@ impl Run {
 
     fn harm(&mut self, guard: usize) {
         match self.random.below(8) {
+            7 if self.has(TAMPERING) && self.random.chance(50) => {
+                let place = self.random.below(self.helms.len());
+                let helm = &self.helms[place];
+                match helm.is_at_work() {
+                    true => {}
+                    false if self.random.chance(50) => self.world.tamper(&helm.id),
+                    false => self.forge_foreign(place),
+                }
+            }
             7 if self.has(FORGERIES) => {
                 let helm = &self.helms[self.random.below(self.helms.len())];
                 if !helm.is_at_work() {
@@ -206,11 +211,31 @@ impl Run {
                 let count = self.random.below(4);
                 self.guards[guard].repeat(count);
             }
+            4 if self.has(RULINGS) && self.random.chance(50) => self.rule(!self.world.is_lenient),
             3 | 4 if self.has(HANDS) => meddle(&mut self.world, &mut self.random, "kubectl-edit"),
             5 if self.has(CONTROLLERS) => meddle(&mut self.world, &mut self.random, "operator"),
             6 if self.has(ORDERS) => self.order(),
             _ => {}
         }
+    }
+
+    /// A record comes out of nothing with values that never were: all of them, or where policies
+    /// ignore a field often that one alone.
+    fn forge_foreign(&mut self, place: usize) {
+        let helm = &self.helms[place];
+        let in_force = self.world.records.get(&helm.id).and_then(|records| records.last());
+        let is_ignored = self.trouble & RULINGS != 0;
+        let foreign = match in_force.filter(|_| is_ignored) {
+            Some(record) => record.manifest.replace("b: \"v", "b: \"e"),
+            None => helm.chart(&mut self.random).replace("\"v", "\"e"),
+        };
+        helm.forge(&mut self.world, &foreign.into());
+    }
+
+    /// The policies let a field differ from now on, or no more.
+    fn rule(&mut self, is_lenient: bool) {
+        self.world.say(|| format!("policies are lenient: {is_lenient}"));
+        self.world.is_lenient = is_lenient;
     }
 
     fn order(&mut self) {
@@ -266,8 +291,12 @@ impl Run {
         // Nobody does anything new for a while.
         let minutes = if self.random.chance(30) { 15 } else { 1 };
         self.settle(SignedDuration::from_mins(minutes));
+        if self.world.violation.is_some() {
+            return;
+        }
         self.world.say(|| "trouble ends".to_owned());
         self.insists = None;
+        self.rule(false);
         for place in 0..self.helms.len() {
             while self.helms[place].is_at_work() {
                 self.helms[place].step(&mut self.world);

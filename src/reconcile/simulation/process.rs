@@ -2,18 +2,22 @@
 //! held up, come twice, fail or be cut off.
 
 mod checks;
+mod reads;
+mod watches;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::super::event::{Action, Errand, Event, Fault, Order, Outcome, Ruled, Tidings, Work};
+use self::reads::Reads;
+use super::super::event::{Action, Errand, Event, Fault, Order, Outcome, Ruled, Work};
 use super::super::machine::{Reconciler, Settings};
 use super::super::report::ReleaseReport;
 use super::super::scopes::Scope;
+use super::answers::failed;
 use super::random::Random;
-use super::world::{Change, Kept, Records, World, failed};
+use super::world::{Kept, Records, World};
 use crate::helm::release::{Appearance, Release};
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::Policy;
@@ -34,6 +38,9 @@ pub(super) struct Guard {
     machine: Reconciler,
     skew: SignedDuration,
     policy: Arc<Policy>,
+    /// The policy lets a field differ, and the one of the last listing did.
+    is_lenient: bool,
+    was_lenient: bool,
     scope: Scope,
     watching: bool,
     cursor: usize,
@@ -43,7 +50,7 @@ pub(super) struct Guard {
     /// Handed out and not begun.
     work: VecDeque<(Errand, ReleaseId, Work)>,
     /// Done and not told.
-    done: VecDeque<(Errand, ReleaseId, Outcome)>,
+    done: VecDeque<(Errand, ReleaseId, Finding)>,
     timer: Option<Timestamp>,
     leads_until: Option<Timestamp>,
     leads: bool,
@@ -58,21 +65,31 @@ pub(super) struct Guard {
     load: (i64, usize),
     /// When each object was written lately.
     pace: BTreeMap<ObjectId, VecDeque<Timestamp>>,
+    reads: Reads,
 }
 
 pub(super) fn scope() -> Scope {
     Scope { group: String::new(), version: "v1".to_owned(), kind: "ConfigMap".to_owned(), namespace: None }
 }
 
+/// What came of a piece of work.
+enum Finding {
+    Outcome(Outcome),
+    /// The records of this release were read. What they say is told as it is known by then, as the shell does.
+    Records(ReleaseId),
+}
+
 impl Guard {
-    pub(super) fn new(number: usize, skew: SignedDuration, policy: &Arc<Policy>, world: &mut World) -> Self {
+    pub(super) fn new(number: usize, skew: SignedDuration, world: &mut World) -> Self {
         let settings = Settings { key: SigningKey::new([7; 32]), read_only: false, dry_runs: true };
         let now = world.now + skew;
         let mut guard = Self {
             number,
             machine: Reconciler::new(settings, BTreeSet::new()),
             skew,
-            policy: Arc::clone(policy),
+            policy: world.policy(),
+            is_lenient: world.is_lenient,
+            was_lenient: world.is_lenient,
             scope: scope(),
             watching: false,
             cursor: world.log.len(),
@@ -90,10 +107,11 @@ impl Guard {
             answered: BTreeMap::new(),
             load: (0, 0),
             pace: BTreeMap::new(),
+            reads: Reads::default(),
         };
         let listed: Vec<ReleaseId> = world.records.keys().cloned().collect();
         for record in world.records.values().flatten() {
-            guard.appearances.insert((record.uid().to_owned(), record.revision), Appearance::Listed);
+            guard.appearances.insert((record.uid.clone(), record.revision), Appearance::Listed);
         }
         for id in listed {
             let ruled = guard.ruled(&id, world);
@@ -113,12 +131,20 @@ impl Guard {
         self.timer.map(|at| at - self.skew)
     }
 
+    /// Whether it is this that the guard does next.
+    pub(super) fn is_next(&self, is: impl Fn(&Work) -> bool) -> bool {
+        self.work.iter().any(|(_, _, work)| is(work))
+    }
+
     pub(super) fn has_work(&self) -> bool {
         !self.work.is_empty() || !self.done.is_empty()
     }
 
     pub(super) fn is_behind(&self, world: &World) -> bool {
-        !self.watching || self.cursor < world.log.len() || self.records < world.log.len()
+        self.is_lenient != world.is_lenient
+            || !self.watching
+            || self.cursor < world.log.len()
+            || self.records < world.log.len()
     }
 
     /// Nothing happens by it unless something else does.
@@ -136,8 +162,9 @@ impl Guard {
             match action {
                 Action::Do(errand, release, work) => {
                     self.count(world);
-                    if let Work::Write { object, .. } = &work {
+                    if let Work::Write { object, write, .. } = &work {
                         self.check_write(object, world);
+                        self.check_decision(&release, object, write, world);
                     }
                     let open =
                         self.work.iter().map(|(_, of, _)| of).chain(self.done.iter().map(|(_, of, _)| of));
@@ -184,7 +211,7 @@ impl Guard {
             return Some(Ruled { release: Arc::clone(release), policy: Arc::clone(&self.policy) });
         }
         for record in world.records.get(id).into_iter().flatten() {
-            let key = (record.uid().to_owned(), record.revision);
+            let key = (record.uid.clone(), record.revision);
             self.appearances.entry(key).or_insert(Appearance::Seen(record.status));
         }
         let previous = known.map(|(_, release)| Arc::clone(release));
@@ -199,62 +226,6 @@ impl Guard {
                 None
             }
         }
-    }
-
-    /// The watch of records tells the next change.
-    pub(super) fn hear_record(&mut self, world: &mut World) {
-        while let Some(change) = world.log.get(self.records).cloned() {
-            self.records += 1;
-            if let Change::Record(id) = change {
-                let ruled = self.ruled(&id, world);
-                self.handle(Event::Release(id, ruled), world);
-                return;
-            }
-        }
-    }
-
-    /// The watch of objects tells the next change, or lists everything.
-    pub(super) fn hear_object(&mut self, world: &mut World) {
-        if !self.watching {
-            return self.list(world);
-        }
-        while let Some(change) = world.log.get(self.cursor).cloned() {
-            self.cursor += 1;
-            let Change::Object { object, version, stored } = change else { continue };
-            let tidings = match stored.filter(|stored| stored.is_labelled()) {
-                Some(stored) => Tidings::Object { live: Box::new(stored.live()), is_listed: false },
-                None => Tidings::Gone { object, version: version.to_string() },
-            };
-            return self.handle(Event::Watch(self.scope.clone(), tidings), world);
-        }
-    }
-
-    fn list(&mut self, world: &mut World) {
-        self.watching = true;
-        self.cursor = world.log.len();
-        let lives: Vec<_> = world
-            .objects
-            .values()
-            .filter(|stored| stored.is_labelled())
-            .map(|stored| stored.live())
-            .collect();
-        self.handle(Event::Watch(self.scope.clone(), Tidings::Relisting), world);
-        for live in lives {
-            let tidings = Tidings::Object { live: Box::new(live), is_listed: true };
-            self.handle(Event::Watch(self.scope.clone(), tidings), world);
-        }
-        self.handle(Event::Watch(self.scope.clone(), Tidings::Listed), world);
-        self.handle(Event::Watch(self.scope.clone(), Tidings::Watching), world);
-    }
-
-    /// The watch breaks, and what happened meanwhile is not told.
-    pub(super) fn expire(&mut self) {
-        self.watching = false;
-    }
-
-    /// The watch tells once more what it has told.
-    pub(super) fn repeat(&mut self, count: usize) {
-        self.cursor = self.cursor.saturating_sub(count);
     }
 
     pub(super) fn wake(&mut self, world: &mut World) {
@@ -277,7 +248,12 @@ impl Guard {
             true => failed(Fault::Unanswered, "no answer"),
             false => outcome,
         };
-        self.done.push_back((errand, release, outcome));
+        self.reads.note(&release, &work, &outcome);
+        let finding = match (work, outcome) {
+            (Work::ReadRecords { release }, Outcome::Records(_)) => Finding::Records(release),
+            (_, outcome) => Finding::Outcome(outcome),
+        };
+        self.done.push_back((errand, release, finding));
     }
 
     fn carry_out(&mut self, release: &ReleaseId, work: &Work, world: &mut World) -> Outcome {
@@ -304,9 +280,15 @@ impl Guard {
     /// What came of a piece of work is told.
     pub(super) fn tell(&mut self, world: &mut World, random: &mut Random) {
         let place = random.below(self.done.len());
-        if let Some((errand, _, outcome)) = self.done.remove(place) {
-            self.handle(Event::Outcome(errand, outcome), world);
-        }
+        let Some((errand, _, finding)) = self.done.remove(place) else { return };
+        let outcome = match finding {
+            Finding::Outcome(outcome) => outcome,
+            Finding::Records(id) => Outcome::Records(self.releases.get(&id).map(|(_, release)| Ruled {
+                release: Arc::clone(release),
+                policy: Arc::clone(&self.policy),
+            })),
+        };
+        self.handle(Event::Outcome(errand, outcome), world);
     }
 
     /// Renews the lease or takes it, if that is due; hands over what people want.

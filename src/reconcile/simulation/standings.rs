@@ -1,21 +1,47 @@
 //! How releases stand by what really is, and stood.
 
+use std::rc::Rc;
+
 use super::stored::{Field, Fields, Stored};
-use super::world::{Change, World};
+use super::world::{Change, Documents, World};
 use crate::helm::record::Status;
 use crate::model::{ObjectId, ReleaseId};
 
+/// What a guard knows of a release.
+pub(super) struct View<'v> {
+    pub(super) release: &'v ReleaseId,
+    /// The digest of the manifest in force.
+    pub(super) digest: [u8; 32],
+    /// The place of the log that the watch of objects has come to.
+    pub(super) from: usize,
+    /// The guard's policy ignores [`ignored`].
+    pub(super) is_lenient: bool,
+}
+
+/// The field that lenient policies ignore.
+pub(super) fn ignored() -> Field {
+    ("data", "b".to_owned())
+}
+
 impl World {
-    /// Whether each object of a release was at some time from that place of the log on as this revision
-    /// declares it. Watches of records and of objects tell at different times, so the times of two objects may
-    /// differ. What has another revision by now is not looked into.
-    pub(super) fn was_in_sync(&self, id: &ReleaseId, revision: u64, from: usize) -> bool {
-        let Some(latest) = self.records.get(id).and_then(|records| records.last()) else { return true };
-        if latest.revision != revision || latest.status != Status::Deployed {
-            return true;
-        }
-        let documents = self.documents(id, &latest.manifest);
-        documents.iter().all(|(object, declared)| self.was_as_declared(object, declared, from))
+    /// Whether each object that a manifest declares was as declared at some time from that place of the log
+    /// on. Watches tell of the objects one after the other, so the times of two objects may differ.
+    pub(super) fn was_in_sync(&self, view: &View<'_>) -> bool {
+        let declared = self.declared_by(view);
+        declared.iter().all(|(object, fields)| {
+            self.states_of(object, view.from).iter().any(|it| self.is_as_declared(fields, it.as_ref(), view))
+        })
+    }
+
+    /// Whether an object was missing at some time from that place of the log on, or, unless `is_missing`,
+    /// otherwise than declared: an object that has gone since is looked at soon, and drifts until then as well.
+    pub(super) fn was_drifting(&self, object: &ObjectId, is_missing: bool, view: &View<'_>) -> bool {
+        let declared = self.declared_by(view);
+        let Some((_, fields)) = declared.iter().find(|(other, _)| other == object) else { return false };
+        self.states_of(object, view.from).iter().any(|it| match it {
+            None => true,
+            Some(live) => !is_missing && !self.is_as_declared(fields, Some(live), view),
+        })
     }
 
     /// What of the releases in force is not as declared.
@@ -31,7 +57,13 @@ impl World {
         found
     }
 
-    fn was_as_declared(&self, object: &ObjectId, declared: &Fields, from: usize) -> bool {
+    fn declared_by(&self, view: &View<'_>) -> Rc<Documents> {
+        let manifest = self.manifests.get(&view.digest).cloned().unwrap_or_default();
+        self.documents(view.release, &manifest)
+    }
+
+    /// How an object was from a place of the log on; none while it was not there.
+    fn states_of(&self, object: &ObjectId, from: usize) -> Vec<Option<Stored>> {
         let states = |changes: &[Change]| -> Vec<Option<Stored>> {
             let of_it = changes.iter().filter_map(|change| match change {
                 Change::Object { object: other, stored, .. } if other == object => {
@@ -43,8 +75,17 @@ impl World {
         };
         let (before, since) = self.log.split_at(from.min(self.log.len()));
         let at_first = states(before).pop().flatten();
-        let since = states(since);
-        [at_first].iter().chain(&since).any(|stored| self.faults(declared, stored.as_ref()).is_empty())
+        [at_first].into_iter().chain(states(since)).collect()
+    }
+
+    fn is_as_declared(&self, declared: &Fields, live: Option<&Stored>, view: &View<'_>) -> bool {
+        let mut counted = declared.clone();
+        counted.retain(|field, _| !(view.is_lenient && *field == ignored()));
+        let mut live = live.cloned();
+        if let Some(live) = live.as_mut().filter(|_| view.is_lenient) {
+            live.fields.remove(&ignored());
+        }
+        self.faults(&counted, live.as_ref()).is_empty()
     }
 
     /// What of an object is not as declared.
@@ -54,7 +95,8 @@ impl World {
             live.fields.get(*field).map(String::as_str) != Some(self.admitted(value))
         };
         let other = declared.iter().filter(differs).map(|(field, _)| format!("has another {field:?}"));
-        let is_added = |field: &Field| field.0 == "data" && !declared.contains_key(field);
+        let is_added =
+            |field: &Field| field.0 == "data" && !declared.contains_key(field) && live.is_added(field);
         let more = (self.sealed && live.fields.keys().any(is_added)).then(|| "holds more".to_owned());
         other.chain(more).collect()
     }

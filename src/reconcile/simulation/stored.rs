@@ -164,6 +164,13 @@ impl Stored {
         })
     }
 
+    /// Whether somebody has added a field that nothing declares. What nobody owns a webhook has added; what
+    /// Helm or another one who applies has left there is no addition.
+    pub(super) fn is_added(&self, field: &Field) -> bool {
+        let owners = || self.entries.iter().filter(|entry| entry.owns.contains(field));
+        owners().all(|entry| !entry.applies) && owners().any(|entry| entry.manager != "helm")
+    }
+
     fn managed(&self) -> Value {
         let entry = |entry: &Entry| {
             let part = |wanted: &str| -> Map<String, Value> {

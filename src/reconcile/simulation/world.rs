@@ -12,20 +12,19 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::super::drifts::First;
-use super::super::event::{Document, Failure, Fault, Outcome, Secret};
 use super::stored::{Field, Fields, Stored, fields};
 use crate::declaration::catalog::Catalog;
-use crate::declaration::packed::FieldsCache;
-use crate::helm::record::{ApplyMethod, Record, Status};
-use crate::helm::release::{self, Appearance, Head, Payload, Release, StoredRecords, assemble};
-use crate::helm::storage::Storage;
-use crate::model::{ObjectId, PROBE_MANAGER, ReleaseId};
+use crate::helm::record::{ApplyMethod, Status};
+use crate::helm::release;
+use crate::model::{ObjectId, ReleaseId};
+use crate::policy::Policy;
 use crate::policy::agreement::SeenAlive;
+use crate::policy::resolver::Labels;
+use crate::policy::samples::{policies, policy};
 
 pub(super) const NAMESPACE: &str = "shop";
 
-static CATALOG: LazyLock<Catalog> = LazyLock::new(Catalog::with_core);
-static CACHE: LazyLock<Arc<FieldsCache>> = LazyLock::new(Arc::default);
+pub(super) static CATALOG: LazyLock<Catalog> = LazyLock::new(Catalog::with_core);
 
 /// Something that watches tell of.
 #[derive(Clone, Debug)]
@@ -40,11 +39,11 @@ pub(super) struct Revision {
     pub(super) revision: u64,
     pub(super) status: Status,
     pub(super) manifest: Arc<str>,
-    method: ApplyMethod,
-    uid: String,
-    version: u64,
-    created: Timestamp,
-    touched: Timestamp,
+    pub(super) method: ApplyMethod,
+    pub(super) uid: String,
+    pub(super) version: u64,
+    pub(super) created: Timestamp,
+    pub(super) touched: Timestamp,
 }
 
 /// What the leader has stored of a release.
@@ -75,11 +74,17 @@ pub(super) struct World {
     pub(super) answers: BTreeMap<String, usize>,
     /// The values that somebody else than a guard has written.
     pub(super) once: BTreeMap<ObjectId, BTreeSet<(Field, String)>>,
+    /// The manifests that were ever in force, by their digests.
+    pub(super) manifests: BTreeMap<[u8; 32], Arc<str>>,
     /// The values that a manifest has declared.
     pub(super) declared: BTreeMap<ObjectId, BTreeSet<(Field, String)>>,
-    /// Below which fields nobody may add any, and which value a webhook rewrites.
+    /// Nobody may add fields, and a webhook rewrites a value.
     pub(super) sealed: bool,
     pub(super) rewrites: bool,
+    /// The policy in force lets [`super::standings::ignored`] differ.
+    pub(super) is_lenient: bool,
+    /// The policies, of which the second is lenient.
+    policies: [Arc<Policy>; 2],
     /// Documents of manifests that were read.
     parsed: RefCell<BTreeMap<Manifest, Rc<Documents>>>,
     /// The uids of what guards have created.
@@ -101,6 +106,15 @@ pub(super) fn object(name: &str) -> ObjectId {
     }
 }
 
+/// The policy of all releases.
+fn ruling(sealed: bool, is_lenient: bool) -> Arc<Policy> {
+    let seal = if sealed { "[{paths: [/data]}]" } else { "[]" };
+    let ignore = if is_lenient { "[{paths: [/data/b]}]" } else { "[]" };
+    let spec = format!("{{edits: Warn, drift: Repair, seal: {seal}, ignore: {ignore}}}");
+    let release = ReleaseId { namespace: NAMESPACE.to_owned(), name: "web".to_owned() };
+    Arc::new(policies([policy("all", &spec)]).of(&release, &Labels::new()))
+}
+
 /// A release's manifest.
 type Manifest = (ReleaseId, Arc<str>);
 
@@ -110,14 +124,8 @@ pub(super) type Records = Vec<(u64, u64)>;
 /// The fields of a manifest's objects as Helm sends them.
 pub(super) type Documents = Vec<(ObjectId, Fields)>;
 
-impl Revision {
-    pub(super) fn uid(&self) -> &str {
-        &self.uid
-    }
-}
-
 impl World {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(sealed: bool) -> Self {
         Self {
             now: "2026-05-01T12:00:00Z".parse().unwrap(),
             version: 0,
@@ -129,9 +137,12 @@ impl World {
             orders: BTreeMap::new(),
             answers: BTreeMap::new(),
             once: BTreeMap::new(),
+            manifests: BTreeMap::new(),
             declared: BTreeMap::new(),
-            sealed: false,
+            sealed,
             rewrites: false,
+            is_lenient: false,
+            policies: [false, true].map(|is_lenient| ruling(sealed, is_lenient)),
             parsed: RefCell::default(),
             made: BTreeSet::new(),
             terminating: false,
@@ -139,6 +150,12 @@ impl World {
             violation: None,
             writes: 0,
         }
+    }
+
+    /// The policy in force.
+    pub(super) fn policy(&self) -> Arc<Policy> {
+        let [strict, lenient] = &self.policies;
+        Arc::clone(if self.is_lenient { lenient } else { strict })
     }
 
     pub(super) fn say(&mut self, what: impl FnOnce() -> String) {
@@ -253,6 +270,7 @@ impl World {
             created: self.now,
             touched: self.now,
         });
+        self.manifests.insert(release::digest(manifest), Arc::clone(manifest));
         for (object, fields) in self.documents(id, manifest).iter() {
             let admitted: Vec<_> = fields
                 .iter()
@@ -264,6 +282,19 @@ impl World {
         }
         self.say(|| format!("helm stores {id} revision {revision} {status}"));
         self.log.push(Change::Record(id.clone()));
+    }
+
+    /// Somebody who may write Secrets puts other values into the record in force.
+    pub(super) fn tamper(&mut self, id: &ReleaseId) {
+        let version = self.next_version();
+        let latest = self.records.get_mut(id).and_then(|records| records.last_mut());
+        if let Some(record) = latest.filter(|record| record.status == Status::Deployed) {
+            record.manifest = record.manifest.replace("\"v", "\"e").into();
+            record.version = version;
+            self.manifests.insert(release::digest(&record.manifest), Arc::clone(&record.manifest));
+            self.say(|| format!("somebody rewrites the record of {id}"));
+            self.log.push(Change::Record(id.clone()));
+        }
     }
 
     /// Helm sets the status of a revision.
@@ -286,95 +317,4 @@ impl World {
         self.say(|| format!("helm purges {id}"));
         self.log.push(Change::Record(id.clone()));
     }
-
-    // ---- what guards read
-
-    /// What tells a state of a release's records from others.
-    pub(super) fn state_of(&self, id: &ReleaseId) -> Records {
-        self.records.get(id).into_iter().flatten().map(|it| (it.revision, it.version)).collect()
-    }
-
-    /// A release as its records say.
-    pub(super) fn release(
-        &self,
-        id: &ReleaseId,
-        previous: Option<&Release>,
-        appearances: &BTreeMap<(String, u64), Appearance>,
-    ) -> Option<Release> {
-        let records = self.records.get(id)?;
-        let head = |record: &Revision| Head {
-            secret: format!("sh.helm.release.v1.{}.v{}", id.name, record.revision),
-            uid: record.uid.clone(),
-            resource_version: record.version.to_string(),
-            revision: record.revision,
-            status: record.status,
-            created: record.created,
-            touched: record.touched,
-            appearance: *appearances
-                .get(&(record.uid.clone(), record.revision))
-                .unwrap_or(&Appearance::Seen(record.status)),
-        };
-        let heads: Vec<Head> = records.iter().map(head).collect();
-        let payload = |head: &Head| {
-            let record = records.iter().find(|record| record.revision == head.revision).unwrap();
-            Payload::whole(Ok(Record {
-                name: id.name.clone(),
-                namespace: id.namespace.clone(),
-                revision: record.revision,
-                status: record.status,
-                manifest: record.manifest.to_string(),
-                digest: release::digest(&record.manifest),
-                apply_method: record.method,
-                last_deployed: None,
-                deleted: None,
-            }))
-        };
-        let latest = release::latest(&heads)?;
-        let baseline = release::baseline(&heads).map(|head| (head, payload(head)));
-        let baseline = baseline.as_ref().map(|(head, payload)| (*head, payload));
-        let latest = (latest, &payload(latest));
-        Some(
-            assemble(
-                StoredRecords { stored: id, latest, baseline },
-                previous,
-                &Storage::default(),
-                &CATALOG,
-                &CACHE,
-            )
-            .release,
-        )
-    }
-
-    /// An object as the manifest of a revision has it.
-    pub(super) fn document(&self, id: &ReleaseId, revision: u64, object: &ObjectId) -> Outcome {
-        let records = self.records.get(id).into_iter().flatten();
-        match records.clone().find(|record| record.revision == revision) {
-            Some(record) => Outcome::Document(Document {
-                status: record.status,
-                apply_method: record.method,
-                digest: release::digest(&record.manifest),
-                object: release::document(id, &record.manifest, object, &CATALOG).map(Secret),
-            }),
-            None => failed(Fault::NoRecord, "there is no record of the revision"),
-        }
-    }
-
-    /// How an object would be held if the manifest of a revision were applied.
-    pub(super) fn canonical(&self, id: &ReleaseId, revision: u64, object: &ObjectId, uid: &str) -> Outcome {
-        let stored = self.objects.get(object).filter(|stored| stored.uid == uid);
-        match (self.document(id, revision, object), stored) {
-            (Outcome::Document(Document { object: Some(Secret(document)), .. }), Some(stored)) => {
-                let mut stored = stored.clone();
-                stored.apply(PROBE_MANAGER, &fields(&document), self.now);
-                self.admit(&mut stored);
-                Outcome::Canonical(Arc::new(Secret(stored.value())))
-            }
-            (Outcome::Failed(failure), _) => Outcome::Failed(failure),
-            _ => failed(Fault::NotFound, "the object is another one, or undeclared"),
-        }
-    }
-}
-
-pub(super) fn failed(fault: Fault, message: &str) -> Outcome {
-    Outcome::Failed(Failure { fault, message: message.to_owned() })
 }

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::super::event::{Fault, Outcome, Secret, Write};
+use super::answers::failed;
 use super::stored::{Field, Fields, Stored, fields};
-use super::world::{World, failed};
+use super::world::World;
 use crate::model::ObjectId;
 
 impl World {

@@ -109,19 +109,39 @@ impl Reconciler {
         }
         let version = Arc::clone(&situation.declared.version);
         let work = Work::ReadObject { object: task.object.clone(), version };
-        Next::work(work, Repair::Return(Box::new(situation)))
+        Next::work(work, Repair::Return(Box::new(situation), None))
     }
 
-    pub(super) fn returning(&mut self, task: &Task, situation: Situation, outcome: Outcome) -> Next {
-        let Outcome::Object { live: Some(live), version } = outcome else { return Next::settled() };
+    pub(super) fn returning(
+        &mut self,
+        task: &Task,
+        situation: Box<Situation>,
+        seen: Option<Box<Seen>>,
+        outcome: Outcome,
+    ) -> Next {
+        let seen = match (seen, outcome) {
+            (None, Outcome::Object { live: Some(live), version }) => {
+                let seen = Box::new(Seen { live: *live, version });
+                let work = Work::ReadRecords { release: task.id.clone() };
+                return Next::work(work, Repair::Return(situation, Some(seen)));
+            }
+            (Some(seen), Outcome::Records(ruled)) => {
+                self.learn_records(&task.id, ruled);
+                seen
+            }
+            _ => return Next::settled(),
+        };
+        // Whoever is at work since has the say.
+        if !self.is_in_force(task, &situation) {
+            return Next::settled();
+        }
         // Ownership is part of the declaration for whoever orders a repair.
         let mut policy = (*situation.policy).clone();
         policy.drift = DriftMode::Repair;
-        let seen = Seen { live: *live, version };
-        let Situation { release, circumstances, .. } = &situation;
+        let Situation { release, circumstances, .. } = &*situation;
         let (live, policy) = (&seen.live, &policy);
         match (Weighing { release, live, policy, circumstances, now: self.now }).weigh(Evidence::None) {
-            Standing::Taken(taken, _) => self.give_back(task, situation, &seen, &taken),
+            Standing::Taken(taken, _) => self.give_back(task, *situation, &seen, &taken),
             _ => Next::settled(),
         }
     }

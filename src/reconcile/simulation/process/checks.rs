@@ -1,14 +1,19 @@
 //! What no guard may do, whatever happens.
 //!
-//! Entry points: `Guard::count`, `check_write`, `check_report`. Invariant: a fault breaks the world down, with words.
+//! Entry points: `Guard::count`, `check_write`, `check_decision`, `check_report`. Invariant: a fault breaks the world down, with words.
 //! Must not change what the guard does.
 
 use jiff::SignedDuration;
 
-use super::super::super::report::ReleaseReport;
+use super::super::super::event::Write;
+use super::super::super::plan::HOLD;
+use super::super::super::report::{DriftKind, Drifted, ReleaseReport};
+use super::super::standings::View;
 use super::super::world::World;
 use super::Guard;
-use crate::model::ObjectId;
+use crate::helm::record::Status;
+use crate::helm::release::Appearance;
+use crate::model::{ObjectId, ReleaseId};
 use crate::policy::guarded::OrderResult;
 use crate::verdict::health::Reason;
 
@@ -49,21 +54,73 @@ impl Guard {
         }
     }
 
+    /// What is written was decided on what was read in the right order, and not for a record that
+    /// came out of nothing a moment ago.
+    pub(super) fn check_decision(
+        &mut self,
+        release: &ReleaseId,
+        object: &ObjectId,
+        write: &Write,
+        world: &mut World,
+    ) {
+        let (number, name) = (self.number, &object.name);
+        if let Some(fault) = self.reads.fault(release, object, write) {
+            world.break_down(format!("guard {number} writes {name} {fault}"));
+        }
+        // Not what the mirror of the records says by now: the loop has still to be told of that.
+        let Some(known) = self.machine.known.release(release) else { return };
+        let state = &known.state;
+        if state.status.is_pending() && !matches!(write, Write::Delete { .. }) {
+            world.break_down(format!("guard {number} writes {name} and knows that Helm is at work"));
+        }
+        let age = self.now(world).duration_since(state.created);
+        let is_held = state.appearance == Appearance::Seen(Status::Deployed) && age < HOLD;
+        if is_held && self.ordered.is_empty() {
+            world.break_down(format!("guard {number} writes {name} for a record that Helm has not made"));
+        }
+    }
+
     /// What is said of a release was so at some time since the watch told last.
     pub(super) fn check_report(&mut self, report: &ReleaseReport, world: &mut World) {
-        let (id, number) = (&report.release, self.number);
-        let was = self.reports.get(id).map(|before| before.health().reason);
-        let is_new = was != Some(Reason::InSync) && report.health().reason == Reason::InSync;
-        if is_new && !world.was_in_sync(id, report.records.revision, self.cursor) {
-            world.break_down(format!("guard {number} says of {id} that it is in sync, and it is not"));
-        }
+        self.check_standing(report, world);
         let Some(answer) = report.answer.as_ref().filter(|it| it.result != OrderResult::Waiting) else {
             return;
         };
         let first = self.answered.entry(answer.at.clone()).or_insert_with(|| answer.clone());
         if first != answer {
             let message = format!("{:?} and {:?}", first.message, answer.message);
-            world.break_down(format!("guard {number} answers {} twice: {message}", answer.at));
+            world.break_down(format!("guard {} answers {} twice: {message}", self.number, answer.at));
+        }
+    }
+    /// Each object is held to the manifest that the loop knows: somebody may have put another one in its
+    /// place of which no news has come yet.
+    fn check_standing(&mut self, report: &ReleaseReport, world: &mut World) {
+        let (id, number) = (&report.release, self.number);
+        let Some(known) = self.machine.known.release(id).filter(|it| it.state.status == Status::Deployed)
+        else {
+            return;
+        };
+        let (digest, from) = (known.state.digest, self.cursor);
+        let view = |is_lenient| View { release: id, digest, from, is_lenient };
+        // Under new policies everything is listed and judged anew, and until then stands as by the old ones.
+        let views = [self.is_lenient, self.was_lenient].map(view);
+        let is_in_sync = report.health().reason == Reason::InSync;
+        if is_in_sync && !views.iter().any(|view| world.was_in_sync(view)) {
+            world.break_down(format!("guard {number} says of {id} that it is in sync, and it is not"));
+        }
+        let certain = report.drifted.iter().filter(|drifted| !drifted.doubt);
+        for Drifted { object, kind, .. } in certain {
+            let is_missing = match kind {
+                DriftKind::Missing => true,
+                DriftKind::Changed => false,
+                _ => continue,
+            };
+            if !views.iter().any(|view| world.was_drifting(object, is_missing, view)) {
+                let name = &object.name;
+                world.break_down(format!(
+                    "guard {number} says that {name} drifts ({kind:?}), and it does not"
+                ));
+            }
         }
     }
 }

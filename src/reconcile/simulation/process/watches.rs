@@ -1,0 +1,73 @@
+//! What a guard hears by its watches, which may lag, break and repeat themselves.
+//!
+//! Entry points: `Guard::hear_record`, `hear_object`. Invariant: what is told of records is as it is by then.
+//! Must not decide when the guard hears.
+
+use std::sync::Arc;
+
+use super::super::super::event::{Event, Tidings};
+use super::super::world::{Change, World};
+use super::Guard;
+
+impl Guard {
+    /// The watch of records tells the next change; before that, policies that have changed.
+    pub(in super::super) fn hear_record(&mut self, world: &mut World) {
+        if self.is_lenient != world.is_lenient {
+            (self.is_lenient, self.policy) = (world.is_lenient, world.policy());
+            let policies = self.releases.keys().map(|id| (id.clone(), Arc::clone(&self.policy))).collect();
+            return self.handle(Event::Policies { policies, open: false }, world);
+        }
+        while let Some(change) = world.log.get(self.records).cloned() {
+            self.records += 1;
+            if let Change::Record(id) = change {
+                let ruled = self.ruled(&id, world);
+                self.handle(Event::Release(id, ruled), world);
+                return;
+            }
+        }
+    }
+
+    /// The watch of objects tells the next change, or lists everything.
+    pub(in super::super) fn hear_object(&mut self, world: &mut World) {
+        if !self.watching {
+            return self.list(world);
+        }
+        while let Some(change) = world.log.get(self.cursor).cloned() {
+            self.cursor += 1;
+            let Change::Object { object, version, stored } = change else { continue };
+            let tidings = match stored.filter(|stored| stored.is_labelled()) {
+                Some(stored) => Tidings::Object { live: Box::new(stored.live()), is_listed: false },
+                None => Tidings::Gone { object, version: version.to_string() },
+            };
+            return self.handle(Event::Watch(self.scope.clone(), tidings), world);
+        }
+    }
+
+    fn list(&mut self, world: &mut World) {
+        self.watching = true;
+        let lives: Vec<_> = world
+            .objects
+            .values()
+            .filter(|stored| stored.is_labelled())
+            .map(|stored| stored.live())
+            .collect();
+        self.handle(Event::Watch(self.scope.clone(), Tidings::Relisting), world);
+        for live in lives {
+            let tidings = Tidings::Object { live: Box::new(live), is_listed: true };
+            self.handle(Event::Watch(self.scope.clone(), tidings), world);
+        }
+        self.handle(Event::Watch(self.scope.clone(), Tidings::Listed), world);
+        (self.cursor, self.was_lenient) = (world.log.len(), self.is_lenient);
+        self.handle(Event::Watch(self.scope.clone(), Tidings::Watching), world);
+    }
+
+    /// The watch breaks, and what happened meanwhile is not told.
+    pub(in super::super) fn expire(&mut self) {
+        self.watching = false;
+    }
+
+    /// The watch tells once more what it has told.
+    pub(in super::super) fn repeat(&mut self, count: usize) {
+        self.cursor = self.cursor.saturating_sub(count);
+    }
+}
