@@ -211,7 +211,7 @@ fn named_value<'a>(span: &'a str, tops: &BTreeSet<&str>) -> Option<&'a str> {
     let path = span.split(['=', ':']).next().unwrap_or_default();
     let is_path =
         path.split('.').all(|name| !name.is_empty() && name.chars().all(|it| it.is_ascii_alphabetic()));
-    let is_file = [".md", ".db", ".rs", ".yaml"].iter().any(|end| path.ends_with(end));
+    let is_file = [".md", ".db", ".json", ".rs", ".yaml"].iter().any(|end| path.ends_with(end));
     let top = path.split_once('.')?.0;
     (is_path && !is_file && tops.contains(top)).then_some(path)
 }
