@@ -31,12 +31,10 @@ struct Judge {
 
 impl Judge {
     async fn new() -> Self {
-        let control_plane = ControlPlane::get();
-        control_plane.define_policies();
         Self {
             helm: Helm::with(Path::new("/nonexistent")),
             chart: Chart::shipped("deploy/chart"),
-            namespace: control_plane.namespace("documentation").await,
+            namespace: ControlPlane::get().namespace("documentation").await,
         }
     }
 

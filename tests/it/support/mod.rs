@@ -55,7 +55,7 @@ pub(crate) use rewriter::Rewriter;
 pub(crate) use scene::{Cluster, POLICED, RELEASE, Scene, SceneBuilder};
 pub(crate) use scene_waits::{wait_until_guarded, wait_until_recreated};
 pub(crate) use settings::ClientCertificate;
-pub(crate) use shell::{Statement, simple_commands, statements};
+pub(crate) use shell::{Shell, Statement, simple_commands, statements};
 pub(crate) use storage::StorageNamespace;
 pub(crate) use wait::{SOON, eventually};
 pub(crate) use widgets::{add_widgets, define_widgets};

@@ -2,10 +2,11 @@
 
 use std::env;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 use super::control_plane::{ControlPlane, assets};
+use super::document::root;
 use super::identity::Identity;
 use super::moor::Ran;
 use super::process::folder;
@@ -65,22 +66,36 @@ pub(crate) fn simple_commands(line: &str) -> Vec<Vec<String>> {
     commands
 }
 
-impl ControlPlane {
-    /// Runs a statement in a folder by bash, with the real `kubectl` and `kubemoor`, as this user.
-    pub(crate) fn bash(&self, identity: Identity, place: &Path, statement: &Statement) -> Ran {
+/// Where statements run: a folder in which `kubemoor` and its plugin are programs, and `policies/` those that are shipped.
+pub(crate) struct Shell<'a> {
+    control_plane: &'a ControlPlane,
+    pub(crate) folder: PathBuf,
+    path: String,
+}
+
+impl<'a> Shell<'a> {
+    pub(crate) fn new(control_plane: &'a ControlPlane) -> Self {
         let programs = folder("programs");
         for name in ["kubemoor", "kubectl-moor"] {
             symlink(env!("CARGO_BIN_EXE_kubemoor"), programs.join(name)).unwrap();
         }
-        let path = env::var("PATH").unwrap();
-        let path = format!("{}:{}:{path}", programs.display(), assets().display());
+        let path = format!("{}:{}:{}", programs.display(), assets().display(), env::var("PATH").unwrap());
+        let folder = folder("shell");
+        symlink(root().join("policies"), folder.join("policies")).unwrap();
+        Self { control_plane, folder, path }
+    }
+
+    /// Runs a statement by bash, with the real `kubectl` and `kubemoor`, as this user. What is forwarded to the
+    /// guard's admin port stands in `server`.
+    pub(crate) fn run(&self, identity: Identity, statement: &Statement, server: Option<&str>) -> Ran {
         let script = match &statement.input {
             Some(input) => format!("{}\n{input}{END}\n", statement.line),
             None => statement.line.clone(),
         };
         let mut command = Command::new("bash");
-        command.args(["-euo", "pipefail", "-c", &script]).current_dir(place).env("PATH", path);
-        command.env("HOME", place).env("KUBECONFIG", self.kubeconfig(identity));
+        command.args(["-euo", "pipefail", "-c", &script]).current_dir(&self.folder).env("PATH", &self.path);
+        command.env("HOME", &self.folder).env("KUBECONFIG", self.control_plane.kubeconfig(identity));
+        command.envs(server.map(|server| ("KUBEMOOR_SERVER", server)));
         command.output().unwrap().into()
     }
 }
