@@ -6,7 +6,8 @@ A request names the operation and what it is about:
 
     {"op": "install", "namespace": "shop", "release": "web", "chart": "/path", "values": {}, "options": {}}
 
-op: install, upgrade, rollback, uninstall, history, status, get, list, test; template and lint, which ask no cluster.
+op: install, upgrade, rollback, uninstall, history, status, get, list, test; template, lint and create, which ask no
+cluster.
 `chart` and `values` belong to install, upgrade, template and lint. `options` go to the Helm SDK as they are; it refuses a key that it does not know. The useful ones:
 
     install    create_namespace, wait ("watcher", "legacy", "hookOnly"), timeout_seconds, rollback_on_failure,
@@ -23,6 +24,7 @@ Ends when stdin ends.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -89,7 +91,12 @@ def lint(request: Request) -> Any:
     return helm_python.lint(request["chart"], request["values"], strict=True, namespace=request["namespace"])
 
 
-OFFLINE = {"template": template, "lint": lint}
+def create(request: Request) -> Any:
+    name, folder = os.path.basename(request["chart"]), os.path.dirname(request["chart"])
+    return helm_python.Chart.create(name, folder).name
+
+
+OFFLINE = {"template": template, "lint": lint, "create": create}
 
 
 def answer(kubeconfig: str, line: str) -> dict[str, Any]:

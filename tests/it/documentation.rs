@@ -1,13 +1,12 @@
-//! What the documentation says, held against the program: commands, flags,
-//! metrics, log lines, tables and links.
+//! What the documentation says, held against the program: flags, metrics, log
+//! lines, tables and links.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use kubemoor::cli::Cli;
 use kubemoor::metrics::{
     AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, DriftFound, EmergencyMetrics, EventFate,
@@ -19,57 +18,16 @@ use prometheus_client::encoding::text::encode;
 
 use crate::support::{Document, documents, names, root, run};
 
-/// The arguments of every call of `kubemoor` in a shell line without quotes.
-fn calls(line: &str) -> Vec<Vec<String>> {
-    let line = line.replace("cargo run -- ", "kubemoor ");
-    let parts = line.split(['|', ';', '>']).map(|part| part.trim().trim_start_matches("$ "));
-    let words = |part: &str| part.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    parts.map(words).filter(|words| words.first().is_some_and(|word| word == "kubemoor")).collect()
-}
-
-#[test]
-fn every_command_is_one_that_the_program_takes() {
-    let mut seen = 0;
-    for document in documents() {
-        let check = |words: &[String], may_lack: &[ErrorKind]| {
-            if let Err(error) = Cli::try_parse_from(words) {
-                let place = document.path.display();
-                assert!(may_lack.contains(&error.kind()), "{place}: {}: {error}", words.join(" "));
-            }
-        };
-        for words in document.commands().iter().flat_map(|line| calls(line)) {
-            seen += 1;
-            check(&words, &[]);
-        }
-        // Within a sentence a command may be named without all of its arguments.
-        let lacking = [
-            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
-            ErrorKind::MissingSubcommand,
-            ErrorKind::MissingRequiredArgument,
-        ];
-        for words in document.code().iter().flat_map(|span| calls(span)) {
-            check(&words, &lacking);
-        }
-    }
-    assert!(seen > 10, "only {seen} commands were found");
-}
-
-#[test]
-fn a_command_that_the_program_does_not_take_would_be_found() {
-    let taken = |line: &str| {
-        let calls = calls(line);
-        assert!(!calls.is_empty(), "{line} is no call");
-        calls.iter().all(|words| Cli::try_parse_from(words).is_ok())
-    };
-    assert!(taken("kubemoor manifests install --edits Deny | kubectl apply -f -"));
-    assert!(!taken("kubemoor manifests install --edit Deny | kubectl apply -f -"));
-    assert!(!taken("kubemoor serve --drift Mend"));
-    assert!(!taken("kubectl get pods; kubemoor heal web"));
-}
-
 /// Helm's flags that the documents name.
-const HELMS: [&str; 5] =
-    ["--atomic", "--cleanup-on-fail", "--force-conflicts", "--rollback-on-failure", "--take-ownership"];
+const HELMS: [&str; 7] = [
+    "--atomic",
+    "--cleanup-on-fail",
+    "--force-conflicts",
+    "--no-hooks",
+    "--reuse-values",
+    "--rollback-on-failure",
+    "--take-ownership",
+];
 
 #[test]
 fn every_flag_is_one_of_the_program_and_every_flag_of_serve_is_documented() {

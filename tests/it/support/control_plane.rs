@@ -287,7 +287,7 @@ impl Drop for EtcdData {
 }
 
 /// The folder with the programs: `KUBEBUILDER_ASSETS`, else where `make provide` puts them.
-fn assets() -> PathBuf {
+pub(super) fn assets() -> PathBuf {
     provided("KUBEBUILDER_ASSETS", "assets")
 }
 

@@ -1,13 +1,25 @@
 //! The project's documentation, as tests read it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::shell::{Statement, statements};
 
 /// A Markdown file of the project.
 pub(crate) struct Document {
     /// From the package's root, such as `docs/verdict.md`.
     pub(crate) path: PathBuf,
+    pub(crate) text: String,
+}
+
+/// A fence of a page.
+pub(crate) struct Block {
+    /// The heading above it.
+    pub(crate) heading: String,
+    pub(crate) language: String,
     pub(crate) text: String,
 }
 
@@ -32,10 +44,44 @@ impl Document {
         (inside, outside)
     }
 
-    /// The command lines of console fences, each on one line.
-    pub(crate) fn commands(&self) -> Vec<String> {
-        let text = self.parts("console").0.join("\n").replace("\\\n", " ");
-        text.lines().map(str::to_owned).collect()
+    /// Its fences.
+    pub(crate) fn blocks(&self) -> Vec<Block> {
+        let (mut heading, mut open, mut blocks) = (String::new(), None::<Block>, Vec::new());
+        for line in self.text.lines() {
+            match (open.as_mut(), line.trim_start().strip_prefix("```")) {
+                (None, Some(language)) => {
+                    let language = language.trim().to_owned();
+                    open = Some(Block { heading: heading.clone(), language, text: String::new() });
+                }
+                (Some(_), Some(_)) => blocks.extend(open.take()),
+                (Some(block), None) => block.text.extend([line, "\n"]),
+                (None, None) if line.starts_with('#') => line.clone_into(&mut heading),
+                (None, None) => {}
+            }
+        }
+        assert!(open.is_none(), "{} ends within a fence", self.path.display());
+        blocks
+    }
+
+    /// The texts of its fences of one language.
+    pub(crate) fn fences(&self, language: &str) -> Vec<String> {
+        let blocks = self.blocks().into_iter().filter(|block| block.language == language);
+        blocks.map(|block| block.text).collect()
+    }
+
+    /// The commands of its console fences.
+    pub(crate) fn commands(&self) -> Vec<Statement> {
+        self.fences("console").iter().flat_map(|text| statements(text)).collect()
+    }
+
+    /// The files that its fences hold: their first line names them, as in `# values.yaml`.
+    pub(crate) fn files(&self) -> BTreeMap<String, Value> {
+        let file = |text: String| {
+            let name = text.lines().next()?.strip_prefix("# ")?.to_owned();
+            let value = serde_saphyr::from_str(&text).ok()?;
+            name.ends_with(".yaml").then_some((name, value))
+        };
+        self.fences("yaml").into_iter().filter_map(file).collect()
     }
 
     /// What stands in backticks outside of fences.

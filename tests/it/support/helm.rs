@@ -113,6 +113,12 @@ impl Helm {
         self.run("lint", namespace, "lint", Some(chart), options).await
     }
 
+    /// Makes the chart of `helm create` in a folder, and says where.
+    pub(crate) async fn create(&self, folder: &Path, name: &str) -> Result<Chart, String> {
+        let chart = Chart { path: folder.join(name) };
+        self.run("create", "default", name, Some(&chart), json!({})).await.map(|_| chart)
+    }
+
     /// The revisions, oldest first, each with `revision` and `status`.
     pub(crate) async fn history(&self, namespace: &str, release: &str) -> Result<Value, String> {
         self.run("history", namespace, release, None, json!({})).await
@@ -190,8 +196,8 @@ impl Chart {
         chart.write("Chart.yaml", &format!("apiVersion: v2\nname: {name}\nversion: 0.1.0\n"))
     }
 
-    /// The chart of a folder of the repository.
-    pub(crate) fn shipped(folder: &str) -> Self {
+    /// The chart of a folder of the repository, or of a folder anywhere.
+    pub(crate) fn shipped(folder: impl AsRef<Path>) -> Self {
         Self { path: Path::new(env!("CARGO_MANIFEST_DIR")).join(folder) }
     }
 

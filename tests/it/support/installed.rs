@@ -226,6 +226,11 @@ impl Pod {
         .await;
     }
 
+    /// Where it serves health, metrics and the ledger.
+    pub(crate) fn admin_url(&self) -> String {
+        format!("https://localhost:{}", self.admin_port)
+    }
+
     pub(crate) async fn metrics(&self) -> String {
         self.answer("/metrics").await.unwrap().1
     }
@@ -262,7 +267,7 @@ impl Pod {
 
     /// What it answers on its admin port to a kubelet, which verifies no certificate.
     fn answer(&self, path: &str) -> impl Future<Output = Result<(u16, String), String>> + use<> {
-        let url = format!("https://localhost:{}{path}", self.admin_port);
+        let url = self.admin_url() + path;
         async move {
             install_crypto_provider();
             let client = reqwest::Client::builder().tls_danger_accept_invalid_certs(true);

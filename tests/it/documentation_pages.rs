@@ -1,0 +1,190 @@
+//! The commands of docs/install.md and docs/first-week.md, run as they stand and in their order on a real control plane:
+//! by bash, with the real `kubectl` and `kubemoor`, and `helm` by the real Helm SDK. No kubelet runs here: where a page
+//! waits for the Deployment, its replicas are started as processes, and no port is forwarded to them.
+
+use serde_json::json;
+
+use crate::support::{
+    Block, Chart, ControlPlane, Document, HOME, HelmLine, Identity, Installed, Pod, Ran, SOON, Shell,
+    Statement, charts, eventually, simple_commands, statements,
+};
+
+/// Somebody who follows the page.
+struct Reader<'a> {
+    control_plane: &'a ControlPlane,
+    page: Document,
+    installed: Installed<'a>,
+    shell: Shell<'a>,
+    pods: Vec<Pod>,
+    ran: usize,
+}
+
+impl<'a> Reader<'a> {
+    async fn new(control_plane: &'a ControlPlane, page: &str) -> Self {
+        Self {
+            control_plane,
+            page: Document::named(page),
+            installed: Installed::new(control_plane).await,
+            shell: Shell::new(control_plane),
+            pods: Vec::new(),
+            ran: 0,
+        }
+    }
+
+    /// Runs every command below a heading. A fence of text says what the command before it prints.
+    async fn follow(&mut self, heading: &str) {
+        let blocks: Vec<Block> =
+            self.page.blocks().into_iter().filter(|block| block.heading == heading).collect();
+        assert!(blocks.iter().any(|block| block.language == "console"), "{heading} has no commands");
+        for (at, block) in blocks.iter().enumerate().filter(|(_, block)| block.language == "console") {
+            let printed = blocks.get(at + 1).filter(|next| next.language == "text");
+            let statements = statements(&block.text);
+            let last = statements.len() - 1;
+            for (at, statement) in statements.iter().enumerate() {
+                let printed = printed.filter(|_| at == last).map(|next| next.text.as_str());
+                self.run(statement, printed).await;
+                self.ran += 1;
+            }
+        }
+    }
+
+    async fn run(&mut self, statement: &Statement, printed: Option<&str>) {
+        let words = simple_commands(&statement.line).remove(0);
+        if words[0] == "helm" {
+            return self.helm(&words).await;
+        }
+        if words.contains(&"rollout".to_owned()) {
+            self.pods.clear();
+            let path = format!("/apis/apps/v1/namespaces/{HOME}/deployments/kubemoor");
+            let deployment = self.installed.admin.get(&path).await.done().unwrap();
+            let replicas = deployment["spec"]["replicas"].as_u64().unwrap();
+            self.pods = self.installed.start(replicas.try_into().unwrap()).await;
+            return;
+        }
+        if words.contains(&"port-forward".to_owned()) {
+            return;
+        }
+        let server = self.pods.first().map(Pod::admin_url);
+        eventually(&statement.line, SOON, || {
+            let ran = self.shell.run(Identity::Alice, statement, server.as_deref());
+            async move { as_told(&ran, printed) }
+        })
+        .await;
+    }
+
+    async fn helm(&mut self, words: &[String]) {
+        let line =
+            HelmLine::read(words, &self.page.files()).unwrap_or_else(|error| panic!("{words:?}: {error}"));
+        let (helm, name) = (&self.installed.helm, line.names[0].as_str());
+        let chart = line.names.get(1).map(|chart| match line.is_of_the_chart() {
+            true => self.installed.chart.clone(),
+            false => Chart::shipped(self.shell.folder.join(chart)),
+        });
+        let done = match (line.operation.as_str(), chart) {
+            ("create", None) => helm.create(&self.shell.folder, name).await.map(|_| json!({})),
+            ("install", Some(chart)) => helm.install(&line.namespace, name, &chart, line.options()).await,
+            ("upgrade", Some(chart)) => helm.upgrade(&line.namespace, name, &chart, line.options()).await,
+            ("test", None) => hooked(self.installed.test().await),
+            ("uninstall", None) if name == "kubemoor" => {
+                let done = hooked(self.installed.uninstall().await);
+                self.pods.clear();
+                done
+            }
+            ("uninstall", None) => helm.uninstall(&line.namespace, name, json!({})).await,
+            _ => panic!("nobody knows how to run {words:?}"),
+        };
+        done.unwrap_or_else(|error| panic!("{words:?}: {error}"));
+    }
+
+    /// The names of Kubemoor's objects of these kinds that are left.
+    fn left(&self, kinds: &str) -> String {
+        let output = self.control_plane.kubectl(Identity::Admin, &["get", kinds, "-A", "-o", "name"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let names = String::from_utf8(output.stdout).unwrap();
+        // The users of the tests have their rights by a binding of that name.
+        let is_ours = |name: &&str| name.contains("kubemoor") && !name.ends_with("/kubemoor-test-users");
+        names.lines().filter(is_ours).collect()
+    }
+}
+
+/// What Helm says of an operation that waits for a pod, and the pod.
+fn hooked((done, ran): (Result<serde_json::Value, String>, Ran)) -> Result<serde_json::Value, String> {
+    if ran.code == 0 { done } else { Err(format!("{ran:?}")) }
+}
+
+/// Whether a command ended well, or printed what the page says.
+fn as_told(ran: &Ran, printed: Option<&str>) -> Result<(), String> {
+    let is_told = match printed {
+        None => ran.code == 0,
+        Some(text) => {
+            let fails = text.starts_with("Error");
+            // A page may leave out what the command says beside errors and warnings.
+            let printed = [ran.error.clone(), format!("{}{}", ran.error, ran.out)];
+            printed.iter().any(|printed| printed.trim() == text.trim()) && fails == (ran.code != 0)
+        }
+    };
+    if is_told { Ok(()) } else { Err(format!("{ran:#?}")) }
+}
+
+const KINDS: &str = "namespaces,customresourcedefinitions,clusterroles,clusterrolebindings,\
+                     validatingwebhookconfigurations,mutatingwebhookconfigurations";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn helm_installation_of_the_page_works_to_the_first_denial_and_back() {
+    let control_plane = ControlPlane::start_routing();
+    let mut reader = Reader::new(&control_plane, "docs/install.md").await;
+    for heading in [
+        "## Install with Helm",
+        "## Check the installation",
+        "## The first denied change",
+        "## Change the settings",
+        "## Upgrade",
+        "## Uninstall",
+    ] {
+        reader.follow(heading).await;
+    }
+    assert!(reader.ran > 12, "only {} commands ran", reader.ran);
+    assert_eq!(reader.left(KINDS), "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn installation_without_helm_of_the_page_works_and_leaves_nothing() {
+    let control_plane = ControlPlane::start_routing();
+    let mut reader = Reader::new(&control_plane, "docs/install.md").await;
+    reader.follow("## Install without Helm").await;
+    reader.follow("### Uninstall without Helm").await;
+    assert_eq!(reader.left(KINDS), "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_of_the_first_week_work_from_the_first_look_to_repairs() {
+    let control_plane = ControlPlane::start_routing();
+    let mut reader = Reader::new(&control_plane, "docs/first-week.md").await;
+    let chart = Chart::new("shop").template("web.yaml", charts::DEPLOYMENT);
+    let options = json!({"create_namespace": true});
+    reader.installed.helm.install("shop", "shop", &chart, options).await.unwrap();
+    reader.installed.install(json!({"rights": {"enforce": true}})).await.unwrap();
+    reader.pods = reader.installed.start(2).await;
+    for heading in [
+        "## The first day: look",
+        "## The first week: what Deny would deny",
+        "### Ignore rules",
+        "### Exceptions",
+        "## Then: Deny",
+        "## Then: Repair",
+        "## Old changes and the next upgrade",
+    ] {
+        reader.follow(heading).await;
+    }
+    assert!(reader.ran > 15, "only {} commands ran", reader.ran);
+}
+
+#[test]
+fn a_command_that_does_not_print_what_the_page_says_would_be_found() {
+    let ran = |code, error: &str| Ran { code, out: String::new(), error: error.to_owned() };
+    as_told(&ran(1, "Error from server: no\n"), Some("Error from server: no\n")).unwrap();
+    as_told(&ran(0, ""), None).unwrap();
+    as_told(&ran(1, ""), None).unwrap_err();
+    as_told(&ran(0, "Error from server: no\n"), Some("Error from server: no\n")).unwrap_err();
+    as_told(&ran(1, "Error from server: no\n"), Some("Error from server: yes\n")).unwrap_err();
+}
