@@ -44,7 +44,7 @@ const OVERLAP: SignedDuration = SignedDuration::from_secs(15);
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Read this database: sqlite:PATH or postgres://USER@HOST/DATABASE
-    #[arg(long, env = "KUBEMOOR_LEDGER", value_name = "URL", hide_env_values = true)]
+    #[arg(long, value_name = "URL")]
     ledger: Option<LedgerUrl>,
 
     /// Ask the guard at this address (its --admin-listen), with the kubeconfig's credentials [default: https://localhost:9080]
@@ -52,46 +52,46 @@ pub(super) struct Args {
     server: Option<http::Uri>,
 
     /// The CA of the guard's certificate (PEM) [default: the system's]
-    #[arg(long, env = "KUBEMOOR_CERTIFICATE_AUTHORITY", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     certificate_authority: Option<PathBuf>,
 
     #[command(flatten)]
     cluster: ClusterArgs,
 
     /// Only this release
-    #[arg(long, env = "KUBEMOOR_RELEASE", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     release: Option<String>,
 
     /// Only the releases of this namespace; without it all, which needs the right to all
-    #[arg(long, short, env = "KUBEMOOR_NAMESPACE", value_name = "NAMESPACE")]
+    #[arg(long, short, value_name = "NAMESPACE")]
     namespace: Option<String>,
 
     /// Only changes by this user
-    #[arg(long = "user", env = "KUBEMOOR_USER", value_name = "USER")]
+    #[arg(long = "user", value_name = "USER")]
     editor: Option<String>,
 
     /// Show rows since this time or age: 24h, 90m, 2026-11-21T08:00:00Z
-    #[arg(long, env = "KUBEMOOR_SINCE", value_name = "TIME", default_value = "24h", value_parser = parse_since)]
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_since)]
     since: Since,
 
     /// Only rows with this verdict: Deny, Warn, Record, Recreated, Failed, deployed ...
-    #[arg(long, env = "KUBEMOOR_VERDICT", value_name = "VERDICT")]
+    #[arg(long, value_name = "VERDICT")]
     verdict: Option<String>,
 
     /// Show at most NUMBER rows, newest first
-    #[arg(long, env = "KUBEMOOR_LIMIT", value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
 
     /// Watch for new rows
-    #[arg(long, short, env = "KUBEMOOR_FOLLOW")]
+    #[arg(long, short)]
     follow: bool,
 
     /// Show the changes that passed and that Deny would deny, and the policies that would permit them
-    #[arg(long, env = "KUBEMOOR_WOULD_DENY")]
+    #[arg(long)]
     would_deny: bool,
 
     /// How to print: table, json (a row on each line) or yaml (a document for each row)
-    #[arg(long, short, env = "KUBEMOOR_OUTPUT", value_name = "FORMAT", default_value = "table")]
+    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     output: Format,
 }
 

@@ -23,19 +23,19 @@ use crate::model::ReleaseId;
 #[command(next_help_heading = "Cluster")]
 pub(super) struct ClusterArgs {
     /// The kubeconfig; without it kubectl's defaults, then the pod's account
-    #[arg(long, env = "KUBEMOOR_KUBECONFIG", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
     /// The kubeconfig's context [default: its current one]
-    #[arg(long, env = "KUBEMOOR_CONTEXT", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     context: Option<String>,
 
     /// The user to act as
-    #[arg(long = "as", env = "KUBEMOOR_AS", value_name = "USER")]
+    #[arg(long = "as", value_name = "USER")]
     user: Option<String>,
 
     /// A group to act as; may be repeated
-    #[arg(long = "as-group", env = "KUBEMOOR_AS_GROUP", value_name = "GROUP", requires = "user")]
+    #[arg(long = "as-group", value_name = "GROUP", requires = "user")]
     groups: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct ClusterArgs {
 #[command(next_help_heading = "Cluster")]
 pub(super) struct NamespaceArgs {
     /// The namespace [default: the context's]
-    #[arg(long, short, env = "KUBEMOOR_NAMESPACE", value_name = "NAMESPACE", value_parser = parse_namespace)]
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = parse_namespace)]
     namespace: Option<String>,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct NamespacesArgs {
     one: NamespaceArgs,
 
     /// All namespaces
-    #[arg(long, short = 'A', env = "KUBEMOOR_ALL_NAMESPACES")]
+    #[arg(long, short = 'A')]
     all_namespaces: bool,
 }
 

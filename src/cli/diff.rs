@@ -34,11 +34,11 @@ pub(super) struct Args {
     release: Option<String>,
 
     /// Exit with 1 if something stays in doubt, too
-    #[arg(long, env = "KUBEMOOR_STRICT")]
+    #[arg(long)]
     strict: bool,
 
     /// Resolve doubts by dry runs; needs the right to patch
-    #[arg(long, env = "KUBEMOOR_SETTLE")]
+    #[arg(long)]
     settle: bool,
 
     #[command(flatten)]

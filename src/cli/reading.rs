@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct RecordArgs {
     /// The form in which Helm keeps its records (HELM_DRIVER)
-    #[arg(long, env = "KUBEMOOR_RECORD_DRIVER", value_name = "DRIVER", default_value = "secret")]
+    #[arg(long, value_name = "DRIVER", default_value = "secret")]
     record_driver: RecordDriver,
 }
 
