@@ -13,7 +13,7 @@ use super::Outcome;
 use super::connect::{self, ClusterArgs, NamespaceArgs};
 use super::object::ObjectArg;
 use super::output::{self, OutputArgs};
-use super::serve::parse_duration;
+use super::times::parse_duration;
 use crate::client::allowances::{self, Kept, MakeError, Wish};
 use crate::client::connection::Connection;
 use crate::client::identity;

@@ -26,11 +26,7 @@ pub(super) struct Args {
     tls_dir: PathBuf,
 
     /// Where the API server reaches the webhook when it is no Service of the cluster
-    #[arg(
-        long,
-        value_name = "https://HOST[:PORT][/PATH]",
-        conflicts_with = "service"
-    )]
+    #[arg(long, value_name = "https://HOST[:PORT][/PATH]", conflicts_with = "service")]
     webhook_url: Option<WebhookUrl>,
 
     /// The Service behind which the webhook is reached

@@ -85,6 +85,15 @@ impl NamespacesArgs {
     pub(super) fn chosen(&self, connection: &Connection) -> Option<String> {
         (!self.all_namespaces).then(|| self.one.or_default(connection))
     }
+
+    /// The same for a command that asks no API server: a kubeconfig is read only where no flag says it.
+    pub(super) async fn of(&self, cluster: &ClusterArgs) -> anyhow::Result<Option<String>> {
+        match &self.one.namespace {
+            _ if self.all_namespaces => Ok(None),
+            Some(namespace) => Ok(Some(namespace.clone())),
+            None => Ok(Some(cluster.connect().await?.namespace)),
+        }
+    }
 }
 
 /// Waits for what a command does.

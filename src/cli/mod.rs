@@ -26,7 +26,9 @@ mod pulses;
 mod reading;
 mod reference;
 mod serve;
+mod sheet;
 mod steer;
+mod times;
 mod uninstall;
 
 use std::ffi::OsStr;

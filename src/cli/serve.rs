@@ -9,13 +9,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use thiserror::Error;
 
 pub(super) use self::groups::names;
 use self::groups::{CallerArgs, LedgerArgs, RegisterArgs, TlsArgs};
 use super::Outcome;
 use super::labels::{self, LabelError};
+use super::times::parse_duration;
 use crate::app;
 use crate::config::{self, Cluster, LogFilter, RecordDriver, Source};
 use crate::model::{DriftMode, EditsMode};
@@ -255,15 +255,5 @@ fn parse_store(text: &str) -> Result<PathBuf, &'static str> {
     match text.strip_prefix("dir:") {
         Some(path) if !path.is_empty() => Ok(PathBuf::from(path)),
         _ => Err("a store is dir:PATH, such as dir:/var/lib/kubemoor"),
-    }
-}
-
-/// A positive time.
-pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let form = "a duration is a positive time such as 1h, 90m or 1h 30m";
-    let signed: SignedDuration = text.parse().map_err(|error| format!("{form}: {error}"))?;
-    match Duration::try_from(signed) {
-        Ok(duration) if !duration.is_zero() => Ok(duration),
-        _ => Err(form.to_owned()),
     }
 }
