@@ -314,3 +314,36 @@ async fn rows_are_those_of_the_context_s_namespace_and_none_is_left_off_in_silen
     let ran = crate::support::run(&["audit", &database], "");
     ran.assert_failed(&["give -n NAMESPACE, or -A for all"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_tells_who_was_denied_what() {
+    let shop = Scene::shared().install("audit-report", charts::SETTINGS).await;
+    let settings = shop.config_map("settings");
+    shop.wait_until_guarded(&settings).await;
+    shop.alice.merge(&settings, &json!({"data": {"level": "debug"}})).await.refused("shop").unwrap();
+    let database = format!("--ledger=sqlite:{}", shop.guard().ledger().display());
+    let kubeconfig = ControlPlane::get().kubeconfig(Identity::Alice);
+    let asked = shop.guard().asked();
+    let asked = asked.each_ref().map(String::as_str);
+    let through_guard = [&asked[..], &["--kubeconfig", kubeconfig.to_str().unwrap()]].concat();
+    for source in [&[database.as_str()][..], &through_guard] {
+        let report = |form: &str| {
+            let flags = ["report", "-n", &shop.namespace, "--since", "30d", "-o", form];
+            let output = audit(&[&flags[..], source].concat());
+            assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let release = format!("{}/shop", shop.namespace);
+        let markdown = eventually("the denial is kept", SOON, || async {
+            let markdown = report("md");
+            if markdown.contains("| ConfigMap /data/level | 1 |") { Ok(markdown) } else { Err(markdown) }
+        })
+        .await;
+        assert!(markdown.contains(&format!("| {release} | 1 |")), "{markdown}");
+        assert!(markdown.contains("| alice | 1 |"), "{markdown}");
+        let page = report("html");
+        assert!(page.contains("<svg") && page.contains(&format!("<td>{release}</td>")), "{page}");
+        let sheet = report("csv");
+        assert!(sheet.contains("\"denied by user\",\"alice\",\"1\""), "{sheet}");
+    }
+}
