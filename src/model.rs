@@ -169,6 +169,20 @@ pub struct Cause {
     pub message: String,
 }
 
+impl Operation {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Create, Self::Update, Self::Delete];
+
+    /// The operation's name, as in an AdmissionReview.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
 impl Autoscaler {
     /// Whether this is one of the counts that it sets. KEDA scales an idle
     /// workload to zero.

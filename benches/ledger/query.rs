@@ -99,7 +99,7 @@ async fn query(name: &str, url: &LedgerUrl) {
             namespace: given(namespace),
             release: given(release),
             user: given(user),
-            verdict: given(verdict),
+            verdicts: given(verdict).into_iter().collect(),
             ..all.clone()
         }
     };

@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout_at};
 use super::Peer;
 use crate::client::access::{self, Right};
 use crate::ledger::Ledger;
-use crate::ledger::query::{Filter, PAGE, Page};
+use crate::ledger::query::{self, Filter, PAGE, Page};
 use crate::model::Actor;
 use crate::server::turns::Turns;
 
@@ -63,8 +63,13 @@ pub(super) struct Asked {
     namespace: Option<String>,
     release: Option<String>,
     user: Option<String>,
+    /// One of these, separated by commas.
     verdict: Option<String>,
+    /// Likewise.
+    operation: Option<String>,
+    object: Option<String>,
     since: Option<Timestamp>,
+    until: Option<Timestamp>,
     limit: Option<u32>,
     r#continue: Option<String>,
 }
@@ -170,7 +175,10 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 impl Asked {
     /// Only rows of the guard's own cluster: the rights were asked for there.
     fn filter(self, cluster: Option<&str>) -> Result<Filter, Refusal> {
-        let Self { namespace, release, user, verdict, since, limit, r#continue } = self;
+        let Self { namespace, release, user, verdict, operation, object, since, until, limit, r#continue } =
+            self;
+        let object =
+            object.map(|text| text.parse().map_err(|form: &str| Refusal::Malformed(form.to_owned())));
         let before = r#continue.map(|text| {
             text.parse().map_err(|_| {
                 Refusal::Malformed("`continue` is none that this ledger gave; leave it out".to_owned())
@@ -184,12 +192,21 @@ impl Asked {
             namespace,
             release,
             user,
-            verdict,
+            verdicts: each(verdict.as_deref(), |text| query::parse_verdict(text).map(str::to_owned))?,
+            operations: each(operation.as_deref(), query::parse_operation)?,
+            object: object.transpose()?,
             since,
+            until,
             before: before.transpose()?,
             limit,
         })
     }
+}
+
+/// What stands between commas.
+fn each<T>(list: Option<&str>, parse: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>, Refusal> {
+    let texts = list.into_iter().flat_map(|list| list.split(','));
+    texts.map(|text| parse(text).map_err(Refusal::Malformed)).collect()
 }
 
 impl IntoResponse for Refusal {

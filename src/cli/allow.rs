@@ -13,7 +13,7 @@ use super::Outcome;
 use super::connect::{self, ClusterArgs, NamespaceArgs};
 use super::object::ObjectArg;
 use super::output::{self, OutputArgs};
-use super::serve::parse_duration;
+use super::times::parse_duration;
 use crate::client::allowances::{self, Kept, MakeError, Wish};
 use crate::client::connection::Connection;
 use crate::client::identity;
@@ -35,19 +35,19 @@ pub(super) struct Args {
     object: ObjectArg,
 
     /// What may be changed: a path such as /spec/replicas, * for every field, delete; may be repeated
-    #[arg(long, env = "KUBEMOOR_PATH", value_name = "PATH", required = true)]
+    #[arg(long, value_name = "PATH", required = true)]
     path: Vec<String>,
 
     /// For how long
-    #[arg(long = "for", env = "KUBEMOOR_FOR", value_name = "DURATION", value_parser = parse_duration, group = "end")]
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration, group = "end")]
     duration: Option<Duration>,
 
     /// Until when (RFC 3339)
-    #[arg(long, env = "KUBEMOOR_UNTIL", value_name = "TIME", group = "end")]
+    #[arg(long, value_name = "TIME", group = "end")]
     until: Option<Timestamp>,
 
     /// Why
-    #[arg(long, env = "KUBEMOOR_REASON", value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 
     #[command(flatten)]

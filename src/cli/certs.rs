@@ -22,20 +22,15 @@ use crate::tls::{Certificates, Source};
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Where the CA and the certificate are, or are made
-    #[arg(long, env = "KUBEMOOR_TLS_DIR", value_name = "DIR", default_value = "certs")]
+    #[arg(long, value_name = "DIR", default_value = "certs")]
     tls_dir: PathBuf,
 
     /// Where the API server reaches the webhook when it is no Service of the cluster
-    #[arg(
-        long,
-        env = "KUBEMOOR_WEBHOOK_URL",
-        value_name = "https://HOST[:PORT][/PATH]",
-        conflicts_with = "service"
-    )]
+    #[arg(long, value_name = "https://HOST[:PORT][/PATH]", conflicts_with = "service")]
     webhook_url: Option<WebhookUrl>,
 
     /// The Service behind which the webhook is reached
-    #[arg(long, env = "KUBEMOOR_SERVICE", value_name = "NAMESPACE/NAME[:PORT]")]
+    #[arg(long, value_name = "NAMESPACE/NAME[:PORT]")]
     service: Option<ServiceRef>,
 
     #[command(flatten)]

@@ -34,19 +34,19 @@ use crate::webhook::review::{self, Request};
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The release: what `helm get manifest` prints, or an exported record
-    #[arg(long, env = "KUBEMOOR_RELEASE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     release: PathBuf,
 
     /// The AdmissionReview, as the API server sends it
-    #[arg(long, env = "KUBEMOOR_REVIEW", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     review: PathBuf,
 
     /// What becomes of an edit that drifts, where no policy says it
-    #[arg(long, env = "KUBEMOOR_EDITS", value_name = "MODE", default_value = "Deny", ignore_case = true)]
+    #[arg(long, value_name = "MODE", default_value = "Deny", ignore_case = true)]
     edits: EditsMode,
 
     /// A directory of policies
-    #[arg(long, env = "KUBEMOOR_POLICIES", value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     policies: Option<PathBuf>,
 
     #[command(flatten)]

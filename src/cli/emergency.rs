@@ -34,7 +34,7 @@ enum Switch {
 #[derive(Debug, clap::Args)]
 struct Open {
     /// Why, for the ledger
-    #[arg(long, env = "KUBEMOOR_REASON", value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 
     #[command(flatten)]

@@ -42,7 +42,7 @@ pub(super) struct Args {
     object: String,
 
     /// The field, such as /spec/replicas or spec.replicas; may be repeated. Without it: all fields that drift
-    #[arg(long, env = "KUBEMOOR_PATH", value_name = "PATH", value_parser = parse_path)]
+    #[arg(long, value_name = "PATH", value_parser = parse_path)]
     path: Vec<String>,
 
     #[command(flatten)]

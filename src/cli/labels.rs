@@ -1,7 +1,7 @@
 //! The labels of the cluster, by which policies select clusters.
 //!
-//! Entry point: [`LabelArgs`] to flatten into the flags of a command that
-//! resolves policies. Invariant: whoever is told the same labels has the same
+//! Entry points: [`LabelArgs`] to flatten into the flags of a command that
+//! resolves policies, [`collect`] and [`parse_label`] for `serve`. Invariant: whoever is told the same labels has the same
 //! policies in force.
 
 use crate::policy::resolver::Labels;
@@ -10,7 +10,7 @@ use crate::policy::resolver::Labels;
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct LabelArgs {
     /// A label of this cluster, by which policies select clusters; may be repeated
-    #[arg(long, env = "KUBEMOOR_CLUSTER_LABEL", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_label)]
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_label)]
     cluster_label: Vec<(String, String)>,
 }
 
@@ -28,18 +28,26 @@ impl LabelArgs {
     /// # Errors
     /// One is given with two values.
     pub(super) fn labels(self) -> Result<Labels, LabelError> {
-        let mut labels = Labels::new();
-        for (key, value) in self.cluster_label {
-            if labels.insert(key.clone(), value.clone()).is_some_and(|before| before != value) {
-                return Err(LabelError::Twice(key));
-            }
-        }
-        Ok(labels)
+        collect(self.cluster_label)
     }
 }
 
+/// The labels that pairs of key and value amount to.
+///
+/// # Errors
+/// One is given with two values.
+pub(super) fn collect(pairs: Vec<(String, String)>) -> Result<Labels, LabelError> {
+    let mut labels = Labels::new();
+    for (key, value) in pairs {
+        if labels.insert(key.clone(), value.clone()).is_some_and(|before| before != value) {
+            return Err(LabelError::Twice(key));
+        }
+    }
+    Ok(labels)
+}
+
 /// A label as everywhere in Kubernetes: `[PREFIX/]NAME=VALUE`.
-fn parse_label(text: &str) -> Result<(String, String), &'static str> {
+pub(super) fn parse_label(text: &str) -> Result<(String, String), &'static str> {
     let form = "a label is KEY=VALUE, such as env=prod";
     let (key, value) = text.split_once('=').ok_or(form)?;
     let known = |text: &str, more: &str| {

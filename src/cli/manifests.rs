@@ -42,62 +42,62 @@ enum Part {
 #[derive(Debug, clap::Args)]
 pub(super) struct Install {
     /// The namespace that Kubemoor runs in
-    #[arg(long, env = "KUBEMOOR_NAMESPACE", value_name = "NAMESPACE", default_value = NAMESPACE, value_parser = parse_namespace)]
+    #[arg(long, value_name = "NAMESPACE", default_value = NAMESPACE, value_parser = parse_namespace)]
     namespace: String,
 
     /// The container image
-    #[arg(long, env = "KUBEMOOR_IMAGE", value_name = "IMAGE", default_value = IMAGE, value_parser = parse_image)]
+    #[arg(long, value_name = "IMAGE", default_value = IMAGE, value_parser = parse_image)]
     image: String,
 
     /// What becomes of an edit that drifts; Revert and Deny add the rights of the arbiter
-    #[arg(long, env = "KUBEMOOR_EDITS", value_name = "MODE", default_value = "Warn", ignore_case = true)]
+    #[arg(long, value_name = "MODE", default_value = "Warn", ignore_case = true)]
     edits: EditsMode,
 
     /// What becomes of drift that the loop finds; Repair adds the rights of repairs
-    #[arg(long, env = "KUBEMOOR_DRIFT", value_name = "MODE", default_value = "Report", ignore_case = true)]
+    #[arg(long, value_name = "MODE", default_value = "Report", ignore_case = true)]
     drift: DriftMode,
 
     /// Have cert-manager make the certificate in place of the guard
-    #[arg(long, env = "KUBEMOOR_CERT_MANAGER")]
+    #[arg(long)]
     cert_manager: bool,
 
     /// How many replicas
-    #[arg(long, env = "KUBEMOOR_REPLICAS", value_name = "NUMBER", default_value_t = REPLICAS, value_parser = clap::value_parser!(u8).range(1..=16))]
+    #[arg(long, value_name = "NUMBER", default_value_t = REPLICAS, value_parser = clap::value_parser!(u8).range(1..=16))]
     replicas: u8,
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Webhook {
     /// The namespace that Kubemoor runs in
-    #[arg(long, env = "KUBEMOOR_NAMESPACE", value_name = "NAMESPACE", default_value = NAMESPACE, value_parser = parse_namespace)]
+    #[arg(long, value_name = "NAMESPACE", default_value = NAMESPACE, value_parser = parse_namespace)]
     namespace: String,
 
     /// Where the API server reaches the webhook when it is no Service of the cluster
-    #[arg(long, env = "KUBEMOOR_WEBHOOK_URL", value_name = "https://HOST[:PORT][/PATH]")]
+    #[arg(long, value_name = "https://HOST[:PORT][/PATH]")]
     webhook_url: Option<WebhookUrl>,
 
     /// The CA of the webhook's certificate (PEM); without it cert-manager may inject one
-    #[arg(long, env = "KUBEMOOR_CA_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
 
     /// The file that the guard has as --caller-token-file; what is printed then holds its first token
-    #[arg(long, env = "KUBEMOOR_CALLER_TOKEN_FILE", value_name = "FILE", conflicts_with = "no_caller_token")]
+    #[arg(long, value_name = "FILE", conflicts_with = "no_caller_token")]
     caller_token_file: Option<PathBuf>,
 
     /// For a guard that knows the API server by its certificate alone (--client-ca)
-    #[arg(long, env = "KUBEMOOR_NO_CALLER_TOKEN")]
+    #[arg(long)]
     no_caller_token: bool,
 
     /// The form in which Helm keeps its records (HELM_DRIVER)
-    #[arg(long, env = "KUBEMOOR_RECORD_DRIVER", value_name = "DRIVER", default_value = "secret")]
+    #[arg(long, value_name = "DRIVER", default_value = "secret")]
     record_driver: RecordDriver,
 
     /// For objects without Helm's label as well
-    #[arg(long, env = "KUBEMOOR_SELECT_ALL")]
+    #[arg(long)]
     select_all: bool,
 
     /// What becomes of an edit that drifts; Revert adds the webhook that sets edits back
-    #[arg(long, env = "KUBEMOOR_EDITS", value_name = "MODE", default_value = "Warn", ignore_case = true)]
+    #[arg(long, value_name = "MODE", default_value = "Warn", ignore_case = true)]
     edits: EditsMode,
 }
 

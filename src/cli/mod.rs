@@ -17,6 +17,7 @@ mod explain;
 mod forecast;
 mod get;
 mod labels;
+mod list;
 mod manifests;
 mod object;
 mod output;
@@ -24,9 +25,12 @@ mod policy;
 mod policy_files;
 mod pulses;
 mod reading;
+mod reconcile;
 mod reference;
 mod serve;
+mod sheet;
 mod steer;
+mod times;
 mod uninstall;
 
 use std::ffi::OsStr;
@@ -59,7 +63,7 @@ enum Command {
     Allow(allow::Args),
     /// End the exceptions of an object
     Revoke(allow::RevokeArgs),
-    /// List releases or exceptions
+    /// List releases, exceptions or policies
     Get(get::Args),
     /// Allow all changes in an emergency, until a person turns the guard on again
     Emergency(emergency::Args),
@@ -67,8 +71,8 @@ enum Command {
     Explain(explain::Args),
     /// Show who changed what, when, and what the guard did
     Audit(Box<audit::Args>),
-    /// Repair a release now, whatever its policy says, and print the guard's answer
-    Reconcile(steer::Args),
+    /// Repair releases now, whatever their policies say, and print the guard's answer
+    Reconcile(reconcile::Args),
     /// Pause repairs of a release
     Suspend(steer::Args),
     /// Resume repairs of a release
@@ -163,7 +167,7 @@ impl Command {
             Self::Emergency(args) => emergency::run(args),
             Self::Explain(args) => explain::run(args),
             Self::Audit(args) => audit::run(*args),
-            Self::Reconcile(args) => steer::reconcile(args),
+            Self::Reconcile(args) => reconcile::run(args),
             Self::Suspend(args) => steer::suspend(args),
             Self::Resume(args) => steer::resume(args),
             Self::Manifests(args) => manifests::run(args),

@@ -29,7 +29,7 @@ pub(super) enum Format {
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct OutputArgs {
     /// How the answer is printed
-    #[arg(long, short, env = "KUBEMOOR_OUTPUT", value_name = "FORMAT", default_value = "table")]
+    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     pub(super) output: Format,
 }
 

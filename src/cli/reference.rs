@@ -42,9 +42,14 @@ fn add(text: &mut String, command: &Command) {
         .filter(|arg| !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version"))
         .collect();
     if !arguments.is_empty() {
-        text.push_str("\n| argument | environment | meaning |\n|---|---|---|\n");
+        // A column only where it says something.
+        let with_environment = arguments.iter().any(|argument| argument.get_env().is_some());
+        text.push_str(match with_environment {
+            true => "\n| argument | environment | meaning |\n|---|---|---|\n",
+            false => "\n| argument | meaning |\n|---|---|\n",
+        });
         for argument in arguments {
-            add_argument(text, argument);
+            add_argument(text, argument, with_environment);
         }
     }
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
@@ -52,7 +57,7 @@ fn add(text: &mut String, command: &Command) {
     }
 }
 
-fn add_argument(text: &mut String, argument: &Arg) {
+fn add_argument(text: &mut String, argument: &Arg, with_environment: bool) {
     let value = argument.get_value_names().unwrap_or_default().iter().map(|name| name.as_str());
     let value = value.collect::<Vec<_>>().join(" ");
     let takes_value = matches!(argument.get_action(), ArgAction::Set | ArgAction::Append);
@@ -63,8 +68,8 @@ fn add_argument(text: &mut String, argument: &Arg) {
         (None, Some(short)) => format!("`-{short} {value}`"),
         (None, None) => format!("`{value}`"),
     };
-    let environment =
-        argument.get_env().map(|env| format!("`{}`", env.to_string_lossy())).unwrap_or_default();
+    let variable = argument.get_env().map(|env| format!("`{}`", env.to_string_lossy())).unwrap_or_default();
+    let environment = if with_environment { format!("| {variable} ") } else { String::new() };
     let mut meaning = argument.get_help().map(ToString::to_string).unwrap_or_default();
     let choices: Vec<String> = argument
         .get_possible_values()
@@ -80,5 +85,5 @@ fn add_argument(text: &mut String, argument: &Arg) {
     {
         let _ = write!(meaning, " (default `{}`)", default.to_string_lossy());
     }
-    let _ = writeln!(text, "| {spelled} | {environment} | {} |", meaning.replace('|', "\\|"));
+    let _ = writeln!(text, "| {spelled} {environment}| {} |", meaning.replace('|', "\\|"));
 }

@@ -9,13 +9,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use thiserror::Error;
 
 pub(super) use self::groups::names;
 use self::groups::{CallerArgs, LedgerArgs, RegisterArgs, TlsArgs};
 use super::Outcome;
-use super::labels::{LabelArgs, LabelError};
+use super::labels::{self, LabelError};
+use super::times::parse_duration;
 use crate::app;
 use crate::config::{self, Cluster, LogFilter, RecordDriver, Source};
 use crate::model::{DriftMode, EditsMode};
@@ -67,8 +67,9 @@ pub(super) struct Args {
     #[arg(long, env = "KUBEMOOR_POLICIES", value_name = "DIR")]
     policies: Option<PathBuf>,
 
-    #[command(flatten)]
-    cluster_labels: LabelArgs,
+    /// A label of this cluster, by which policies select clusters; may be repeated
+    #[arg(long, env = "KUBEMOOR_CLUSTER_LABEL", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = labels::parse_label)]
+    cluster_label: Vec<(String, String)>,
 
     /// How long a Helm operation may be silent before its pending record counts as stuck
     #[arg(long, env = "KUBEMOOR_OPERATION_TIMEOUT", value_name = "DURATION", default_value = "1h", value_parser = parse_duration)]
@@ -149,7 +150,7 @@ impl Args {
             edits,
             drift,
             policies,
-            cluster_labels,
+            cluster_label,
             operation_timeout,
             record_driver,
             select_all,
@@ -159,7 +160,7 @@ impl Args {
             no_release_metrics,
             log,
         } = self;
-        let cluster_labels = cluster_labels.labels()?;
+        let cluster_labels = labels::collect(cluster_label)?;
         let tls = certificate.settings(&registering)?;
         let registration = registering.settings(select_all)?;
         let callers = callers.settings(registration.is_some())?;
@@ -254,15 +255,5 @@ fn parse_store(text: &str) -> Result<PathBuf, &'static str> {
     match text.strip_prefix("dir:") {
         Some(path) if !path.is_empty() => Ok(PathBuf::from(path)),
         _ => Err("a store is dir:PATH, such as dir:/var/lib/kubemoor"),
-    }
-}
-
-/// A positive time.
-pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let form = "a duration is a positive time such as 1h, 90m or 1h 30m";
-    let signed: SignedDuration = text.parse().map_err(|error| format!("{form}: {error}"))?;
-    match Duration::try_from(signed) {
-        Ok(duration) if !duration.is_zero() => Ok(duration),
-        _ => Err(form.to_owned()),
     }
 }

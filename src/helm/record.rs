@@ -244,7 +244,7 @@ impl Status {
     }
 
     /// The status in Helm's words.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
             Self::Deployed => "deployed",

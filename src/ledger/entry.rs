@@ -142,7 +142,7 @@ impl Entry {
                 namespace: object.namespace.as_deref().map(cut),
                 name: cut(&object.name),
             },
-            operation: operation.map(|operation| format!("{operation:?}").to_uppercase()),
+            operation: operation.map(|operation| operation.as_str().to_owned()),
             user: cut(&actor.user),
             groups: some(&actor.groups),
             verdict: verdict.to_owned(),

@@ -6,11 +6,18 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::entry::Entry;
+use crate::model::Operation;
+
+mod object;
+mod verdict;
+
+pub use self::object::ObjectFilter;
+pub use self::verdict::{parse as parse_verdict, verdicts};
 
 /// The most rows of one page.
 pub const PAGE: u32 = 1000;
 
-/// Which rows are wanted. What is `None` does not matter.
+/// Which rows are wanted. What is `None` or empty does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// The cluster's name.
@@ -21,10 +28,16 @@ pub struct Filter {
     pub release: Option<String>,
     /// The user.
     pub user: Option<String>,
-    /// The outcome, such as `Deny`.
-    pub verdict: Option<String>,
+    /// The outcomes, such as `Deny`: one of them.
+    pub verdicts: Vec<String>,
+    /// The operations: one of them.
+    pub operations: Vec<Operation>,
+    /// The object.
+    pub object: Option<ObjectFilter>,
     /// No rows before this time.
     pub since: Option<Timestamp>,
+    /// Only rows before this time.
+    pub until: Option<Timestamp>,
     /// Only rows before this one: the last one of the page before.
     pub before: Option<i64>,
     /// The most rows; at most [`PAGE`], none for that many.
@@ -46,4 +59,16 @@ impl Filter {
     pub(super) fn size(&self) -> u32 {
         self.limit.unwrap_or(PAGE).clamp(1, PAGE)
     }
+}
+
+/// An operation by its name, in any case.
+///
+/// # Errors
+/// There is no such operation: the names that there are.
+pub fn parse_operation(text: &str) -> Result<Operation, String> {
+    let is_meant = |operation: &Operation| operation.as_str().eq_ignore_ascii_case(text);
+    Operation::ALL
+        .into_iter()
+        .find(is_meant)
+        .ok_or_else(|| format!("there is no operation {text:?}: use CREATE, UPDATE or DELETE"))
 }

@@ -266,7 +266,7 @@ impl Verdict {
 
 impl Outcome {
     /// The outcome's name.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "Allow",
             Self::Record => "Record",

@@ -14,18 +14,20 @@ use crate::support::{Identity, Ran, moor, run};
 const TEMPLATES: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
 
 /// Every command that talks to a cluster, `serve` aside.
-pub(crate) const CLIENTS: [&str; 14] = [
+pub(crate) const CLIENTS: [&str; 16] = [
     "diff",
     "forecast",
     "allow",
     "revoke",
     "get allowances",
+    "get policies",
     "get releases",
     "emergency open",
     "emergency close",
     "emergency status",
     "explain",
     "audit",
+    "audit report",
     "reconcile",
     "suspend",
     "resume",
@@ -93,7 +95,7 @@ fn a_cluster_that_cannot_be_reached_is_one_sentence_and_exit_2() {
             (vec![], vec!["--kubeconfig or KUBECONFIG"]),
         ];
         // The audit asks the guard, and its server is another.
-        if command != "audit" {
+        if !command.starts_with("audit") {
             cases.push((
                 vec!["--kubeconfig", &unreachable],
                 vec!["127.0.0.1:1", "cannot be reached", "--context"],
@@ -138,9 +140,9 @@ async fn what_is_not_there_or_may_be_several_is_one_sentence_and_exit_2() {
     }
     // What has no such thing is no fault.
     for what in ["releases", "allowances"] {
-        let says = format!("No {what} found in namespace nowhere.\n");
+        let says = format!("kubemoor: no {what} found in namespace nowhere\n");
         let ran = moor(unguarded(), Identity::Alice, &["get", what, "-n", "nowhere"]);
-        assert_eq!((ran.code, ran.out.as_str(), ran.error.as_str()), (0, says.as_str(), ""), "{what}");
+        assert_eq!((ran.code, ran.out.as_str(), ran.error.as_str()), (0, "", says.as_str()), "{what}");
     }
 }
 
@@ -150,7 +152,12 @@ fn a_malformed_argument_is_named_with_its_form_and_exit_2() {
         (&["audit", "--since", "yesterday"][..], &["24h or 90m", "2026-11-21T08:00:00Z"][..]),
         (&["audit", "--since=-5h"], &["24h or 90m"]),
         (&["audit", "--since", "0s"], &["24h or 90m"]),
-        (&["audit", "--limit", "0"], &["--limit"]),
+        (&["audit", "--limit=-1"], &["--limit"]),
+        (&["audit", "--verdict", "Denied"], &["there is no verdict", "Deny, Revert, Warn", "record-invalid"]),
+        (&["audit", "--operation", "patch"], &["CREATE, UPDATE or DELETE"]),
+        (&["audit", "--object", "web"], &["KIND/NAME"]),
+        (&["audit", "--follow", "--until", "1h"], &["--follow and --until exclude each other"]),
+        (&["audit", "--ledger", "sqlite:/nowhere/x.db", "-A"], &["there is no ledger at"]),
         (&["audit", "--server", "guard"], &["https://HOST[:PORT]"]),
         (&["audit", "--ledger", "mysql://db"], &["sqlite:PATH or postgres://"]),
         (&["audit", "--as", "carol"], &["leave --as out"]),
@@ -161,6 +168,13 @@ fn a_malformed_argument_is_named_with_its_form_and_exit_2() {
         (&["diff", "Shop!"], &["a release's name has"]),
         (&["diff", "shop", "-n", "A_b"], &["a namespace's name has"]),
         (&["diff", "shop", "-o", "xml"], &["table, json, yaml"]),
+        (&["get", "releases", "-o", "xml"], &["table, wide, name, json, yaml"]),
+        (&["get", "releases", "--state", "broken"], &["there is no state", "Drifted", "NotGuarded"]),
+        (&["get", "releases", "--request-timeout", "soon"], &["1h, 90m or 30d"]),
+        (&["get", "releases", "--token", "a b"], &["bearer token"]),
+        (&["reconcile"], &["--all", "--all-namespaces"]),
+        (&["reconcile", "shop", "-A"], &["--all-namespaces"]),
+        (&["policy", "test", "x", "-o", "xml"], &["table, json, yaml, junit"]),
         (&["diff", "shop", "--as-group", "x"], &["--as"]),
         (&["explain", "cm/x", "--path", "[x"], &["--path", "/"]),
         (&["policy", "test", "/nowhere"], &["/nowhere"]),
@@ -215,7 +229,7 @@ fn printing(kubeconfig: &str, namespace: &str) -> Vec<Vec<String>> {
     let policies = concat!(env!("CARGO_MANIFEST_DIR"), "/policies");
     // Others install things meanwhile, but not there.
     let cluster = ["-n", namespace, "--kubeconfig", kubeconfig];
-    let calls: [Vec<&str>; 10] = [
+    let calls: [Vec<&str>; 11] = [
         vec!["version"],
         vec!["completions", "bash"],
         vec!["manifests", "crds"],
@@ -224,7 +238,8 @@ fn printing(kubeconfig: &str, namespace: &str) -> Vec<Vec<String>> {
         [&["diff", "shop"][..], &cluster].concat(),
         [&["diff", "shop", "-o", "json"][..], &cluster].concat(),
         [&["get", "releases", "-o", "yaml"][..], &cluster].concat(),
-        [&["get", "allowances"][..], &cluster].concat(),
+        [&["get", "allowances", "-o", "json"][..], &cluster].concat(),
+        vec!["policy", "test", policies, "-o", "junit"],
         [&["explain", "cm/settings"][..], &cluster].concat(),
     ];
     calls.map(|call| call.into_iter().map(str::to_owned).collect()).to_vec()

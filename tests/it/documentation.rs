@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::CommandFactory;
 use kubemoor::cli::Cli;
+use kubemoor::ledger::query::verdicts;
 use kubemoor::metrics::{
     AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, DriftFound, EmergencyMetrics, EventFate,
     GuardMetrics, LedgerMetrics, Look, NoticeMetrics, NotificationFate, RecordFault, RecordMetrics,
@@ -99,6 +100,21 @@ fn the_metrics_and_their_labels_are_those_of_the_program() {
             assert!(real.contains_key(name), "{}: {name} is no metric", document.path.display());
         }
     }
+}
+
+#[test]
+fn the_verdicts_of_the_ledger_are_those_that_audit_filters_by() {
+    let rows = Document::named("docs/ledger.md").table("## What is in it");
+    let words: BTreeSet<_> = rows.iter().flat_map(|row| names(&row[2])).collect();
+    // What else the cells name.
+    let told: BTreeSet<_> =
+        words.into_iter().filter(|word| !["failurePolicy", "unreached", "detail"].contains(word)).collect();
+    let known: BTreeSet<_> = verdicts().collect();
+    assert!(told.is_subset(&known), "{:?}", told.difference(&known));
+    // Helm's states are Helm's to document.
+    let missing: Vec<_> =
+        known.difference(&told).filter(|word| word.starts_with(char::is_uppercase)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 /// One sample of every metric, as a scrape shows it.

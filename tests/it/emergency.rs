@@ -127,7 +127,7 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     // Each turn is a row, with who made it and why; a restart in between makes no other.
     let database = format!("--ledger=sqlite:{}", guard.ledger().display());
     let acts = eventually("the turns are in the ledger", SOON, || async {
-        let ran = crate::support::run(&["audit", &database, "-o", "json"], "");
+        let ran = crate::support::run(&["audit", &database, "-A", "-o", "json"], "");
         let rows = ran.out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
         let acts: Vec<_> = rows.filter(|row| row["kind"] == "act").collect();
         if acts.len() >= 4 { Ok(acts) } else { Err(format!("{ran:?}")) }

@@ -39,7 +39,11 @@ async fn who_tried_what_is_told_by_the_database_and_by_the_guard() {
 
     let database = format!("--ledger=sqlite:{}", shop.guard().ledger().display());
     let filter = ["--namespace", &shop.namespace, "--release", "shop", "-o", "json"];
-    let denied = [&[database.as_str(), "--verdict", "Deny", "--user", "alice"], &filter[..]].concat();
+    let denied = [
+        &[database.as_str(), "--verdict", "deny,Warn", "--by", "alice", "--object", "cm/settings"],
+        &filter[..],
+    ]
+    .concat();
     let row = eventually("the denial is kept", SOON, || async { rows(&audit(&denied)).pop() }).await;
     assert_eq!(
         (&row["verdict"], &row["reason"], &row["operation"], &row["user"], &row["revision"]),
@@ -67,9 +71,25 @@ async fn who_tried_what_is_told_by_the_database_and_by_the_guard() {
     let kubeconfig = ControlPlane::get().kubeconfig(Identity::Alice);
     let guard = shop.guard().asked();
     let guard = guard.each_ref().map(String::as_str);
-    let asked = ["--kubeconfig", kubeconfig.to_str().unwrap(), "--verdict", "Deny"];
+    let kubeconfig = ["--kubeconfig", kubeconfig.to_str().unwrap()];
+    let asked = [
+        &kubeconfig[..],
+        &["--verdict", "Deny", "--verdict", "Error", "--operation", "UPDATE,DELETE"],
+        &["--object", "configmap/settings"],
+    ]
+    .concat();
     let told = rows(&audit(&[&guard[..], &asked, &filter].concat()));
     assert!(told.contains(&row), "{told:?}");
+    let none = rows(&audit(&[&guard[..], &asked, &filter, &["--until", "1h"]].concat()));
+    assert_eq!(none, Vec::<Value>::new());
+    // As a spreadsheet, from the guard and from the database.
+    for source in [&[&guard[..], &kubeconfig].concat()[..], &[database.as_str()]] {
+        let here = ["-n", &shop.namespace, "--verdict", "Deny", "-o", "csv"];
+        let sheet = String::from_utf8(audit(&[source, &here].concat()).stdout).unwrap();
+        let lines: Vec<_> = sheet.split("\r\n").collect();
+        assert!(lines[0].starts_with("\"time\",\"kind\",\"verdict\""), "{sheet}");
+        assert!(lines[1].contains("\"Deny\"") && lines[1].contains("debug"), "{sheet}");
+    }
 
     // What was deleted behind the webhook's back, and what the loop made of it.
     let controller = Caller::new(ControlPlane::get(), Identity::NamespaceController).await;
@@ -124,7 +144,18 @@ async fn the_guard_tells_nobody_who_may_not_list_guarded_releases_there() {
     assert_eq!(ask(guard, Some(plain), "").await, forbidden);
     assert_eq!(ask(guard, Some(plain), nowhere).await, forbidden);
 
-    for query in ["?limit=0", "?limit=1001", "?since=yesterday", "?continue=x", "?nmespace=shop"] {
+    for query in [
+        "?limit=0",
+        "?limit=1001",
+        "?since=yesterday",
+        "?until=tomorrow",
+        "?continue=x",
+        "?nmespace=shop",
+        "?verdict=Denied",
+        "?verdict=Deny,",
+        "?operation=PATCH",
+        "?object=web",
+    ] {
         let (code, body) = ask(guard, Some(Identity::Admin.token()), query).await;
         assert_eq!((code, &body["kind"]), (400, &json!("Status")), "{query}: {body}");
     }
@@ -196,14 +227,17 @@ async fn what_audit_cannot_do_is_one_sentence_and_exit_2() {
     check(&["--server", "http://localhost:9080", "--kubeconfig", kubeconfig], "over TLS alone");
     check(&["--ledger", "mysql://db"], "sqlite:PATH or postgres://");
     check(&["--follow", "--would-deny"], "--would-deny and --follow exclude each other");
-    check(&["--ledger", "sqlite:x", "--server", &here], "--ledger and --server exclude each other");
+    check(
+        &["--ledger", "sqlite:x", "--certificate-authority", &text],
+        "--ledger and --certificate-authority exclude each other",
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_goes_away_is_no_error() {
     let guard = Guard::shared().await;
     let script = format!(
-        "'{}' audit --ledger 'sqlite:{}' --limit 1000000 --follow | head -n 1",
+        "'{}' audit --ledger 'sqlite:{}' -A --limit 0 --follow | head -n 1",
         env!("CARGO_BIN_EXE_kubemoor"),
         guard.ledger().display()
     );
@@ -231,4 +265,85 @@ async fn a_reader_that_goes_away_is_no_error() {
         "{status} {}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_those_of_the_context_s_namespace_and_none_is_left_off_in_silence() {
+    let shop = Scene::shared().install("audit-namespace", charts::SETTINGS).await;
+    let settings = shop.config_map("settings");
+    shop.wait_until_guarded(&settings).await;
+    let database = format!("--ledger=sqlite:{}", shop.guard().ledger().display());
+    for level in ["debug", "trace"] {
+        shop.alice.merge(&settings, &json!({"data": {"level": level}})).await.refused("shop").unwrap();
+    }
+    let folder = folder("audit-namespace");
+    let kubeconfig = folder.join("kubeconfig");
+    let text = std::fs::read_to_string(ControlPlane::get().kubeconfig(Identity::Alice)).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    config["contexts"][0]["context"]["namespace"] = json!(shop.namespace);
+    std::fs::write(&kubeconfig, config.to_string()).unwrap();
+    let kubeconfig = ["--kubeconfig", kubeconfig.to_str().unwrap()];
+
+    let denied = [database.as_str(), "--verdict", "Deny", "-o", "json"];
+    let here = eventually("both denials are kept", SOON, || async {
+        let found = rows(&audit(&[&denied[..], &kubeconfig].concat()));
+        if found.len() == 2 { Ok(found) } else { Err(format!("{found:?}")) }
+    })
+    .await;
+    assert!(here.iter().all(|row| row["namespace"] == shop.namespace.as_str()), "{here:?}");
+
+    let newest = audit(&[&denied[..], &kubeconfig, &["--limit", "1"]].concat());
+    let said = String::from_utf8_lossy(&newest.stderr).into_owned();
+    assert_eq!(rows(&newest), here[1..], "{said}");
+    assert!(
+        said.contains("only the newest 1 rows are shown") && said.contains("`--limit 0` shows all"),
+        "{said}"
+    );
+    // What it says is the way to the rest.
+    let until = said.split("--until ").nth(1).unwrap().split('`').next().unwrap();
+    let rest = audit(&[&denied[..], &kubeconfig, &["--until", until]].concat());
+    assert_eq!((rows(&rest), rest.stderr.is_empty()), (here[..1].to_vec(), true));
+    let all = audit(&[&denied[..], &kubeconfig, &["--limit", "0"]].concat());
+    assert_eq!((rows(&all), all.stderr.is_empty()), (here, true));
+
+    let nowhere = audit(&[&database, "-n", "nowhere"]);
+    let said = String::from_utf8_lossy(&nowhere.stderr).into_owned();
+    assert!(nowhere.status.success() && nowhere.stdout.is_empty(), "{nowhere:?}");
+    assert!(said.contains("no rows found in namespace nowhere since ") && said.contains("`-A`"), "{said}");
+    // Without a kubeconfig nothing says which namespace.
+    let ran = crate::support::run(&["audit", &database], "");
+    ran.assert_failed(&["give -n NAMESPACE, or -A for all"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_tells_who_was_denied_what() {
+    let shop = Scene::shared().install("audit-report", charts::SETTINGS).await;
+    let settings = shop.config_map("settings");
+    shop.wait_until_guarded(&settings).await;
+    shop.alice.merge(&settings, &json!({"data": {"level": "debug"}})).await.refused("shop").unwrap();
+    let database = format!("--ledger=sqlite:{}", shop.guard().ledger().display());
+    let kubeconfig = ControlPlane::get().kubeconfig(Identity::Alice);
+    let asked = shop.guard().asked();
+    let asked = asked.each_ref().map(String::as_str);
+    let through_guard = [&asked[..], &["--kubeconfig", kubeconfig.to_str().unwrap()]].concat();
+    for source in [&[database.as_str()][..], &through_guard] {
+        let report = |form: &str| {
+            let flags = ["report", "-n", &shop.namespace, "--since", "30d", "-o", form];
+            let output = audit(&[&flags[..], source].concat());
+            assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let release = format!("{}/shop", shop.namespace);
+        let markdown = eventually("the denial is kept", SOON, || async {
+            let markdown = report("md");
+            if markdown.contains("| ConfigMap /data/level | 1 |") { Ok(markdown) } else { Err(markdown) }
+        })
+        .await;
+        assert!(markdown.contains(&format!("| {release} | 1 |")), "{markdown}");
+        assert!(markdown.contains("| alice | 1 |"), "{markdown}");
+        let page = report("html");
+        assert!(page.contains("<svg") && page.contains(&format!("<td>{release}</td>")), "{page}");
+        let sheet = report("csv");
+        assert!(sheet.contains("\"denied by user\",\"alice\",\"1\""), "{sheet}");
+    }
 }

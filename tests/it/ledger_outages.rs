@@ -36,7 +36,7 @@ fn spilled(guard: &Guard) -> Vec<String> {
 /// The new values in the rows of the database.
 fn kept(ledger: &str) -> Vec<String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
-    let output = command.args(["audit", "--ledger", ledger, "-o", "json"]).output().unwrap();
+    let output = command.args(["audit", "--ledger", ledger, "-A", "-o", "json"]).output().unwrap();
     let rows = String::from_utf8_lossy(&output.stdout).into_owned();
     let rows = rows.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     rows.filter_map(|row| {

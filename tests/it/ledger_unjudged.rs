@@ -13,7 +13,8 @@ const TOO_LARGE: usize = 33 << 20;
 pub(crate) fn rows(guard: &Guard, verdict: &str) -> Vec<Value> {
     let ledger = format!("sqlite:{}", guard.ledger().display());
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
-    let output = command.args(["audit", "--ledger", &ledger, "--verdict", verdict, "-o", "json"]).output();
+    let output =
+        command.args(["audit", "--ledger", &ledger, "-A", "--verdict", verdict, "-o", "json"]).output();
     let output = String::from_utf8(output.unwrap().stdout).unwrap();
     output.lines().map(|row| serde_json::from_str(row).unwrap()).collect()
 }

@@ -74,6 +74,7 @@ mod leaders;
 mod ledger;
 mod ledger_acts;
 mod ledger_audit;
+mod ledger_filters;
 mod ledger_outages;
 mod ledger_secrets;
 mod ledger_unjudged;

@@ -19,7 +19,7 @@ fn run(scene: &Scene, arguments: &[&str]) -> Ran {
 
 /// The row of `get releases`.
 fn row(scene: &Scene) -> Value {
-    run(scene, &["get", "releases", "-o", "json"]).json()["releases"][0].clone()
+    run(scene, &["get", "releases", "-o", "json"]).json()["items"][0].clone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -151,8 +151,9 @@ async fn what_deny_would_have_refused_is_told_of_a_guard_that_only_records() {
     let scene = Scene::own().install("recorded", charts::TWO).await;
     let guard = scene.start_guard(&["--register", "--edits", "Record"]).await;
     let ledger = format!("--ledger=sqlite:{}", guard.ledger().display());
-    let audit =
-        || crate::support::run(&["audit", &ledger, "--would-deny", "--release", RELEASE, "-o", "yaml"], "");
+    let audit = || {
+        crate::support::run(&["audit", &ledger, "-A", "--would-deny", "--release", RELEASE, "-o", "yaml"], "")
+    };
     eventually("the edit is told of", SOON, || async {
         scene
             .edit(&scene.config_map("settings"), json!({"data": {"level": Timestamp::now().to_string()}}))

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use anyhow::Context;
 use serde::Serialize;
 
-use super::Format;
 use super::permit::{Permit, permits};
+use crate::cli::sheet::Sheet;
 use crate::ledger::entry::{Entry, Field};
 
 const HEAD: [&str; 8] = ["TIME", "VERDICT", "REASON", "RELEASE", "OBJECT", "OPERATION", "USER", "WHAT"];
@@ -17,6 +17,43 @@ const WIDTHS: [usize; 7] = [20, 9, 13, 16, 22, 9, 12];
 
 /// Fields that a line of the table names; the rest are counted.
 const FIELDS: usize = 3;
+
+/// The columns of a spreadsheet. They stay as they are: others may only be added behind them.
+const COLUMNS: [&str; 20] = [
+    "time",
+    "kind",
+    "verdict",
+    "reason",
+    "cluster",
+    "namespace",
+    "release",
+    "revision",
+    "objectGroup",
+    "objectKind",
+    "objectNamespace",
+    "objectName",
+    "operation",
+    "user",
+    "groups",
+    "changes",
+    "detail",
+    "moreFields",
+    "uid",
+    "id",
+];
+
+/// How rows are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Format {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+    /// For programs, and for people who prefer it
+    Yaml,
+    /// For spreadsheets
+    Csv,
+}
 
 /// Shows rows, also more of them later.
 pub(super) struct Show {
@@ -36,6 +73,7 @@ impl Show {
             Format::Table => Ok(self.table(entries)),
             Format::Json => lines(entries),
             Format::Yaml => documents(entries),
+            Format::Csv => self.sheet(entries),
         }
     }
 
@@ -47,6 +85,7 @@ impl Show {
         match self.format {
             Format::Json => lines(&policies),
             Format::Yaml => documents(&policies),
+            Format::Csv => self.sheet(entries),
             Format::Table if entries.is_empty() => {
                 Ok("Nothing passed that Deny would have refused.\n".to_owned())
             }
@@ -88,6 +127,17 @@ impl Show {
         text
     }
 
+    fn sheet(&mut self, entries: &[Entry]) -> anyhow::Result<String> {
+        let mut sheet = Sheet::new();
+        if !std::mem::replace(&mut self.headed, true) {
+            sheet.row(COLUMNS)?;
+        }
+        for entry in entries {
+            sheet.row(columns(entry))?;
+        }
+        sheet.text()
+    }
+
     fn line(&self, row: &[String; 8]) -> String {
         let mut line = String::new();
         let widths = self.widths.iter().copied().chain([0]);
@@ -113,12 +163,54 @@ fn cells(entry: &Entry) -> [String; 8] {
         plain(&entry.object.short()),
         dash(entry.operation.as_deref().unwrap_or_default()),
         dash(&entry.user),
-        what(entry),
+        what(entry, FIELDS),
+    ]
+}
+
+/// The cells of [`COLUMNS`].
+fn columns(entry: &Entry) -> [String; 20] {
+    let Entry { id, time, kind, cluster, namespace, release, revision, object, .. } = entry;
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    [
+        time.to_string(),
+        kind.clone(),
+        entry.verdict.clone(),
+        entry.reason.clone(),
+        cluster.clone(),
+        namespace.clone(),
+        text(release),
+        revision.map(|revision| revision.to_string()).unwrap_or_default(),
+        object.group.clone(),
+        object.kind.clone(),
+        text(&object.namespace),
+        object.name.clone(),
+        text(&entry.operation),
+        entry.user.clone(),
+        entry.groups.join("; "),
+        changes(entry, usize::MAX).join("; "),
+        entry.detail.clone(),
+        entry.more_fields.to_string(),
+        entry.uid.clone(),
+        id.to_string(),
     ]
 }
 
 /// The fields, from what to what, or the sentence.
-fn what(entry: &Entry) -> String {
+fn what(entry: &Entry, most: usize) -> String {
+    let mut parts = changes(entry, most);
+    let more = i64::try_from(entry.fields.len().saturating_sub(most)).unwrap_or(i64::MAX);
+    let more = more.saturating_add(entry.more_fields);
+    if more > 0 {
+        parts.push(format!("and {more} more"));
+    }
+    if !entry.detail.is_empty() {
+        parts.push(plain(&entry.detail));
+    }
+    parts.join("; ")
+}
+
+/// The first fields, from what to what.
+fn changes(entry: &Entry, most: usize) -> Vec<String> {
     let value = |value: &Option<String>| value.as_deref().map_or_else(|| "absent".to_owned(), plain);
     // Only an edit goes from a value to another; the loop finds one.
     let is_edit = entry.kind == "verdict";
@@ -136,16 +228,7 @@ fn what(entry: &Entry) -> String {
             }
         }
     };
-    let mut parts: Vec<_> = entry.fields.iter().take(FIELDS).map(field).collect();
-    let more = i64::try_from(entry.fields.len().saturating_sub(FIELDS)).unwrap_or(i64::MAX);
-    let more = more.saturating_add(entry.more_fields);
-    if more > 0 {
-        parts.push(format!("and {more} more"));
-    }
-    if !entry.detail.is_empty() {
-        parts.push(plain(&entry.detail));
-    }
-    parts.join("; ")
+    entry.fields.iter().take(most).map(field).collect()
 }
 
 /// Whatever an editor wrote, it moves no cursor and colours no terminal.

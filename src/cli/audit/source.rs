@@ -1,10 +1,12 @@
 //! Where rows come from: a database, or a guard.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
+use crate::cli::connect::{ClusterArgs, NamespacesArgs};
+use crate::cli::serve::ConflictError;
 use crate::client::call::CallError;
 use crate::client::connection::Access;
 use crate::client::{connection, guard_api};
@@ -12,8 +14,62 @@ use crate::config::LedgerUrl;
 use crate::ledger::query::{Filter, Page};
 use crate::ledger::store::Store;
 
+/// Where `kubectl port-forward` leads to the guard.
+const SERVER: &str = "https://localhost:9080";
+
 /// How long the guard may take, which asks the API server first.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The flags that choose where rows come from.
+#[derive(Debug, clap::Args)]
+pub(super) struct SourceArgs {
+    /// Read this database: sqlite:PATH or postgres://USER@HOST/DATABASE
+    #[arg(long, value_name = "URL")]
+    ledger: Option<LedgerUrl>,
+
+    /// Ask the guard at this address (its --admin-listen), with the kubeconfig's credentials [default: https://localhost:9080]
+    #[arg(long, env = "KUBEMOOR_SERVER", value_name = "URL", value_parser = parse_server)]
+    server: Option<http::Uri>,
+
+    /// The CA of the guard's certificate (PEM) [default: the system's]
+    #[arg(long, value_name = "FILE")]
+    certificate_authority: Option<PathBuf>,
+
+    #[command(flatten)]
+    namespaces: NamespacesArgs,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+impl SourceArgs {
+    /// Whether the flags go together. An address in the environment is for when no database is named.
+    pub(super) fn check(&self) -> Result<(), ConflictError> {
+        let authority = ("--certificate-authority", self.certificate_authority.is_some());
+        ConflictError::check_exclusions([[("--ledger", self.ledger.is_some()), authority]])
+    }
+
+    /// The source, and the one namespace whose rows are wanted.
+    pub(super) async fn open(self) -> anyhow::Result<(Source, Option<String>)> {
+        let Self { ledger, server, certificate_authority, namespaces, cluster } = self;
+        if let Some(url) = ledger {
+            let source = Source::database(&url).await?;
+            let namespace = namespaces.of(&cluster).await;
+            let namespace =
+                namespace.context("no kubeconfig names a namespace: give -n NAMESPACE, or -A for all")?;
+            return Ok((source, namespace));
+        }
+        let server = server.unwrap_or_else(|| http::Uri::from_static(SERVER));
+        let access = cluster.access();
+        if access.user.is_some() {
+            bail!(
+                "a guard asks whose your token is, not whom you act as: leave --as out, or choose others with --context"
+            );
+        }
+        let source = Source::guard(server, certificate_authority.as_deref(), &access).await?;
+        Ok((source, namespaces.of(&cluster).await?))
+    }
+}
 
 /// Where rows come from.
 pub(super) enum Source {
@@ -22,17 +78,13 @@ pub(super) enum Source {
 }
 
 impl Source {
-    pub(super) async fn database(url: &LedgerUrl) -> anyhow::Result<Self> {
+    async fn database(url: &LedgerUrl) -> anyhow::Result<Self> {
         Ok(Self::Database(Store::read(url).await?))
     }
 
     /// With the credentials of the kubeconfig, which go to nobody but a guard
     /// whose certificate `authority` vouches for.
-    pub(super) async fn guard(
-        server: http::Uri,
-        authority: Option<&Path>,
-        access: &Access,
-    ) -> anyhow::Result<Self> {
+    async fn guard(server: http::Uri, authority: Option<&Path>, access: &Access) -> anyhow::Result<Self> {
         let client = connection::connect_to(&server, authority, access).await?;
         Ok(Self::Guard { server, client })
     }
@@ -51,13 +103,29 @@ impl Source {
 
 /// The address and query of a page.
 fn path(filter: &Filter) -> String {
-    let Filter { cluster: _, namespace, release, user, verdict, since, before, limit } = filter;
+    let Filter {
+        cluster: _,
+        namespace,
+        release,
+        user,
+        verdicts,
+        operations,
+        object,
+        since,
+        until,
+        before,
+        limit,
+    } = filter;
+    let list = |names: Vec<&str>| (!names.is_empty()).then(|| names.join(","));
     let pairs = [
         ("namespace", namespace.clone()),
         ("release", release.clone()),
         ("user", user.clone()),
-        ("verdict", verdict.clone()),
+        ("verdict", list(verdicts.iter().map(String::as_str).collect())),
+        ("operation", list(operations.iter().map(|operation| operation.as_str()).collect())),
+        ("object", object.as_ref().map(ToString::to_string)),
         ("since", since.map(|since| since.to_string())),
+        ("until", until.map(|until| until.to_string())),
         ("continue", before.map(|before| before.to_string())),
         ("limit", limit.map(|limit| limit.to_string())),
     ];
@@ -78,7 +146,7 @@ fn said(server: &http::Uri, error: &CallError) -> anyhow::Error {
         ),
         CallError::Refused { code: 403, .. } => anyhow::anyhow!(
             "you may not read this part of the ledger: it takes the right to list guardedreleases.kubemoor.dev \
-             in the namespace named with --namespace, and in all of them without one"
+             in the namespace, and in all namespaces with -A"
         ),
         CallError::Refused { code: 400 | 503, message, .. } => {
             anyhow::anyhow!("the guard at {server} does not answer: {message}")
@@ -115,18 +183,32 @@ pub(super) fn parse_server(text: &str) -> Result<http::Uri, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Operation;
 
     #[test]
     fn a_filter_becomes_a_query_that_keeps_every_character() {
         let filter = Filter {
             namespace: Some("shop".to_owned()),
             user: Some("system:serviceaccount:ci:a&b".to_owned()),
+            verdicts: vec!["Deny".to_owned(), "Warn".to_owned()],
+            operations: vec![Operation::Delete],
+            object: Some("Deployments.apps/web".parse().unwrap()),
             since: Some("2026-11-21T08:00:00Z".parse().unwrap()),
+            until: Some("2026-11-21T09:00:00Z".parse().unwrap()),
             limit: Some(7),
             ..Filter::default()
         };
-        let query = "namespace=shop&user=system%3Aserviceaccount%3Aci%3Aa%26b&since=2026%2D11%2D21T08%3A00%3A00Z&limit=7";
-        assert_eq!(path(&filter), format!("/api/v1/ledger?{query}"));
+        let query = [
+            "namespace=shop",
+            "user=system%3Aserviceaccount%3Aci%3Aa%26b",
+            "verdict=Deny%2CWarn",
+            "operation=DELETE",
+            "object=deployments%2Eapps%2Fweb",
+            "since=2026%2D11%2D21T08%3A00%3A00Z",
+            "until=2026%2D11%2D21T09%3A00%3A00Z",
+            "limit=7",
+        ];
+        assert_eq!(path(&filter), format!("/api/v1/ledger?{}", query.join("&")));
     }
 
     #[test]

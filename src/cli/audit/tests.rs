@@ -20,18 +20,6 @@ fn replicas() -> serde_json::Value {
 }
 
 #[test]
-fn since_is_an_age_or_a_moment() {
-    let now: Timestamp = "2026-11-21T05:00:00Z".parse().unwrap();
-    let time = |text: &str| parse_since(text).map(|since| since.time(now).to_string());
-    assert_eq!(time("24h").unwrap(), "2026-11-20T05:00:00Z");
-    assert_eq!(time("90m").unwrap(), "2026-11-21T03:30:00Z");
-    assert_eq!(time("2026-11-21T01:02:03Z").unwrap(), "2026-11-21T01:02:03Z");
-    for text in ["", "yesterday", "24", "0s", "-1h", "1 fortnight"] {
-        assert!(time(text).is_err(), "{text}");
-    }
-}
-
-#[test]
 fn a_row_of_the_table_says_who_did_what() {
     let text = Show::new(Format::Table).rows(&[entry("Deny", "web", replicas())]).unwrap();
     let lines: Vec<_> =
@@ -60,6 +48,82 @@ fn what_an_editor_wrote_does_not_reach_the_terminal_as_it_is() {
     let fields = json!([{"path": "/data/x", "old": "\u{1b}[31m", "new": "a\nb"}]);
     let text = Show::new(Format::Table).rows(&[entry("Deny", "web", fields)]).unwrap();
     assert!(!text.contains('\u{1b}') && text.lines().count() == 2, "{text:?}");
+}
+
+#[test]
+fn a_spreadsheet_has_a_stable_head_and_no_formula() {
+    let mut first = entry("Deny", "web", json!([{"path": "/data/x", "old": "a,b", "new": "\"=1+1\""}]));
+    first.user = "=HYPERLINK(\"https://evil.example\")".to_owned();
+    first.detail = "-2+3\u{1b}[31m".to_owned();
+    let mut show = Show::new(Format::Csv);
+    let text = show.rows(&[first]).unwrap();
+    let lines: Vec<_> = text.split("\r\n").collect();
+    assert_eq!(
+        lines[0].replace('"', ""),
+        "time,kind,verdict,reason,cluster,namespace,release,revision,objectGroup,objectKind,objectNamespace,\
+         objectName,operation,user,groups,changes,detail,moreFields,uid,id"
+    );
+    assert_eq!(
+        lines[1],
+        "\"2026-11-21T05:00:00Z\",\"verdict\",\"Deny\",\"drift\",\"test\",\"shop\",\"web\",\"3\",\"apps\",\
+         \"Deployment\",\"shop\",\"web\",\"UPDATE\",\"'=HYPERLINK(\"\"https://evil.example\"\")\",\"people\",\
+         \"/data/x a,b -> \"\"=1+1\"\" (declared absent)\",\"'-2+3 [31m\",\"0\",\"u-1\",\"42\""
+    );
+    // What comes later stands below the same head.
+    let later = show.rows(&[entry("Warn", "db", replicas())]).unwrap();
+    assert_eq!((lines.len(), later.matches("\r\n").count()), (3, 1), "{text}{later}");
+    assert!(!later.contains("objectKind"), "{later}");
+}
+
+#[test]
+fn flags_of_the_filter_may_be_repeated_and_name_what_is_known() {
+    use clap::Parser;
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+    let read = |args: &[&str]| {
+        let line = Line::try_parse_from(["audit"].iter().chain(args)).map_err(|error| error.to_string())?;
+        Ok::<_, String>(line.args.filter.filter(Some("shop"), "2026-11-21T05:00:00Z".parse().unwrap()))
+    };
+    let filter = read(&[
+        "--verdict=deny,Warn",
+        "--verdict",
+        "failed",
+        "--operation",
+        "delete",
+        "--object",
+        "deploy/web",
+        "--by",
+        "alice",
+        "--since=30d",
+        "--until=1d",
+    ])
+    .unwrap();
+    assert_eq!(
+        filter,
+        Filter {
+            namespace: Some("shop".to_owned()),
+            user: Some("alice".to_owned()),
+            verdicts: ["Deny", "Warn", "failed"].map(str::to_owned).to_vec(),
+            operations: vec![Operation::Delete],
+            object: Some("deploy/web".parse().unwrap()),
+            since: Some("2026-10-22T05:00:00Z".parse().unwrap()),
+            until: Some("2026-11-20T05:00:00Z".parse().unwrap()),
+            ..Filter::default()
+        }
+    );
+    for (args, says) in [
+        (["--verdict", "Denied"], "use some of Deny, Revert, Warn"),
+        (["--operation", "PATCH"], "use CREATE, UPDATE or DELETE"),
+        (["--object", "web"], "KIND/NAME"),
+        (["--until", "tomorrow"], "30d, 24h or 90m"),
+        (["-o", "xml"], "table, json, yaml, csv"),
+    ] {
+        let error = read(&args).unwrap_err();
+        assert!(error.contains(says), "{args:?}: {error}");
+    }
 }
 
 #[test]

@@ -5,7 +5,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{ConflictError, parse_duration};
+use super::super::times::parse_duration;
+use super::ConflictError;
 use crate::config::{
     Callers, Endpoint, Ledger, LedgerUrl, Proof, Registration, Retention, ServiceRef, Tls, WebhookUrl,
     is_dns_label,

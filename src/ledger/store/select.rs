@@ -1,5 +1,7 @@
 //! Rows out of the database, newest first.
 
+use std::collections::BTreeSet;
+
 use sqlx::{ColumnIndex, Decode, QueryBuilder, Row, Sqlite, SqlitePool, Type};
 
 use super::key::{self, Name};
@@ -17,19 +19,40 @@ const DEPTH: i64 = 1000;
 
 /// The statement for one cluster's rows, for a database.
 macro_rules! selection {
-    ($database:ty, $select:expr, $cluster:expr, $filter:expr, $limit:expr) => {{
-        let filter: &Filter = $filter;
+    ($database:ty, $select:expr, $cluster:expr, $wanted:expr, $limit:expr) => {{
+        let wanted: Wanted<'_> = $wanted;
+        let filter = wanted.filter;
         let mut query = QueryBuilder::<$database>::new($select);
         query.push(" WHERE cluster = ").push_bind($cluster);
-        for (name, text) in filter.names() {
+        for (name, text) in wanted.names() {
             query.push(format_args!(" AND {} = ", name.key)).push_bind(key::of(text));
             query.push(format_args!(" AND {} = ", name.column)).push_bind(text);
         }
         if let Some(since) = filter.since {
             query.push(" AND id >= ").push_bind(id::first(since));
         }
-        if let Some(before) = filter.before {
-            query.push(" AND id < ").push_bind(before);
+        if let Some(end) = wanted.end() {
+            query.push(" AND id < ").push_bind(end);
+        }
+        if !filter.operations.is_empty() {
+            query.push(" AND operation IN (");
+            let mut list = query.separated(", ");
+            for operation in &filter.operations {
+                list.push_bind(operation.as_str());
+            }
+            query.push(")");
+        }
+        if let Some(object) = &filter.object {
+            query.push(" AND object_name = ").push_bind(object.name.as_str());
+            if let Some(group) = &object.group {
+                query.push(" AND object_group = ").push_bind(group.as_str());
+            }
+            query.push(" AND lower(object_kind) IN (");
+            let mut list = query.separated(", ");
+            for kind in object.kinds() {
+                list.push_bind(kind);
+            }
+            query.push(")");
         }
         query.push(" ORDER BY id DESC LIMIT ").push_bind($limit);
         query
@@ -47,26 +70,12 @@ impl Store {
         // One more tells whether there is another page.
         let limit = i64::from(size) + 1;
         let mut items = Vec::new();
-        // Cluster by cluster, so that each one's index gives the newest first.
+        // Cluster by cluster and verdict by verdict, so that each one's index gives the newest first.
         for (number, name) in self.clusters(filter.cluster.as_deref()).await.map_err(&failed)? {
-            let found: Result<Vec<Entry>, sqlx::Error> = async {
-                match &self.pool {
-                    Pool::Sqlite { reading: pool, .. } => {
-                        let select = match rarest(pool, number, filter).await? {
-                            Some(name) => format!("{SELECT} INDEXED BY {}", name.index),
-                            None => SELECT.to_owned(),
-                        };
-                        let mut query = selection!(sqlx::Sqlite, select, number, filter, limit);
-                        query.build().fetch_all(pool).await?.iter().map(|row| entry(row, &name)).collect()
-                    }
-                    Pool::Postgres(pool) => {
-                        let mut query = selection!(sqlx::Postgres, SELECT, number, filter, limit);
-                        query.build().fetch_all(pool).await?.iter().map(|row| entry(row, &name)).collect()
-                    }
-                }
+            for wanted in Wanted::each(filter) {
+                let found = self.some(number, &name, wanted, limit).await;
+                items.extend(found.map_err(&failed)?);
             }
-            .await;
-            items.extend(found.map_err(&failed)?);
         }
         items.sort_by_key(|entry: &Entry| std::cmp::Reverse(entry.id));
         let size = usize::try_from(size).unwrap_or(usize::MAX);
@@ -75,23 +84,69 @@ impl Store {
         let next = items.last().filter(|_| more).map(|entry| entry.id.to_string());
         Ok(Page { items, next })
     }
+
+    /// The newest rows of one cluster, newest first.
+    async fn some(
+        &self,
+        cluster: i16,
+        name: &str,
+        wanted: Wanted<'_>,
+        limit: i64,
+    ) -> Result<Vec<Entry>, sqlx::Error> {
+        match &self.pool {
+            Pool::Sqlite { reading: pool, .. } => {
+                let select = match rarest(pool, cluster, wanted).await? {
+                    Some(name) => format!("{SELECT} INDEXED BY {}", name.index),
+                    None => SELECT.to_owned(),
+                };
+                let mut query = selection!(sqlx::Sqlite, select, cluster, wanted, limit);
+                query.build().fetch_all(pool).await?.iter().map(|row| entry(row, name)).collect()
+            }
+            Pool::Postgres(pool) => {
+                let mut query = selection!(sqlx::Postgres, SELECT, cluster, wanted, limit);
+                query.build().fetch_all(pool).await?.iter().map(|row| entry(row, name)).collect()
+            }
+        }
+    }
 }
 
-impl Filter {
+/// What one statement asks for.
+#[derive(Clone, Copy)]
+struct Wanted<'f> {
+    filter: &'f Filter,
+    /// One of the filter's verdicts; none for any.
+    verdict: Option<&'f str>,
+}
+
+impl<'f> Wanted<'f> {
+    /// One for each verdict of the filter.
+    fn each(filter: &'f Filter) -> impl Iterator<Item = Self> {
+        let any = filter.verdicts.is_empty().then_some(None);
+        let verdicts: BTreeSet<_> = filter.verdicts.iter().map(String::as_str).collect();
+        any.into_iter().chain(verdicts.into_iter().map(Some)).map(move |verdict| Self { filter, verdict })
+    }
+
     /// The names that are asked for.
-    fn names(&self) -> impl Iterator<Item = (Name, &str)> {
-        let texts = [&self.release, &self.user, &self.namespace, &self.verdict];
-        key::NAMES.into_iter().zip(texts).filter_map(|(name, text)| Some((name, text.as_deref()?)))
+    fn names(self) -> impl Iterator<Item = (Name, &'f str)> {
+        let Filter { release, user, namespace, .. } = self.filter;
+        let texts = [release.as_deref(), user.as_deref(), namespace.as_deref(), self.verdict];
+        key::NAMES.into_iter().zip(texts).filter_map(|(name, text)| Some((name, text?)))
+    }
+
+    /// Only rows with lower ids are wanted.
+    fn end(self) -> Option<i64> {
+        let until = self.filter.until.map(id::first);
+        self.filter.before.into_iter().chain(until).min()
     }
 }
 
 /// The name by whose index the fewest rows are looked through: that of which a
 /// thousand rows go back furthest. SQLite does not know which one is rare, and
 /// PostgreSQL does.
-async fn rarest(pool: &SqlitePool, cluster: i16, filter: &Filter) -> Result<Option<Name>, sqlx::Error> {
+async fn rarest(pool: &SqlitePool, cluster: i16, wanted: Wanted<'_>) -> Result<Option<Name>, sqlx::Error> {
     let mut found: Option<(Option<i64>, Name)> = None;
-    let single = filter.names().count() < 2;
-    for (name, text) in filter.names() {
+    let single = wanted.names().count() < 2;
+    for (name, text) in wanted.names() {
         let reach = if single {
             None
         } else {
@@ -99,8 +154,8 @@ async fn rarest(pool: &SqlitePool, cluster: i16, filter: &Filter) -> Result<Opti
             let mut query = QueryBuilder::<Sqlite>::new(format!("SELECT id FROM entries INDEXED BY {index}"));
             query.push(" WHERE cluster = ").push_bind(cluster);
             query.push(format_args!(" AND {key} = ")).push_bind(key::of(text));
-            query.push(" AND id >= ").push_bind(filter.since.map_or(0, id::first));
-            query.push(" AND id < ").push_bind(filter.before.unwrap_or(i64::MAX));
+            query.push(" AND id >= ").push_bind(wanted.filter.since.map_or(0, id::first));
+            query.push(" AND id < ").push_bind(wanted.end().unwrap_or(i64::MAX));
             query.push(" ORDER BY id DESC LIMIT 1 OFFSET ").push_bind(DEPTH);
             query.build_query_scalar().fetch_optional(pool).await?
         };

@@ -1,0 +1,81 @@
+//! Tables for spreadsheets: CSV as RFC 4180 has it.
+//!
+//! Entry point: [`Sheet`]. Invariant: no cell is ever taken for a formula, whatever a user wrote, and
+//! none holds a control character.
+
+use std::borrow::Cow;
+
+use anyhow::Context;
+use csv::{QuoteStyle, Terminator, WriterBuilder};
+
+/// What a spreadsheet takes for the beginning of a formula, also in their wide forms.
+const FORMULA: [char; 8] = ['=', '+', '-', '@', '＝', '＋', '－', '＠'];
+
+/// A table that grows row by row.
+pub(super) struct Sheet(csv::Writer<Vec<u8>>);
+
+impl Sheet {
+    /// A table without rows. Every cell is quoted, so that a cell does not end where a spreadsheet
+    /// takes another character for the separator.
+    pub(super) fn new() -> Self {
+        let mut form = WriterBuilder::new();
+        form.terminator(Terminator::CRLF).quote_style(QuoteStyle::Always);
+        Self(form.from_writer(Vec::new()))
+    }
+
+    /// Adds a row.
+    pub(super) fn row<C: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = C>) -> anyhow::Result<()> {
+        let cells = cells.into_iter().map(|cell| safe(cell.as_ref()).into_owned());
+        self.0.write_record(cells).context("cannot write a row as CSV")
+    }
+
+    /// The lines.
+    pub(super) fn text(self) -> anyhow::Result<String> {
+        let bytes = self.0.into_inner().map_err(|error| anyhow::anyhow!("cannot write CSV: {error}"))?;
+        String::from_utf8(bytes).context("cannot write CSV")
+    }
+}
+
+/// A cell that is text to every spreadsheet: an apostrophe stands before what could be a formula, as
+/// OWASP has it, and a space in place of each control character.
+fn safe(cell: &str) -> Cow<'_, str> {
+    let plain = match cell.contains(char::is_control) {
+        true => Cow::Owned(cell.replace(char::is_control, " ")),
+        false => Cow::Borrowed(cell),
+    };
+    // Some drop the spaces before a cell.
+    if plain.trim_start().starts_with(FORMULA) { Cow::Owned(format!("'{plain}")) } else { plain }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_cell_is_a_formula() {
+        for (cell, expected) in [
+            ("alice", "alice"),
+            ("", ""),
+            ("a=b", "a=b"),
+            ("=1+1", "'=1+1"),
+            ("+1", "'+1"),
+            ("-1", "'-1"),
+            ("@SUM(A1)", "'@SUM(A1)"),
+            ("＝1", "'＝1"),
+            ("  =1", "'  =1"),
+            ("\t=1", "' =1"),
+            ("\r\n=1", "'  =1"),
+            ("a\nb\u{1b}", "a b "),
+        ] {
+            assert_eq!(safe(cell), expected, "{cell:?}");
+        }
+    }
+
+    #[test]
+    fn rows_are_lines_of_quoted_cells() {
+        let mut sheet = Sheet::new();
+        sheet.row(["a", "b"]).unwrap();
+        sheet.row(["say \"hi\"", "1,2;=3"]).unwrap();
+        assert_eq!(sheet.text().unwrap(), "\"a\",\"b\"\r\n\"say \"\"hi\"\"\",\"1,2;=3\"\r\n");
+    }
+}

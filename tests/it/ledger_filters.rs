@@ -1,0 +1,110 @@
+//! Every filter of the ledger, the same on SQLite and on PostgreSQL.
+
+use jiff::SignedDuration;
+use kubemoor::ledger::query::{Filter, ObjectFilter};
+use kubemoor::ledger::store::Store;
+use kubemoor::model::Operation;
+
+use crate::ledger::{FOREVER, Written, begin, both, details, row};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_come_back_newest_first_by_every_filter_and_page_by_page() {
+    for url in both().await {
+        let written = Written::start(&url, "east", FOREVER);
+        written.ledger.record(row(1, "shop", "web", "alice", "Deny"));
+        written.ledger.record(row(2, "shop", "web", "bob", "Warn"));
+        written.ledger.record(row(3, "shop", "db", "alice", "Warn"));
+        written.ledger.record(row(4, "prod", "web", "alice", "Deny"));
+        written.close().await;
+        let other = Written::start(&url, "west", FOREVER);
+        other.ledger.record(row(5, "shop", "web", "alice", "Deny"));
+        other.close().await;
+
+        let store = Store::read(&url).await.unwrap();
+        let some = |text: &str| Some(text.to_owned());
+        let east = Filter { cluster: some("east"), ..Filter::default() };
+        for (filter, expected) in [
+            (Filter::default(), vec!["row 5", "row 4", "row 3", "row 2", "row 1"]),
+            (east.clone(), vec!["row 4", "row 3", "row 2", "row 1"]),
+            (Filter { cluster: some("north"), ..Filter::default() }, vec![]),
+            (Filter { namespace: some("shop"), ..east.clone() }, vec!["row 3", "row 2", "row 1"]),
+            (Filter { release: some("web"), ..east.clone() }, vec!["row 4", "row 2", "row 1"]),
+            (
+                Filter { release: some("web"), namespace: some("shop"), ..east.clone() },
+                vec!["row 2", "row 1"],
+            ),
+            (Filter { user: some("bob"), ..east.clone() }, vec!["row 2"]),
+            (Filter { verdicts: vec!["Deny".to_owned()], ..east.clone() }, vec!["row 4", "row 1"]),
+            (
+                Filter { verdicts: ["Warn", "Deny", "Warn"].map(str::to_owned).to_vec(), ..east.clone() },
+                vec!["row 4", "row 3", "row 2", "row 1"],
+            ),
+            (
+                Filter {
+                    verdicts: ["Warn", "Deny"].map(str::to_owned).to_vec(),
+                    user: some("alice"),
+                    ..east.clone()
+                },
+                vec!["row 4", "row 3", "row 1"],
+            ),
+            (
+                Filter { until: Some(begin() + SignedDuration::from_secs(3)), ..east.clone() },
+                vec!["row 2", "row 1"],
+            ),
+            (
+                Filter {
+                    since: Some(begin() + SignedDuration::from_secs(2)),
+                    until: Some(begin() + SignedDuration::from_secs(4)),
+                    namespace: some("shop"),
+                    ..east.clone()
+                },
+                vec!["row 3", "row 2"],
+            ),
+            (
+                Filter { operations: vec![Operation::Create], release: some("db"), ..east.clone() },
+                vec!["row 3"],
+            ),
+            (Filter { operations: vec![Operation::Update, Operation::Delete], ..east.clone() }, vec![]),
+            (Filter { object: object_filter("deploy/web"), ..east.clone() }, vec!["row 4", "row 2", "row 1"]),
+            (Filter { object: object_filter("Deployments.apps/db"), ..east.clone() }, vec!["row 3"]),
+            (Filter { object: object_filter("deployment.batch/db"), ..east.clone() }, vec![]),
+            (Filter { object: object_filter("cm/db"), ..east.clone() }, vec![]),
+            (Filter { object: object_filter("deployment/' OR 1=1 --"), ..east.clone() }, vec![]),
+            (
+                Filter { since: Some(begin() + SignedDuration::from_secs(3)), ..east.clone() },
+                vec!["row 4", "row 3"],
+            ),
+            (Filter { user: some("' OR 1=1 --"), ..east.clone() }, vec![]),
+        ] {
+            assert_eq!(details(&store.page(&filter).await.unwrap()), expected, "{url}: {filter:?}");
+        }
+
+        for filter in [
+            Filter { limit: Some(2), ..Filter::default() },
+            // Verdict by verdict, each of which ends elsewhere.
+            Filter {
+                limit: Some(2),
+                verdicts: ["Warn", "Deny"].map(str::to_owned).to_vec(),
+                ..Filter::default()
+            },
+        ] {
+            assert_eq!(pages(&store, filter).await, ["row 5,row 4", "row 3,row 2", "row 1"], "{url}");
+        }
+        store.close().await;
+    }
+}
+
+fn object_filter(text: &str) -> Option<ObjectFilter> {
+    Some(text.parse().unwrap())
+}
+
+/// The pages of a filter, one after the other.
+async fn pages(store: &Store, mut filter: Filter) -> Vec<String> {
+    let mut pages = Vec::new();
+    loop {
+        let page = store.page(&filter).await.unwrap();
+        pages.push(details(&page).join(","));
+        let Some(next) = page.next else { return pages };
+        filter.before = Some(next.parse().unwrap());
+    }
+}
