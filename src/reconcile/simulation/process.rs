@@ -235,11 +235,27 @@ impl Guard {
         }
     }
 
-    /// Does a piece of work; `fault` says how it fails, if it does.
+    /// Does a piece of work; `faults` says whether it may fail.
     pub(super) fn work(&mut self, world: &mut World, random: &mut Random, faults: bool) {
         let place = random.below(self.work.len());
-        let Some((errand, release, work)) = self.work.remove(place) else { return };
+        let Some(work) = self.work.remove(place) else { return };
         let (lost, unanswered) = (faults && random.chance(4), faults && random.chance(4));
+        self.try_to_do(work, world, (lost, unanswered));
+    }
+
+    /// Does a piece of work to which no answer comes.
+    pub(super) fn work_unanswered(&mut self, world: &mut World) {
+        if let Some(work) = self.work.pop_front() {
+            self.try_to_do(work, world, (false, true));
+        }
+    }
+
+    fn try_to_do(
+        &mut self,
+        (errand, release, work): (Errand, ReleaseId, Work),
+        world: &mut World,
+        (lost, unanswered): (bool, bool),
+    ) {
         let outcome = match lost {
             true => failed(Fault::Unanswered, "the connection broke"),
             false => self.carry_out(&release, &work, world),

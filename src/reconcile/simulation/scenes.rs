@@ -68,7 +68,7 @@ fn harm(run: &mut Run, name: &str, value: Option<&str>) {
 
 /// The guard hears of objects and works until this is what it does next. Whoever asks the API
 /// server about a doubt looks again a moment later, so time goes by where nothing is left to do.
-fn work_until(run: &mut Run, is: fn(&Work) -> bool) {
+fn work_until(run: &mut Run, is: IsNext) {
     let Run { world, guards, random, .. } = run;
     let guard = &mut guards[0];
     for _ in 0..100 {
@@ -85,6 +85,23 @@ fn work_until(run: &mut Run, is: fn(&Work) -> bool) {
         guard.tell(world, random);
     }
     panic!("that is never next: {}", world.history.join("\n"));
+}
+
+/// Whether a piece of work is the one that is awaited.
+type IsNext = fn(&Work) -> bool;
+
+/// What is read last before a write, by release and what was done to the object.
+const LAST_READS: [(usize, Option<&str>, IsNext); 4] = [
+    (0, Some("x"), is_document),
+    (0, None, is_document),
+    (1, Some("x"), is_namespace),
+    (1, None, is_document),
+];
+
+/// The guard does what it does next, and learns what came of it.
+fn do_next(run: &mut Run) {
+    run.guards[0].work(&mut run.world, &mut run.random, false);
+    run.guards[0].tell(&mut run.world, &mut run.random);
 }
 
 fn is_object(work: &Work) -> bool {
@@ -136,20 +153,77 @@ fn record_that_is_rewritten_while_it_is_read_is_not_written() {
         harm(&mut run, &format!("{}-0", id.name), value);
         work_until(&mut run, is_document);
         run.world.tamper(&id);
+        do_next(&mut run);
         settle(&mut run, 30);
         assert_eq!(run.world.writes, 0, "{id} {value:?}");
     }
 }
 
 #[test]
+fn record_that_is_rewritten_before_it_is_read_is_not_written() {
+    for place in BOTH {
+        for value in [Some("x"), None] {
+            let mut run = installed(0, place, 3);
+            let id = run.helms[place].id.clone();
+            harm(&mut run, &format!("{}-0", id.name), value);
+            work_until(&mut run, |work| matches!(work, Work::ReadRecords { .. }));
+            // What it declares of this object stays the same.
+            let (first, other) = (chart(&id.name, 1, "v1"), chart(&id.name, 3, "e1"));
+            run.world.rewrite(&id, |_| other.replacen(&*chart(&id.name, 1, "e1"), &first, 1));
+            do_next(&mut run);
+            settle(&mut run, 30);
+            assert_eq!(run.world.writes, 0, "{id} {value:?}");
+        }
+    }
+}
+
+#[test]
+fn manifest_that_helm_has_left_behind_is_not_written() {
+    for (place, value) in [(0, Some("x")), (0, None), (1, None)] {
+        for count in [1, 2] {
+            let mut run = installed(0, place, 2);
+            let id = run.helms[place].id.clone();
+            harm(&mut run, &format!("{}-1", id.name), value);
+            work_until(&mut run, is_document);
+            let chart = chart(&id.name, count, "v1");
+            run.helms[place].upgrade(&run.world, &chart);
+            while run.helms[place].is_at_work() {
+                run.helms[place].step(&mut run.world);
+            }
+            do_next(&mut run);
+            assert!(!run.guards[0].is_next(Work::is_write), "{id} {value:?} {count}");
+            settle(&mut run, 30);
+            assert_eq!((run.world.writes, run.world.drift()), (0, Vec::new()), "{id} {value:?} {count}");
+        }
+    }
+}
+
+#[test]
+fn what_helm_drops_while_it_is_made_anew_is_taken_back() {
+    for place in BOTH {
+        for is_answered in [true, false] {
+            let mut run = installed(0, place, 2);
+            let name = format!("{}-1", run.helms[place].id.name);
+            harm(&mut run, &name, None);
+            work_until(&mut run, Work::is_write);
+            run.helms[place].uninstall(&run.world);
+            while run.helms[place].is_at_work() {
+                run.helms[place].step(&mut run.world);
+            }
+            if is_answered {
+                do_next(&mut run);
+            } else {
+                run.guards[0].work_unanswered(&mut run.world);
+            }
+            settle(&mut run, 30);
+            assert!(!run.world.objects.contains_key(&object(&name)), "{name} {is_answered}");
+        }
+    }
+}
+
+#[test]
 fn nothing_is_written_once_it_is_known_that_helm_is_at_work() {
-    let cases: [(usize, Option<&str>, fn(&Work) -> bool); 4] = [
-        (0, Some("x"), is_document),
-        (0, None, is_document),
-        (1, Some("x"), is_namespace),
-        (1, None, is_document),
-    ];
-    for (place, value, next) in cases {
+    for (place, value, next) in LAST_READS {
         let mut run = installed(0, place, 3);
         let id = run.helms[place].id.clone();
         harm(&mut run, &format!("{}-0", id.name), value);
@@ -170,7 +244,7 @@ fn ownership_is_not_given_back_once_it_is_known_that_helm_is_at_work() {
         let id = run.helms[0].id.clone();
         run.helms[0].upgrade(&run.world, &chart(&id.name, 2, "v2"));
         run.helms[0].step(&mut run.world);
-        run.helms[0].fail(&mut run.world, false);
+        run.helms[0].fail(&run.world, false);
         run.helms[0].step(&mut run.world);
         // Whoever changes a value back owns it.
         harm(&mut run, "web-0", Some("x"));
@@ -178,9 +252,7 @@ fn ownership_is_not_given_back_once_it_is_known_that_helm_is_at_work() {
         settle(&mut run, 1);
         run.world.orders.insert(id.clone(), "order".to_owned());
         work_until(&mut run, is_document);
-        let Run { world, guards, random, .. } = &mut run;
-        guards[0].work(world, random, false);
-        guards[0].tell(world, random);
+        do_next(&mut run);
         work_until(&mut run, is_object);
         if is_at_work {
             run.helms[0].upgrade(&run.world, &chart(&id.name, 2, "v2"));

@@ -164,11 +164,11 @@ impl Stored {
         })
     }
 
-    /// Whether somebody has added a field that nothing declares. What nobody owns a webhook has added; what
-    /// Helm or another one who applies has left there is no addition.
+    /// Whether somebody has added a field that nothing declares. What nobody owns a webhook has added, and
+    /// what an applier owns, as Helm's applies do, is no addition either.
     pub(super) fn is_added(&self, field: &Field) -> bool {
         let owners = || self.entries.iter().filter(|entry| entry.owns.contains(field));
-        owners().all(|entry| !entry.applies) && owners().any(|entry| entry.manager != "helm")
+        owners().next().is_some() && owners().all(|entry| !entry.applies)
     }
 
     fn managed(&self) -> Value {

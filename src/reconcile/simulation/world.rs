@@ -286,10 +286,15 @@ impl World {
 
     /// Somebody who may write Secrets puts other values into the record in force.
     pub(super) fn tamper(&mut self, id: &ReleaseId) {
+        self.rewrite(id, |manifest| manifest.replace("\"v", "\"e"));
+    }
+
+    /// They give the record in force another manifest.
+    pub(super) fn rewrite(&mut self, id: &ReleaseId, change: impl FnOnce(&str) -> String) {
         let version = self.next_version();
         let latest = self.records.get_mut(id).and_then(|records| records.last_mut());
         if let Some(record) = latest.filter(|record| record.status == Status::Deployed) {
-            record.manifest = record.manifest.replace("\"v", "\"e").into();
+            record.manifest = change(&record.manifest).into();
             record.version = version;
             self.manifests.insert(release::digest(&record.manifest), Arc::clone(&record.manifest));
             self.say(|| format!("somebody rewrites the record of {id}"));
