@@ -18,6 +18,14 @@ pub(super) struct View<'v> {
     pub(super) is_lenient: bool,
 }
 
+/// How an object is after a change; none if the change is of something else.
+fn state_after<'c>(change: &'c Change, of: &ObjectId) -> Option<Option<&'c Stored>> {
+    match change {
+        Change::Object { object, stored, .. } if object == of => Some(stored.as_deref()),
+        _ => None,
+    }
+}
+
 /// The field that lenient policies ignore.
 pub(super) fn ignored() -> Field {
     ("data", "b".to_owned())
@@ -29,7 +37,7 @@ impl World {
     pub(super) fn was_in_sync(&self, view: &View<'_>) -> bool {
         let declared = self.declared_by(view);
         declared.iter().all(|(object, fields)| {
-            self.states_of(object, view.from).iter().any(|it| self.is_as_declared(fields, it.as_ref(), view))
+            self.states_of(object, view.from).into_iter().any(|it| self.is_as_declared(fields, it, view))
         })
     }
 
@@ -38,7 +46,7 @@ impl World {
     pub(super) fn was_drifting(&self, object: &ObjectId, is_missing: bool, view: &View<'_>) -> bool {
         let declared = self.declared_by(view);
         let Some((_, fields)) = declared.iter().find(|(other, _)| other == object) else { return false };
-        self.states_of(object, view.from).iter().any(|it| match it {
+        self.states_of(object, view.from).into_iter().any(|it| match it {
             None => true,
             Some(live) => !is_missing && !self.is_as_declared(fields, Some(live), view),
         })
@@ -63,26 +71,20 @@ impl World {
     }
 
     /// How an object was from a place of the log on; none while it was not there.
-    fn states_of(&self, object: &ObjectId, from: usize) -> Vec<Option<Stored>> {
-        let states = |changes: &[Change]| -> Vec<Option<Stored>> {
-            let of_it = changes.iter().filter_map(|change| match change {
-                Change::Object { object: other, stored, .. } if other == object => {
-                    Some(stored.as_deref().cloned())
-                }
-                _ => None,
-            });
-            of_it.collect()
-        };
+    fn states_of(&self, object: &ObjectId, from: usize) -> Vec<Option<&Stored>> {
         let (before, since) = self.log.split_at(from.min(self.log.len()));
-        let at_first = states(before).pop().flatten();
-        [at_first].into_iter().chain(states(since)).collect()
+        let at_first = before.iter().rev().find_map(|change| state_after(change, object)).flatten();
+        let since = since.iter().filter_map(|change| state_after(change, object));
+        std::iter::once(at_first).chain(since).collect()
     }
 
     fn is_as_declared(&self, declared: &Fields, live: Option<&Stored>, view: &View<'_>) -> bool {
-        let mut counted = declared.clone();
-        counted.retain(|field, _| !(view.is_lenient && *field == ignored()));
-        let mut live = live.cloned();
-        if let Some(live) = live.as_mut().filter(|_| view.is_lenient) {
+        if !view.is_lenient {
+            return self.faults(declared, live).is_empty();
+        }
+        let (mut counted, mut live) = (declared.clone(), live.cloned());
+        counted.remove(&ignored());
+        if let Some(live) = &mut live {
             live.fields.remove(&ignored());
         }
         self.faults(&counted, live.as_ref()).is_empty()
