@@ -6,6 +6,7 @@
 //! is written anywhere.
 
 mod permit;
+mod report;
 mod rows;
 mod show;
 mod source;
@@ -30,7 +31,11 @@ const PASSED: [edit::Outcome; 3] = [edit::Outcome::Record, edit::Outcome::Warn, 
 
 /// The flags of `kubemoor audit`.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+
     #[command(flatten)]
     filter: FilterArgs,
 
@@ -52,6 +57,12 @@ pub(super) struct Args {
 
     #[command(flatten)]
     source: SourceArgs,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Report a period: denied changes, exceptions, repairs, time in drift
+    Report(Box<report::Args>),
 }
 
 /// Which rows.
@@ -87,6 +98,9 @@ struct FilterArgs {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+    if let Some(What::Report(args)) = args.what {
+        return connect::run(report::run(*args));
+    }
     match connect::run(audit(args)) {
         // A reader that went away (`| head`) is no error.
         Err(error) if error.downcast_ref::<io::Error>().is_some_and(is_broken_pipe) => Ok(Outcome::Clean),
@@ -96,7 +110,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 
 async fn audit(args: Args) -> anyhow::Result<()> {
     args.check()?;
-    let Args { filter, limit, follow, would_deny, output, source } = args;
+    let Args { what: _, filter, limit, follow, would_deny, output, source } = args;
     let (source, namespace) = source.open().await?;
     let mut filter = filter.filter(namespace.as_deref(), Timestamp::now());
     let most = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };

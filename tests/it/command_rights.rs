@@ -82,8 +82,9 @@ impl Trove {
         let words: Vec<_> = command.split(' ').collect();
         let more: &[&str] = match command {
             "allow" => return self.allow(),
-            "audit" => {
-                return [&["audit".to_owned()][..], &self.guard.asked()].concat();
+            "audit" | "audit report" => {
+                let words: Vec<_> = words.into_iter().map(str::to_owned).collect();
+                return [words, self.guard.asked().to_vec()].concat();
             }
             "diff" | "diff --settle" | "forecast" => &["trove", "-o", "json"],
             "explain" => &["deployment/trove", "-o", "json"],
@@ -261,7 +262,7 @@ async fn who_has_no_rights_learns_nothing_not_even_what_is_there() {
         )
     };
     let nobody = Member::new(&trove.scene.control_plane).await;
-    let commands: [&[&str]; 19] = [
+    let commands: [&[&str]; 20] = [
         &["diff", "NAME"],
         &["diff", "NAME", "--settle"],
         &["diff", "NAME", "--record-driver", "configmap"],
@@ -281,6 +282,7 @@ async fn who_has_no_rights_learns_nothing_not_even_what_is_there() {
         &["suspend", "NAME"],
         &["resume", "NAME"],
         &["audit", server, url, authority, file, "--release", "NAME"],
+        &["audit", "report", server, url, authority, file, "--release", "NAME"],
     ];
     for command in commands {
         let ask = |namespace: &str, name: &str, allowance: &str| {

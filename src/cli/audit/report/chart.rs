@@ -1,0 +1,77 @@
+//! A bar chart as SVG.
+//!
+//! Entry point: [`bars`]. Invariant: labels are text of the picture; the plotting crate escapes them.
+
+use anyhow::{Context, anyhow};
+use plotters::prelude::*;
+
+/// The most bars.
+const MOST: usize = 10;
+
+/// The most characters of a label; the table beside the chart has it whole.
+const LABEL: usize = 38;
+
+/// The colour of bars: readable on paper, and beside red and green.
+const COLOUR: RGBColor = RGBColor(0x2f, 0x5d, 0x8a);
+
+/// A horizontal bar for each of the first counts; `None` where there is nothing to draw.
+pub(super) fn bars(counts: &[(String, u64)]) -> anyhow::Result<Option<String>> {
+    let bars: Vec<_> = counts.iter().take(MOST).map(|(label, count)| (shortened(label), *count)).collect();
+    if bars.iter().all(|(_, count)| *count == 0) {
+        return Ok(None);
+    }
+    let mut picture = String::new();
+    draw(&mut picture, &bars).map_err(|error| anyhow!("{error}")).context("cannot draw a chart")?;
+    Ok(Some(picture))
+}
+
+fn draw(picture: &mut String, bars: &[(String, u64)]) -> Result<(), Box<dyn std::error::Error>> {
+    let rows = u32::try_from(bars.len())?;
+    let most = bars.iter().map(|(_, count)| *count).max().unwrap_or_default();
+    let area = SVGBackend::with_string(picture, (720, 26 * rows + 16)).into_drawing_area();
+    // A little room for the number behind the longest bar.
+    let width = most + most.div_ceil(8);
+    let mut chart = ChartBuilder::on(&area)
+        .margin(4)
+        .y_label_area_size(290)
+        .build_cartesian_2d(0..width, (0..rows).into_segmented())?;
+    let label = |place: &SegmentValue<u32>| match place {
+        // The first bar is the topmost.
+        SegmentValue::CenterOf(place) => {
+            let bar = bars.iter().rev().nth(usize::try_from(*place).unwrap_or(usize::MAX));
+            bar.map(|(label, _)| label.clone()).unwrap_or_default()
+        }
+        SegmentValue::Exact(_) | SegmentValue::Last => String::new(),
+    };
+    chart
+        .configure_mesh()
+        .disable_mesh()
+        .disable_x_axis()
+        .y_labels(bars.len())
+        .y_label_style(("sans-serif", 13))
+        .y_label_formatter(&label)
+        .draw()?;
+    let places = || (0..rows).zip(bars.iter().rev());
+    chart.draw_series(places().map(|(place, (_, count))| {
+        let corners = [(0, SegmentValue::Exact(place)), (*count, SegmentValue::Exact(place + 1))];
+        let mut bar = Rectangle::new(corners, COLOUR.filled());
+        bar.set_margin(4, 4, 0, 0);
+        bar
+    }))?;
+    chart.draw_series(places().map(|(place, (_, count))| {
+        let place = (*count, SegmentValue::CenterOf(place));
+        EmptyElement::at(place) + Text::new(format!("{count}"), (5, -6), ("sans-serif", 13))
+    }))?;
+    area.present()?;
+    Ok(())
+}
+
+/// The end of a label tells more than its beginning: the field of a path, the name of a service account.
+fn shortened(label: &str) -> String {
+    let length = label.chars().count();
+    let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
+    if length <= LABEL {
+        return label.chars().map(plain).collect();
+    }
+    std::iter::once('…').chain(label.chars().skip(length - LABEL + 1)).map(plain).collect()
+}

@@ -1,0 +1,271 @@
+//! What a report tells, out of rows.
+//!
+//! Entry point: [`Facts`], which takes rows newest first and becomes a [`Report`]. Pure.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::spans::{Release, Spans, Stay};
+use crate::ledger::entry::{Entry, Field, Object};
+
+/// The verdicts of the rows that a report needs.
+pub(super) const VERDICTS: [&str; 11] = [
+    "Deny",
+    "Revert",
+    "Warn",
+    "Record",
+    "Opened",
+    "Closed",
+    "Recreated",
+    "Restored",
+    "TakenBack",
+    "Failed",
+    "Reported",
+];
+
+/// Why an edit that drifts passes by an exception: an open one, or one for its user.
+const EXCEPTIONS: [&str; 2] = ["allowed", "exempt"];
+
+/// An API server that asks about one refused change twice does so within that time.
+const TWICE: SignedDuration = SignedDuration::from_secs(1);
+
+/// Exceptions that are kept; a report is for reading.
+const MOST_EXCEPTIONS: usize = 10_000;
+
+/// From when to when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Period {
+    pub(super) since: Timestamp,
+    pub(super) until: Timestamp,
+}
+
+/// What is known so far.
+pub(super) struct Facts {
+    report: Report,
+    spans: Spans,
+    denied: Counts,
+    excepted: Counts,
+    repaired: BTreeMap<(Release, String), u64>,
+    /// The changes of the last second.
+    recent: VecDeque<(Timestamp, Change)>,
+}
+
+/// What makes two changes one.
+type Change = (Object, String, Option<String>, String, Vec<Field>);
+
+/// What a report tells.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) period: Period,
+    /// The one namespace; none for all.
+    pub(super) namespace: Option<String>,
+    /// The one release.
+    pub(super) release: Option<String>,
+    /// Changes, by what became of them.
+    pub(super) changes: BTreeMap<String, u64>,
+    pub(super) denied: Breakdown,
+    pub(super) excepted: Breakdown,
+    /// Newest first.
+    pub(super) exceptions: Vec<Exception>,
+    /// Exceptions that are not in the list.
+    pub(super) more_exceptions: u64,
+    /// Repairs by release and outcome.
+    pub(super) repairs: Vec<(Release, String, u64)>,
+    pub(super) drift: Vec<Stay>,
+}
+
+/// Changes by release, by user and by field, the most frequent first.
+#[derive(Debug, Default)]
+pub(super) struct Breakdown {
+    pub(super) total: u64,
+    pub(super) releases: Vec<(String, u64)>,
+    pub(super) users: Vec<(String, u64)>,
+    pub(super) fields: Vec<(String, u64)>,
+}
+
+/// An exception that was opened.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Exception {
+    pub(super) opened: Timestamp,
+    pub(super) release: Release,
+    pub(super) object: String,
+    pub(super) fields: Vec<String>,
+    pub(super) user: String,
+    /// Until when, and why.
+    pub(super) detail: String,
+}
+
+/// A [`Breakdown`] that grows.
+#[derive(Default)]
+struct Counts {
+    total: u64,
+    releases: BTreeMap<String, u64>,
+    users: BTreeMap<String, u64>,
+    fields: BTreeMap<String, u64>,
+}
+
+impl Facts {
+    pub(super) fn new(period: Period, namespace: Option<String>, release: Option<String>) -> Self {
+        let report = Report {
+            period,
+            namespace,
+            release,
+            changes: BTreeMap::new(),
+            denied: Breakdown::default(),
+            excepted: Breakdown::default(),
+            exceptions: Vec::new(),
+            more_exceptions: 0,
+            repairs: Vec::new(),
+            drift: Vec::new(),
+        };
+        Self {
+            report,
+            spans: Spans::default(),
+            denied: Counts::default(),
+            excepted: Counts::default(),
+            repaired: BTreeMap::new(),
+            recent: VecDeque::new(),
+        }
+    }
+
+    /// Takes a row that is older than those before.
+    pub(super) fn add(&mut self, entry: &Entry) {
+        self.spans.add(entry);
+        match entry.kind.as_str() {
+            "verdict" if self.is_first(entry) => self.add_change(entry),
+            "allowance" if entry.verdict == "Opened" => self.add_exception(entry),
+            "repair" => {
+                let counted = self.repaired.entry((Release::of(entry), entry.verdict.clone()));
+                *counted.or_default() += 1;
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the change is not one that was counted just before.
+    fn is_first(&mut self, entry: &Entry) -> bool {
+        let is_over = |(time, _): &(Timestamp, Change)| time.duration_since(entry.time) > TWICE;
+        while self.recent.front().is_some_and(is_over) {
+            self.recent.pop_front();
+        }
+        let Entry { object, user, operation, verdict, fields, .. } = entry.clone();
+        let change = (object, user, operation, verdict, fields);
+        let is_first = self.recent.iter().all(|(_, known)| *known != change);
+        if is_first {
+            self.recent.push_back((entry.time, change));
+        }
+        is_first
+    }
+
+    fn add_change(&mut self, entry: &Entry) {
+        let excepted = entry.verdict != "Deny" && EXCEPTIONS.contains(&entry.reason.as_str());
+        let outcome = if excepted { "Exception" } else { entry.verdict.as_str() };
+        *self.report.changes.entry(outcome.to_owned()).or_default() += 1;
+        if excepted {
+            self.excepted.add(entry);
+        } else if entry.verdict == "Deny" {
+            self.denied.add(entry);
+        }
+    }
+
+    fn add_exception(&mut self, entry: &Entry) {
+        if self.report.exceptions.len() >= MOST_EXCEPTIONS {
+            self.report.more_exceptions += 1;
+            return;
+        }
+        self.report.exceptions.push(Exception {
+            opened: entry.time,
+            release: Release::of(entry),
+            object: entry.object.short(),
+            fields: entry.fields.iter().map(|field| field.path.clone()).collect(),
+            user: entry.user.clone(),
+            detail: entry.detail.clone(),
+        });
+    }
+
+    /// What the rows come to.
+    pub(super) fn finish(self) -> Report {
+        let Self { mut report, spans, denied, excepted, repaired, recent: _ } = self;
+        report.denied = denied.ranked();
+        report.excepted = excepted.ranked();
+        report.repairs =
+            repaired.into_iter().map(|((release, verdict), count)| (release, verdict, count)).collect();
+        report.drift = spans.finish();
+        report
+    }
+}
+
+impl Counts {
+    fn add(&mut self, entry: &Entry) {
+        self.total += 1;
+        *self.releases.entry(Release::of(entry).to_string()).or_default() += 1;
+        *self.users.entry(user(entry)).or_default() += 1;
+        let kind = &entry.object.kind;
+        for field in &entry.fields {
+            *self.fields.entry(format!("{kind} {}", field.path)).or_default() += 1;
+        }
+        if entry.fields.is_empty() {
+            let operation = entry.operation.as_deref().unwrap_or("UPDATE");
+            *self.fields.entry(format!("{kind} ({operation})")).or_default() += 1;
+        }
+    }
+
+    fn ranked(self) -> Breakdown {
+        let ranked = |counts: BTreeMap<String, u64>| {
+            let mut ranked: Vec<_> = counts.into_iter().collect();
+            ranked.sort_by(|(left, fewer), (right, more)| more.cmp(fewer).then_with(|| left.cmp(right)));
+            ranked
+        };
+        Breakdown {
+            total: self.total,
+            releases: ranked(self.releases),
+            users: ranked(self.users),
+            fields: ranked(self.fields),
+        }
+    }
+}
+
+fn user(entry: &Entry) -> String {
+    if entry.user.is_empty() { "unknown".to_owned() } else { entry.user.clone() }
+}
+
+impl Report {
+    /// What it is about, in words.
+    pub(super) fn scope(&self) -> String {
+        let place =
+            self.namespace.as_ref().map_or("all namespaces".to_owned(), |it| format!("namespace {it}"));
+        match &self.release {
+            Some(release) => format!("release {release} in {place}"),
+            None => place,
+        }
+    }
+
+    /// The changes of one outcome.
+    pub(super) fn count(&self, outcome: &str) -> u64 {
+        self.changes.get(outcome).copied().unwrap_or_default()
+    }
+
+    /// The headline numbers.
+    pub(super) fn summary(&self) -> [(&'static str, u64); 7] {
+        let repaired = |verdict: &str| {
+            let repairs = self.repairs.iter().filter(|(_, found, _)| found == verdict);
+            repairs.map(|(_, _, count)| *count).sum::<u64>()
+        };
+        let exceptions = u64::try_from(self.exceptions.len()).unwrap_or(u64::MAX);
+        [
+            ("Changes denied", self.count("Deny")),
+            ("Changes reverted", self.count("Revert")),
+            ("Changes that passed with a warning", self.count("Warn")),
+            ("Changes that passed and were recorded", self.count("Record")),
+            ("Changes that passed by an exception", self.count("Exception")),
+            ("Exceptions opened", exceptions.saturating_add(self.more_exceptions)),
+            ("Objects repaired", repaired("Recreated") + repaired("Restored")),
+        ]
+    }
+}
+
+/// A time to the second, in UTC.
+pub(super) fn time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
+}

@@ -1,0 +1,212 @@
+//! A report of rows, in each of its forms.
+
+use serde_json::{Value, json};
+
+use super::facts::Report;
+use super::spans::{Stay, lasting};
+use super::*;
+use crate::ledger::entry::Entry;
+
+/// A row of so many minutes after the beginning of the period.
+fn entry(minute: i64, change: Value) -> Entry {
+    let time = period().since + jiff::SignedDuration::from_mins(minute);
+    let mut row = json!({
+        "id": minute.to_string(), "time": time, "kind": "verdict", "cluster": "test", "namespace": "shop",
+        "release": "web", "revision": 3,
+        "object": {"group": "apps", "kind": "Deployment", "namespace": "shop", "name": "web"},
+        "operation": "UPDATE", "user": "alice", "groups": [], "verdict": "Deny", "reason": "drift", "detail": "",
+        "fields": [{"path": "/spec/replicas"}], "moreFields": 0, "uid": "u"
+    });
+    for (key, value) in change.as_object().unwrap() {
+        row[key] = value.clone();
+    }
+    serde_json::from_value(row).unwrap()
+}
+
+fn period() -> Period {
+    Period { since: "2026-11-01T00:00:00Z".parse().unwrap(), until: "2026-11-21T00:00:00Z".parse().unwrap() }
+}
+
+/// The report of rows, the oldest first.
+fn report(rows: &[Entry]) -> Report {
+    let mut facts = Facts::new(period(), Some("shop".to_owned()), None);
+    rows.iter().rev().for_each(|row| facts.add(row));
+    facts.finish()
+}
+
+fn rows() -> Vec<Entry> {
+    let repaired = json!({"kind": "repair", "user": "", "verdict": "Restored"});
+    vec![
+        entry(1, json!({})),
+        entry(2, json!({"user": "bob", "fields": [{"path": "/spec/replicas"}, {"path": "/spec/paused"}]})),
+        entry(3, json!({"operation": "DELETE", "reason": "deletion", "fields": [], "release": "db"})),
+        entry(4, json!({"verdict": "Record", "reason": "allowed", "user": "carol"})),
+        entry(
+            5,
+            json!({
+                "kind": "allowance", "verdict": "Opened", "reason": "", "user": "carol",
+                "detail": "until 2026-11-02T00:00:00Z; INC-7",
+            }),
+        ),
+        // Repaired after an hour, and after ten minutes of two edits.
+        entry(10, json!({"verdict": "Warn"})),
+        entry(70, repaired.clone()),
+        entry(80, json!({"verdict": "Warn"})),
+        entry(85, json!({"verdict": "Warn", "user": "bob"})),
+        entry(90, repaired.clone()),
+        // Found at once: nothing tells since when.
+        entry(95, json!({"kind": "repair", "user": "", "verdict": "Recreated"})),
+        // Never repaired.
+        entry(99, json!({"kind": "repair", "user": "", "verdict": "Reported", "release": "db"})),
+    ]
+}
+
+#[test]
+fn denied_changes_are_counted_by_release_user_and_field() {
+    let report = report(&rows());
+    let counted = |name: &str, count: u64| (name.to_owned(), count);
+    assert_eq!(report.denied.total, 3);
+    assert_eq!(report.denied.releases, [counted("shop/web", 2), counted("shop/db", 1)]);
+    assert_eq!(report.denied.users, [counted("alice", 2), counted("bob", 1)]);
+    assert_eq!(
+        report.denied.fields,
+        [
+            counted("Deployment /spec/replicas", 2),
+            counted("Deployment (DELETE)", 1),
+            counted("Deployment /spec/paused", 1)
+        ]
+    );
+    assert_eq!((report.excepted.total, report.excepted.users[0].0.as_str()), (1, "carol"));
+    assert_eq!(report.exceptions.len(), 1);
+    assert_eq!(report.exceptions[0].detail, "until 2026-11-02T00:00:00Z; INC-7");
+    let counts: Vec<_> = report.summary().iter().map(|(_, count)| *count).collect();
+    assert_eq!(counts, [3, 0, 3, 0, 1, 1, 3]);
+}
+
+#[test]
+fn a_change_that_the_api_server_asks_about_twice_counts_once() {
+    let again = |time: &str| entry(1, json!({"time": time, "uid": "other"}));
+    let rows = [entry(1, json!({})), again("2026-11-01T00:01:00.2Z"), again("2026-11-01T00:01:02Z")];
+    assert_eq!(report(&rows).denied.total, 2);
+}
+
+#[test]
+fn time_in_drift_is_from_the_first_row_to_the_repair() {
+    let report = report(&rows());
+    let Stay { release, drifts, total, longest } = &report.drift[0];
+    assert_eq!((report.drift.len(), release.to_string()), (1, "shop/web".to_owned()));
+    assert_eq!((*drifts, *total, *longest), (2, 70 * 60, 60 * 60));
+    for (seconds, words) in
+        [(0, "0s"), (59, "59s"), (60, "1m"), (200, "3m 20s"), (3600, "1h"), (93_600, "1d 2h"), (86_410, "1d")]
+    {
+        assert_eq!(lasting(seconds), words);
+    }
+}
+
+#[test]
+fn an_empty_period_is_said_in_each_form() {
+    let report = report(&[]);
+    for text in [html::page(&report).unwrap(), markdown::text(&report)] {
+        for part in ["No change was denied.", "No exception was opened.", "The guard repaired nothing."] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!text.contains("<svg"), "{text}");
+    }
+    assert!(table::text(&report).unwrap().starts_with("\"section\",\"name\",\"count\""));
+}
+
+#[test]
+fn the_page_needs_nothing_else_and_has_a_chart_for_each_table() {
+    let page = html::page(&report(&rows())).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>"), "{page}");
+    assert_eq!(page.matches("<svg").count(), 6, "{page}");
+    for part in ["alice", "Deployment /spec/replicas", "INC-7", "1h 10m", "@media print"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    // Nothing is loaded: the only address is the name of SVG's namespace.
+    for part in ["src=", "href=", "url(", "@import", "<script", "<link"] {
+        assert!(!page.contains(part), "{part}: {page}");
+    }
+    assert_eq!(
+        page.matches("http").count(),
+        page.matches("http://www.w3.org/2000/svg").count() + 1,
+        "{page}"
+    );
+}
+
+/// What an attacker would write wherever a user may write anything.
+const ATTACKS: [&str; 6] = [
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror=alert(1)>",
+    "</td></svg></style><script>alert(1)</script>",
+    "' onmouseover='alert(1)",
+    "[x](javascript:alert(1)) | <b>bold</b>",
+    "=HYPERLINK(\"https://evil.example\",\"x\")",
+];
+
+#[test]
+fn what_users_wrote_is_text_in_each_form() {
+    for attack in ATTACKS {
+        let mut denied = entry(1, json!({}));
+        denied.user = attack.to_owned();
+        denied.release = Some(attack.to_owned());
+        denied.namespace = attack.to_owned();
+        denied.object.kind = attack.to_owned();
+        denied.object.name = attack.to_owned();
+        denied.fields[0].path = attack.to_owned();
+        let alike = |kind: &str, verdict: &str, reason: &str| {
+            let mut row = denied.clone();
+            (row.kind, row.verdict, row.reason) = (kind.to_owned(), verdict.to_owned(), reason.to_owned());
+            row.detail = format!("until 2026-11-02T00:00:00Z; {attack}");
+            row
+        };
+        let excepted = alike("verdict", "Record", "allowed");
+        let opened = alike("allowance", "Opened", "");
+        let reported = alike("repair", "Reported", "drift");
+        let repaired = alike("repair", "Restored", "drift");
+        let rows = [denied, excepted, opened, reported, repaired];
+        let mut facts = Facts::new(period(), Some(attack.to_owned()), Some(attack.to_owned()));
+        rows.iter().rev().for_each(|row| facts.add(row));
+        let report = facts.finish();
+
+        let page = html::page(&report).unwrap();
+        for part in ["<script", "<img", "<b>", "</td></svg>"] {
+            assert!(!page.contains(part) || !attack.contains(part), "{attack}: {part} in {page}");
+        }
+        // Each element is one of the template's or of the pictures'.
+        let known = [
+            "!DOCTYPE", "html", "head", "meta", "title", "style", "body", "h1", "h2", "h3", "p", "dl", "div",
+            "dt", "dd", "section", "figure", "table", "thead", "tbody", "tr", "th", "td", "code", "svg",
+            "rect", "text", "line", "polyline", "circle",
+        ];
+        for tag in page.split('<').skip(1) {
+            let name: String = tag
+                .trim_start_matches('/')
+                .chars()
+                .take_while(|letter| letter.is_ascii_alphanumeric() || *letter == '!')
+                .collect();
+            assert!(known.contains(&name.as_str()), "{attack}: <{tag}");
+            let attributes = tag.split('>').next().unwrap_or_default();
+            assert!(!attributes.contains(" on") && !attributes.contains("javascript"), "{attack}: <{tag}");
+        }
+        let markdown = markdown::text(&report);
+        assert!(
+            !markdown.contains('<') && !markdown.contains("](") && !markdown.contains("https:"),
+            "{markdown}"
+        );
+        for line in table::text(&report).unwrap().split("\r\n") {
+            let cells = line.trim_matches('"').split("\",\"");
+            assert!(cells.into_iter().all(|cell| !cell.starts_with(['=', '+', '-', '@'])), "{line}");
+        }
+    }
+}
+
+#[test]
+fn what_is_given_to_the_report_must_be_meant_for_it() {
+    use clap::Parser;
+    let fails = |line: &[&str]| crate::cli::Cli::try_parse_from(line).is_err();
+    assert!(!fails(&["kubemoor", "audit", "report", "--since", "30d", "-o", "html"]));
+    // What stands before would have no effect.
+    assert!(fails(&["kubemoor", "audit", "--since", "3d", "report"]));
+    assert!(fails(&["kubemoor", "audit", "report", "-o", "json"]));
+}
