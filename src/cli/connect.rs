@@ -9,9 +9,12 @@
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use secrecy::SecretString;
 
+use super::times::parse_duration;
 use crate::client::call::CallError;
 use crate::client::connection::{self, Access, Connection};
 use crate::config;
@@ -30,6 +33,18 @@ pub(super) struct ClusterArgs {
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 
+    /// The kubeconfig's cluster [default: the context's]
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+
+    /// The kubeconfig's user [default: the context's]
+    #[arg(long = "user", value_name = "NAME")]
+    account: Option<String>,
+
+    /// A bearer token, in place of the kubeconfig's credentials
+    #[arg(long, value_name = "TOKEN", value_parser = parse_token)]
+    token: Option<SecretString>,
+
     /// The user to act as
     #[arg(long = "as", value_name = "USER")]
     user: Option<String>,
@@ -37,7 +52,15 @@ pub(super) struct ClusterArgs {
     /// A group to act as; may be repeated
     #[arg(long = "as-group", value_name = "GROUP", requires = "user")]
     groups: Vec<String>,
+
+    /// How long a server may keep silent in a request, such as 10s; 0 for no limit of its own
+    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = parse_timeout)]
+    request_timeout: Timeout,
 }
+
+/// How long a server may keep silent; none for no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Timeout(Option<Duration>);
 
 /// One namespace.
 #[derive(Clone, Debug, clap::Args)]
@@ -68,8 +91,9 @@ impl ClusterArgs {
 
     /// The credentials that the flags choose.
     pub(super) fn access(&self) -> Access {
-        let Self { kubeconfig, context, user, groups } = self.clone();
-        Access { kubeconfig, context, user, groups }
+        let Self { kubeconfig, context, cluster, account, token, user, groups, request_timeout } =
+            self.clone();
+        Access { kubeconfig, context, cluster, account, token, timeout: request_timeout.0, user, groups }
     }
 }
 
@@ -165,6 +189,24 @@ pub(super) fn unknown_release(release: &ReleaseId, unread: Option<&str>) -> anyh
             "there is no release {} with records there, and where else they may lie is not known: {unread}",
             spoken(release)
         ),
+    }
+}
+
+/// A token.
+fn parse_token(text: &str) -> Result<SecretString, &'static str> {
+    if text.is_empty() || text.contains(|letter: char| !letter.is_ascii_graphic()) {
+        return Err("a bearer token has neither spaces nor control characters");
+    }
+    Ok(text.into())
+}
+
+/// A duration, or seconds, as kubectl takes them; 0 for no limit.
+fn parse_timeout(text: &str) -> Result<Timeout, String> {
+    match text.parse::<u64>() {
+        Ok(0) => Ok(Timeout(None)),
+        Ok(seconds) => Ok(Timeout(Some(Duration::from_secs(seconds)))),
+        Err(_) if matches!(text, "0s" | "0m" | "0h") => Ok(Timeout(None)),
+        Err(_) => parse_duration(text).map(|timeout| Timeout(Some(timeout))),
     }
 }
 

@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use self::report::{ReleaseReport, Report};
 use super::connect::{self, ClusterArgs, NamespacesArgs, parse_release};
 use super::labels::LabelArgs;
+use super::list::{Items, SelectorArgs, nothing};
 use super::output::{self, OutputArgs};
 use super::reading::{Reader, RecordArgs};
 use super::{Outcome, warn};
@@ -29,8 +30,8 @@ const RELEASES_AT_ONCE: usize = 4;
 /// The flags of `kubemoor diff`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The release; without it, with -A, all of them
-    #[arg(value_name = "RELEASE", value_parser = parse_release, required_unless_present = "all_namespaces", conflicts_with = "all_namespaces")]
+    /// The release; without it those of the namespace, or all with -A
+    #[arg(value_name = "RELEASE", value_parser = parse_release, conflicts_with_all = ["all_namespaces", "labels"])]
     release: Option<String>,
 
     /// Exit with 1 if something stays in doubt, too
@@ -40,6 +41,9 @@ pub(super) struct Args {
     /// Resolve doubts by dry runs; needs the right to patch
     #[arg(long)]
     settle: bool,
+
+    #[command(flatten)]
+    selector: SelectorArgs,
 
     #[command(flatten)]
     cluster_labels: LabelArgs,
@@ -60,7 +64,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let (output, strict) = (args.output.output, args.strict);
     let report = connect::run(compare(args))?;
-    output::print(output, &report, || show::text(&report))?;
+    output::print(output, &Items::of(&report.releases), || show::text(&report))?;
     let failures: Vec<_> = report.failures().collect();
     for sentence in &failures {
         warn(sentence);
@@ -75,7 +79,17 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 }
 
 async fn compare(args: Args) -> anyhow::Result<Report> {
-    let Args { release, strict: _, settle, cluster_labels, output: _, namespaces, records, cluster } = args;
+    let Args {
+        release,
+        strict: _,
+        settle,
+        selector,
+        cluster_labels,
+        output: _,
+        namespaces,
+        records,
+        cluster,
+    } = args;
     let labels = cluster_labels.labels()?;
     let connection = cluster.connect().await?;
     let namespace = namespaces.chosen(&connection);
@@ -89,7 +103,14 @@ async fn compare(args: Args) -> anyhow::Result<Report> {
         bar.finish_and_clear();
         return Ok(Report { releases: vec![report] });
     }
-    let listed = reader.list(namespace.as_deref()).await?;
+    let mut listed = reader.list(namespace.as_deref()).await?;
+    if let Some(labels) = &selector.labels {
+        let labelled = reader.labelled(namespace.as_deref(), labels).await?;
+        listed.retain(|release| labelled.contains(release));
+    }
+    if listed.is_empty() {
+        warn(&nothing("releases", namespace.as_deref()));
+    }
     let bar = progress(listed.len(), "releases");
     let (reader, shown) = (&reader, &bar);
     let mut releases: Vec<ReleaseReport> = futures::stream::iter(listed)

@@ -17,6 +17,7 @@ mod explain;
 mod forecast;
 mod get;
 mod labels;
+mod list;
 mod manifests;
 mod object;
 mod output;
@@ -61,7 +62,7 @@ enum Command {
     Allow(allow::Args),
     /// End the exceptions of an object
     Revoke(allow::RevokeArgs),
-    /// List releases or exceptions
+    /// List releases, exceptions or policies
     Get(get::Args),
     /// Allow all changes in an emergency, until a person turns the guard on again
     Emergency(emergency::Args),

@@ -4,7 +4,7 @@
 //! settled by a dry run; needs no guard, only a kubeconfig; every failure is a
 //! sentence.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -150,6 +150,16 @@ impl Reader {
             self.note_closed(namespace, &listed.closed);
         }
         Ok(listed.found)
+    }
+
+    /// Of the releases that were listed in a namespace those with these labels.
+    pub(super) async fn labelled(
+        &self,
+        namespace: Option<&str>,
+        labels: &str,
+    ) -> anyhow::Result<BTreeSet<ReleaseId>> {
+        let found = self.releases.labelled(namespace, labels).await;
+        found.map_err(|error| failed(&self.connection, "list the releases with these labels", error))
     }
 
     /// A release as its records say.

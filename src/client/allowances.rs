@@ -170,7 +170,20 @@ pub async fn make(
 /// When the API server gives no usable answer; `NotFound` where the definition
 /// is not installed.
 pub async fn list(client: &kube::Client, namespace: Option<&str>) -> Result<Vec<DriftAllowance>, CallError> {
-    Pages::objects(client, &defined(), namespace)?.all().await
+    labelled(client, namespace, None).await
+}
+
+/// Of these only what matches the label selector `labels`.
+///
+/// # Errors
+/// See [`list`].
+pub async fn labelled(
+    client: &kube::Client,
+    namespace: Option<&str>,
+    labels: Option<&str>,
+) -> Result<Vec<DriftAllowance>, CallError> {
+    let pages = Pages::objects(client, &defined(), namespace)?;
+    labels.into_iter().fold(pages, Pages::labelled).all().await
 }
 
 /// An allowance as it is now; none where it is gone.

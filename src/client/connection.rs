@@ -5,13 +5,15 @@
 //! pod; talks to nobody yet.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use http::HeaderValue;
 use http::header::USER_AGENT;
 use kube::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use secrecy::SecretString;
 
 use super::call::causes_of;
 use super::identity;
@@ -30,13 +32,21 @@ pub struct Connection {
 }
 
 /// Which credentials to use, as kubectl's flags choose them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Access {
     /// The kubeconfig; `None` for `$KUBECONFIG`, `~/.kube/config` or the pod's
     /// service account, in that order.
     pub kubeconfig: Option<PathBuf>,
     /// The context; `None` for the current one.
     pub context: Option<String>,
+    /// The kubeconfig's cluster; `None` for the context's.
+    pub cluster: Option<String>,
+    /// The kubeconfig's user; `None` for the context's.
+    pub account: Option<String>,
+    /// The bearer token, in place of all other credentials.
+    pub token: Option<SecretString>,
+    /// How long the server may keep silent while one request is served.
+    pub timeout: Option<Duration>,
     /// The user to act as (impersonation).
     pub user: Option<String>,
     /// The groups to act as.
@@ -60,11 +70,11 @@ pub enum ConnectError {
         /// What was tried.
         reason: String,
     },
-    /// A context was named and cannot be used.
-    #[error("the context {context:?} cannot be used: {reason}")]
-    Context {
-        /// Its name.
-        context: String,
+    /// A context, cluster or user of the kubeconfig was named and cannot be used.
+    #[error("{choice} cannot be used: {reason}")]
+    Choice {
+        /// What was named.
+        choice: String,
         /// What is wrong with it.
         reason: String,
     },
@@ -148,18 +158,33 @@ fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, ConnectError> {
 }
 
 async fn configuration(access: &Access) -> Result<Config, ConnectError> {
-    let Access { kubeconfig, context, user, groups } = access;
-    let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
-    let mut config = match (kubeconfig, context) {
-        (Some(path), _) => from_file(path, &options).await?,
+    let Access { kubeconfig, context, cluster, account, token, timeout, user, groups } = access;
+    let options =
+        KubeConfigOptions { context: context.clone(), cluster: cluster.clone(), user: account.clone() };
+    let named = [("context", context), ("cluster", cluster), ("user", account)];
+    let named = named.map(|(what, name)| name.as_ref().map(|name| format!("the {what} {name:?}")));
+    let named: Vec<_> = named.into_iter().flatten().collect();
+    let mut config = match kubeconfig {
+        Some(path) => from_file(path, &options).await?,
         // A pod's service account has no contexts.
-        (None, Some(context)) => Config::from_kubeconfig(&options)
-            .await
-            .map_err(|error| ConnectError::Context { context: context.clone(), reason: unquoted(&error) })?,
-        (None, None) => {
-            Config::infer().await.map_err(|error| ConnectError::Nowhere { reason: unquoted(&error) })?
+        None if !named.is_empty() => {
+            let failed = |reason| ConnectError::Choice { choice: named.join(" with "), reason };
+            let kubeconfig = Kubeconfig::read().map_err(|error| failed(unquoted(&error)))?;
+            check_account(&kubeconfig, &options).map_err(failed)?;
+            let loaded = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+            loaded.map_err(|error| failed(unquoted(&error)))?
         }
+        None => Config::infer().await.map_err(|error| ConnectError::Nowhere { reason: unquoted(&error) })?,
     };
+    if let Some(token) = token {
+        // A certificate would come first and the token count for nothing.
+        config.auth_info = AuthInfo { token: Some(token.clone()), ..AuthInfo::default() };
+    }
+    if timeout.is_some() {
+        config.connect_timeout = *timeout;
+        config.read_timeout = *timeout;
+        config.write_timeout = *timeout;
+    }
     if user.is_some() {
         config.auth_info.impersonate.clone_from(user);
         config.auth_info.impersonate_groups = (!groups.is_empty()).then(|| groups.clone());
@@ -168,12 +193,21 @@ async fn configuration(access: &Access) -> Result<Config, ConnectError> {
 }
 
 async fn from_file(path: &Path, options: &KubeConfigOptions) -> Result<Config, ConnectError> {
-    let failed = |error: kube::config::KubeconfigError| ConnectError::Kubeconfig {
-        path: path.to_owned(),
-        reason: unquoted(&error),
-    };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
-    Config::from_custom_kubeconfig(kubeconfig, options).await.map_err(failed)
+    let failed = |reason| ConnectError::Kubeconfig { path: path.to_owned(), reason };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| failed(unquoted(&error)))?;
+    check_account(&kubeconfig, options).map_err(failed)?;
+    let loaded = Config::from_custom_kubeconfig(kubeconfig, options).await;
+    loaded.map_err(|error| failed(unquoted(&error)))
+}
+
+/// A user that is not there would be nobody, to whom the API server may answer as well.
+fn check_account(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Result<(), String> {
+    match &options.user {
+        Some(user) if !kubeconfig.auth_infos.iter().any(|it| it.name == *user) => {
+            Err(format!("there is no user {user:?} in it"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What is wrong with a kubeconfig, without the lines of it that the parser

@@ -1,6 +1,6 @@
-//! The statuses of DriftPolicies.
+//! DriftPolicies and their statuses.
 //!
-//! Entry point: [`PolicyStatuses::set`]. Invariant: only a leader writes them, at a bounded
+//! Entry points: [`list`]; [`PolicyStatuses::set`] for a guard. Invariant: only a leader writes them, at a bounded
 //! rate, each over the version that it speaks of. Decides nothing about what is written.
 
 use http::Request;
@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::call::{self, CallError};
 use super::lease::Leadership;
+use super::pages::Pages;
 use super::resource::{GROUP, Resource, VERSION, segment};
 use super::writer::{SendError, Writer};
 
@@ -35,6 +36,16 @@ impl PolicyStatuses {
     pub(crate) async fn set(&self, policy: Seen<'_>, conditions: Vec<Value>) -> Result<(), SendError> {
         self.0.send(request(policy, conditions)?).await.map(drop)
     }
+}
+
+/// The policies of the cluster as they are kept, of those that match the label selector `labels`.
+///
+/// # Errors
+/// When the API server gives no usable answer; `NotFound` where the definition is not installed.
+pub(crate) async fn list(client: &kube::Client, labels: Option<&str>) -> Result<Vec<Value>, CallError> {
+    let resource = Resource::new(GROUP, VERSION, "DriftPolicy", "driftpolicies");
+    let pages = Pages::objects(client, &resource, None)?;
+    labels.into_iter().fold(pages, Pages::labelled).all().await
 }
 
 fn request(policy: Seen<'_>, conditions: Vec<Value>) -> Result<Request<Vec<u8>>, CallError> {

@@ -158,7 +158,23 @@ impl Payloads {
     /// # Errors
     /// When the API server gives no usable answer.
     pub(super) async fn list(&self, namespace: Option<&str>) -> Result<Vec<Meta>, CallError> {
-        let pages = Pages::metadata(&self.client, &self.resource(), namespace)?.labelled(SELECTOR);
+        self.select(namespace, SELECTOR).await
+    }
+
+    /// The same of those records that have these labels as well.
+    ///
+    /// # Errors
+    /// When the API server gives no usable answer.
+    pub(super) async fn list_labelled(
+        &self,
+        namespace: Option<&str>,
+        labels: &str,
+    ) -> Result<Vec<Meta>, CallError> {
+        self.select(namespace, &format!("{SELECTOR},{labels}")).await
+    }
+
+    async fn select(&self, namespace: Option<&str>, selector: &str) -> Result<Vec<Meta>, CallError> {
+        let pages = Pages::metadata(&self.client, &self.resource(), namespace)?.labelled(selector);
         Ok(pages.all().await?.into_iter().map(|item| item.metadata).collect())
     }
 

@@ -235,7 +235,7 @@ async fn an_allowance_is_made_listed_and_ended_by_command_and_ends_by_itself() {
     assert!(made.code == 0 && made.out.contains("made: /data/color of ConfigMap/settings"), "{made:?}");
     eventually("the allowance holds", SOON, || async { alice.merge(&settings, &color("red")).await.done() })
         .await;
-    let listed = command(&["get", "allowances", "-o", "json"]).json();
+    let listed = command(&["get", "exceptions", "-o", "json"]).json()["items"].take();
     assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
     assert_eq!((&listed[0]["state"], &listed[0]["reason"]), (&json!("Open"), &json!("INC-1")), "{listed}");
     let table = command(&["get", "allowances"]).out;
@@ -278,7 +278,7 @@ async fn an_allowance_is_made_listed_and_ended_by_command_and_ends_by_itself() {
     })
     .await;
     let ended = command(&["get", "allowances", "-o", "json"]).json();
-    assert_eq!(ended[0]["state"], "Ended", "{ended}");
+    assert_eq!(ended["items"][0]["state"], "Ended", "{ended}");
 
     assert_bad_commands_fail(&scene);
 }

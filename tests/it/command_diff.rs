@@ -65,7 +65,7 @@ async fn what_lives_is_held_against_what_is_declared() {
 
     let report = diff(&namespace, &["-o", "json"]);
     assert_eq!(report.code, 1);
-    let release = &report.json()["releases"][0];
+    let release = &report.json()["items"][0];
     assert_eq!((&release["revision"], &release["status"]), (&json!(1), &json!("deployed")));
     let objects = release["objects"].as_array().unwrap();
     let states: Vec<_> = objects.iter().map(|object| (&object["name"], &object["state"])).collect();
@@ -91,6 +91,14 @@ async fn what_lives_is_held_against_what_is_declared() {
     json_patch::patch(&mut live, &operations).unwrap();
     assert_eq!(live["spec"]["replicas"], json!(2));
     assert_eq!(live.pointer(env).unwrap()["name"], json!("B"));
+    // Without a release it is the namespace.
+    let whole =
+        |flags: &[&str]| moor(unguarded(), Identity::Alice, &[&["diff", "-n", &namespace], flags].concat());
+    let (named, unnamed) = (diff(&namespace, &["-o", "json"]).json(), whole(&["-o", "json"]));
+    assert_eq!((unnamed.code, unnamed.json()), (1, named), "{unnamed:?}");
+    assert_eq!(whole(&["-l", "name=shop"]).code, 1);
+    let none = whole(&["-l", "name=other"]);
+    assert!(none.code == 0 && none.error.contains("no releases found in namespace"), "{none:?}");
     let yaml = diff(&namespace, &["-o", "yaml"]);
     assert!(yaml.out.contains("state: Missing"), "{yaml:?}");
     for output in [&drifted, &report, &yaml] {
@@ -191,7 +199,7 @@ async fn what_cannot_be_compared_is_one_sentence_and_exit_2() {
     ]);
     as_alice(&["diff", "shop", "-n", &namespace, "--context", "other"]).assert_failed(&["other"]);
     assert_eq!(as_alice(&["diff", "Shop!"]).code, 2);
-    assert_eq!(as_alice(&["diff"]).code, 2);
+    assert_eq!(as_alice(&["diff", "shop", "-l", "a=b"]).code, 2);
     assert_eq!(as_alice(&["diff", "shop", "-A"]).code, 2);
     assert_eq!(as_alice(&["diff", "shop", "--as-group", "x"]).code, 2);
     run(&["diff", "shop", "--kubeconfig", "/nonexistent/config"], "").assert_failed(&["/nonexistent/config"]);

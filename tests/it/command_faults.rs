@@ -14,12 +14,13 @@ use crate::support::{Identity, Ran, moor, run};
 const TEMPLATES: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
 
 /// Every command that talks to a cluster, `serve` aside.
-pub(crate) const CLIENTS: [&str; 15] = [
+pub(crate) const CLIENTS: [&str; 16] = [
     "diff",
     "forecast",
     "allow",
     "revoke",
     "get allowances",
+    "get policies",
     "get releases",
     "emergency open",
     "emergency close",
@@ -139,9 +140,9 @@ async fn what_is_not_there_or_may_be_several_is_one_sentence_and_exit_2() {
     }
     // What has no such thing is no fault.
     for what in ["releases", "allowances"] {
-        let says = format!("No {what} found in namespace nowhere.\n");
+        let says = format!("kubemoor: no {what} found in namespace nowhere\n");
         let ran = moor(unguarded(), Identity::Alice, &["get", what, "-n", "nowhere"]);
-        assert_eq!((ran.code, ran.out.as_str(), ran.error.as_str()), (0, says.as_str(), ""), "{what}");
+        assert_eq!((ran.code, ran.out.as_str(), ran.error.as_str()), (0, "", says.as_str()), "{what}");
     }
 }
 
@@ -167,6 +168,10 @@ fn a_malformed_argument_is_named_with_its_form_and_exit_2() {
         (&["diff", "Shop!"], &["a release's name has"]),
         (&["diff", "shop", "-n", "A_b"], &["a namespace's name has"]),
         (&["diff", "shop", "-o", "xml"], &["table, json, yaml"]),
+        (&["get", "releases", "-o", "xml"], &["table, wide, name, json, yaml"]),
+        (&["get", "releases", "--state", "broken"], &["there is no state", "Drifted", "NotGuarded"]),
+        (&["get", "releases", "--request-timeout", "soon"], &["1h, 90m or 30d"]),
+        (&["get", "releases", "--token", "a b"], &["bearer token"]),
         (&["diff", "shop", "--as-group", "x"], &["--as"]),
         (&["explain", "cm/x", "--path", "[x"], &["--path", "/"]),
         (&["policy", "test", "/nowhere"], &["/nowhere"]),
@@ -230,7 +235,7 @@ fn printing(kubeconfig: &str, namespace: &str) -> Vec<Vec<String>> {
         [&["diff", "shop"][..], &cluster].concat(),
         [&["diff", "shop", "-o", "json"][..], &cluster].concat(),
         [&["get", "releases", "-o", "yaml"][..], &cluster].concat(),
-        [&["get", "allowances"][..], &cluster].concat(),
+        [&["get", "allowances", "-o", "json"][..], &cluster].concat(),
         [&["explain", "cm/settings"][..], &cluster].concat(),
     ];
     calls.map(|call| call.into_iter().map(str::to_owned).collect()).to_vec()

@@ -48,7 +48,7 @@ async fn create(namespace: &str, objects: &[Value]) {
 /// The names and messages of what is listed as not guarded.
 fn not_guarded(answer: &Value) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let rows = answer["releases"].as_array().unwrap().iter();
+    let rows = answer["items"].as_array().unwrap().iter();
     rows.inspect(|row| assert_eq!(row["guarded"], json!(false), "{row}"))
         .map(|row| (format!("{}/{}", text(&row["namespace"]), text(&row["name"])), text(&row["message"])))
         .collect()
@@ -113,10 +113,67 @@ async fn a_release_without_a_record_is_listed_as_not_guarded_with_the_reason() {
     let table = get(&["-n", &namespace]).out;
     let line = table.lines().find(|line| line.contains("tracked")).unwrap();
     assert!(line.contains("NotGuarded") && line.ends_with("no record: Argo CD renders it"), "{table}");
+    assert_lists_are_kubectls(&namespace);
     // In all namespaces, an object of another namespace tells of the release as well.
     let all = not_guarded(&get(&["-A", "-o", "json"]).json());
     assert!(all.iter().any(|(name, _)| *name == format!("{other}/foreign")), "{all:?}");
     assert!(all.iter().any(|(name, _)| *name == named("sql")), "{all:?}");
+}
+
+/// The releases `marked`, `plain`, `shop`, `sql` and `tracked` of a namespace, by every flag of a list.
+fn assert_lists_are_kubectls(namespace: &str) {
+    let get = |flags: &[&str]| {
+        let ran =
+            moor(unguarded(), Identity::Alice, &[&["get", "releases", "-n", namespace], flags].concat());
+        assert_eq!(ran.code, 0, "{ran:?}");
+        ran
+    };
+    let all = "release/marked\nrelease/plain\nrelease/shop\nrelease/sql\nrelease/tracked\n";
+    assert_eq!(get(&["-o", "name"]).out, all);
+    assert_eq!(get(&["-o", "name", "--state", "not-guarded"]).out, all);
+    // By the labels of the records, as `helm list --selector` has it.
+    assert_eq!(get(&["-o", "name", "-l", "name=shop,status=deployed"]).out, "release/shop\n");
+    let none = get(&["-l", "name=other"]);
+    assert!(none.out.is_empty() && none.error.contains("no releases found in namespace"), "{none:?}");
+    let none = get(&["--state", "drifted"]);
+    assert!(none.out.is_empty() && none.error.contains("no releases found in namespace"), "{none:?}");
+    let bare = get(&["--no-headers"]).out;
+    assert_eq!((bare.lines().count(), bare.contains("NAMESPACE")), (5, false), "{bare}");
+    let wide = get(&["-o", "wide"]).out;
+    assert!(wide.lines().next().unwrap().contains("IN DOUBT"), "{wide}");
+    let sorted = get(&["-o", "json", "--sort-by", ".message"]).json();
+    assert_eq!((&sorted["apiVersion"], &sorted["kind"]), (&json!("v1"), &json!("List")), "{sorted}");
+    let rows = sorted["items"].as_array().unwrap();
+    assert!(rows.is_sorted_by_key(|row| row["message"].as_str().unwrap().to_owned()), "{sorted}");
+    let failed =
+        moor(unguarded(), Identity::Alice, &["get", "releases", "-n", namespace, "--sort-by", ".age"]);
+    failed.assert_failed(&["no row has the field \"age\"", "message, name, namespace"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_are_listed_by_priority() {
+    let control_plane = unguarded();
+    control_plane.define_policies();
+    let admin = Caller::new(control_plane, Identity::Admin).await;
+    for (name, priority) in [("listed-low", 1), ("listed-high", 20)] {
+        let policy = json!({
+            "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy",
+            "metadata": {"name": name, "labels": {"listed": "yes"}},
+            "spec": {"priority": priority, "edits": "Deny", "releases": {"names": ["no-such-release"]}},
+        });
+        admin.post("/apis/kubemoor.dev/v1alpha1/driftpolicies", &policy).await.done().unwrap();
+    }
+    let ran = moor(control_plane, Identity::Admin, &["get", "policies", "-l", "listed=yes", "-o", "name"]);
+    assert_eq!(
+        (ran.code, ran.out.as_str()),
+        (0, "driftpolicy.kubemoor.dev/listed-high\ndriftpolicy.kubemoor.dev/listed-low\n"),
+        "{ran:?}"
+    );
+    let rows =
+        moor(control_plane, Identity::Admin, &["get", "policies", "-l", "listed=yes", "-o", "json"]).json();
+    // No guard has judged them.
+    let first = &rows["items"][0];
+    assert_eq!((&first["accepted"], &first["edits"]), (&json!("Unknown"), &json!("Deny")), "{rows}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

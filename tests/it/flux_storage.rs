@@ -211,7 +211,7 @@ async fn the_commands_find_a_release_by_its_own_name() {
     let flux = Flux::guarded("flux-commands").await;
     flux.wait_for_reason(&flux.namespace, RELEASE, "InSync").await;
     let listed = flux.moor(&["get", "releases", "-o", "json"]).json();
-    let rows: Vec<_> = listed["releases"].as_array().unwrap().iter().collect();
+    let rows: Vec<_> = listed["items"].as_array().unwrap().iter().collect();
     assert_eq!(rows.len(), 1, "{listed}");
     assert_eq!((&rows[0]["namespace"], &rows[0]["guarded"]), (&json!(flux.namespace), &json!(true)));
     let stored = moor(
@@ -219,7 +219,7 @@ async fn the_commands_find_a_release_by_its_own_name() {
         Identity::Alice,
         &["get", "releases", "-n", flux.storage.as_str(), "-o", "json"],
     );
-    assert_eq!(stored.json()["releases"], json!([]), "{stored:?}");
+    assert_eq!(stored.json()["items"], json!([]), "{stored:?}");
     let same = flux.moor(&["diff", RELEASE]);
     assert_eq!(same.code, 0, "{same:?}");
     let explained = flux.moor(&["explain", "configmap/settings", "-o", "json"]);

@@ -19,7 +19,7 @@ fn run(scene: &Scene, arguments: &[&str]) -> Ran {
 
 /// The row of `get releases`.
 fn row(scene: &Scene) -> Value {
-    run(scene, &["get", "releases", "-o", "json"]).json()["releases"][0].clone()
+    run(scene, &["get", "releases", "-o", "json"]).json()["items"][0].clone()
 }
 
 #[tokio::test(flavor = "multi_thread")]

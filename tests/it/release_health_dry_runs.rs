@@ -299,7 +299,7 @@ async fn drift_is_reported_for_exactly_what_server_side_apply_would_change() {
             let diff = ["diff", RELEASE, "-n", &scene.namespace, "--settle", "-o", "json"];
             let diff = moor(&scene.control_plane, Identity::Admin, &diff).json();
             assert_eq!(
-                names(&diff["releases"][0]["objects"], |it| it),
+                names(&diff["items"][0]["objects"], |it| it),
                 wanted,
                 "round {round}: {changed:?} {diff}"
             );

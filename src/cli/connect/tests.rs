@@ -21,8 +21,11 @@ fn kubeconfig(folder: &std::path::Path) -> PathBuf {
     let file = folder.join("config");
     let content = serde_json::json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "first",
-        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
-        "users": [{"name": "u", "user": {"token": "hunter2"}}],
+        "clusters": [
+            {"name": "c", "cluster": {"server": "https://127.0.0.1:1"}},
+            {"name": "other", "cluster": {"server": "https://127.0.0.1:2"}},
+        ],
+        "users": [{"name": "u", "user": {"token": "hunter2"}}, {"name": "v", "user": {"token": "hunter2"}}],
         "contexts": [
             {"name": "first", "context": {"cluster": "c", "user": "u"}},
             {"name": "second", "context": {"cluster": "c", "user": "u", "namespace": "shop"}},
@@ -34,7 +37,58 @@ fn kubeconfig(folder: &std::path::Path) -> PathBuf {
 
 fn args(kubeconfig: PathBuf, context: Option<&str>) -> ClusterArgs {
     let context = context.map(str::to_owned);
-    ClusterArgs { kubeconfig: Some(kubeconfig), context, user: None, groups: Vec::new() }
+    ClusterArgs { context, ..parsed(&["--kubeconfig", kubeconfig.to_str().unwrap()]) }
+}
+
+/// What these flags come to.
+fn parsed(flags: &[&str]) -> ClusterArgs {
+    use clap::Parser;
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        cluster: ClusterArgs,
+    }
+    Line::try_parse_from(["line"].iter().chain(flags)).unwrap().cluster
+}
+
+#[test]
+fn a_timeout_is_a_duration_or_seconds_and_0_is_none() {
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    for (text, expected) in
+        [("0", None), ("0s", None), ("10s", seconds(10)), ("90", seconds(90)), ("2m", seconds(120))]
+    {
+        assert_eq!(parsed(&["--request-timeout", text]).access().timeout, expected, "{text}");
+    }
+    assert_eq!(parsed(&[]).access().timeout, None);
+    for text in ["", "soon", "-1s"] {
+        assert!(parse_timeout(text).is_err(), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn cluster_user_and_token_are_chosen_as_with_kubectl() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = kubeconfig(folder.path());
+    let file = file.to_str().unwrap();
+    let connect = async |flags: &[&str]| {
+        parsed(&[&["--kubeconfig", file], flags].concat())
+            .connect()
+            .await
+            .map_err(|error| format!("{error:#}"))
+    };
+    let other = connect(&["--cluster", "other"]).await.unwrap();
+    assert_eq!(other.url.trim_end_matches('/'), "https://127.0.0.1:2");
+    for (flags, says) in
+        [(["--cluster", "none"], "none"), (["--user", "nobody"], "nobody"), (["--context", "third"], "third")]
+    {
+        let error = connect(&flags).await.err().unwrap();
+        assert!(error.contains(says) && !error.contains("hunter2"), "{error}");
+    }
+    assert!(connect(&["--user", "v"]).await.is_ok());
+    // A token takes the place of whatever the kubeconfig has, and shows nowhere.
+    let chosen = parsed(&["--token", "s3cret"]);
+    assert!(!format!("{chosen:?}").contains("s3cret"), "{chosen:?}");
+    assert!(parse_token("a b").is_err() && parse_token("").is_err());
 }
 
 #[tokio::test]

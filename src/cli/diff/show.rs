@@ -16,7 +16,7 @@ pub(super) fn text(report: &Report) -> Text {
             add_release(&mut text, release);
         }
     }
-    if report.releases.len() != 1 {
+    if report.releases.len() > 1 {
         let drifted = report.releases.iter().filter(|release| release.drifted > 0).count();
         let compared: usize = report.releases.iter().map(|release| release.compared).sum();
         let style = if drifted > 0 { BAD } else { GOOD };

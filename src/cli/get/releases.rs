@@ -9,14 +9,15 @@ mod unrecorded;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use anstyle::Style;
 use futures::StreamExt;
 use jiff::Timestamp;
 use serde::Serialize;
 
 use self::unrecorded::Unrecorded;
-use super::nothing;
 use crate::cli::connect::{self, ClusterArgs, NamespacesArgs, failed};
-use crate::cli::output::{self, BAD, GOOD, NOTE, OutputArgs, PLAIN, Table, Text};
+use crate::cli::list::{self, ListArgs, Listed};
+use crate::cli::output::{BAD, GOOD, NOTE, PLAIN};
 use crate::cli::reading::{Reader, RecordArgs};
 use crate::cli::{Outcome, warn};
 use crate::client::guarded;
@@ -24,6 +25,7 @@ use crate::helm::record::Status;
 use crate::model::ReleaseId;
 use crate::policy::guarded::{GuardedRelease, ObjectCounts};
 use crate::policy::resolver::Labels;
+use crate::verdict::health::Reason;
 use crate::verdict::health::told::Told;
 
 /// Releases whose records are read at once, where no guard speaks of them.
@@ -36,7 +38,11 @@ pub(super) struct Args {
     namespaces: NamespacesArgs,
 
     #[command(flatten)]
-    output: OutputArgs,
+    list: ListArgs,
+
+    /// Only releases in this state: drifted, in-sync, not-guarded, or another reason of the list; may be repeated
+    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = parse_state)]
+    state: Vec<State>,
 
     #[command(flatten)]
     records: RecordArgs,
@@ -45,10 +51,18 @@ pub(super) struct Args {
     cluster: ClusterArgs,
 }
 
-/// What is printed.
-#[derive(Debug, Serialize)]
-struct Answer {
-    releases: Vec<Row>,
+/// The reason of a release whose status nobody keeps any more.
+const STALE: &str = "Stale";
+
+/// A state that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    NotGuarded,
+    /// No guard keeps it any more.
+    Stale,
+    /// The guard has not looked at it yet.
+    Unknown,
+    Reason(Reason),
 }
 
 /// One release.
@@ -76,47 +90,64 @@ struct Row {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let Args { namespaces, output, records, cluster } = args;
-    let (answer, notes, namespace) = connect::run(async move {
-        let connection = cluster.connect().await?;
-        let namespace = namespaces.chosen(&connection);
-        let reader = Reader::new(connection, records, &Labels::new()).await?;
-        let listed = guarded::list(&reader.connection.client, namespace.as_deref()).await;
-        let listed = listed.map_err(|error| failed(&reader.connection, "list the GuardedReleases", error))?;
-        let is_defined = listed.is_some();
-        let mut known: BTreeMap<ReleaseId, GuardedRelease> = listed
-            .unwrap_or_default()
-            .into_iter()
-            .filter_map(|guarded| Some((guarded.release()?, guarded)))
-            .collect();
-        let stored = reader.list(namespace.as_deref()).await?;
-        let mut all: BTreeSet<_> = stored.iter().chain(known.keys()).cloned().collect();
-        let Unrecorded { mut releases, mut notes } = unrecorded::find(&reader, namespace.as_deref()).await;
-        releases.retain(|release, _| !all.contains(release));
-        all.extend(releases.keys().cloned());
-        let rows = all.into_iter().map(|release| {
-            let (guarded, origin) = (known.remove(&release), releases.get(&release).copied());
-            let reader = &reader;
-            async move {
-                let why = match (guarded, origin) {
-                    (Some(guarded), _) => {
-                        let told = reader.pulses.told(guarded.status.unwrap_or_default()).await;
-                        return Row::guarded(release, told);
-                    }
-                    (None, Some(origin)) => unrecorded::why(origin, &release),
-                    (None, None) => why_not(reader, &release, is_defined).await,
-                };
-                Row::unguarded(release, why)
-            }
-        });
-        let rows = futures::stream::iter(rows.collect::<Vec<_>>()).buffered(READ_AT_ONCE).collect().await;
-        notes.extend(reader.pulses.notes().await);
-        let unread = reader.unread_records(namespace.as_deref());
-        notes.extend(unread.into_iter().map(|unread| format!("releases may be missing: {unread}")));
-        Ok((Answer { releases: rows }, notes, namespace))
-    })?;
+    let (list, states) = (args.list.clone(), args.state.clone());
+    let Answer { mut rows, notes, namespace } = connect::run(rows(args))?;
     notes.iter().for_each(|note| warn(note));
-    output::print(output.output, &answer, || table(&answer.releases, namespace.as_deref()))
+    rows.retain(|row| states.is_empty() || states.iter().any(|state| state.is_of(row)));
+    list::print(&list, rows, namespace.as_deref())
+}
+
+/// What was found.
+struct Answer {
+    rows: Vec<Row>,
+    /// What could not be read.
+    notes: Vec<String>,
+    /// The one namespace that was looked at.
+    namespace: Option<String>,
+}
+
+async fn rows(args: Args) -> anyhow::Result<Answer> {
+    let Args { namespaces, list, state: _, records, cluster } = args;
+    let connection = cluster.connect().await?;
+    let namespace = namespaces.chosen(&connection);
+    let reader = Reader::new(connection, records, &Labels::new()).await?;
+    let listed = guarded::list(&reader.connection.client, namespace.as_deref()).await;
+    let listed = listed.map_err(|error| failed(&reader.connection, "list the GuardedReleases", error))?;
+    let is_defined = listed.is_some();
+    let mut known: BTreeMap<ReleaseId, GuardedRelease> = listed
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|guarded| Some((guarded.release()?, guarded)))
+        .collect();
+    let stored = reader.list(namespace.as_deref()).await?;
+    let mut all: BTreeSet<_> = stored.iter().chain(known.keys()).cloned().collect();
+    let Unrecorded { mut releases, mut notes } = unrecorded::find(&reader, namespace.as_deref()).await;
+    releases.retain(|release, _| !all.contains(release));
+    all.extend(releases.keys().cloned());
+    if let Some(labels) = &list.selector.labels {
+        // What has no record has none of its labels.
+        all = reader.labelled(namespace.as_deref(), labels).await?;
+    }
+    let rows = all.into_iter().map(|release| {
+        let (guarded, origin) = (known.remove(&release), releases.get(&release).copied());
+        let reader = &reader;
+        async move {
+            let why = match (guarded, origin) {
+                (Some(guarded), _) => {
+                    let told = reader.pulses.told(guarded.status.unwrap_or_default()).await;
+                    return Row::guarded(release, told);
+                }
+                (None, Some(origin)) => unrecorded::why(origin, &release),
+                (None, None) => why_not(reader, &release, is_defined).await,
+            };
+            Row::unguarded(release, why)
+        }
+    });
+    let rows = futures::stream::iter(rows.collect::<Vec<_>>()).buffered(READ_AT_ONCE).collect().await;
+    notes.extend(reader.pulses.notes().await);
+    let unread = reader.unread_records(namespace.as_deref());
+    notes.extend(unread.into_iter().map(|unread| format!("releases may be missing: {unread}")));
+    Ok(Answer { rows, notes, namespace })
 }
 
 /// Why no guard speaks of a release.
@@ -176,43 +207,78 @@ impl Row {
     }
 }
 
-fn table(rows: &[Row], namespace: Option<&str>) -> Text {
-    if rows.is_empty() {
-        return nothing("releases", namespace);
+impl Listed for Row {
+    const PLURAL: &'static str = "releases";
+    const RESOURCE: &'static str = "release";
+
+    fn name(&self) -> &str {
+        &self.name
     }
-    let mut table = Table::new([
-        "NAMESPACE",
-        "NAME",
-        "READY",
-        "REASON",
-        "REVISION",
-        "DRIFTED",
-        "EDITS",
-        "DRIFT",
-        "MESSAGE",
-    ]);
-    for row in rows {
-        let style = match (row.guarded, row.ready.as_deref()) {
+
+    fn head(_all: bool, wide: bool) -> Vec<&'static str> {
+        let mut head = vec!["NAMESPACE", "NAME", "READY", "REASON", "REVISION", "DRIFTED", "EDITS", "DRIFT"];
+        head.extend(wide.then_some(["OBJECTS", "MATCHING", "IN DOUBT", "ALLOWED"]).into_iter().flatten());
+        head.push("MESSAGE");
+        head
+    }
+
+    fn cells(&self, _all: bool, wide: bool) -> Vec<(String, Style)> {
+        let style = match (self.guarded, self.ready.as_deref()) {
             (false, _) | (true, Some("Unknown") | None) => NOTE,
             (true, Some("True")) => GOOD,
             (true, Some(_)) => BAD,
         };
         let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
         let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-        let reason = if row.guarded { text(&row.reason) } else { "NotGuarded".to_owned() };
-        table.styled([
-            (row.namespace.clone(), PLAIN),
-            (row.name.clone(), PLAIN),
-            (text(&row.ready), style),
+        let reason = if self.guarded { text(&self.reason) } else { "NotGuarded".to_owned() };
+        let mut cells = vec![
+            (self.namespace.clone(), PLAIN),
+            (self.name.clone(), PLAIN),
+            (text(&self.ready), style),
             (reason, style),
-            (number(row.revision), PLAIN),
-            (number(row.drifted), PLAIN),
-            (text(&row.edits), PLAIN),
-            (text(&row.drift), PLAIN),
-            (row.message.clone(), PLAIN),
-        ]);
+            (number(self.revision), PLAIN),
+            (number(self.drifted), PLAIN),
+            (text(&self.edits), PLAIN),
+            (text(&self.drift), PLAIN),
+        ];
+        if wide {
+            let counts = self.counts.as_ref();
+            let counted = [
+                self.declared,
+                counts.map(|it| it.matching),
+                counts.map(|it| it.in_doubt),
+                counts.map(|it| it.allowed),
+            ];
+            cells.extend(counted.map(|count| (number(count), PLAIN)));
+        }
+        cells.push((self.message.clone(), PLAIN));
+        cells
     }
-    table.text()
+}
+
+impl State {
+    fn is_of(self, row: &Row) -> bool {
+        match self {
+            Self::NotGuarded => !row.guarded,
+            Self::Stale => row.stale_since.is_some() || row.reason.as_deref() == Some(STALE),
+            Self::Unknown => row.guarded && row.reason.is_none(),
+            // However its drift is dealt with.
+            Self::Reason(Reason::Drifted) => row.drifted.is_some_and(|drifted| drifted > 0),
+            Self::Reason(reason) => row.reason.as_deref() == Some(reason.as_str()),
+        }
+    }
+}
+
+/// A state as people write it: `in-sync` and `InSync` are the same.
+fn parse_state(text: &str) -> Result<State, String> {
+    let plain = |text: &str| text.replace('-', "").to_lowercase();
+    let states = Reason::ALL.map(|reason| (reason.as_str(), State::Reason(reason)));
+    let others = [("NotGuarded", State::NotGuarded), (STALE, State::Stale), ("Unknown", State::Unknown)];
+    let mut known = states.into_iter().chain(others);
+    known.find(|(name, _)| plain(name) == plain(text)).map(|(_, state)| state).ok_or_else(|| {
+        let names: Vec<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
+        format!("there is no state {text:?}: use some of {}, NotGuarded, Stale, Unknown", names.join(", "))
+    })
 }
 
 #[cfg(test)]
@@ -231,10 +297,32 @@ mod tests {
             ),
             Row::unguarded(id("old"), "it is uninstalled; its history was kept".to_owned()),
         ];
-        let text = table(&rows, None);
-        let plain = anstream::adapter::strip_str(text.as_str()).to_string();
-        let lines: Vec<_> = plain.lines().collect();
-        assert!(lines[1].contains("Unknown") && lines[1].contains("not looked at it yet"), "{plain}");
-        assert!(lines[2].contains("NotGuarded") && lines[2].ends_with("its history was kept"), "{plain}");
+        let lines = rows.each_ref().map(|row| {
+            let cells: Vec<_> = row.cells(true, true).into_iter().map(|(text, _)| text).collect();
+            assert_eq!(cells.len(), Row::head(true, true).len());
+            cells.join(" ")
+        });
+        assert!(lines[0].contains("Unknown") && lines[0].contains("not looked at it yet"), "{lines:?}");
+        assert!(lines[1].contains("NotGuarded") && lines[1].ends_with("its history was kept"), "{lines:?}");
+        let states = |text: &str| rows.each_ref().map(|row| parse_state(text).unwrap().is_of(row));
+        assert_eq!(states("unknown"), [true, false]);
+        assert_eq!(states("not-guarded"), [false, true]);
+        assert_eq!(states("drifted"), [false, false]);
+    }
+
+    #[test]
+    fn releases_are_drifted_however_their_drift_is_dealt_with() {
+        let row = |reason: &str, drifted: u64| {
+            let id = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+            let row = Row::unguarded(id, String::new());
+            Row { guarded: true, reason: Some(reason.to_owned()), drifted: Some(drifted), ..row }
+        };
+        let is = |text: &str, row: &Row| parse_state(text).unwrap().is_of(row);
+        for reason in ["Drifted", "Contested", "Braked", "Unconfirmed", "Suspended"] {
+            assert!(is("drifted", &row(reason, 1)) && is(reason, &row(reason, 1)), "{reason}");
+        }
+        assert!(is("in-sync", &row("InSync", 0)) && !is("Drifted", &row("InSync", 0)));
+        let error = parse_state("broken").unwrap_err();
+        assert!(error.contains("Drifted") && error.ends_with("NotGuarded, Stale, Unknown"), "{error}");
     }
 }

@@ -5,6 +5,7 @@
 //! and [`Releases::read_once`] for one release whole, with the types of the
 //! kinds that it declares.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -81,6 +82,41 @@ impl Releases {
         releases.sort();
         releases.dedup();
         Ok(Once { found: releases, closed })
+    }
+
+    /// Of the releases that [`Self::list`] has named in `namespace`, those whose newest record has
+    /// labels that match, as `helm list --selector` has it.
+    ///
+    /// # Errors
+    /// When the API server gives no usable answer.
+    pub async fn labelled(
+        &self,
+        namespace: Option<&str>,
+        labels: &str,
+    ) -> Result<BTreeSet<ReleaseId>, CallError> {
+        let mut places = vec![namespace.map(str::to_owned)];
+        let storage = self.storage();
+        places.extend(
+            namespace.into_iter().flat_map(|it| storage.namespaces_for(it)).map(|it| Some(it.to_owned())),
+        );
+        let mut found = BTreeSet::new();
+        for place in places {
+            let metas = match self.payloads.list_labelled(place.as_deref(), labels).await {
+                Ok(metas) => metas,
+                // As the list has passed over it.
+                Err(error) if error.is_forbidden() && place.as_deref() != namespace => continue,
+                Err(error) => return Err(error),
+            };
+            for (stored, known) in metas.into_iter().filter_map(|meta| records::read(meta).ok()) {
+                let newest = self.records.lock().of(&stored).last().map(|newest| newest.head.uid.clone());
+                // An older record may have other labels.
+                if newest == Some(known.head.uid) {
+                    let index = self.index.read();
+                    found.insert(index.stored(&stored).map_or(stored, |release| release.id.clone()));
+                }
+            }
+        }
+        Ok(found)
     }
 
     async fn list_stored(&self, namespace: Option<&str>) -> Result<Vec<ReleaseId>, CallError> {

@@ -40,6 +40,24 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All of them, as the strictest comes first.
+    pub const ALL: [Self; 14] = [
+        Self::RecordInvalid,
+        Self::PendingLocked,
+        Self::ReleaseFailed,
+        Self::ReleaseMissing,
+        Self::Suspended,
+        Self::OperationUnderway,
+        Self::Braked,
+        Self::Unconfirmed,
+        Self::Contested,
+        Self::Drifted,
+        Self::Unsettled,
+        Self::Unwatched,
+        Self::DriftIgnored,
+        Self::InSync,
+    ];
+
     pub(super) fn of(facts: &Facts, counts: &Counts) -> Self {
         let any = |is: fn(&ObjectFacts) -> bool| facts.objects.iter().any(|it| it.state.is_drift() && is(it));
         match facts.record.state {

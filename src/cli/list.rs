@@ -1,0 +1,223 @@
+//! Lists as kubectl prints them.
+//!
+//! Entry points: [`ListArgs`] to flatten into a command's flags, [`print()`] for its rows, [`Items`] for
+//! programs. Invariant: every list has one shape in JSON and YAML; what is sorted by must be there.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::str::FromStr;
+
+use anstyle::Style;
+use anyhow::{Context, bail};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::output::{self, Format, Table};
+use super::{Outcome, warn};
+
+/// How a list is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum ListFormat {
+    /// For people
+    Table,
+    /// With more columns
+    Wide,
+    /// Only the names, one a line
+    Name,
+    /// For programs
+    Json,
+    /// For programs, and for people who prefer it
+    Yaml,
+}
+
+/// The flags of a list.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct ListArgs {
+    /// How the list is printed
+    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
+    output: ListFormat,
+
+    /// Leave the headline of the table out
+    #[arg(long)]
+    no_headers: bool,
+
+    /// Sort by this field of the JSON form, such as .name or {.drifted}
+    #[arg(long, value_name = "FIELD")]
+    sort_by: Option<FieldPath>,
+
+    #[command(flatten)]
+    pub(super) selector: SelectorArgs,
+}
+
+/// The flag that chooses by labels.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct SelectorArgs {
+    /// Only those whose labels match, such as env=prod,tier!=db
+    #[arg(long = "selector", short = 'l', value_name = "LABELS")]
+    pub(super) labels: Option<String>,
+}
+
+/// A field of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FieldPath(Vec<String>);
+
+/// What a list is made of.
+pub(super) trait Listed: Serialize {
+    /// What many are called, such as `releases`.
+    const PLURAL: &'static str;
+    /// What stands before a name, such as `release`.
+    const RESOURCE: &'static str;
+
+    fn name(&self) -> &str;
+
+    /// The headline; `all` where several namespaces are listed.
+    fn head(all: bool, wide: bool) -> Vec<&'static str>;
+
+    /// The cells below it.
+    fn cells(&self, all: bool, wide: bool) -> Vec<(String, Style)>;
+}
+
+/// A list for programs: the shape of `kubectl get -o json`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Items<T> {
+    api_version: &'static str,
+    kind: &'static str,
+    pub(super) items: T,
+}
+
+impl<T> Items<T> {
+    pub(super) fn of(items: T) -> Self {
+        Self { api_version: "v1", kind: "List", items }
+    }
+}
+
+/// Prints rows; `namespace` is the one that was looked at, if it was one.
+pub(super) fn print<T: Listed>(
+    args: &ListArgs,
+    mut rows: Vec<T>,
+    namespace: Option<&str>,
+) -> anyhow::Result<Outcome> {
+    if let Some(field) = &args.sort_by {
+        field.sort(&mut rows)?;
+    }
+    let format = match args.output {
+        ListFormat::Json => Format::Json,
+        ListFormat::Yaml => Format::Yaml,
+        ListFormat::Name => {
+            let lines = rows.iter().map(|row| format!("{}/{}\n", T::RESOURCE, row.name()));
+            return output::write(&lines.collect::<String>());
+        }
+        ListFormat::Table | ListFormat::Wide if rows.is_empty() => {
+            warn(&nothing(T::PLURAL, namespace));
+            return Ok(Outcome::Clean);
+        }
+        ListFormat::Table | ListFormat::Wide => Format::Table,
+    };
+    let (all, wide) = (namespace.is_none(), args.output == ListFormat::Wide);
+    output::print(format, &Items::of(&rows), || {
+        let mut table = if args.no_headers { Table::default() } else { Table::new(T::head(all, wide)) };
+        for row in &rows {
+            table.styled(row.cells(all, wide));
+        }
+        table.text()
+    })
+}
+
+/// That there is nothing of what was looked for in a namespace, or in all.
+pub(super) fn nothing(what: &str, namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) => format!("no {what} found in namespace {namespace}"),
+        None => format!("no {what} found in any namespace"),
+    }
+}
+
+impl FromStr for FieldPath {
+    type Err = Infallible;
+
+    /// As kubectl takes it: `.metadata.name` and `{.metadata.name}` are the same.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let path = text.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('.');
+        // What rows have of metadata stands in the row itself.
+        let path = path.strip_prefix("metadata.").unwrap_or(path);
+        Ok(Self(path.split('.').map(str::to_owned).collect()))
+    }
+}
+
+impl FieldPath {
+    fn value<'v>(&self, row: &'v Value) -> Option<&'v Value> {
+        self.0.iter().try_fold(row, |value, step| value.get(step)).filter(|value| !value.is_null())
+    }
+
+    /// Sorts rows; those without the field are last.
+    fn sort<T: Serialize>(&self, rows: &mut Vec<T>) -> anyhow::Result<()> {
+        let values: Vec<Value> = rows
+            .iter()
+            .map(serde_json::to_value)
+            .collect::<Result<_, _>>()
+            .context("cannot sort the list")?;
+        if !rows.is_empty() && values.iter().all(|row| self.value(row).is_none()) {
+            let fields = values.iter().filter_map(Value::as_object).flat_map(|row| row.keys());
+            let fields: BTreeSet<_> = fields.map(String::as_str).collect();
+            let fields: Vec<_> = fields.into_iter().collect();
+            bail!("no row has the field {:?}: sort by one of {}", self.0.join("."), fields.join(", "));
+        }
+        let mut pairs: Vec<_> = values.into_iter().zip(rows.drain(..)).collect();
+        pairs.sort_by(|(left, _), (right, _)| compare(self.value(left), self.value(right)));
+        rows.extend(pairs.into_iter().map(|(_, row)| row));
+        Ok(())
+    }
+}
+
+fn compare(left: Option<&Value>, right: Option<&Value>) -> Ordering {
+    let (left, right) = match (left, right) {
+        (Some(left), Some(right)) => (left, right),
+        (left, right) => return right.is_some().cmp(&left.is_some()),
+    };
+    match (left.as_f64(), right.as_f64(), left.as_str(), right.as_str()) {
+        (Some(left), Some(right), ..) => left.total_cmp(&right),
+        (_, _, Some(left), Some(right)) => left.cmp(right),
+        _ => left.to_string().cmp(&right.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn sorted(field: &str, rows: &Value) -> Result<Vec<String>, String> {
+        let field: FieldPath = field.parse().unwrap();
+        let mut rows = rows.as_array().unwrap().clone();
+        field.sort(&mut rows).map_err(|error| error.to_string())?;
+        Ok(rows.iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect())
+    }
+
+    #[test]
+    fn rows_are_sorted_by_any_field_as_numbers_or_texts() {
+        let rows = json!([
+            {"name": "b", "drifted": 10, "object": {"kind": "Service"}},
+            {"name": "c", "drifted": null, "object": {"kind": "ConfigMap"}},
+            {"name": "a", "drifted": 9, "object": {"kind": "Deployment"}},
+        ]);
+        for (field, expected) in [
+            ("name", ["a", "b", "c"]),
+            (".metadata.name", ["a", "b", "c"]),
+            ("{.drifted}", ["a", "b", "c"]),
+            ("object.kind", ["c", "a", "b"]),
+        ] {
+            assert_eq!(sorted(field, &rows).unwrap(), expected, "{field}");
+        }
+        let error = sorted("age", &rows).unwrap_err();
+        assert!(error.ends_with("sort by one of drifted, name, object"), "{error}");
+        assert_eq!(sorted("age", &json!([])), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_list_has_the_shape_of_kubectls() {
+        let list = serde_json::to_value(Items::of([1, 2])).unwrap();
+        assert_eq!(list, json!({"apiVersion": "v1", "kind": "List", "items": [1, 2]}));
+    }
+}
