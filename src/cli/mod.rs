@@ -25,6 +25,7 @@ mod policy;
 mod policy_files;
 mod pulses;
 mod reading;
+mod reconcile;
 mod reference;
 mod serve;
 mod sheet;
@@ -70,8 +71,8 @@ enum Command {
     Explain(explain::Args),
     /// Show who changed what, when, and what the guard did
     Audit(Box<audit::Args>),
-    /// Repair a release now, whatever its policy says, and print the guard's answer
-    Reconcile(steer::Args),
+    /// Repair releases now, whatever their policies say, and print the guard's answer
+    Reconcile(reconcile::Args),
     /// Pause repairs of a release
     Suspend(steer::Args),
     /// Resume repairs of a release
@@ -166,7 +167,7 @@ impl Command {
             Self::Emergency(args) => emergency::run(args),
             Self::Explain(args) => explain::run(args),
             Self::Audit(args) => audit::run(*args),
-            Self::Reconcile(args) => steer::reconcile(args),
+            Self::Reconcile(args) => reconcile::run(args),
             Self::Suspend(args) => steer::suspend(args),
             Self::Resume(args) => steer::resume(args),
             Self::Manifests(args) => manifests::run(args),

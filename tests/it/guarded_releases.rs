@@ -23,7 +23,7 @@ async fn they_come_and_go_with_their_releases_also_while_no_guard_runs() {
     guard.wait_for_log("there is no definition of GuardedRelease").await;
     let listed = moor(&early.control_plane, Identity::Admin, &["get", "releases", "-A", "-o", "json"]);
     assert_eq!(listed.code, 0, "{listed:?}");
-    assert_eq!(listed.json()["releases"][0]["guarded"], false, "{listed:?}");
+    assert_eq!(listed.json()["items"][0]["guarded"], false, "{listed:?}");
 
     early.control_plane.define_policies();
     wait_until_present(&early, true).await;
@@ -63,6 +63,14 @@ async fn a_person_steers_a_release_and_is_told_where_there_is_none() {
     assert_eq!(guarded().await["spec"]["suspend"], Value::Null);
     assert_eq!(moor(&["reconcile", RELEASE]).code, 0);
     assert!(guarded().await["spec"]["reconcileAt"].is_string());
+    let waited = moor(&["reconcile", RELEASE, "--wait", "--timeout", "1m"]);
+    assert!(waited.code == 0 && waited.out.contains("is in sync"), "{waited:?}");
+    for flag in ["--all", "-A"] {
+        let all = moor(&["reconcile", flag, "-o", "json"]);
+        let items = all.json()["items"].take();
+        assert_eq!((all.code, items.as_array().unwrap().len()), (0, 1), "{all:?}");
+        assert_eq!((&items[0]["name"], &items[0]["said"]), (&json!(RELEASE), &json!("Reconcile")), "{all:?}");
+    }
     moor(&["suspend", "nothing"])
         .assert_failed(&["there is no GuardedRelease nothing", "kubemoor get releases"]);
     assert_eq!(scene.moor(&["get", "releases", "-o", "yaml"]).code, 0);

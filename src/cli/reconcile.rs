@@ -1,0 +1,251 @@
+//! `kubemoor reconcile`: a person orders repairs now, and is told what came of them.
+//!
+//! Entry point: [`run`]. Invariant: everything goes through the GuardedRelease, so that the API server
+//! says who may, and keeps who did; so does the answer. Nothing is repaired here.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use futures::StreamExt;
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+use super::connect::{self, ClusterArgs, NamespacesArgs, failed, parse_release, spoken};
+use super::list::{Items, nothing};
+use super::output::{self, OutputArgs};
+use super::pulses::Pulses;
+use super::times::parse_duration;
+use super::{Outcome, steer, warn};
+use crate::client::connection::Connection;
+use crate::client::guarded::{self, Setting};
+use crate::model::ReleaseId;
+use crate::policy::guarded::{OrderAnswer, OrderResult};
+
+/// How long an answer to an order is waited for, and how often it is looked for.
+const WAIT: Duration = Duration::from_secs(15);
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Orders that are given at once.
+const AT_ONCE: usize = 8;
+
+/// The flags of `kubemoor reconcile`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The release
+    #[arg(
+        value_name = "RELEASE",
+        value_parser = parse_release,
+        required_unless_present_any = ["all", "all_namespaces"],
+        conflicts_with_all = ["all", "all_namespaces"]
+    )]
+    release: Option<String>,
+
+    /// All guarded releases of the namespace
+    #[arg(long)]
+    all: bool,
+
+    /// Wait until nothing drifts any more; exit 1 if something still does
+    #[arg(long)]
+    wait: bool,
+
+    /// How long to wait
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
+    timeout: Duration,
+
+    #[command(flatten)]
+    output: OutputArgs,
+
+    #[command(flatten)]
+    namespaces: NamespacesArgs,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// What came of the order for one release.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    #[serde(flatten)]
+    release: ReleaseId,
+    said: &'static str,
+    #[serde(flatten)]
+    answered: Answered,
+    /// How the release stands, where that was waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<State>,
+}
+
+/// What the guard made of an order.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Answered {
+    /// It answered.
+    #[serde(rename = "answer")]
+    Given(OrderAnswer),
+    /// No guard runs.
+    Stale { message: String },
+    /// It has not answered yet.
+    Outstanding { why: String },
+}
+
+/// How a release stands.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct State {
+    ready: bool,
+    reason: String,
+    message: String,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+    let (format, single) = (args.output.output, args.release.is_some());
+    let (answers, errors, namespace) = connect::run(reconcile(args))?;
+    for error in &errors {
+        warn(error);
+    }
+    let text: Vec<_> = answers.iter().map(Answer::text).collect();
+    let outcome = match answers.as_slice() {
+        [answer] if single => output::say(format, answer, &text.join("\n"))?,
+        answers => output::say(format, &Items::of(answers), &text.join("\n"))?,
+    };
+    if answers.is_empty() && errors.is_empty() {
+        warn(&nothing("guarded releases", namespace.as_deref()));
+    }
+    match errors.len() {
+        0 if answers.iter().any(Answer::is_open) => Ok(Outcome::Found),
+        0 => Ok(outcome),
+        count => bail!("{count} of {} orders could not be given, see above", count + answers.len()),
+    }
+}
+
+/// What came of each order, what could not be ordered and why, and the one namespace.
+async fn reconcile(args: Args) -> anyhow::Result<(Vec<Answer>, Vec<String>, Option<String>)> {
+    let Args { release, all: _, wait, timeout, output: _, namespaces, cluster } = args;
+    let connection = cluster.connect().await?;
+    let namespace = namespaces.chosen(&connection);
+    let wait = wait.then(|| Instant::now() + timeout);
+    if let (Some(name), Some(namespace)) = (release, &namespace) {
+        let release = ReleaseId { namespace: namespace.clone(), name };
+        let answer = order(&connection, release, wait).await?;
+        return Ok((vec![answer], Vec::new(), Some(namespace.clone())));
+    }
+    let listed = guarded::list(&connection.client, namespace.as_deref()).await;
+    let listed = listed.map_err(|error| failed(&connection, "list the GuardedReleases", error))?;
+    let mut releases: Vec<_> = listed.unwrap_or_default().iter().filter_map(|it| it.release()).collect();
+    releases.sort();
+    let orders = releases.into_iter().map(|release| order(&connection, release, wait));
+    let results: Vec<_> = futures::stream::iter(orders).buffered(AT_ONCE).collect().await;
+    let (mut answers, mut errors) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(answer) => answers.push(answer),
+            Err(error) => errors.push(format!("{error:#}")),
+        }
+    }
+    Ok((answers, errors, namespace))
+}
+
+/// Orders a repair, and waits for the guard's answer; until `wait` also for the release to be in sync.
+async fn order(connection: &Connection, release: ReleaseId, wait: Option<Instant>) -> anyhow::Result<Answer> {
+    let at = Timestamp::now().to_string();
+    let setting = Setting::Reconcile(at.clone());
+    let warnings = steer::set(connection, &release, &setting, "have the release reconciled").await?;
+    warnings.iter().for_each(|warning| warn(warning));
+    let pulses = Pulses::new(connection.client.clone());
+    let answered = answer(connection, &pulses, &release, &at).await;
+    let goes_on = match &answered {
+        Answered::Given(OrderAnswer { result, .. }) => *result != OrderResult::Refused,
+        Answered::Stale { .. } => false,
+        Answered::Outstanding { .. } => true,
+    };
+    let state = match wait.filter(|_| goes_on) {
+        Some(until) => Some(settled(connection, &pulses, &release, until).await),
+        None => None,
+    };
+    Ok(Answer { release, said: "Reconcile", answered, state })
+}
+
+/// Waits for the guard's answer to the order of `at`; of one that has to wait for
+/// something else no longer than its first answer.
+async fn answer(connection: &Connection, pulses: &Pulses, release: &ReleaseId, at: &str) -> Answered {
+    let until = Instant::now() + WAIT;
+    let mut last = None;
+    loop {
+        let status = match guarded::get(&connection.client, release).await {
+            Ok(guarded) => guarded.and_then(|guarded| guarded.status).unwrap_or_default(),
+            Err(error) => {
+                return Answered::Outstanding { why: format!("its answer cannot be read: {error}") };
+            }
+        };
+        last = status.order.clone().filter(|order| order.at == at).or(last);
+        match last {
+            Some(answer) if answer.result != OrderResult::Waiting => return Answered::Given(answer),
+            Some(answer) if Instant::now() >= until => return Answered::Given(answer),
+            None if Instant::now() >= until => {
+                let why = format!("the guard has not answered within {} s", WAIT.as_secs());
+                return Answered::Outstanding { why };
+            }
+            None => {
+                let told = pulses.told(status).await;
+                if told.is_stale() {
+                    return Answered::Stale { message: told.message };
+                }
+            }
+            Some(_) => {}
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// How the release stands once it is in sync, or at last.
+async fn settled(connection: &Connection, pulses: &Pulses, release: &ReleaseId, until: Instant) -> State {
+    loop {
+        let state = match guarded::get(&connection.client, release).await {
+            Ok(guarded) => {
+                let told = pulses.told(guarded.and_then(|it| it.status).unwrap_or_default()).await;
+                let reason = told.reason.unwrap_or_else(|| told.ready.clone());
+                State { ready: told.ready == "True", reason, message: told.message }
+            }
+            Err(error) => {
+                let message = format!("its status cannot be read: {error}");
+                State { ready: false, reason: "Unknown".to_owned(), message }
+            }
+        };
+        if state.ready || Instant::now() >= until {
+            return state;
+        }
+        sleep(LOOK).await;
+    }
+}
+
+impl Answer {
+    /// Whether something stays to be done.
+    fn is_open(&self) -> bool {
+        let refused = matches!(
+            &self.answered,
+            Answered::Given(OrderAnswer { result: OrderResult::Refused, .. }) | Answered::Stale { .. }
+        );
+        refused || self.state.as_ref().is_some_and(|state| !state.ready)
+    }
+
+    fn text(&self) -> String {
+        let (name, namespace) = (spoken(&self.release), &self.release.namespace);
+        if let Some(State { ready, reason, message }) = &self.state {
+            return match ready {
+                true => format!("release {name} is in sync: {message}"),
+                false => format!("release {name} is not in sync yet ({reason}): {message}"),
+            };
+        }
+        match &self.answered {
+            Answered::Given(OrderAnswer { message, .. }) => format!("release {name}: {message}"),
+            Answered::Stale { message } => {
+                format!("the order for release {name} waits for a guard that runs: {message}")
+            }
+            Answered::Outstanding { why } => format!(
+                "the order for release {name} is given, and {why}: `kubemoor get releases -n {namespace}` shows how the release stands"
+            ),
+        }
+    }
+}
