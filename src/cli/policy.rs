@@ -4,6 +4,7 @@
 //! case's release and policies and no API server to ask.
 
 mod edit;
+mod junit;
 mod suite;
 
 use std::fs;
@@ -14,7 +15,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use self::suite::Suite;
-use super::output::{self, BAD, GOOD, HEAD, OutputArgs, PLAIN, Text};
+use super::output::{self, BAD, GOOD, HEAD, PLAIN, Text};
 use super::{Outcome, policy_files, warn};
 
 /// The flags of `kubemoor policy`.
@@ -36,8 +37,22 @@ struct Test {
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 
-    #[command(flatten)]
-    output: OutputArgs,
+    /// How the results are printed
+    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
+    output: Format,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+    /// For programs, and for people who prefer it
+    Yaml,
+    /// For CI: JUnit's XML
+    Junit,
 }
 
 /// The deepest folder that is read, counted from the one that was named.
@@ -71,7 +86,12 @@ struct CaseResult {
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let Command::Test(Test { directory, output }) = args.command;
     let tally = test(&directory, Timestamp::now())?;
-    output::print(output.output, &tally, || tally.text())?;
+    match output {
+        Format::Table => output::write(tally.text().as_str())?,
+        Format::Json => output::print(output::Format::Json, &tally, Text::default)?,
+        Format::Yaml => output::print(output::Format::Yaml, &tally, Text::default)?,
+        Format::Junit => output::write(&junit::text(&tally))?,
+    };
     Ok(if tally.failed == 0 { Outcome::Clean } else { Outcome::Found })
 }
 

@@ -174,6 +174,7 @@ fn a_malformed_argument_is_named_with_its_form_and_exit_2() {
         (&["get", "releases", "--token", "a b"], &["bearer token"]),
         (&["reconcile"], &["<RELEASE>"]),
         (&["reconcile", "shop", "-A"], &["--all-namespaces"]),
+        (&["policy", "test", "x", "-o", "xml"], &["table, json, yaml, junit"]),
         (&["diff", "shop", "--as-group", "x"], &["--as"]),
         (&["explain", "cm/x", "--path", "[x"], &["--path", "/"]),
         (&["policy", "test", "/nowhere"], &["/nowhere"]),
@@ -228,7 +229,7 @@ fn printing(kubeconfig: &str, namespace: &str) -> Vec<Vec<String>> {
     let policies = concat!(env!("CARGO_MANIFEST_DIR"), "/policies");
     // Others install things meanwhile, but not there.
     let cluster = ["-n", namespace, "--kubeconfig", kubeconfig];
-    let calls: [Vec<&str>; 10] = [
+    let calls: [Vec<&str>; 11] = [
         vec!["version"],
         vec!["completions", "bash"],
         vec!["manifests", "crds"],
@@ -238,6 +239,7 @@ fn printing(kubeconfig: &str, namespace: &str) -> Vec<Vec<String>> {
         [&["diff", "shop", "-o", "json"][..], &cluster].concat(),
         [&["get", "releases", "-o", "yaml"][..], &cluster].concat(),
         [&["get", "allowances", "-o", "json"][..], &cluster].concat(),
+        vec!["policy", "test", policies, "-o", "junit"],
         [&["explain", "cm/settings"][..], &cluster].concat(),
     ];
     calls.map(|call| call.into_iter().map(str::to_owned).collect()).to_vec()
