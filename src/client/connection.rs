@@ -167,9 +167,13 @@ async fn configuration(access: &Access) -> Result<Config, ConnectError> {
     let mut config = match kubeconfig {
         Some(path) => from_file(path, &options).await?,
         // A pod's service account has no contexts.
-        None if !named.is_empty() => Config::from_kubeconfig(&options).await.map_err(|error| {
-            ConnectError::Choice { choice: named.join(" with "), reason: unquoted(&error) }
-        })?,
+        None if !named.is_empty() => {
+            let failed = |reason| ConnectError::Choice { choice: named.join(" with "), reason };
+            let kubeconfig = Kubeconfig::read().map_err(|error| failed(unquoted(&error)))?;
+            check_account(&kubeconfig, &options).map_err(failed)?;
+            let loaded = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+            loaded.map_err(|error| failed(unquoted(&error)))?
+        }
         None => Config::infer().await.map_err(|error| ConnectError::Nowhere { reason: unquoted(&error) })?,
     };
     if let Some(token) = token {
@@ -189,12 +193,21 @@ async fn configuration(access: &Access) -> Result<Config, ConnectError> {
 }
 
 async fn from_file(path: &Path, options: &KubeConfigOptions) -> Result<Config, ConnectError> {
-    let failed = |error: kube::config::KubeconfigError| ConnectError::Kubeconfig {
-        path: path.to_owned(),
-        reason: unquoted(&error),
-    };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
-    Config::from_custom_kubeconfig(kubeconfig, options).await.map_err(failed)
+    let failed = |reason| ConnectError::Kubeconfig { path: path.to_owned(), reason };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| failed(unquoted(&error)))?;
+    check_account(&kubeconfig, options).map_err(failed)?;
+    let loaded = Config::from_custom_kubeconfig(kubeconfig, options).await;
+    loaded.map_err(|error| failed(unquoted(&error)))
+}
+
+/// A user that is not there would be nobody, to whom the API server may answer as well.
+fn check_account(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Result<(), String> {
+    match &options.user {
+        Some(user) if !kubeconfig.auth_infos.iter().any(|it| it.name == *user) => {
+            Err(format!("there is no user {user:?} in it"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What is wrong with a kubeconfig, without the lines of it that the parser

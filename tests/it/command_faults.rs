@@ -172,7 +172,7 @@ fn a_malformed_argument_is_named_with_its_form_and_exit_2() {
         (&["get", "releases", "--state", "broken"], &["there is no state", "Drifted", "NotGuarded"]),
         (&["get", "releases", "--request-timeout", "soon"], &["1h, 90m or 30d"]),
         (&["get", "releases", "--token", "a b"], &["bearer token"]),
-        (&["reconcile"], &["--all", "--all-namespaces"]),
+        (&["reconcile"], &["<RELEASE>"]),
         (&["reconcile", "shop", "-A"], &["--all-namespaces"]),
         (&["policy", "test", "x", "-o", "xml"], &["table, json, yaml, junit"]),
         (&["diff", "shop", "--as-group", "x"], &["--as"]),

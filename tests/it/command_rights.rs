@@ -90,7 +90,9 @@ impl Trove {
             "explain" => &["deployment/trove", "-o", "json"],
             "revoke" => &["deployment/trove"],
             "reconcile" | "suspend" | "resume" => &["trove"],
-            "get releases" | "get allowances" | "get policies" | "uninstall" => &[],
+            // An empty table is a sentence on standard error.
+            "get allowances" | "get policies" => &["-o", "json"],
+            "get releases" | "uninstall" => &[],
             emergency if emergency.starts_with("emergency ") => &[],
             other => panic!("how is {other} called?"),
         };

@@ -51,10 +51,15 @@ pub(super) struct Args {
     cluster: ClusterArgs,
 }
 
+/// The reason of a release whose status nobody keeps any more.
+const STALE: &str = "Stale";
+
 /// A state that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     NotGuarded,
+    /// No guard keeps it any more.
+    Stale,
     /// The guard has not looked at it yet.
     Unknown,
     Reason(Reason),
@@ -255,6 +260,7 @@ impl State {
     fn is_of(self, row: &Row) -> bool {
         match self {
             Self::NotGuarded => !row.guarded,
+            Self::Stale => row.stale_since.is_some() || row.reason.as_deref() == Some(STALE),
             Self::Unknown => row.guarded && row.reason.is_none(),
             // However its drift is dealt with.
             Self::Reason(Reason::Drifted) => row.drifted.is_some_and(|drifted| drifted > 0),
@@ -267,11 +273,11 @@ impl State {
 fn parse_state(text: &str) -> Result<State, String> {
     let plain = |text: &str| text.replace('-', "").to_lowercase();
     let states = Reason::ALL.map(|reason| (reason.as_str(), State::Reason(reason)));
-    let others = [("NotGuarded", State::NotGuarded), ("Unknown", State::Unknown)];
+    let others = [("NotGuarded", State::NotGuarded), (STALE, State::Stale), ("Unknown", State::Unknown)];
     let mut known = states.into_iter().chain(others);
     known.find(|(name, _)| plain(name) == plain(text)).map(|(_, state)| state).ok_or_else(|| {
         let names: Vec<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
-        format!("there is no state {text:?}: use some of {}, NotGuarded, Unknown", names.join(", "))
+        format!("there is no state {text:?}: use some of {}, NotGuarded, Stale, Unknown", names.join(", "))
     })
 }
 
@@ -317,6 +323,6 @@ mod tests {
         }
         assert!(is("in-sync", &row("InSync", 0)) && !is("Drifted", &row("InSync", 0)));
         let error = parse_state("broken").unwrap_err();
-        assert!(error.contains("Drifted") && error.ends_with("NotGuarded, Unknown"), "{error}");
+        assert!(error.contains("Drifted") && error.ends_with("NotGuarded, Stale, Unknown"), "{error}");
     }
 }

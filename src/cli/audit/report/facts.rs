@@ -2,12 +2,12 @@
 //!
 //! Entry point: [`Facts`], which takes rows newest first and becomes a [`Report`]. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::spans::{Release, Spans, Stay};
-use crate::ledger::entry::Entry;
+use crate::ledger::entry::{Entry, Field, Object};
 
 /// The verdicts of the rows that a report needs.
 pub(super) const VERDICTS: [&str; 11] = [
@@ -27,6 +27,9 @@ pub(super) const VERDICTS: [&str; 11] = [
 /// Why an edit that drifts passes by an exception: an open one, or one for its user.
 const EXCEPTIONS: [&str; 2] = ["allowed", "exempt"];
 
+/// An API server that asks about one refused change twice does so within that time.
+const TWICE: SignedDuration = SignedDuration::from_secs(1);
+
 /// Exceptions that are kept; a report is for reading.
 const MOST_EXCEPTIONS: usize = 10_000;
 
@@ -44,7 +47,12 @@ pub(super) struct Facts {
     denied: Counts,
     excepted: Counts,
     repaired: BTreeMap<(Release, String), u64>,
+    /// The changes of the last second.
+    recent: VecDeque<(Timestamp, Change)>,
 }
+
+/// What makes two changes one.
+type Change = (Object, String, Option<String>, String, Vec<Field>);
 
 /// What a report tells.
 #[derive(Debug)]
@@ -117,6 +125,7 @@ impl Facts {
             denied: Counts::default(),
             excepted: Counts::default(),
             repaired: BTreeMap::new(),
+            recent: VecDeque::new(),
         }
     }
 
@@ -124,7 +133,7 @@ impl Facts {
     pub(super) fn add(&mut self, entry: &Entry) {
         self.spans.add(entry);
         match entry.kind.as_str() {
-            "verdict" => self.add_change(entry),
+            "verdict" if self.is_first(entry) => self.add_change(entry),
             "allowance" if entry.verdict == "Opened" => self.add_exception(entry),
             "repair" => {
                 let counted = self.repaired.entry((Release::of(entry), entry.verdict.clone()));
@@ -132,6 +141,21 @@ impl Facts {
             }
             _ => {}
         }
+    }
+
+    /// Whether the change is not one that was counted just before.
+    fn is_first(&mut self, entry: &Entry) -> bool {
+        let is_over = |(time, _): &(Timestamp, Change)| time.duration_since(entry.time) > TWICE;
+        while self.recent.front().is_some_and(is_over) {
+            self.recent.pop_front();
+        }
+        let Entry { object, user, operation, verdict, fields, .. } = entry.clone();
+        let change = (object, user, operation, verdict, fields);
+        let is_first = self.recent.iter().all(|(_, known)| *known != change);
+        if is_first {
+            self.recent.push_back((entry.time, change));
+        }
+        is_first
     }
 
     fn add_change(&mut self, entry: &Entry) {
@@ -162,7 +186,7 @@ impl Facts {
 
     /// What the rows come to.
     pub(super) fn finish(self) -> Report {
-        let Self { mut report, spans, denied, excepted, repaired } = self;
+        let Self { mut report, spans, denied, excepted, repaired, recent: _ } = self;
         report.denied = denied.ranked();
         report.excepted = excepted.ranked();
         report.repairs =

@@ -105,16 +105,20 @@ fn table(text: &mut String, head: &[&str], count: usize, rows: impl Iterator<Ite
 /// Text that no reader of Markdown takes for anything else.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
-    for letter in text.chars() {
+    for (place, letter) in text.char_indices() {
+        let (before, after) = text.split_at_checked(place).unwrap_or_default();
+        let follows = |scheme: &str| before.to_ascii_lowercase().ends_with(scheme);
         match letter {
             letter if letter.is_control() => plain.push(' '),
             '<' => plain.push_str("&lt;"),
             '>' => plain.push_str("&gt;"),
             '&' => plain.push_str("&amp;"),
-            // Also what makes an address a link without any other mark.
-            ':' | '@' => {
-                let _ = write!(plain, "&#{};", u32::from(letter));
+            // What makes an address a link without any other mark.
+            '@' => plain.push_str("&#64;"),
+            ':' if after.starts_with("://") || follows("mailto") || follows("xmpp") => {
+                plain.push_str("&#58;")
             }
+            '.' if follows("www") => plain.push_str("&#46;"),
             '\\' | '`' | '*' | '_' | '{' | '}' | '[' | ']' | '(' | ')' | '#' | '!' | '|' | '~' | '$' => {
                 plain.push('\\');
                 plain.push(letter);
@@ -135,8 +139,11 @@ mod tests {
             ("alice", "alice"),
             ("a|b", "a\\|b"),
             ("<script>", "&lt;script&gt;"),
-            ("![x](javascript:y)", "\\!\\[x\\]\\(javascript&#58;y\\)"),
+            ("![x](javascript:y)", "\\!\\[x\\]\\(javascript:y\\)"),
             ("https://evil.example", "https&#58;//evil.example"),
+            ("WWW.evil.example", "WWW&#46;evil.example"),
+            ("MailTo:a@evil.example", "MailTo&#58;a&#64;evil.example"),
+            ("system:serviceaccount:ci:deployer 05:00:00Z", "system:serviceaccount:ci:deployer 05:00:00Z"),
             ("a\n\n# b", "a  \\# b"),
         ] {
             assert_eq!(plain(text), expected);
