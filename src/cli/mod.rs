@@ -18,6 +18,7 @@ mod forecast;
 mod get;
 mod labels;
 mod manifests;
+mod notify;
 mod object;
 mod output;
 mod policy;
@@ -75,6 +76,8 @@ enum Command {
     Resume(steer::Args),
     /// Print the manifests that install Kubemoor
     Manifests(manifests::Args),
+    /// Try who is told of what happens
+    Notify(notify::Args),
     /// Test policies without a cluster
     Policy(policy::Args),
     /// Remove the webhooks from the cluster
@@ -167,6 +170,7 @@ impl Command {
             Self::Suspend(args) => steer::suspend(args),
             Self::Resume(args) => steer::resume(args),
             Self::Manifests(args) => manifests::run(args),
+            Self::Notify(args) => notify::run(args),
             Self::Policy(args) => policy::run(args),
             Self::Uninstall(args) => uninstall::run(args),
             Self::Certs(args) => certs::run(args),
