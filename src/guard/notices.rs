@@ -1,7 +1,7 @@
 //! Tells notifiers what the loop finds and does.
 //!
 //! Entry point: [`Teller::run`]. Invariant: nobody waits for a receiver; what was told to begin is
-//! told to end, also where the guard did not end it. What lasts is kept by [`Standing`], which is
+//! told to end, also where the guard did not end it. What lasts is kept by `standing`, which is
 //! pure. Must not decide who is told.
 
 mod standing;

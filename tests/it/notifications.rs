@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Alertmanager, ControlPlane, Fault, Identity, Kind, ROUTING_KEY, SECRET, SOON, Scene, Service, charts,
-    eventually, folder, moor,
+    Alertmanager, Fault, Identity, Kind, ROUTING_KEY, SECRET, SOON, Scene, Service, charts, eventually,
+    folder, moor,
 };
 
 /// What would be read as markup, were it not text.
@@ -49,7 +49,7 @@ async fn denials_exceptions_and_an_emergency_reach_each_receiver_in_its_form() {
             ("any", format!("format: template, url: '{}', template: {TEMPLATE}", any.url)),
         ],
     );
-    let scene = Scene::on(ControlPlane::start()).install("told", charts::SETTINGS).await;
+    let scene = Scene::own().install("told", charts::SETTINGS).await;
     let guard = scene.start_guard(&["--register", "--edits", "Deny", &notifiers]).await;
     let settings = scene.config_map("settings");
     scene.wait_until_guarded(&settings).await;
