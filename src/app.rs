@@ -53,7 +53,7 @@ use crate::mirror::directory;
 use crate::mirror::policies::InForce;
 use crate::mirror::policies::files::Folder;
 use crate::notify;
-use crate::notify::file::Notifier;
+use crate::notify::{Notifiers, Worker};
 use crate::policy::Policy;
 use crate::policy::resolver::PolicyResolver;
 use crate::server::{self, Limits, TlsPort, descriptors};
@@ -76,6 +76,7 @@ struct Services {
     certificates: Certificates,
     judging: Judging,
     ledger: Ledger,
+    notifiers: Notifiers,
     /// No more work of the guard's own.
     stop: CancellationToken,
 }
@@ -83,7 +84,7 @@ struct Services {
 /// A program that runs.
 struct Run {
     services: Services,
-    notifiers: Vec<Notifier>,
+    worker: Option<Worker>,
     readiness: Readiness,
     books: Books,
     /// Told the cluster's name, the ledger's writer begins.
@@ -168,6 +169,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let connections = ConnectionMetrics::register(&mut registry);
     let state = Arc::new(State::default());
     let metrics = Metrics::register(&mut registry, &state, release_metrics);
+    let (notifiers, worker) = Notifiers::new(notifiers, &metrics.notices);
     let cluster_name = ledger.cluster_name.clone();
     let (ledger, writer) = Ledger::new(ledger, LedgerMetrics::register(&mut registry))?;
     let readiness = Readiness::new();
@@ -190,9 +192,10 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let naming = Naming { given: cluster_name, told: Some(naming) };
 
     let stop = CancellationToken::new();
-    let services = Services { resolver, in_force, state, metrics, certificates, judging, ledger, stop };
+    let services =
+        Services { resolver, in_force, state, metrics, certificates, judging, ledger, notifiers, stop };
     services.follow_files(calling, folder, &mut parts);
-    let mut run = Run { services, notifiers, readiness, books, naming, parts };
+    let mut run = Run { services, worker: Some(worker), readiness, books, naming, parts };
     let linger = run.begin(source, Secured { callers: &callers, tls: &tls, certifying }, &records).await?;
     run.until_told(stops, linger).await
 }
@@ -286,7 +289,7 @@ impl Run {
             index.set(assembled.release);
         }
         tracing::info!(releases = index.releases().count(), objects = index.objects(), "releases are loaded");
-        let Services { judging, resolver, metrics, ledger, .. } = &self.services;
+        let Services { judging, resolver, metrics, ledger, notifiers, .. } = &self.services;
         judging.begin(Setup {
             door: judging.door(),
             source: ReleaseSource::Fixed(RwLock::new(index)),
@@ -297,6 +300,7 @@ impl Run {
             orders: None,
             metrics: metrics.admission.clone(),
             ledger: ledger.clone(),
+            notifiers: notifiers.clone(),
         });
         self.naming.tell(|| format!("dir:{}", path.display()));
         releases.met();

@@ -20,9 +20,11 @@ use kubemoor::declaration::catalog::Catalog;
 use kubemoor::helm::index::Index;
 use kubemoor::ledger::Ledger;
 use kubemoor::ledger::row::{Change, Changes, Kind, Row};
-use kubemoor::metrics::{self, AdmissionMetrics, ConnectionMetrics, LedgerMetrics};
+use kubemoor::metrics::{self, AdmissionMetrics, ConnectionMetrics, LedgerMetrics, NoticeMetrics};
 use kubemoor::mirror::directory;
 use kubemoor::model::{Actor, DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
+use kubemoor::notify::Notifiers;
+use kubemoor::notify::file::Settings;
 use kubemoor::policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor::policy::{self, Policy};
 use kubemoor::server::{Limits, TlsPort, serve};
@@ -254,6 +256,7 @@ fn validator(folder: &Path, others: &Others) -> Validator {
         orders: None,
         metrics,
         ledger: ledger(folder.join("ledger.db"), others),
+        notifiers: Notifiers::new(Settings::default(), &NoticeMetrics::default()).0,
     };
     Validator::new(Intake::new(BodyLimits::default()), setup)
 }

@@ -16,14 +16,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::calling::Keeping;
 use super::certifying::Certifying;
-use super::emergency::{obey, row};
+use super::emergency::{keep, obey};
 use super::leading::LeaderSession;
 use super::meeting::{Met, meet};
 use super::parts::{Halt, Parts};
+use super::permitting::Permitting;
 use super::policing::{Policing, PolicySources};
 use super::registrar::Registrar;
 use super::telling::{self, Telling};
-use super::{Naming, Run, Services, permitting, transitions, trusting};
+use super::{Naming, Run, Services, transitions, trusting};
 use crate::admin::Condition;
 use crate::client::connection::{self, Connection};
 use crate::client::lease::Leadership;
@@ -35,7 +36,7 @@ use crate::mirror::arbiter::Arbiter;
 use crate::mirror::kinds::Kinds;
 use crate::mirror::releases::{Health, RecordSource, Releases};
 use crate::model::ReleaseId;
-use crate::notify::file::Notifier;
+use crate::notify::Worker;
 use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
 use crate::webhook::look::{Live, ReleaseSource};
@@ -64,7 +65,7 @@ pub(super) struct Work {
     keeping: Keeping,
     /// None where the certificate is not shared.
     certifying: Option<Certifying>,
-    notifiers: Vec<Notifier>,
+    worker: Option<Worker>,
     conditions: Conditions,
     naming: Naming,
 }
@@ -116,7 +117,7 @@ impl Run {
             cluster,
             keeping,
             certifying,
-            notifiers: std::mem::take(&mut self.notifiers),
+            worker: self.worker.take(),
             conditions: Conditions { records, policies, switch, loop_listed },
             naming: Naming { given: self.naming.given.take(), told: self.naming.told.take() },
         };
@@ -200,8 +201,7 @@ impl Work {
         let (served, stopped) = (Arc::clone(&kinds), stop.clone());
         parts.spawn("following the kinds", async move { served.run(stopped).await });
         let (opened, open) = watch::channel(None);
-        let ledger = services.ledger.clone();
-        let keep = move |turn| ledger.record(row(turn));
+        let keep = keep(services.ledger.clone(), services.notifiers.clone());
         let switch = emergency::follow(client.clone(), opened, keep, stop.clone());
         parts.spawn("following the emergency switch", switch);
         let obeyed = obey(
@@ -238,7 +238,7 @@ impl Work {
 
     /// Starts to judge reviews, and to record how records and allowances change.
     fn judge(&self, link: &Link, own_account: Option<String>, parts: &mut Parts) {
-        let Services { judging, resolver, metrics, ledger, stop, .. } = &self.services;
+        let Services { judging, resolver, metrics, ledger, notifiers, stop, .. } = &self.services;
         let Link { releases, policing, .. } = link;
         let live = Live {
             releases: Arc::clone(releases),
@@ -260,12 +260,18 @@ impl Work {
             orders: Some(self.orders()),
             metrics: metrics.admission.clone(),
             ledger: ledger.clone(),
+            notifiers: notifiers.clone(),
         });
         let transitions = transitions::run(Arc::clone(releases), ledger.clone(), stop.clone());
         parts.spawn("keeping the records' history", transitions);
-        let allowances = Arc::clone(&policing.allowances);
-        let permitting = permitting::run(allowances, Arc::clone(releases), ledger.clone(), stop.clone());
-        parts.spawn("keeping the allowances' history", permitting);
+        let permitting = Permitting {
+            allowances: Arc::clone(&policing.allowances),
+            releases: Arc::clone(releases),
+            ledger: ledger.clone(),
+            notifiers: notifiers.clone(),
+            resolver: Arc::clone(resolver),
+        };
+        parts.spawn("keeping the allowances' history", permitting.run(stop.clone()));
     }
 
     /// Starts the loop, and what tells of it.
@@ -276,7 +282,8 @@ impl Work {
         (suspended, key): (HashSet<ReleaseId>, SigningKey),
         parts: &mut Parts,
     ) -> Result<(), Halt> {
-        let Services { resolver, in_force, state, metrics, ledger, stop, .. } = self.services.clone();
+        let Services { resolver, in_force, state, metrics, ledger, notifiers, stop, .. } =
+            self.services.clone();
         let Link { releases, kinds, objects, policing, .. } = link;
         let (listed, is_listed) = watch::channel(false);
         let condition = self.conditions.loop_listed.clone();
@@ -291,7 +298,8 @@ impl Work {
             in_force: Arc::clone(&in_force),
             commands,
             suspended: suspended.clone(),
-            notifiers: std::mem::take(&mut self.notifiers),
+            notifiers,
+            worker: self.worker.take(),
             metrics: metrics.notices.clone(),
             key: key.clone(),
             settled: Arc::clone(&link.settled),

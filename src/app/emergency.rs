@@ -1,6 +1,6 @@
 //! What the emergency switch does to a running guard.
 //!
-//! Entry points: [`obey`], and [`row`] for the ledger. Invariant: while everything is open, the resolver says so
+//! Entry points: [`obey`], and [`keep`] for the ledger and for who is told. Invariant: while everything is open, the resolver says so
 //! for every release, so that nothing is refused and nothing repaired; and
 //! health, metrics and log say it too.
 
@@ -11,14 +11,32 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Condition;
+use crate::ledger::Ledger;
 use crate::ledger::row::{Act, ReviewedEdit, Row};
 use crate::metrics::EmergencyMetrics;
 use crate::mirror::policies::InForce;
 use crate::model::{Actor, ObjectId};
+use crate::notify::Notifiers;
+use crate::notify::message::{Message, Subject};
 use crate::webhook::registration::emergency::{MARKER, Turn};
 
-/// That everything was opened or closed, as the ledger keeps it: once, whichever guard sees it first.
-pub(super) fn row(turn: Turn) -> Row {
+/// Keeps each turn in the ledger, and has people told.
+pub(super) fn keep(ledger: Ledger, notifiers: Notifiers) -> impl Fn(Turn) + Send {
+    move |turn| {
+        notifiers.send(&[], message(&turn));
+        ledger.record(row(turn));
+    }
+}
+
+/// That everything was opened or closed, as people are told.
+fn message(turn: &Turn) -> Message {
+    let subject = if turn.open { Subject::EmergencyOpened } else { Subject::EmergencyClosed };
+    let said = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    Message { by: said(&turn.by), detail: said(&turn.reason), ..Message::new(subject, Timestamp::now()) }
+}
+
+/// The same as the ledger keeps it: once, whichever guard sees it first.
+fn row(turn: Turn) -> Row {
     let act = if turn.open { Act::Open } else { Act::Close };
     let edit = ReviewedEdit {
         object: ObjectId {

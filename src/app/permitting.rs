@@ -1,7 +1,7 @@
-//! From the allowances to the ledger: what may be changed locally, from when
+//! From the allowances to the ledger, and to who is told: what may be changed locally, from when
 //! on, and when that was over.
 //!
-//! Entry point: [`run`]. Every guard of a cluster sees the same allowances, and
+//! Entry point: [`Permitting::run`]. Every guard of a cluster sees the same allowances, and
 //! so does each one that starts anew; the ledger keeps each opening and each
 //! end once. What ends while no guard runs is not told.
 
@@ -16,40 +16,86 @@ use crate::ledger::row::{Permitted, Row};
 use crate::mirror::allowances::Allowances;
 use crate::mirror::releases::Releases;
 use crate::model::{ObjectId, ReleaseId};
+use crate::notify::Notifiers;
+use crate::notify::message::{Message, Subject};
 use crate::policy::allowance::Allowance;
+use crate::policy::resolver::PolicyResolver;
 
-/// Records openings and ends until `stop`.
-pub(super) async fn run(
-    allowances: Arc<Allowances>,
-    releases: Arc<Releases>,
-    ledger: Ledger,
-    stop: CancellationToken,
-) {
-    let changes = allowances.changes();
-    let mut told: HashMap<ObjectId, Vec<Arc<Allowance>>> = HashMap::new();
-    loop {
-        let object = tokio::select! {
-            () = stop.cancelled() => return,
-            object = changes.next() => object,
-        };
-        let open = allowances.named(&object);
-        let before = told.remove(&object).unwrap_or_default();
-        let record = |allowance: &Allowance, permitted| {
-            let release = concerned(&releases, &object, allowance);
-            // Without a namespace it may be for two objects, and is told of one.
-            if release.is_some() || object.namespace == allowance.object.namespace {
-                ledger.record(Row::allowance(Timestamp::now(), release, &object, allowance, permitted));
+/// What keeps the history of allowances.
+pub(super) struct Permitting {
+    pub(super) allowances: Arc<Allowances>,
+    pub(super) releases: Arc<Releases>,
+    pub(super) ledger: Ledger,
+    pub(super) notifiers: Notifiers,
+    pub(super) resolver: Arc<PolicyResolver>,
+}
+
+impl Permitting {
+    /// Records openings and ends until `stop`.
+    pub(super) async fn run(self, stop: CancellationToken) {
+        let changes = self.allowances.changes();
+        let mut told: HashMap<ObjectId, Vec<Arc<Allowance>>> = HashMap::new();
+        loop {
+            let object = tokio::select! {
+                () = stop.cancelled() => return,
+                object = changes.next() => object,
+            };
+            let open = self.allowances.named(&object);
+            let before = told.remove(&object).unwrap_or_default();
+            let record = |allowance: &Allowance, permitted| self.record(&object, allowance, permitted);
+            for allowance in before.iter().filter(|it| !open.iter().any(|other| same(it, other))) {
+                record(allowance, Permitted::Closed);
             }
-        };
-        for allowance in before.iter().filter(|it| !open.iter().any(|other| same(it, other))) {
-            record(allowance, Permitted::Closed);
+            for allowance in open.iter().filter(|it| !before.iter().any(|other| same(it, other))) {
+                record(allowance, Permitted::Opened);
+            }
+            if !open.is_empty() {
+                told.insert(object, open);
+            }
         }
-        for allowance in open.iter().filter(|it| !before.iter().any(|other| same(it, other))) {
-            record(allowance, Permitted::Opened);
+    }
+
+    fn record(&self, object: &ObjectId, allowance: &Allowance, permitted: Permitted) {
+        let release = concerned(&self.releases, object, allowance);
+        // Without a namespace it may be for two objects, and is told of one.
+        if release.is_none() && object.namespace != allowance.object.namespace {
+            return;
         }
-        if !open.is_empty() {
-            told.insert(object, open);
-        }
+        let now = Timestamp::now();
+        let policy = release.as_ref().map(|(release, _)| self.resolver.of(release));
+        let names = policy.as_ref().map(|policy| policy.notify.as_slice()).unwrap_or_default();
+        self.notifiers.send(names, message(now, release.clone(), object, allowance, permitted));
+        self.ledger.record(Row::allowance(now, release, object, allowance, permitted));
+    }
+}
+
+/// An allowance that begins or ends, as people are told.
+fn message(
+    now: Timestamp,
+    release: Option<(ReleaseId, u64)>,
+    object: &ObjectId,
+    allowance: &Allowance,
+    permitted: Permitted,
+) -> Message {
+    let Allowance { until, reason, by, version: (uid, generation), created, .. } = allowance;
+    let since = created.filter(|_| *generation <= 1).unwrap_or(now);
+    let (subject, at) = match permitted {
+        Permitted::Opened => (Subject::ExceptionOpened, since),
+        Permitted::Closed => (Subject::ExceptionClosed, now),
+    };
+    let (release, revision) = release.unzip();
+    let said = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    Message {
+        since,
+        release,
+        revision,
+        object: Some(object.clone()),
+        namespace: object.namespace.clone(),
+        by: said(&by.user),
+        detail: said(reason),
+        until: Some(*until),
+        key: uid.clone(),
+        ..Message::new(subject, at)
     }
 }
 

@@ -22,6 +22,7 @@ use crate::client::lease::Leadership;
 use crate::client::objects::Objects;
 use crate::config;
 use crate::guard::announce::Announcer;
+use crate::guard::notices::Teller;
 use crate::guard::orders::Command;
 use crate::guard::state::State;
 use crate::guard::status::Statuses;
@@ -30,8 +31,7 @@ use crate::mirror::kinds::Kinds;
 use crate::mirror::policies::InForce;
 use crate::mirror::releases::Releases;
 use crate::model::ReleaseId;
-use crate::notify::Notifiers;
-use crate::notify::file::Notifier;
+use crate::notify::{Notifiers, Worker};
 use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
 use crate::telemetry::FailureLog;
@@ -55,7 +55,9 @@ pub(super) struct Telling {
     pub(super) in_force: Arc<InForce>,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) suspended: HashSet<ReleaseId>,
-    pub(super) notifiers: Vec<Notifier>,
+    pub(super) notifiers: Notifiers,
+    /// What delivers; none once it does.
+    pub(super) worker: Option<Worker>,
     pub(super) metrics: NoticeMetrics,
     pub(super) key: SigningKey,
     pub(super) settled: Arc<SettledValues>,
@@ -70,57 +72,57 @@ impl Telling {
         parts: &mut Parts,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
-        let notifiers = self.deliver(parts, stop).await?;
-        let announcer = self.announcer(notifiers, cluster, session);
-        parts.spawn("telling of drifts and repairs", announcer.run(stop.clone()));
+        // Who writes nothing has nobody to agree with.
+        let leadership = if cluster.read_only { Leadership::alone() } else { session.leadership.clone() };
+        self.deliver(leadership, parts, stop).await?;
+        let teller = Teller {
+            state: Arc::clone(&self.state),
+            notifiers: self.notifiers.clone(),
+            resolver: Arc::clone(self.in_force.resolver()),
+            metrics: self.metrics.clone(),
+        };
+        parts.spawn("telling notifiers", teller.run(stop.clone()));
         if !cluster.read_only {
+            parts.spawn("telling of drifts and repairs", self.announcer(session).run(stop.clone()));
             self.keep_statuses(cluster, session, parts, stop).await;
         }
         Ok(())
     }
 
     /// Starts to deliver notifications.
-    async fn deliver(&mut self, parts: &mut Parts, stop: &CancellationToken) -> anyhow::Result<Notifiers> {
+    async fn deliver(
+        &mut self,
+        leadership: Leadership,
+        parts: &mut Parts,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<()> {
+        let Some(worker) = self.worker.take() else { return Ok(()) };
         let deliveries = TaskTracker::new();
         let source = match identity::cluster_uid(&self.client).await {
             Ok(Some(uid)) => format!("urn:kubemoor:{uid}"),
             // A receiver of several clusters cannot tell them apart then.
             Ok(None) | Err(_) => "urn:kubemoor:unknown".to_owned(),
         };
-        let notifiers = std::mem::take(&mut self.notifiers);
-        let notifiers = Notifiers::start(notifiers, &source, &self.metrics, &deliveries, stop)?;
+        worker.start(&source, move || leadership.holds(), &deliveries, stop)?;
         deliveries.close();
         let stopped = stop.clone();
         parts.spawn("delivering notifications", async move {
             deliveries.wait().await;
             stopped.cancelled().await;
         });
-        Ok(notifiers)
+        Ok(())
     }
 
-    /// What tells of drifts and repairs: by notifications, and by events where the guard may write.
-    fn announcer(
-        &self,
-        notifiers: Notifiers,
-        cluster: &config::Cluster,
-        session: &LeaderSession,
-    ) -> Announcer {
+    /// What tells of drifts and repairs by events.
+    fn announcer(&self, session: &LeaderSession) -> Announcer {
         let LeaderSession { leadership, identity, .. } = session;
-        let (events, teller) = if cluster.read_only {
-            (None, Leadership::alone())
-        } else {
-            let events = Events::new(self.client.clone(), leadership.clone(), identity.clone());
-            (Some(events), leadership.clone())
-        };
         Announcer {
             state: Arc::clone(&self.state),
-            events,
-            notifiers,
-            resolver: Arc::clone(self.in_force.resolver()),
+            events: Events::new(self.client.clone(), leadership.clone(), identity.clone()),
             kinds: Arc::clone(&self.kinds),
             releases: Arc::clone(&self.releases),
             objects: self.objects.clone(),
-            leadership: teller,
+            leadership: leadership.clone(),
             metrics: self.metrics.clone(),
         }
     }

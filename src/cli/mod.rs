@@ -19,6 +19,7 @@ mod get;
 mod labels;
 mod list;
 mod manifests;
+mod notify;
 mod object;
 mod output;
 mod policy;
@@ -79,6 +80,8 @@ enum Command {
     Resume(steer::Args),
     /// Print the manifests that install Kubemoor
     Manifests(manifests::Args),
+    /// Try who is told of what happens
+    Notify(notify::Args),
     /// Test policies without a cluster
     Policy(policy::Args),
     /// Remove the webhooks from the cluster
@@ -171,6 +174,7 @@ impl Command {
             Self::Suspend(args) => steer::suspend(args),
             Self::Resume(args) => steer::resume(args),
             Self::Manifests(args) => manifests::run(args),
+            Self::Notify(args) => notify::run(args),
             Self::Policy(args) => policy::run(args),
             Self::Uninstall(args) => uninstall::run(args),
             Self::Certs(args) => certs::run(args),

@@ -90,7 +90,7 @@ pub(super) struct Args {
     #[command(flatten)]
     ledger: LedgerArgs,
 
-    /// A file that names who is told of drifts and repairs, as CloudEvents over HTTP
+    /// A file that names who is told of drift, denials, exceptions and emergencies, and in which format
     #[arg(long, env = "KUBEMOOR_NOTIFIERS", value_name = "FILE")]
     notifiers: Option<PathBuf>,
 

@@ -1,5 +1,4 @@
-//! Tells of what happened: as events on the object and on its GuardedRelease,
-//! and to notifiers.
+//! Tells of what happened to objects, as events on the object and on its GuardedRelease.
 //!
 //! Entry point: [`Announcer::run`]. Invariant: only the leader tells; nobody is
 //! waited for by the loop, what is too much is counted as missed; of values only
@@ -20,9 +19,7 @@ use crate::metrics::{EventFate, NoticeMetrics};
 use crate::mirror::kinds::Kinds;
 use crate::mirror::releases::Releases;
 use crate::model::{ObjectId, ReleaseId};
-use crate::notify::{Message, Notifiers, Subject};
-use crate::policy::resolver::PolicyResolver;
-use crate::reconcile::report::{DriftKind, Drifted, Incident};
+use crate::reconcile::report::{DriftKind, Drifted, Happening, Incident};
 use crate::telemetry::FailureLog;
 use crate::verdict::patch::patch;
 
@@ -33,12 +30,8 @@ const PATCH: usize = 500;
 pub struct Announcer {
     /// Where incidents come from.
     pub state: Arc<State>,
-    /// Writes events; none where nothing is written.
-    pub events: Option<Events>,
-    /// Who else is told.
-    pub notifiers: Notifiers,
-    /// The policies, which name the notifiers of a release.
-    pub resolver: Arc<PolicyResolver>,
+    /// Writes events.
+    pub events: Events,
     /// The kinds that the cluster serves.
     pub kinds: Arc<Kinds>,
     /// The releases, which say in which version an object is declared.
@@ -54,47 +47,28 @@ pub struct Announcer {
 impl Announcer {
     /// Tells until `stop`.
     pub async fn run(self, stop: CancellationToken) {
-        let mut incidents = self.state.incidents();
+        let mut happenings = self.state.happenings();
         let mut failures = FailureLog::default();
         loop {
-            let incident = tokio::select! {
+            let happening = tokio::select! {
                 () = stop.cancelled() => return,
-                incident = incidents.recv() => incident,
+                happening = happenings.recv() => happening,
             };
-            match incident {
-                Ok(incident) if self.leadership.holds() => {
-                    self.notify(&incident);
-                    self.publish(&incident, &mut failures).await;
+            match happening {
+                Ok(happening) => {
+                    if let Happening::Object(incident) = &*happening
+                        && self.leadership.holds()
+                    {
+                        self.publish(incident, &mut failures).await;
+                    }
                 }
-                Ok(_) => {}
                 Err(RecvError::Lagged(missed)) => self.metrics.missed(missed),
                 Err(RecvError::Closed) => return,
             }
         }
     }
 
-    fn notify(&self, incident: &Incident) {
-        let Incident { release, revision, drifted } = incident;
-        let message = Message {
-            subject: match &drifted.repaired {
-                Some(Ok(())) => Subject::Repaired,
-                Some(Err(_)) => Subject::NotRepaired,
-                None => Subject::Drifted,
-            },
-            release: release.clone(),
-            revision: *revision,
-            object: drifted.object.clone(),
-            drift: drifted.kind.as_str(),
-            fields: drifted.findings.clone(),
-            by: drifted.by.clone(),
-            since: drifted.since,
-            detail: detail(drifted).map(str::to_owned),
-        };
-        self.notifiers.send(&self.resolver.of(release).notify, message);
-    }
-
     async fn publish(&self, incident: &Incident, failures: &mut FailureLog) {
-        let Some(events) = &self.events else { return };
         let object = self.object(&incident.release, &incident.drifted.object).await;
         let release = guarded(&incident.release);
         let uid =
@@ -112,7 +86,7 @@ impl Announcer {
             ..notice
         });
         for notice in std::iter::once(on_object).chain(on_release) {
-            let fate = match events.publish(&notice).await {
+            let fate = match self.events.publish(&notice).await {
                 Ok(Published::Written) => EventFate::Written,
                 Ok(Published::Counted) => EventFate::Counted,
                 Ok(Published::Dropped) => EventFate::Dropped,

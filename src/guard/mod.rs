@@ -12,6 +12,7 @@
 
 pub mod announce;
 mod feed;
+pub mod notices;
 pub mod orders;
 pub mod state;
 pub mod status;

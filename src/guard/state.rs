@@ -1,7 +1,7 @@
 //! What the loop knows of each release, for whoever shows it.
 //!
 //! Entry point: [`State`]: the last [`ReleaseReport`] of each release, a queue
-//! of releases whose report has changed, and a stream of [`Incident`]s.
+//! of releases whose report has changed, and a stream of [`Happening`]s.
 //! Invariant: an unchanged report is told to nobody, values are shown only as
 //! findings, which redact, and no slow listener holds up the loop. Must not
 //! decide anything.
@@ -15,18 +15,18 @@ use tokio::sync::broadcast;
 use crate::metrics::Standing;
 use crate::mirror::{Announcer, Changes};
 use crate::model::ReleaseId;
-use crate::reconcile::report::{Incident, ReleaseReport};
+use crate::reconcile::report::{Happening, ReleaseReport};
 use crate::verdict::health::Health;
 
-/// Incidents that a slow listener may fall behind before it loses some.
-const INCIDENTS: usize = 1024;
+/// Happenings that a slow listener may fall behind before it loses some.
+const HAPPENINGS: usize = 1024;
 
 /// What the loop knows of all releases.
 #[derive(Debug)]
 pub struct State {
     reports: Mutex<HashMap<ReleaseId, Arc<ReleaseReport>>>,
     changed: Announcer<ReleaseId>,
-    incidents: broadcast::Sender<Arc<Incident>>,
+    happenings: broadcast::Sender<Arc<Happening>>,
 }
 
 impl Default for State {
@@ -34,7 +34,7 @@ impl Default for State {
         Self {
             reports: Mutex::default(),
             changed: Announcer::default(),
-            incidents: broadcast::Sender::new(INCIDENTS),
+            happenings: broadcast::Sender::new(HAPPENINGS),
         }
     }
 }
@@ -67,8 +67,8 @@ impl State {
 
     /// What happens from now on. A listener that falls behind loses the oldest
     /// and is told how many.
-    pub fn incidents(&self) -> broadcast::Receiver<Arc<Incident>> {
-        self.incidents.subscribe()
+    pub fn happenings(&self) -> broadcast::Receiver<Arc<Happening>> {
+        self.happenings.subscribe()
     }
 
     /// Takes in a report, and tells of it if it is another one.
@@ -95,8 +95,8 @@ impl State {
     }
 
     /// Tells whoever listens; nobody may.
-    pub fn tell(&self, incident: Incident) {
-        drop(self.incidents.send(Arc::new(incident)));
+    pub fn tell(&self, happening: Happening) {
+        drop(self.happenings.send(Arc::new(happening)));
     }
 }
 

@@ -13,7 +13,7 @@ use crate::metrics::{DriftFound, Repair};
 use crate::model::ObjectId;
 use crate::reconcile::brake::{Drifting, Reach};
 use crate::reconcile::drifts::Drift;
-use crate::reconcile::report::{DriftKind, Incident, ReleaseReport};
+use crate::reconcile::report::{DriftKind, Happening, Incident, ReleaseReport};
 use crate::reconcile::told::{Fate, Told};
 use crate::verdict::edit::Finding;
 use crate::verdict::message;
@@ -33,25 +33,34 @@ pub(super) fn tell(guard: &Guard, told: Told) {
         Told::Present(kind) => guard.metrics.repaired(kind.into(), Repair::Present),
         Told::Untaken(kind) => guard.metrics.repaired(kind.into(), Repair::Failed),
         Told::Oldest(since) => guard.metrics.oldest(since),
-        Told::Eased(release) => tracing::info!(release.id = %release, "repairs go on"),
-        Told::Braked { reach, namespace, drifting } => of_brake(reach, &namespace, &drifting),
+        Told::Eased { reach, release } => {
+            tracing::info!(release.id = %release, "repairs go on");
+            let namespace = (reach == Reach::Namespace).then_some(release.namespace);
+            guard.state.tell(Happening::Eased { namespace });
+        }
+        Told::Braked { reach, namespace, drifting } => of_brake(guard, reach, namespace, &drifting),
     }
 }
 
-fn of_brake(reach: Reach, namespace: &str, drifting: &Drifting) {
+fn of_brake(guard: &Guard, reach: Reach, namespace: String, drifting: &Drifting) {
     let (total, declared) = (drifting.total(), drifting.declared);
-    match reach {
-        Reach::Cluster => tracing::error!(
-            "{total} of {declared} declared objects drift at once: repairs stop until a person asks for one"
-        ),
+    let (namespace, drifting) = match reach {
+        Reach::Cluster => {
+            tracing::error!(
+                "{total} of {declared} declared objects drift at once: repairs stop until a person asks for one"
+            );
+            (None, total)
+        }
         Reach::Namespace => {
-            let there = drifting.of(namespace);
+            let there = drifting.of(&namespace);
             tracing::error!(
                 release.namespace = %namespace,
                 "{there} of {declared} declared objects drift at once, all of releases in namespace {namespace}: their repairs stop until a person asks for one"
             );
+            (Some(namespace), there)
         }
-    }
+    };
+    guard.state.tell(Happening::Braked { namespace, drifting, declared });
 }
 
 /// Tells what happened to an object.
@@ -150,11 +159,11 @@ fn of_incident(guard: &Guard, release: &Release, object: &ObjectId, drift: &Drif
     let by = drift.confirmed_by.as_ref().map(|user| format!("confirmed by {user}"));
     let detail = by.as_deref().unwrap_or(detail);
     keep(guard, release, object, (repaired, drift.findings.iter().map(Change::of).collect(), detail));
-    guard.state.tell(Incident {
+    guard.state.tell(Happening::Object(Box::new(Incident {
         release: release.id.clone(),
         revision: release.state.revision,
         drifted: drift.shown(object),
-    });
+    })));
 }
 
 /// Keeps what was done to an object of a release.

@@ -1,22 +1,27 @@
 //! Delivers to one receiver, in order.
 //!
-//! Entry point: [`Delivery::run`]. Invariant: one message at a time, tried again
-//! with growing pauses and jitter as long as that may help, then given up and
-//! counted. A receiver that is down is said once.
+//! Entry points: [`Delivery::run`], and [`Delivery::test`] for a single attempt. Invariant: one
+//! request at a time, tried again with growing pauses and jitter, or after the pause that the
+//! receiver asks for, as long as that may help, then given up and counted. A receiver that is
+//! down is said once. What waits meanwhile goes into one request as far as the format can take it.
 
+mod answer;
+
+use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use backon::BackoffBuilder;
+use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use self::answer::Attempt;
 use super::file::{Notifier, NotifierError};
+use super::message::Message;
 use crate::metrics::{NoticeMetrics, NotificationFate};
 use crate::telemetry::FailureLog;
-
-/// How CloudEvents are sent in structured mode.
-const CONTENT_TYPE: &str = "application/cloudevents+json; charset=utf-8";
 
 /// The first pause, and the longest.
 const FIRST: Duration = Duration::from_millis(500);
@@ -28,25 +33,24 @@ const ATTEMPTS: usize = 14;
 /// What waits when the process ends has this long.
 const FAREWELL: Duration = Duration::from_secs(5);
 
+/// What is handed in at once.
+pub(super) type Post = Vec<Arc<Message>>;
+
 /// Delivers to one receiver.
 pub(super) struct Delivery {
     client: reqwest::Client,
     notifier: Notifier,
+    source: Arc<str>,
     metrics: NoticeMetrics,
     failures: FailureLog,
 }
 
-/// How one attempt went.
-enum Attempt {
-    Taken,
-    /// Another attempt may help.
-    Later(String),
-    /// It does not.
-    Never(String),
-}
-
 impl Delivery {
-    pub(super) fn new(notifier: Notifier, metrics: NoticeMetrics) -> Result<Self, NotifierError> {
+    pub(super) fn new(
+        notifier: Notifier,
+        source: Arc<str>,
+        metrics: NoticeMetrics,
+    ) -> Result<Self, NotifierError> {
         let client = reqwest::Client::builder()
             .timeout(notifier.timeout)
             // Who answers elsewhere would get what was meant for another.
@@ -54,34 +58,56 @@ impl Delivery {
             .user_agent(concat!("kubemoor/", env!("CARGO_PKG_VERSION")))
             .default_headers(notifier.headers.clone())
             .build()
-            .map_err(|error| NotifierError::Client { name: notifier.name.clone(), reason: reason(&error) })?;
-        Ok(Self { client, notifier, metrics, failures: FailureLog::default() })
+            .map_err(|error| NotifierError::Client {
+                name: notifier.name.clone(),
+                reason: answer::reason(&error),
+            })?;
+        Ok(Self { client, notifier, source, metrics, failures: FailureLog::default() })
     }
 
-    pub(super) async fn run(mut self, mut waiting: mpsc::Receiver<Arc<Vec<u8>>>, stop: CancellationToken) {
+    /// Delivers until nobody can hand in anything any more, or a moment after `stop`.
+    pub(super) async fn run(mut self, mut waiting: mpsc::Receiver<Post>, stop: CancellationToken) {
+        let together = self.notifier.format.together();
+        let mut pending = VecDeque::new();
+        // One for all that waits.
+        let mut farewell = pin!(farewell(stop));
         loop {
-            let body = tokio::select! {
-                biased;
-                body = waiting.recv() => body,
-                () = stop.cancelled() => None,
-            };
-            let Some(body) = body else { return };
+            if pending.is_empty() {
+                let Some(post) = waiting.recv().await else { return };
+                pending.extend(post);
+            }
+            while pending.len() < together
+                && let Ok(post) = waiting.try_recv()
+            {
+                pending.extend(post);
+            }
+            let chunk: Post = pending.drain(..together.min(pending.len())).collect();
             tokio::select! {
-                () = self.deliver(&body) => {}
-                () = farewell(&stop) => {
+                () = self.deliver(&chunk) => {}
+                () = &mut farewell => {
                     waiting.close();
-                    let mut lost = 1;
-                    while waiting.try_recv().is_ok() {
-                        lost += 1;
+                    let mut lost = chunk.len() + pending.len();
+                    while let Ok(post) = waiting.try_recv() {
+                        lost += post.len();
                     }
-                    (0..lost).for_each(|_| self.metrics.notification(NotificationFate::Failed));
+                    self.count(NotificationFate::Failed, lost);
                     return;
                 }
             }
         }
     }
 
-    async fn deliver(&mut self, body: &Arc<Vec<u8>>) {
+    /// Makes one attempt; gives the code and the front of the answer, or why there is none.
+    pub(super) async fn test(&self, message: Message) -> Result<(u16, String), String> {
+        let Some(body) = self.body(&vec![Arc::new(message)])? else {
+            return Err("this format has nothing to say for a test".to_owned());
+        };
+        let answer = self.request(body).send().await.map_err(|error| answer::reason(&error))?;
+        let code = answer.status().as_u16();
+        Ok((code, answer::excerpt(answer, &self.notifier).await))
+    }
+
+    async fn deliver(&mut self, messages: &Post) {
         let mut pauses = backon::ExponentialBuilder::default()
             .with_min_delay(FIRST)
             .with_max_delay(LONGEST)
@@ -89,16 +115,16 @@ impl Delivery {
             .with_jitter()
             .build();
         loop {
-            let why = match self.attempt(body).await {
+            let why = match self.attempt(messages).await {
                 Attempt::Taken => {
                     self.failures.note_success();
-                    self.metrics.notification(NotificationFate::Delivered);
+                    self.count(NotificationFate::Delivered, messages.len());
                     return;
                 }
-                Attempt::Later(why) => match pauses.next() {
+                Attempt::Later(why, asked) => match pauses.next() {
                     Some(pause) => {
                         self.complain(&why);
-                        tokio::time::sleep(pause).await;
+                        tokio::time::sleep(pause.max(asked)).await;
                         continue;
                     }
                     None => why,
@@ -106,27 +132,35 @@ impl Delivery {
                 Attempt::Never(why) => why,
             };
             self.complain(&why);
-            self.metrics.notification(NotificationFate::Failed);
+            self.count(NotificationFate::Failed, messages.len());
             return;
         }
     }
 
-    async fn attempt(&self, body: &Arc<Vec<u8>>) -> Attempt {
-        let request = self.client.post(self.notifier.url.clone());
-        let request = request.header(http::header::CONTENT_TYPE, CONTENT_TYPE).body(body.as_ref().clone());
-        match request.send().await {
-            Ok(answer) if answer.status().is_success() => Attempt::Taken,
-            Ok(answer) => {
-                let code = answer.status().as_u16();
-                let why = format!("it answers {code}");
-                if matches!(code, 408 | 425 | 429 | 500..) {
-                    Attempt::Later(why)
-                } else {
-                    Attempt::Never(why)
-                }
-            }
-            Err(error) => Attempt::Later(reason(&error)),
+    async fn attempt(&self, messages: &Post) -> Attempt {
+        // Made anew for each attempt: an alert that waited would have ended meanwhile.
+        let body = match self.body(messages) {
+            Ok(Some(body)) => body,
+            Ok(None) => return Attempt::Taken,
+            Err(why) => return Attempt::Never(why),
+        };
+        match self.request(body).send().await {
+            Ok(answer) => Attempt::of(answer, &self.notifier).await,
+            Err(error) => Attempt::Later(answer::reason(&error), Duration::ZERO),
         }
+    }
+
+    fn body(&self, messages: &Post) -> Result<Option<Vec<u8>>, String> {
+        self.notifier.format.body(messages, &self.source, Timestamp::now())
+    }
+
+    fn request(&self, body: Vec<u8>) -> reqwest::RequestBuilder {
+        let request = self.client.post(self.notifier.url.clone());
+        request.header(http::header::CONTENT_TYPE, self.notifier.format.content_type()).body(body)
+    }
+
+    fn count(&self, fate: NotificationFate, messages: usize) {
+        (0..messages).for_each(|_| self.metrics.notification(fate));
     }
 
     fn complain(&mut self, why: &str) {
@@ -136,25 +170,7 @@ impl Delivery {
     }
 }
 
-async fn farewell(stop: &CancellationToken) {
+async fn farewell(stop: CancellationToken) {
     stop.cancelled().await;
     tokio::time::sleep(FAREWELL).await;
-}
-
-/// What failed, without the URL: it may hold a token.
-fn reason(error: &reqwest::Error) -> String {
-    let what = if error.is_timeout() {
-        "no answer in time"
-    } else if error.is_connect() {
-        "no connection"
-    } else {
-        "the request failed"
-    };
-    let mut cause = std::error::Error::source(error);
-    let mut innermost = None;
-    while let Some(next) = cause {
-        innermost = Some(next.to_string());
-        cause = next.source();
-    }
-    innermost.map_or_else(|| what.to_owned(), |innermost| format!("{what}: {innermost}"))
 }

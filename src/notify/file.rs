@@ -1,24 +1,27 @@
 //! The file that names the notifiers.
 //!
 //! Entry point: [`read`]. Invariant: a notifier is whole and usable, or nothing
-//! starts. What may be a credential (URL, headers) is never shown.
+//! starts. What may be a credential (URL, headers, keys, templates) is never shown.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod entry;
+
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderMap;
 use jiff::SignedDuration;
+use secrecy::ExposeSecret;
 use serde::Deserialize;
 
-/// How long one attempt may take where the file does not say.
-const TIMEOUT: Duration = Duration::from_secs(10);
+use self::entry::Entry;
+use super::desk::Rules;
+use super::desk::quiet::QuietHours;
+use super::desk::route::Routes;
+use super::format::Format;
 
-/// The longest that it may say.
-const LONGEST: Duration = Duration::from_secs(60);
-
-/// The most bytes of a file, and of one that holds a header's value.
+/// The most bytes of a file, and of one that holds a value.
 const SIZE: u64 = 1 << 20;
 
 /// One receiver.
@@ -28,7 +31,31 @@ pub struct Notifier {
     pub(super) url: reqwest::Url,
     pub(super) headers: HeaderMap,
     pub(super) timeout: Duration,
+    pub(super) format: Format,
+    pub(super) routes: Routes,
+    pub(super) quiet: QuietHours,
 }
+
+/// What a file says.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The receivers.
+    pub notifiers: Vec<Notifier>,
+    /// How long denied changes are counted before they are told.
+    pub(super) denial_window: SignedDuration,
+}
+
+impl Default for Settings {
+    /// Nobody is told.
+    fn default() -> Self {
+        Self { notifiers: Vec::new(), denial_window: WINDOW }
+    }
+}
+
+/// How long denied changes are counted where the file does not say, and what it may say.
+const WINDOW: SignedDuration = SignedDuration::from_mins(5);
+const WINDOWS: (SignedDuration, SignedDuration) =
+    (SignedDuration::from_secs(1), SignedDuration::from_hours(1));
 
 /// Why notifiers cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +69,7 @@ pub enum NotifierError {
         reason: String,
     },
     /// It is not what it should be.
-    #[error("the file {} of notifiers is not a list `notifiers` of name, url, headers, headerFiles and timeout: {reason}", .path.display())]
+    #[error("the file {} of notifiers is not a list `notifiers` with fields that docs/notifications.md names: {reason}", .path.display())]
     Form {
         /// The file.
         path: PathBuf,
@@ -68,29 +95,17 @@ pub enum NotifierError {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    notifiers: Vec<Entry>,
-}
-
-#[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Entry {
-    name: String,
-    url: String,
-    #[serde(default)]
-    headers: BTreeMap<String, String>,
-    /// Headers whose value is the content of a file, such as a mounted Secret.
-    #[serde(default)]
-    header_files: BTreeMap<String, PathBuf>,
-    timeout: Option<String>,
+struct File {
+    denial_window: Option<String>,
+    notifiers: Vec<Entry>,
 }
 
 /// The notifiers of a file.
 ///
 /// # Errors
 /// See [`NotifierError`].
-pub fn read(path: &Path) -> Result<Vec<Notifier>, NotifierError> {
+pub fn read(path: &Path) -> Result<Settings, NotifierError> {
     let form = |reason: String| NotifierError::Form { path: path.to_owned(), reason };
     let text = content(path).map_err(|reason| NotifierError::Read { path: path.to_owned(), reason })?;
     // The parser's own words quote the file, which may hold credentials.
@@ -98,57 +113,66 @@ pub fn read(path: &Path) -> Result<Vec<Notifier>, NotifierError> {
         let place = error.location().map(|place| format!("line {}, column {}", place.line(), place.column()));
         form(place.unwrap_or_else(|| "at its start".to_owned()))
     })?;
+    let window = match file.denial_window.as_deref().map(str::parse::<SignedDuration>) {
+        None => Some(WINDOW),
+        Some(parsed) => parsed.ok().filter(|window| (WINDOWS.0..=WINDOWS.1).contains(window)),
+    };
+    let denial_window =
+        window.ok_or_else(|| form("denialWindow must be a time such as 5m, from 1s to 1h".to_owned()))?;
     let mut names = BTreeSet::new();
-    file.notifiers
+    let notifiers = file
+        .notifiers
         .into_iter()
         .map(|entry| {
             let name = entry.name.clone();
             if !names.insert(name.clone()) {
                 return Err(NotifierError::Notifier { name, reason: "its name is there twice".to_owned() });
             }
-            notifier(entry).map_err(|reason| NotifierError::Notifier { name, reason })
+            entry.notifier().map_err(|reason| NotifierError::Notifier { name, reason })
         })
-        .collect()
+        .collect::<Result<_, _>>()?;
+    Ok(Settings { notifiers, denial_window })
 }
 
-fn notifier(entry: Entry) -> Result<Notifier, String> {
-    let Entry { name, url, headers, header_files, timeout } = entry;
-    if name.is_empty() || name.len() > 63 {
-        return Err("its name has 1 to 63 letters".to_owned());
+impl Notifier {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
     }
-    let url: reqwest::Url = url.parse().map_err(|_| "its url is none".to_owned())?;
-    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err("its url begins with http:// or https:// and names a host".to_owned());
+
+    /// Where it is, without what may be a credential.
+    pub fn host(&self) -> String {
+        let port = self.url.port().map(|port| format!(":{port}")).unwrap_or_default();
+        format!("{}://{}{port}", self.url.scheme(), self.url.host_str().unwrap_or_default())
     }
-    let mut map = HeaderMap::new();
-    let mut add = |name: String, value: String| {
-        let header: HeaderName = name.parse().map_err(|_| format!("{name:?} is no header's name"))?;
-        let mut value: HeaderValue =
-            value.trim().parse().map_err(|_| format!("the value of the header {name} is none"))?;
-        value.set_sensitive(true);
-        map.insert(header, value);
-        Ok::<_, String>(())
-    };
-    for (name, value) in headers {
-        add(name, value)?;
+
+    /// By what it is chosen.
+    pub(super) fn rules(&self) -> Rules {
+        let Self { name, routes, quiet, format, .. } = self;
+        let reminders = format.wants_reminders();
+        Rules { name: name.clone(), routes: routes.clone(), quiet: quiet.clone(), reminders }
     }
-    for (name, path) in header_files {
-        let value = content(&path)
-            .map_err(|reason| format!("the file {} of the header {name}: {reason}", path.display()))?;
-        add(name, value)?;
+
+    /// `text` without anything in it that is a credential of this notifier.
+    pub(super) fn without_secrets(&self, text: &str) -> String {
+        let headers =
+            self.headers.values().filter_map(|value| value.to_str().ok()).flat_map(str::split_whitespace);
+        let query = self.url.query().unwrap_or_default().split(['&', '=']);
+        let parts = self.url.path().split('/').chain(query).chain(headers);
+        let user = [self.url.username(), self.url.password().unwrap_or_default()];
+        let key = match &self.format {
+            Format::PagerDuty(key) => key.expose_secret(),
+            _ => "",
+        };
+        let secrets = parts.chain(user).chain([key]).filter(|part| part.len() >= SECRET);
+        secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "(redacted)"))
     }
-    let timeout = match timeout {
-        None => TIMEOUT,
-        Some(text) => text
-            .parse::<SignedDuration>()
-            .ok()
-            .and_then(|signed| Duration::try_from(signed).ok())
-            .filter(|timeout| !timeout.is_zero() && *timeout <= LONGEST)
-            .ok_or_else(|| "its timeout is a time such as 5s, of at most 60s".to_owned())?,
-    };
-    Ok(Notifier { name, url, headers: map, timeout })
 }
 
+/// The fewest letters of what could be a credential.
+const SECRET: usize = 6;
+
+/// A file's content.
 fn content(path: &Path) -> Result<String, String> {
     let said = |error: std::io::Error| error.to_string();
     if std::fs::metadata(path).map_err(said)?.len() > SIZE {

@@ -1,158 +1,183 @@
-//! Tells receivers of drifts and repairs: CloudEvents 1.0 over HTTP, in
-//! structured mode.
+//! Tells receivers what happens, over HTTP, each in the form that it takes.
 //!
-//! Entry points: [`file::read`] for who is told, [`Notifiers::start`], then
-//! [`Notifiers::send`]. Invariant: a sender never waits: each receiver has a
-//! queue of its own, bounded, and what does not fit is dropped and counted. The
-//! same is told once within `AGAIN`. No value of a Secret and no header of a
-//! notifier reaches a log. Must not know a cluster.
+//! Entry points: [`file::read`] for who is told, [`Notifiers::new`] for what takes messages and
+//! for the [`Worker`] that delivers them, [`Notifiers::send`], [`Notifiers::deny`]. Invariant: a
+//! sender never waits: there is one bounded queue in front of the desk, which decides, and one in
+//! front of each receiver; what does not fit is dropped and counted. No value of a Secret and no
+//! credential of a notifier reaches a log. Must not know a cluster.
 
-mod cloudevent;
 mod delivery;
+mod desk;
 pub mod file;
+mod format;
+pub mod message;
+mod words;
 
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::delivery::Delivery;
-use self::file::Notifier;
+use self::delivery::{Delivery, Post};
+pub use self::desk::Denial;
+use self::desk::{Desk, Event, Output};
+use self::file::{Notifier, NotifierError, Settings};
+use self::message::{Message, Subject};
 use crate::metrics::{NoticeMetrics, NotificationFate};
-use crate::model::{ObjectId, ReleaseId};
-use crate::verdict::edit::Finding;
 
-/// Messages that wait for one receiver.
+/// What waits for the desk.
+const EVENTS: usize = 1024;
+
+/// Posts that wait for one receiver.
 const WAITING: usize = 256;
 
-/// How long the same message is not told again.
-const AGAIN: Duration = Duration::from_secs(600);
+/// The longest pause between looks at the clock, which may be set.
+const LOOK: Duration = Duration::from_secs(60);
 
-/// Messages that are remembered for that.
-const REMEMBERED: usize = 4096;
-
-/// What a message is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Subject {
-    /// Something is not as declared.
-    Drifted,
-    /// It is as declared again.
-    Repaired,
-    /// A repair did not succeed.
-    NotRepaired,
-}
-
-/// What a receiver is told.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Message {
-    /// What it is about.
-    pub subject: Subject,
-    /// The release.
-    pub release: ReleaseId,
-    /// The revision that the object is held to.
-    pub revision: u64,
-    /// The object.
-    pub object: ObjectId,
-    /// What is wrong with it, in one word.
-    pub drift: &'static str,
-    /// Its fields that are not as declared.
-    pub fields: Vec<Finding>,
-    /// The field manager that wrote them.
-    pub by: Option<String>,
-    /// Since when the guard knows.
-    pub since: Timestamp,
-    /// Why it is not repaired.
-    pub detail: Option<String>,
-}
-
-/// All receivers. Dropping it lets what waits be delivered.
+/// Takes what receivers are to be told. Cheap to clone.
+#[derive(Clone)]
 pub struct Notifiers {
-    receivers: Vec<Receiver>,
-    told: Mutex<HashMap<u64, Instant>>,
-    source: Arc<str>,
+    /// None where nobody is told.
+    queue: Option<mpsc::Sender<Event>>,
     metrics: NoticeMetrics,
 }
 
-struct Receiver {
-    name: String,
-    queue: mpsc::Sender<Arc<Vec<u8>>>,
+/// Delivers what [`Notifiers`] takes.
+pub struct Worker {
+    settings: Settings,
+    events: mpsc::Receiver<Event>,
+    metrics: NoticeMetrics,
+}
+
+/// A desk at work.
+struct Running<L> {
+    desk: Desk,
+    receivers: Vec<mpsc::Sender<Post>>,
+    leads: L,
+    metrics: NoticeMetrics,
 }
 
 impl Notifiers {
-    /// Starts to deliver to `notifiers`, as tasks of `tasks`, until `stop`. Then
-    /// what waits has a moment left. `source` names this cluster.
+    /// What takes messages for the receivers of `settings`, and what delivers them.
+    pub fn new(settings: Settings, metrics: &NoticeMetrics) -> (Self, Worker) {
+        let (queue, events) = mpsc::channel(EVENTS);
+        let queue = (!settings.notifiers.is_empty()).then_some(queue);
+        (Self { queue, metrics: metrics.clone() }, Worker { settings, events, metrics: metrics.clone() })
+    }
+
+    /// Tells the receivers `names`, or all if none is named, of something that every replica sees.
+    /// Never waits.
+    pub fn send(&self, names: &[String], message: Message) {
+        self.hand_in(|| Event::Told(Box::new(message), names.to_vec()));
+    }
+
+    /// The same of a change that this replica denied; many are told together.
+    pub fn deny(&self, denial: impl FnOnce() -> (Denial, Vec<String>)) {
+        self.hand_in(|| {
+            let (denial, names) = denial();
+            Event::Denied(denial, names)
+        });
+    }
+
+    fn hand_in(&self, event: impl FnOnce() -> Event) {
+        let Some(queue) = &self.queue else { return };
+        if queue.try_send(event()).is_err() {
+            self.metrics.notification(NotificationFate::Dropped);
+        }
+    }
+}
+
+impl Worker {
+    /// Starts to deliver, as tasks of `tasks`, until `stop`; then what waits has a moment left.
+    /// `source` names this cluster, and `leads` says whether this replica tells what all see.
     ///
     /// # Errors
     /// When no HTTP client can be made of what a notifier says.
     pub fn start(
-        notifiers: Vec<Notifier>,
+        self,
         source: &str,
-        metrics: &NoticeMetrics,
+        leads: impl Fn() -> bool + Send + Sync + 'static,
         tasks: &TaskTracker,
         stop: &CancellationToken,
-    ) -> Result<Self, file::NotifierError> {
-        let mut receivers = Vec::new();
+    ) -> Result<(), NotifierError> {
+        let Self { settings: Settings { notifiers, denial_window }, events, metrics } = self;
+        let source: Arc<str> = source.into();
+        let (mut receivers, mut rules) = (Vec::new(), Vec::new());
         for notifier in notifiers {
             let (queue, waiting) = mpsc::channel(WAITING);
-            let name = notifier.name.clone();
-            let delivery = Delivery::new(notifier, metrics.clone())?;
+            rules.push(notifier.rules());
+            let delivery = Delivery::new(notifier, Arc::clone(&source), metrics.clone())?;
             tasks.spawn(delivery.run(waiting, stop.clone()));
-            receivers.push(Receiver { name, queue });
+            receivers.push(queue);
         }
-        Ok(Self { receivers, told: Mutex::default(), source: source.into(), metrics: metrics.clone() })
-    }
-
-    /// Tells the receivers `names`, or all if none is named. Never waits.
-    pub fn send(&self, names: &[String], message: Message) {
-        let receivers =
-            || self.receivers.iter().filter(|receiver| names.is_empty() || names.contains(&receiver.name));
-        if receivers().next().is_none() {
-            return;
-        }
-        if self.is_told(&message) {
-            self.metrics.notification(NotificationFate::Repeated);
-            return;
-        }
-        let body = Arc::new(cloudevent::body(&message, &self.source, Timestamp::now()));
-        for receiver in receivers() {
-            if receiver.queue.try_send(Arc::clone(&body)).is_err() {
-                self.metrics.notification(NotificationFate::Dropped);
-            }
-        }
-    }
-
-    /// Whether the same was told a moment ago; it is from now on.
-    fn is_told(&self, message: &Message) -> bool {
-        let now = Instant::now();
-        let key = key(message);
-        let mut told = self.told.lock();
-        told.retain(|_, at| now.duration_since(*at) < AGAIN);
-        if told.len() >= REMEMBERED {
-            let oldest = told.iter().min_by_key(|(_, at)| **at).map(|(key, _)| *key);
-            oldest.and_then(|oldest| told.remove(&oldest));
-        }
-        told.insert(key, now).is_some()
+        let running = Running { desk: Desk::new(rules, denial_window), receivers, leads, metrics };
+        tasks.spawn(running.run(events, stop.clone()));
+        Ok(())
     }
 }
 
-/// Tells messages apart. Each drift is known from a time of its own: one that
-/// comes back after a repair is another.
-fn key(message: &Message) -> u64 {
-    let Message { subject, release, revision, object, drift, fields, by: _, since, detail } = message;
-    let mut hasher = DefaultHasher::new();
-    (subject, release, revision, object, drift, since, detail).hash(&mut hasher);
-    for field in fields {
-        field.path.to_string().hash(&mut hasher);
-        field.new.as_ref().map(ToString::to_string).hash(&mut hasher);
+impl<L: Fn() -> bool> Running<L> {
+    async fn run(mut self, mut events: mpsc::Receiver<Event>, stop: CancellationToken) {
+        loop {
+            let outputs = tokio::select! {
+                () = stop.cancelled() => break,
+                event = events.recv() => match event {
+                    Some(event) => self.desk.take(event, (self.leads)(), Timestamp::now()),
+                    None => break,
+                },
+                () = until(self.desk.next()) => self.desk.tick((self.leads)(), Timestamp::now()),
+            };
+            self.carry_out(outputs);
+        }
+        events.close();
+        while let Ok(event) = events.try_recv() {
+            let outputs = self.desk.take(event, (self.leads)(), Timestamp::now());
+            self.carry_out(outputs);
+        }
+        let outputs = self.desk.close(Timestamp::now());
+        self.carry_out(outputs);
     }
-    hasher.finish()
+
+    fn carry_out(&self, outputs: Vec<Output>) {
+        for output in outputs {
+            let (fate, count) = match output {
+                Output::Count(fate, count) => (fate, count),
+                Output::Send(number, post) => {
+                    let count = post.len();
+                    match self.receivers.get(number).map(|queue| queue.try_send(post)) {
+                        Some(Ok(())) => continue,
+                        _ => (NotificationFate::Dropped, count),
+                    }
+                }
+            };
+            (0..count).for_each(|_| self.metrics.notification(fate));
+        }
+    }
+}
+
+/// Until that time, by a clock that may be set meanwhile.
+async fn until(at: Option<Timestamp>) {
+    match at {
+        None => std::future::pending().await,
+        Some(at) => {
+            let left = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default();
+            tokio::time::sleep(left.min(LOOK)).await;
+        }
+    }
+}
+
+/// Sends one receiver a test message; gives the code and the front of its answer.
+///
+/// # Errors
+/// When no client can be made, and when there is no answer.
+pub async fn test(notifier: Notifier, source: &str) -> Result<(u16, String), String> {
+    let message = Message::new(Subject::Test, Timestamp::now());
+    let metrics = NoticeMetrics::default();
+    let delivery = Delivery::new(notifier, source.into(), metrics).map_err(|error| error.to_string())?;
+    delivery.test(message).await
 }
 
 #[cfg(test)]

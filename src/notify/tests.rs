@@ -1,13 +1,18 @@
 //! Against real HTTP receivers on loopback.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use parking_lot::Mutex;
 use serde_json::Value;
 
+use super::desk::quiet::QuietHours;
+use super::desk::route::Routes;
+use super::format::Format;
+use super::message::Subject;
 use super::*;
+use crate::model::{ObjectId, ReleaseId};
 
 /// What a receiver got, and how it answers the next requests; beyond them it
 /// takes everything.
@@ -20,15 +25,18 @@ struct Inbox {
 #[derive(Clone, Copy)]
 enum Answer {
     Code(u16),
+    /// Too many requests; the next is welcome in a second.
+    Busy,
     Silence,
 }
 
-async fn receive(State(inbox): State<Inbox>, headers: HeaderMap, body: String) -> StatusCode {
+async fn receive(State(inbox): State<Inbox>, headers: HeaderMap, body: String) -> Response {
     inbox.got.lock().push((headers, serde_json::from_str(&body).unwrap()));
     let answer = inbox.answers.lock().pop();
     match answer {
-        None => StatusCode::NO_CONTENT,
-        Some(Answer::Code(code)) => StatusCode::from_u16(code).unwrap(),
+        None => StatusCode::NO_CONTENT.into_response(),
+        Some(Answer::Code(code)) => StatusCode::from_u16(code).unwrap().into_response(),
+        Some(Answer::Busy) => (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")]).into_response(),
         Some(Answer::Silence) => std::future::pending().await,
     }
 }
@@ -61,25 +69,25 @@ fn notifier(name: &str, url: &str) -> Notifier {
         url: url.parse().unwrap(),
         headers,
         timeout: Duration::from_millis(300),
+        routes: Routes::compile(&[], &Format::CloudEvents).unwrap(),
+        quiet: QuietHours::default(),
+        format: Format::CloudEvents,
     }
 }
 
 fn message(name: &str, subject: Subject) -> Message {
     Message {
-        subject,
-        release: ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() },
-        revision: 3,
-        object: ObjectId {
+        release: Some(ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() }),
+        revision: Some(3),
+        object: Some(ObjectId {
             group: "apps".to_owned(),
             kind: "Deployment".to_owned(),
             namespace: Some("shop".to_owned()),
             name: name.to_owned(),
-        },
-        drift: "changed",
-        fields: Vec::new(),
+        }),
+        drift: Some("changed"),
         by: Some("kubectl-edit".to_owned()),
-        since: Timestamp::UNIX_EPOCH,
-        detail: None,
+        ..Message::new(subject, Timestamp::UNIX_EPOCH)
     }
 }
 
@@ -97,7 +105,8 @@ fn start(notifiers: Vec<Notifier>) -> Setup {
     let mut registry = crate::metrics::registry();
     let metrics = NoticeMetrics::register(&mut registry);
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-    let notifiers = Notifiers::start(notifiers, "urn:kubemoor:c", &metrics, &tasks, &stop).unwrap();
+    let (notifiers, worker) = Notifiers::new(Settings { notifiers, ..Settings::default() }, &metrics);
+    worker.start("urn:kubemoor:c", || true, &tasks, &stop).unwrap();
     tasks.close();
     Setup { notifiers, metrics, registry, tasks, stop }
 }
@@ -200,17 +209,85 @@ async fn a_redirect_is_not_followed() {
 async fn a_receiver_that_is_down_holds_up_nobody_and_its_queue_is_bounded() {
     let log = Inbox::default();
     let setup = start(vec![notifier("down", "http://127.0.0.1:9/"), notifier("log", &log.open().await)]);
-    let sent = AtomicUsize::new(0);
     for number in 0..WAITING * 2 {
         setup.notifiers.send(&["down".to_owned()], message(&number.to_string(), Subject::Drifted));
-        sent.fetch_add(1, Ordering::Relaxed);
     }
     setup.notifiers.send(&["log".to_owned()], message("b", Subject::Drifted));
     log.holds(1).await;
-    assert!(setup.count("dropped") >= WAITING - 1, "{}", setup.count("dropped"));
     // What waits is given up some seconds after the end.
     setup.stop.cancel();
     tokio::time::timeout(Duration::from_secs(20), setup.tasks.wait()).await.unwrap();
+    assert!(setup.count("dropped") >= WAITING - 2, "{}", setup.count("dropped"));
     assert_eq!(setup.count("failed") + setup.count("dropped"), WAITING * 2);
     drop(setup.metrics);
+}
+
+fn denial() -> (Denial, Vec<String>) {
+    let Message { release, object, .. } = message("a", Subject::Denied);
+    let denial = Denial { release: release.zip(Some(3)), object: object.unwrap(), user: "alice".to_owned() };
+    (denial, Vec::new())
+}
+
+#[tokio::test]
+async fn who_denies_waits_for_nobody_and_what_is_too_much_is_counted() {
+    let mut registry = crate::metrics::registry();
+    let metrics = NoticeMetrics::register(&mut registry);
+    let settings =
+        Settings { notifiers: vec![notifier("log", "http://127.0.0.1:9/")], ..Settings::default() };
+    // Nobody takes anything out.
+    let (notifiers, _worker) = Notifiers::new(settings, &metrics);
+    for _ in 0..EVENTS + 100 {
+        notifiers.deny(denial);
+    }
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    assert!(text.contains("kubemoor_notifications_total{outcome=\"dropped\"} 100\n"), "{text}");
+    // Without receivers nothing is even put together.
+    let (nobody, _worker) = Notifiers::new(Settings::default(), &metrics);
+    nobody.deny(|| panic!("there is nobody to tell"));
+}
+
+#[tokio::test]
+async fn denials_that_wait_are_told_when_the_process_ends() {
+    let inbox = Inbox::default();
+    let setup = start(vec![notifier("log", &inbox.open().await)]);
+    for _ in 0..3 {
+        setup.notifiers.deny(denial);
+    }
+    setup.stop.cancel();
+    let got = inbox.holds(1).await;
+    assert_eq!(
+        (&got[0].1["type"], &got[0].1["data"]["count"]),
+        (&"dev.kubemoor.changes.denied".into(), &3.into())
+    );
+    tokio::time::timeout(Duration::from_secs(20), setup.tasks.wait()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_that_asks_for_a_pause_gets_it() {
+    let inbox = Inbox::default();
+    *inbox.answers.lock() = vec![Answer::Busy];
+    let setup = start(vec![notifier("log", &inbox.open().await)]);
+    let begin = std::time::Instant::now();
+    setup.notifiers.send(&[], message("a", Subject::Drifted));
+    setup.counts("delivered", 1).await;
+    assert!(begin.elapsed() >= Duration::from_secs(1), "{:?}", begin.elapsed());
+}
+
+#[tokio::test]
+async fn what_waits_goes_into_one_post_as_far_as_the_format_takes_it() {
+    let inbox = Inbox::default();
+    // The first one is answered late, and the rest waits meanwhile.
+    *inbox.answers.lock() = vec![Answer::Silence];
+    let chat = Notifier { format: Format::Slack, ..notifier("chat", &inbox.open().await) };
+    let setup = start(vec![chat]);
+    setup.notifiers.send(&[], message("first", Subject::Drifted));
+    inbox.holds(1).await;
+    for number in 0..5 {
+        setup.notifiers.send(&[], message(&number.to_string(), Subject::Drifted));
+    }
+    setup.counts("delivered", 6).await;
+    let got = inbox.got.lock().clone();
+    let last = got.last().unwrap().1["text"].as_str().unwrap();
+    assert_eq!((got.len(), last.matches("does not match").count()), (3, 5), "{got:?}");
 }

@@ -4,21 +4,39 @@
 
 use regex::RegexSet;
 
-use super::flaw::{FlawReason, Flaws};
+use super::flaw::{Flaw, FlawReason, Flaws};
 use super::resource::MAX_RULES;
 
 /// Names of which one must match.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Globs {
+pub struct Globs {
     exact: Vec<String>,
     patterns: Option<RegexSet>,
 }
 
 impl Globs {
-    pub(super) fn matches(&self, name: &str) -> bool {
+    /// Whether one of them matches.
+    pub fn matches(&self, name: &str) -> bool {
         let all = self.exact.is_empty() && self.patterns.is_none();
         all || self.exact.iter().any(|exact| exact == name)
             || self.patterns.as_ref().is_some_and(|patterns| patterns.is_match(name))
+    }
+
+    /// Reads globs that do not stand in a policy.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with them.
+    pub fn parse(texts: &[String]) -> Result<Self, Flaw> {
+        let mut flaws = Flaws::default();
+        let globs = Self::compile(texts, "names", &mut flaws);
+        flaws.or(globs).map_err(|flaws| {
+            let first = flaws.into_iter().next();
+            first.unwrap_or_else(|| Flaw {
+                field: String::new(),
+                reason: FlawReason::InvalidGlob,
+                message: String::new(),
+            })
+        })
     }
 
     pub(super) fn compile(texts: &[String], at: &str, flaws: &mut Flaws) -> Self {

@@ -13,7 +13,7 @@ pub mod allowance;
 pub mod compile;
 pub mod declaration;
 pub mod flaw;
-mod glob;
+pub mod glob;
 pub mod grant;
 pub mod guarded;
 mod kept;

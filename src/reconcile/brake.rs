@@ -104,8 +104,8 @@ impl Brake {
     }
 
     /// A person asks for repairs in `namespace`, and besides what he asks for
-    /// this is `drifting`. Gives whether the brake goes off by that.
-    pub(crate) fn ease(&mut self, namespace: &str, drifting: &Drifting) -> bool {
+    /// this is `drifting`. Gives where the brake goes off by that.
+    pub(crate) fn ease(&mut self, namespace: &str, drifting: &Drifting) -> Vec<Reach> {
         let there = drifting.of(namespace);
         let off = !drifting.is_too_much(there) && self.namespaces.remove(namespace);
         let all_off = self.everywhere && !drifting.is_too_much(self.unbraked(drifting).0);
@@ -115,7 +115,8 @@ impl Brake {
         if off || all_off {
             self.slipping = None;
         }
-        off || all_off
+        let eased = [off.then_some(Reach::Namespace), all_off.then_some(Reach::Cluster)];
+        eased.into_iter().flatten().collect()
     }
 
     /// Whether repairs of a namespace's releases are stopped.

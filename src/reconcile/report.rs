@@ -1,6 +1,6 @@
 //! What the loop knows of one release, as others are told of it.
 //!
-//! Entry points: [`ReleaseReport`], [`Incident`]. Invariant: values are shown
+//! Entry points: [`ReleaseReport`], [`Happening`]. Invariant: values are shown
 //! only as [`Finding`]s, which redact. Must not decide anything.
 
 use jiff::Timestamp;
@@ -115,6 +115,27 @@ pub struct Incident {
     pub revision: u64,
     /// The object; `repaired` and `kept` say what happened.
     pub drifted: Drifted,
+}
+
+/// Something that happened, for whoever tells others.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Happening {
+    /// To one object.
+    Object(Box<Incident>),
+    /// So much drifts that repairs stop: in one namespace, or everywhere.
+    Braked {
+        /// The namespace; none for the whole cluster.
+        namespace: Option<String>,
+        /// How many objects drift there.
+        drifting: usize,
+        /// Of how many that are declared in the cluster.
+        declared: usize,
+    },
+    /// Repairs go on there.
+    Eased {
+        /// The namespace; none for the whole cluster.
+        namespace: Option<String>,
+    },
 }
 
 impl DriftKind {

@@ -29,8 +29,8 @@ pub(crate) enum Told {
     /// So much drifts that repairs of this reach stop; `namespace` is that of the
     /// release whose repair was to be next.
     Braked { reach: Reach, namespace: String, drifting: Drifting },
-    /// Repairs go on, by an order for this release.
-    Eased(ReleaseId),
+    /// Repairs of this reach go on, by an order for this release.
+    Eased { reach: Reach, release: ReleaseId },
     /// Since when the oldest drift lasts.
     Oldest(Option<Timestamp>),
 }

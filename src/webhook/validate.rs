@@ -33,6 +33,7 @@ use super::review::{self, Answer, Head, ReviewError};
 use crate::config::RecordDriver;
 use crate::ledger::Ledger;
 use crate::metrics::{AdmissionMetrics, Decision, Webhook};
+use crate::notify::Notifiers;
 use crate::policy::Policy;
 use crate::policy::resolver::PolicyResolver;
 use crate::server::turns::Turns;
@@ -85,6 +86,8 @@ pub struct Setup {
     pub metrics: AdmissionMetrics,
     /// Where verdicts are kept.
     pub ledger: Ledger,
+    /// Who is told of denials.
+    pub notifiers: Notifiers,
 }
 
 /// Answers reviews. Cheap to clone.

@@ -19,18 +19,16 @@ use kubemoor::mirror::kinds::Kinds;
 use kubemoor::mirror::policies::InForce;
 use kubemoor::mirror::releases::{RecordSource, Releases};
 use kubemoor::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
-use kubemoor::notify::Notifiers;
 use kubemoor::policy::Policy;
 use kubemoor::policy::agreement::{Agreement, SeenAlive};
 use kubemoor::policy::guarded::{OrderAnswer, OrderResult};
 use kubemoor::policy::resolver::{Labels, PolicyResolver};
 use kubemoor::policy::signing::SigningKey;
-use kubemoor::reconcile::report::{DriftKind, Drifted, Incident, ReleaseReport};
+use kubemoor::reconcile::report::{DriftKind, Drifted, Happening, Incident, ReleaseReport};
 use kubemoor::verdict::health::{Control, Reason, RecordFacts, RecordState};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::guarded_releases::wait_until_present;
 use crate::support::{Identity, RELEASE, SOON, Scene, charts, eventually, folder};
@@ -72,7 +70,7 @@ impl Told {
             DriftMode::Repair,
             Duration::from_secs(3600),
         )));
-        let in_force = InForce::new(Arc::clone(&resolver), Labels::new());
+        let in_force = InForce::new(resolver, Labels::new());
         let leadership = Leadership::alone();
         let (sender, commands) = mpsc::channel(16);
         let writes = 50.try_into().unwrap();
@@ -94,10 +92,7 @@ impl Told {
         tokio::spawn(statuses.run(stop.clone()));
         let announcer = Announcer {
             state: Arc::clone(&state),
-            events: Some(Events::new(client.clone(), leadership.clone(), "test".to_owned())),
-            notifiers: Notifiers::start(Vec::new(), "urn:test", &metrics, &TaskTracker::new(), &stop)
-                .unwrap(),
-            resolver,
+            events: Events::new(client.clone(), leadership.clone(), "test".to_owned()),
             kinds,
             releases,
             objects: Objects::new(client.clone(), writes),
@@ -268,10 +263,10 @@ async fn a_status_says_what_the_loop_knows_and_is_written_only_when_that_changes
 async fn an_event_stands_on_the_object_and_on_its_release() {
     let told = Told::new().await;
     let incident = Incident { release: told.release.clone(), revision: 1, drifted: told.drifted() };
-    told.state.tell(incident.clone());
-    told.state.tell(incident.clone());
+    told.state.tell(Happening::Object(Box::new(incident.clone())));
+    told.state.tell(Happening::Object(Box::new(incident.clone())));
     let repaired = Drifted { repaired: Some(Ok(())), ..told.drifted() };
-    told.state.tell(Incident { drifted: repaired, ..incident.clone() });
+    told.state.tell(Happening::Object(Box::new(Incident { drifted: repaired, ..incident.clone() })));
     let list = format!("/apis/events.k8s.io/v1/namespaces/{}/events", told.release.namespace);
     let events = eventually("all events are there", SOON, || async {
         let events = told.scene.admin.get(&list).await.done()?;
@@ -303,7 +298,7 @@ async fn an_event_stands_on_the_object_and_on_its_release() {
     );
     // Said again and again it stays one event, which counts.
     eventually("the series is written", SOON, || async {
-        told.state.tell(incident.clone());
+        told.state.tell(Happening::Object(Box::new(incident.clone())));
         let events = told.scene.admin.get(&list).await.done()?;
         let ours = events["items"].as_array().unwrap();
         let ours = ours.iter().filter(|it| it["reportingController"] == "kubemoor.dev/guard");

@@ -91,6 +91,8 @@ mod loop_stalls;
 mod loop_told;
 mod loop_watches;
 mod moved_elements;
+mod notifications;
+mod notify_command;
 mod oracle;
 mod policies_watched;
 mod policy_command;

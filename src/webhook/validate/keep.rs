@@ -15,6 +15,7 @@ use crate::client::resource::GROUP;
 use crate::helm::release::Release;
 use crate::ledger::row::{ReviewedEdit, Row};
 use crate::model::{ObjectId, ReleaseId};
+use crate::notify::Denial;
 use crate::verdict::edit::{Outcome, Reason, Verdict};
 use crate::verdict::records;
 use crate::webhook::acts::acts;
@@ -66,7 +67,24 @@ impl Validator {
         if row.release.is_none() && case.subject.aspect == Aspect::Record {
             row.release = self.recorded(&row.object);
         }
+        self.announce(&row, verdict);
         self.setup.ledger.record(row);
+    }
+
+    /// Has people told of a denial.
+    fn announce(&self, row: &Row, verdict: &Verdict) {
+        if verdict.outcome != Outcome::Deny {
+            return;
+        }
+        self.setup.notifiers.deny(|| {
+            let denial = Denial {
+                release: row.release.clone(),
+                object: row.object.clone(),
+                user: row.actor.user.clone(),
+            };
+            let policy = row.release.as_ref().map(|(release, _)| self.setup.resolver.of(release));
+            (denial, policy.map(|policy| policy.notify.clone()).unwrap_or_default())
+        });
     }
 
     /// Keeps the verdict on a review of which no more than the front was read. By whom
@@ -89,7 +107,9 @@ impl Validator {
                 first(&certain(&subject.object, subject.version_of(head), &index))
             }
         };
-        self.setup.ledger.record(Row { release, unread: true, ..row });
+        let row = Row { release, unread: true, ..row };
+        self.announce(&row, verdict);
+        self.setup.ledger.record(row);
     }
 
     /// Keeps that an edit was left to `failurePolicy`.

@@ -8,6 +8,7 @@
 //!
 //! Invariant: every process and folder made here is gone once the test process is, however that ended.
 
+mod alertmanager;
 mod caller;
 pub(crate) mod charts;
 mod control_plane;
@@ -29,12 +30,14 @@ mod review;
 mod rewriter;
 mod scene;
 mod scene_waits;
+mod service;
 mod settings;
 mod shell;
 mod storage;
 mod wait;
 mod widgets;
 
+pub(crate) use alertmanager::Alertmanager;
 pub(crate) use caller::{Answer, Caller, refusal};
 pub(crate) use control_plane::ControlPlane;
 pub(crate) use document::{Block, Document, documents, names, root};
@@ -54,6 +57,7 @@ pub(crate) use review::{Review, reply};
 pub(crate) use rewriter::Rewriter;
 pub(crate) use scene::{Cluster, POLICED, RELEASE, Scene, SceneBuilder};
 pub(crate) use scene_waits::{wait_until_guarded, wait_until_recreated};
+pub(crate) use service::{Fault, Kind, ROUTING_KEY, SECRET, Service};
 pub(crate) use settings::ClientCertificate;
 pub(crate) use shell::{Shell, Statement, simple_commands, statements};
 pub(crate) use storage::StorageNamespace;

@@ -37,10 +37,10 @@ impl Reconciler {
         self.recount();
         let drifting = self.tally.drifting_besides(release, self.known.objects());
         let eased = self.repairs.brake.ease(&release.namespace, &drifting);
-        if eased {
-            self.tell(Told::Eased(release.clone()));
+        for reach in &eased {
+            self.tell(Told::Eased { reach: *reach, release: release.clone() });
         }
-        eased
+        !eased.is_empty()
     }
 
     /// Counts the drifts of changed releases again.

@@ -1,0 +1,74 @@
+//! `kubemoor notify`: tries who is told of what happens.
+//!
+//! Entry point: [`run`]. Invariant: what is sent says that it is a test; nothing is printed that
+//! may be a credential.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, anyhow};
+use serde::Serialize;
+
+use super::output::{self, OutputArgs};
+use super::{Outcome, connect};
+use crate::notify::{self, file};
+
+/// The flags of `kubemoor notify`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Send a test message to one receiver and print its answer; exit 1 if it does not take the message
+    Test(Test),
+}
+
+#[derive(Debug, clap::Args)]
+struct Test {
+    /// The receiver, by its name in the file
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// The file that names the receivers, as for `kubemoor serve`
+    #[arg(long, env = "KUBEMOOR_NOTIFIERS", value_name = "FILE")]
+    notifiers: PathBuf,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What became of a test message.
+#[derive(Debug, Serialize)]
+struct Answer {
+    name: String,
+    /// Without what may be a credential.
+    host: String,
+    delivered: bool,
+    code: u16,
+    answer: String,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+    let Command::Test(Test { name, notifiers, output }) = args.command;
+    let mut settings = file::read(&notifiers)?;
+    let names: Vec<_> = settings.notifiers.iter().map(|it| it.name().to_owned()).collect();
+    let place = names.iter().position(|it| *it == name);
+    let place = place.ok_or_else(|| {
+        let file = notifiers.display();
+        anyhow!("{file} names no receiver {name:?}; it names: {}", names.join(", "))
+    })?;
+    let notifier = settings.notifiers.swap_remove(place);
+    let host = notifier.host();
+    let sent = connect::run(async { Ok(notify::test(notifier, "urn:kubemoor:test").await) })?;
+    let (code, answer) = sent
+        .map_err(anyhow::Error::msg)
+        .with_context(|| format!("the receiver {name:?} at {host} cannot be reached"))?;
+    let delivered = (200..300).contains(&code);
+    let what = if delivered { "takes the message" } else { "does not take the message" };
+    let said = if answer.is_empty() { String::new() } else { format!(": {answer}") };
+    let text = format!("The receiver {name:?} at {host} {what}. It answers {code}{said}");
+    let outcome = output::say(output.output, &Answer { name, host, delivered, code, answer }, &text)?;
+    Ok(if delivered { outcome } else { Outcome::Found })
+}

@@ -1,0 +1,321 @@
+//! Decides what each receiver is told and when, as one value: events in, posts out.
+//!
+//! Entry points: [`Desk::take`] for what happens, [`Desk::tick`] for what time
+//! brings, [`Desk::next`] for when that is. Invariant: everything kept is bounded,
+//! and what is left out is counted; the same is told once within [`AGAIN`]; denials
+//! are told once for each release, user and window, with their count. Pure: `now` is an
+//! argument, and so is whether this replica leads.
+
+mod denials;
+pub(super) mod quiet;
+pub(super) mod route;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use self::denials::Denials;
+use self::quiet::QuietHours;
+use self::route::Routes;
+use super::message::{Condition, Message, Phase, Subject, Topic};
+use crate::metrics::NotificationFate;
+use crate::model::{ObjectId, ReleaseId};
+
+/// How long the same message is not told again.
+const AGAIN: SignedDuration = SignedDuration::from_mins(10);
+
+/// Messages that are remembered for that, and things that last.
+const REMEMBERED: usize = 4096;
+
+/// Messages that quiet hours hold back for one receiver.
+const HELD: usize = 256;
+
+/// How often what lasts is told again, where a receiver wants that.
+const REMINDER: SignedDuration = SignedDuration::from_mins(2);
+
+/// How long before its end people are told of an exception; of a short one, a quarter of its time.
+const ENDING: SignedDuration = SignedDuration::from_hours(1);
+
+/// How often it is looked whether quiet hours are over.
+const LOOK: SignedDuration = SignedDuration::from_secs(30);
+
+/// By what a receiver is chosen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rules {
+    pub(super) name: String,
+    pub(super) routes: Routes,
+    pub(super) quiet: QuietHours,
+    /// Whether what lasts is told again and again.
+    pub(super) reminders: bool,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    /// Something that every replica sees, for these receivers, or for all if none is named.
+    Told(Box<Message>, Vec<String>),
+    /// A change was denied, by this replica.
+    Denied(Denial, Vec<String>),
+}
+
+/// A denied change.
+#[derive(Clone, Debug)]
+pub struct Denial {
+    /// The release and its revision, where one is concerned.
+    pub release: Option<(ReleaseId, u64)>,
+    /// The object.
+    pub object: ObjectId,
+    /// Who wanted to change it.
+    pub user: String,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Output {
+    /// To hand these messages to the receiver of this number.
+    Send(usize, Vec<Arc<Message>>),
+    /// To count messages that nobody is sent.
+    Count(NotificationFate, usize),
+}
+
+/// What is kept of all that was told.
+#[derive(Debug)]
+pub(super) struct Desk {
+    receivers: Vec<Rules>,
+    told: HashMap<u64, Timestamp>,
+    lasting: BTreeMap<Condition, Lasting>,
+    denials: Denials,
+    /// What quiet hours hold back, of each receiver.
+    held: Vec<VecDeque<Arc<Message>>>,
+    reminded: Timestamp,
+    /// When it was looked last whether quiet hours are over.
+    looked: Timestamp,
+}
+
+/// Something that began and has not ended.
+#[derive(Debug)]
+struct Lasting {
+    message: Arc<Message>,
+    names: Vec<String>,
+}
+
+impl Desk {
+    /// A desk for these receivers, which tells of denials after `window`.
+    pub(super) fn new(receivers: Vec<Rules>, window: SignedDuration) -> Self {
+        Self {
+            held: receivers.iter().map(|_| VecDeque::new()).collect(),
+            receivers,
+            told: HashMap::new(),
+            lasting: BTreeMap::new(),
+            denials: Denials::new(window),
+            reminded: Timestamp::MIN,
+            looked: Timestamp::MIN,
+        }
+    }
+
+    /// Takes in what happened. Only who leads tells of what all replicas see.
+    pub(super) fn take(&mut self, event: Event, leads: bool, now: Timestamp) -> Vec<Output> {
+        match event {
+            Event::Denied(denial, names) => {
+                self.denials.add(denial, names, now);
+                Vec::new()
+            }
+            Event::Told(mut message, names) => {
+                let condition = message.condition();
+                let message = match message.subject.phase() {
+                    Phase::Ends => {
+                        self.lasting.remove(&condition);
+                        message.remaining = self.remaining(&condition);
+                        Arc::from(message)
+                    }
+                    Phase::Begins => {
+                        let message: Arc<Message> = Arc::from(message);
+                        if self.lasting.len() < REMEMBERED || self.lasting.contains_key(&condition) {
+                            let lasting = Lasting { message: Arc::clone(&message), names: names.clone() };
+                            self.lasting.insert(condition, lasting);
+                        }
+                        message
+                    }
+                    Phase::Once => Arc::from(message),
+                };
+                // Whoever starts anew finds exceptions that others told of.
+                let is_old =
+                    message.subject == Subject::ExceptionOpened && now.duration_since(message.at) > AGAIN;
+                if leads && !is_old { self.tell(message, &names, now) } else { Vec::new() }
+            }
+        }
+    }
+
+    /// What the time brings: denials whose window is over, exceptions that end soon, the end of
+    /// quiet hours, reminders.
+    pub(super) fn tick(&mut self, leads: bool, now: Timestamp) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        self.looked = now;
+        for (message, names) in self.denials.due(now) {
+            outputs.extend(self.tell(Arc::new(message), &names, now));
+        }
+        for (message, names) in self.ending(now) {
+            if leads {
+                outputs.extend(self.tell(message, &names, now));
+            }
+        }
+        for (number, (rules, held)) in self.receivers.iter().zip(&mut self.held).enumerate() {
+            if !held.is_empty() && !rules.quiet.holds(now) {
+                outputs.push(Output::Send(number, held.drain(..).collect()));
+            }
+        }
+        if self.wants_reminders() && now >= self.reminder() {
+            self.reminded = now;
+            outputs.extend(if leads { self.remind() } else { Vec::new() });
+        }
+        outputs
+    }
+
+    /// What is told before the process ends: denials, whose window ends with it. What quiet hours
+    /// hold back is lost.
+    pub(super) fn close(&mut self, now: Timestamp) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        for (message, names) in self.denials.all() {
+            outputs.extend(self.tell(Arc::new(message), &names, now));
+        }
+        let lost = self.held.iter_mut().map(|held| held.drain(..).count()).sum();
+        outputs.extend((lost > 0).then_some(Output::Count(NotificationFate::Dropped, lost)));
+        outputs
+    }
+
+    /// When [`Desk::tick`] has something to do at the earliest.
+    pub(super) fn next(&self) -> Option<Timestamp> {
+        let denials = self.denials.next();
+        let exceptions = self.lasting.values().filter_map(|it| told_at(&it.message)).min();
+        let is_holding = self.held.iter().any(|held| !held.is_empty());
+        let quiet = is_holding.then(|| later(self.looked, LOOK));
+        let reminder = self.wants_reminders().then(|| self.reminder());
+        [denials, exceptions, quiet, reminder].into_iter().flatten().min()
+    }
+
+    /// How many things of the same topic and release still last.
+    fn remaining(&self, of: &Condition) -> usize {
+        let is_beside = |it: &&Condition| {
+            it.topic == of.topic
+                && it.release == of.release
+                && it.namespace == of.namespace
+                && (of.topic != Topic::Exception || it.key == of.key)
+        };
+        self.lasting.keys().filter(is_beside).count()
+    }
+
+    /// Exceptions that end soon, of which nobody was told yet.
+    fn ending(&mut self, now: Timestamp) -> Vec<(Arc<Message>, Vec<String>)> {
+        let due = self.lasting.values_mut().filter(|it| told_at(&it.message).is_some_and(|at| at <= now));
+        due.map(|it| {
+            let message =
+                Message { subject: Subject::ExceptionEnding, at: now, ..Message::clone(&it.message) };
+            it.message = Arc::new(message);
+            (Arc::clone(&it.message), it.names.clone())
+        })
+        .collect()
+    }
+
+    fn wants_reminders(&self) -> bool {
+        !self.lasting.is_empty() && self.receivers.iter().any(|rules| rules.reminders)
+    }
+
+    fn reminder(&self) -> Timestamp {
+        later(self.reminded, REMINDER)
+    }
+
+    /// What lasts, for who wants to be reminded, except for what quiet hours hold back.
+    fn remind(&self) -> Vec<Output> {
+        let wanting = self.receivers.iter().zip(&self.held).enumerate().filter(|(_, (it, _))| it.reminders);
+        let posts = wanting.map(|(number, (rules, held))| {
+            let lasting = self.lasting.iter().filter(|(condition, it)| {
+                rules.routes.take(&it.message)
+                    && is_named(rules, &it.names)
+                    && !held.iter().any(|held| held.condition() == **condition)
+            });
+            Output::Send(number, lasting.map(|(_, it)| Arc::clone(&it.message)).collect())
+        });
+        posts.filter(|post| !matches!(post, Output::Send(_, messages) if messages.is_empty())).collect()
+    }
+
+    /// Tells each receiver that is to know.
+    fn tell(&mut self, message: Arc<Message>, names: &[String], now: Timestamp) -> Vec<Output> {
+        let chosen: Vec<_> = self
+            .receivers
+            .iter()
+            .enumerate()
+            .filter(|(_, rules)| is_named(rules, names) && rules.routes.take(&message))
+            .map(|(number, rules)| (number, rules.quiet.holds(now) && !is_urgent(message.subject.topic())))
+            .collect();
+        if chosen.is_empty() {
+            return Vec::new();
+        }
+        if self.is_told(&message, now) {
+            return vec![Output::Count(NotificationFate::Repeated, 1)];
+        }
+        let mut outputs = Vec::new();
+        for (number, waits) in chosen {
+            if waits {
+                outputs.extend(self.hold(number, Arc::clone(&message)));
+            } else {
+                outputs.push(Output::Send(number, vec![Arc::clone(&message)]));
+            }
+        }
+        outputs
+    }
+
+    /// Keeps a message until quiet hours are over. What began and ended meanwhile is not told.
+    fn hold(&mut self, number: usize, message: Arc<Message>) -> Option<Output> {
+        let held = self.held.get_mut(number)?;
+        if message.subject.phase() == Phase::Ends {
+            let condition = message.condition();
+            let before = held.len();
+            held.retain(|it| it.subject.phase() != Phase::Begins || it.condition() != condition);
+            if let settled @ 1.. = before - held.len() {
+                return Some(Output::Count(NotificationFate::Settled, settled + 1));
+            }
+        }
+        held.push_back(message);
+        if held.len() <= HELD {
+            return None;
+        }
+        held.pop_front();
+        Some(Output::Count(NotificationFate::Dropped, 1))
+    }
+
+    /// Whether the same was told a moment ago; it is from now on.
+    fn is_told(&mut self, message: &Message, now: Timestamp) -> bool {
+        // A clock that went back makes nothing be forgotten.
+        self.told.retain(|_, at| now.duration_since(*at) < AGAIN);
+        if self.told.len() >= REMEMBERED {
+            let oldest = self.told.iter().min_by_key(|(_, at)| **at).map(|(key, _)| *key);
+            oldest.and_then(|oldest| self.told.remove(&oldest));
+        }
+        self.told.insert(message.fingerprint(), now).is_some()
+    }
+}
+
+/// Whether a policy names this receiver, or none.
+fn is_named(rules: &Rules, names: &[String]) -> bool {
+    names.is_empty() || names.contains(&rules.name)
+}
+
+/// What passes quiet hours.
+fn is_urgent(topic: Topic) -> bool {
+    matches!(topic, Topic::Emergency | Topic::Brake)
+}
+
+/// When people are told that an exception ends; none once they are.
+fn told_at(message: &Message) -> Option<Timestamp> {
+    let until = message.until.filter(|_| message.subject == Subject::ExceptionOpened)?;
+    let lead = (until.duration_since(message.since) / 4).clamp(SignedDuration::ZERO, ENDING);
+    Some(until.checked_sub(lead).unwrap_or(until))
+}
+
+fn later(at: Timestamp, by: SignedDuration) -> Timestamp {
+    at.checked_add(by).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! `kubemoor notify test`: what a receiver gets, and what a person is told of its answer.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::support::{Fault, Kind, ROUTING_KEY, Ran, SECRET, Service, folder, run};
+
+/// A file with one receiver, `a`.
+fn file(folder: &Path, receiver: &str) -> String {
+    let path = folder.join("notifiers.yaml");
+    fs::write(&path, format!("notifiers:\n- {{name: a, timeout: 1s, {receiver}}}\n")).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn try_receiver(receiver: &str, more: &[&str]) -> Ran {
+    let folder = folder("notify");
+    let file = file(&folder, receiver);
+    let ran = run(&[&["notify", "test", "a", "--notifiers", &file], more].concat(), "");
+    for secret in [SECRET, ROUTING_KEY] {
+        assert!(!ran.out.contains(secret) && !ran.error.contains(secret), "{ran:?}");
+    }
+    ran
+}
+
+/// The fields of a receiver at this service.
+fn receiver(kind: Kind, service: &Service) -> String {
+    let folder = folder("key");
+    let key = folder.join("key");
+    fs::write(&key, format!("{ROUTING_KEY}\n")).unwrap();
+    let form = match kind {
+        Kind::Slack => "format: slack".to_owned(),
+        Kind::Teams => "format: teams".to_owned(),
+        Kind::PagerDuty => format!("format: pagerduty, routingKeyFile: {}", key.display()),
+        Kind::Json => "format: template, template: '{\"said\": {{ text }}}'".to_owned(),
+    };
+    format!("url: '{}', {form}", service.url)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_format_passes_what_its_service_documents() {
+    for kind in [Kind::Slack, Kind::Teams, Kind::PagerDuty, Kind::Json] {
+        let service = Service::open(kind, &[]).await;
+        let ran = try_receiver(&receiver(kind, &service), &[]);
+        service.assert_pleased();
+        assert!(ran.code == 0 && ran.out.contains("takes the message"), "{kind:?}: {ran:?}");
+        assert!(ran.out.contains("http://127.0.0.1:"), "{ran:?}");
+        let taken = service.taken();
+        assert!(taken.len() == 1 && taken[0].to_string().contains("test message"), "{taken:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_refuses_is_shown_with_its_answer_and_is_exit_1() {
+    for (fault, code) in [(Fault::Code(404), 404), (Fault::Code(500), 500), (Fault::Busy(30), 429)] {
+        let service = Service::open(Kind::Slack, &[fault]).await;
+        let ran = try_receiver(&receiver(Kind::Slack, &service), &["-o", "json"]);
+        assert_eq!(ran.code, 1, "{ran:?}");
+        let answer = ran.json();
+        assert_eq!((&answer["delivered"], &answer["code"]), (&json!(false), &json!(code)), "{answer}");
+        assert_eq!(service.times().len(), 1, "it is tried once");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_tried_is_one_sentence_and_exit_2() {
+    let service = Service::open(Kind::Slack, &[Fault::Silent]).await;
+    let silent = try_receiver(&receiver(Kind::Slack, &service), &[]);
+    silent.assert_failed(&["cannot be reached", "no answer in time"]);
+    let nowhere = format!("url: 'http://127.0.0.1:1/{SECRET}'");
+    try_receiver(&nowhere, &[]).assert_failed(&["http://127.0.0.1:1", "cannot be reached"]);
+    let key = format!("format: pagerduty, routingKeyFile: /nowhere/{}", "key");
+    try_receiver(&key, &[]).assert_failed(&["routingKeyFile", "/nowhere/key"]);
+    try_receiver(&format!("url: '{SECRET}'"), &[]).assert_failed(&["its url is not a URL"]);
+    let folder = folder("notify");
+    let file = file(&folder, "url: 'http://127.0.0.1:1/'");
+    run(&["notify", "test", "b", "--notifiers", &file], "")
+        .assert_failed(&["names no receiver \"b\"", "it names: a"]);
+}
