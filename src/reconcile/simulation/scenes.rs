@@ -112,7 +112,6 @@ fn is_document(work: &Work) -> bool {
     matches!(work, Work::ReadDocument { .. })
 }
 
-/// What is read last before a patch.
 fn is_namespace(work: &Work) -> bool {
     matches!(work, Work::ReadNamespace { .. })
 }
@@ -173,6 +172,57 @@ fn record_that_is_rewritten_before_it_is_read_is_not_written() {
             do_next(&mut run);
             settle(&mut run, 30);
             assert_eq!(run.world.writes, 0, "{id} {value:?}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_written_once_the_lead_is_lost() {
+    for (place, value, next) in LAST_READS {
+        let mut run = installed(0, place, 3);
+        let name = format!("{}-0", run.helms[place].id.name);
+        harm(&mut run, &name, value);
+        work_until(&mut run, next);
+        run.world.now += SignedDuration::from_secs(11);
+        run.guards[0].note_lead(&mut run.world);
+        do_next(&mut run);
+        assert!(!run.guards[0].is_next(Work::is_write), "{place} {value:?}");
+        settle(&mut run, 1);
+        assert_eq!((run.world.writes, run.world.drift()), (1, Vec::new()), "{place} {value:?}");
+    }
+}
+
+#[test]
+fn change_that_comes_before_the_write_is_put_right_as_well() {
+    for place in BOTH {
+        let mut run = installed(0, place, 3);
+        let name = format!("{}-0", run.helms[place].id.name);
+        harm(&mut run, &name, Some("x"));
+        work_until(&mut run, Work::is_write);
+        harm(&mut run, &name, Some("y"));
+        do_next(&mut run);
+        settle(&mut run, 1);
+        assert_eq!((run.world.writes, run.world.drift()), (2, Vec::new()), "{name}");
+    }
+}
+
+#[test]
+fn object_that_goes_while_nobody_watches_is_missed() {
+    for place in BOTH {
+        for is_known in [true, false] {
+            let mut run = installed(0, place, 3);
+            let name = format!("{}-0", run.helms[place].id.name);
+            harm(&mut run, &name, None);
+            if is_known {
+                run.guards[0].expire();
+            } else {
+                run.world.kept.clear();
+                restart(&mut run);
+            }
+            settle(&mut run, 1);
+            // What it has never seen alive the guard reports.
+            assert_eq!(run.world.drift().len(), usize::from(!is_known), "{place} {is_known}");
+            assert!(run.guards[0].reports.values().all(|it| it.drifted.len() == usize::from(!is_known)));
         }
     }
 }
@@ -330,7 +380,7 @@ fn value_that_was_ignored_when_its_record_came_is_not_written() {
 
 #[test]
 fn order_that_is_told_again_after_its_answer_is_not_carried_out_again() {
-    let mut run = installed(0, 0, 3);
+    let mut run = installed(0, 0, 30);
     let id = run.helms[0].id.clone();
     run.world.orders.insert(id.clone(), "order".to_owned());
     run.guards[0].note_lead(&mut run.world);
@@ -338,11 +388,13 @@ fn order_that_is_told_again_after_its_answer_is_not_carried_out_again() {
     run.world.now += SignedDuration::from_secs(11);
     run.guards[0].note_lead(&mut run.world);
     while run.guards[0].has_work() {
-        run.guards[0].work(&mut run.world, &mut run.random, false);
-        run.guards[0].tell(&mut run.world, &mut run.random);
+        do_next(&mut run);
     }
     assert!(run.world.orders.contains_key(&id) && run.guards[0].reports[&id].answer.is_some());
-    harm(&mut run, "web-0", Some("x"));
-    settle(&mut run, 10);
-    assert_eq!((run.world.drift(), run.world.orders.len()), (Vec::new(), 0));
+    // An order would let all of this be put right.
+    for number in 0..20 {
+        harm(&mut run, &format!("web-{number}"), None);
+    }
+    settle(&mut run, 30);
+    assert_eq!((run.world.writes, run.world.orders.len()), (0, 0));
 }
