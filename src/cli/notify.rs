@@ -32,7 +32,7 @@ struct Test {
     name: String,
 
     /// The file that names the receivers, as for `kubemoor serve`
-    #[arg(long, env = "KUBEMOOR_NOTIFIERS", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     notifiers: PathBuf,
 
     #[command(flatten)]

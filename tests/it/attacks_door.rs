@@ -62,7 +62,7 @@ async fn a_pod_that_posts_a_forged_review_gains_nothing() {
     assert_eq!(shop.get(&allowances).await["items"], json!([]));
     let edit = json!({"data": {"level": "forged"}});
     shop.alice.merge(&settings, &edit).await.refused(RELEASE).unwrap();
-    let forged = shop.rows(&["--user", "innocent"]);
+    let forged = shop.rows(&["--by", "innocent"]);
     assert!(forged.is_empty() && shop.rows(&[]).len() >= before, "{forged:?}");
     assert!(!guard.log().contains("innocent"), "{}", guard.log());
 }

@@ -41,7 +41,7 @@ async fn a_rollout_is_undone_by_whom_a_policy_exempts_and_by_nobody_else() {
     shop.assert_value(&web, IMAGE, &json!("registry.example/shop:1")).await;
 
     let row = eventually("the ledger has it", SOON, || async {
-        shop.rows(&["--user", "carol", "--verdict", "Record"]).pop()
+        shop.rows(&["--by", "carol", "--verdict", "Record"]).pop()
     })
     .await;
     assert_eq!(
@@ -49,7 +49,7 @@ async fn a_rollout_is_undone_by_whom_a_policy_exempts_and_by_nobody_else() {
         (&json!("exempt"), &json!("UPDATE"), &json!("web"), &json!(2)),
         "{row}"
     );
-    let denied = shop.rows(&["--user", "dave", "--verdict", "Deny"]);
+    let denied = shop.rows(&["--by", "dave", "--verdict", "Deny"]);
     // The API server asks again where it was not sure of the object's state.
     assert!(!denied.is_empty());
 

@@ -131,8 +131,14 @@ fn judge_policy_test(document: &Value) -> Result<&'static str, String> {
 /// Reads it as the guard does, but for the files that it names.
 fn judge_notifiers(mut document: Value) -> Result<&'static str, String> {
     let place = folder("notifiers");
-    fs::write(place.join("token"), "token").unwrap();
+    fs::write(place.join("token"), "0123456789abcdef0123456789abcdef").unwrap();
+    fs::write(place.join("url"), "https://hooks.example/secret").unwrap();
     for notifier in document["notifiers"].as_array_mut().unwrap() {
+        for (field, file) in [("urlFile", "url"), ("routingKeyFile", "token")] {
+            if notifier[field].is_string() {
+                notifier[field] = json!(place.join(file));
+            }
+        }
         for file in notifier["headerFiles"].as_object_mut().into_iter().flatten() {
             *file.1 = json!(place.join("token"));
         }
@@ -169,7 +175,7 @@ async fn a_manifest_with_a_mistake_would_be_found() {
         ("spec: {ignore: [{paths: [spec/replicas]}]}\n".to_owned(), "InvalidPath"),
         (format!("{head}kind: DriftAllowance\nspec: {{reason: R}}\n"), "Missing"),
         ("metadata: {annotations: [kubemoor.dev/allow]}\n".to_owned(), "annotations"),
-        ("notifiers: [{name: oncall}]\n".to_owned(), "line 1"),
+        ("notifiers: [{name: oncall}]\n".to_owned(), "neither url nor urlFile"),
         ("replica: 2\n".to_owned(), "replica"),
         ("policies: [{name: p, spec: {edits: Deny, drifts: Repair}}]\n".to_owned(), "drifts"),
         ("image: [kubemoor]\n".to_owned(), "image"),

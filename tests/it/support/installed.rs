@@ -158,7 +158,7 @@ impl<'a> Installed<'a> {
             places.iter().fold(text.to_owned(), |text, (path, place)| text.replace(path.as_str(), place))
         };
         let mut environment =
-            vec![("KUBEMOOR_KUBECONFIG".to_owned(), self.kubeconfig(pod, &dir).await.display().to_string())];
+            vec![("KUBECONFIG".to_owned(), self.kubeconfig(pod, &dir).await.display().to_string())];
         for variable in list(&container["env"]) {
             let value = match variable["value"].as_str() {
                 Some(value) => at_home(value),
