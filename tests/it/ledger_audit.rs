@@ -301,7 +301,7 @@ async fn rows_are_those_of_the_context_s_namespace_and_none_is_left_off_in_silen
 
     let newest = audit(&[&denied[..], &kubeconfig, &before, &["--limit", "1"]].concat());
     let said = String::from_utf8_lossy(&newest.stderr).into_owned();
-    assert_eq!(rows(&newest), [newest_row.clone()], "{said}");
+    assert_eq!(rows(&newest), std::slice::from_ref(newest_row), "{said}");
     assert!(
         said.contains("only the newest 1 rows are shown") && said.contains("`--limit 0` shows all"),
         "{said}"
