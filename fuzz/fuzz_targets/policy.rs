@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kubemoor::declaration::declare::declare;
-use kubemoor::helm::release::Declared;
+use kubemoor::helm::release::{AllowAnnotations, Declared};
 use kubemoor::model::{Actor, DriftMode, EditsMode, ObjectId, ReleaseId};
 use kubemoor::policy::Policy;
 use kubemoor::policy::allowance::Request;
