@@ -11,6 +11,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+mod named;
+
+pub use self::named::NamedObject;
+
 /// The field manager of the arbiter's dry runs. A dry run under this name
 /// stores nothing and is never judged.
 pub const PROBE_MANAGER: &str = "kubemoor-probe";

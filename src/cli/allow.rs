@@ -11,13 +11,12 @@ use serde::Serialize;
 
 use super::Outcome;
 use super::connect::{self, ClusterArgs, NamespaceArgs};
-use super::object::ObjectArg;
 use super::output::{self, OutputArgs};
 use super::times::parse_duration;
 use crate::client::allowances::{self, Kept, MakeError, Wish};
 use crate::client::connection::Connection;
 use crate::client::identity;
-use crate::model::{Actor, ObjectId};
+use crate::model::{Actor, NamedObject, ObjectId};
 use crate::policy::allowance::{Allowance, Request};
 use crate::policy::flaw::Flaw;
 use crate::policy::grant::DELETE;
@@ -32,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct Args {
     /// The object, such as deployment/web, deploy/web or deployments.apps/web
     #[arg(value_name = "KIND/NAME")]
-    object: ObjectArg,
+    object: NamedObject,
 
     /// What may be changed: a path such as /spec/replicas, * for every field, delete; may be repeated
     #[arg(long, value_name = "PATH", required = true)]
@@ -195,7 +194,7 @@ async fn revoked(args: RevokeArgs) -> anyhow::Result<Revoked> {
 
 /// The names of the allowances for an object.
 async fn of_object(connection: &Connection, what: &str, namespace: &str) -> anyhow::Result<Vec<String>> {
-    let object: ObjectArg = what.parse().map_err(|error: &str| anyhow!(error))?;
+    let object: NamedObject = what.parse().map_err(|error: &str| anyhow!(error))?;
     let kinds = connect::kinds(connection).await?;
     let object = object.resolve(connection, &kinds, namespace).await?;
     let listed = allowances::list(&connection.client, Some(namespace)).await;

@@ -22,8 +22,8 @@ use super::serve::ConflictError;
 use super::times::Moment;
 use super::{Outcome, warn};
 use crate::ledger::entry::Entry;
-use crate::ledger::query::{self, Filter, ObjectFilter};
-use crate::model::Operation;
+use crate::ledger::query::{self, Filter};
+use crate::model::{NamedObject, Operation};
 use crate::verdict::edit;
 
 /// The outcomes under which an edit passes that `Deny` may refuse.
@@ -74,7 +74,7 @@ struct FilterArgs {
 
     /// Only this object, such as deployment/web or deployments.apps/web
     #[arg(long, value_name = "KIND/NAME")]
-    object: Option<ObjectFilter>,
+    object: Option<NamedObject>,
 
     /// Only changes by this user
     #[arg(long, value_name = "USER")]

@@ -23,12 +23,11 @@ use self::report::{Inquiry, Report};
 use super::Outcome;
 use super::connect::{self, ClusterArgs, NamespaceArgs};
 use super::labels::LabelArgs;
-use super::object::ObjectArg;
 use super::output::{self, OutputArgs};
 use super::reading::{Found, Reader, RecordArgs};
 use crate::declaration::path::Path;
 use crate::helm::release::Release;
-use crate::model::{ObjectId, ReleaseId};
+use crate::model::{NamedObject, ObjectId, ReleaseId};
 use crate::policy::pattern::Pattern;
 
 /// The most of a pasted message that is read.
@@ -103,7 +102,7 @@ async fn explain(args: Args, question: Question) -> anyhow::Result<Report> {
     let reader = Reader::new(connection, records, &labels).await?;
     let namespace = question.namespace.clone().unwrap_or_else(|| namespace.or_default(&reader.connection));
     let text = &question.object;
-    let named: ObjectArg = text.parse().map_err(|error: &str| anyhow!("{text:?}: {error}"))?;
+    let named: NamedObject = text.parse().map_err(|error: &str| anyhow!("{text:?}: {error}"))?;
     let object = named.resolve(&reader.connection, &reader.kinds, &namespace).await?;
     let preferred = reader
         .kinds

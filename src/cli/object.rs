@@ -1,10 +1,8 @@
 //! Objects as people name them on the command line: `KIND/NAME`.
 //!
-//! Entry point: [`ObjectArg::resolve`]. Invariant: what could mean two kinds is an
+//! Entry point: `NamedObject::resolve`. Invariant: what could mean two kinds is an
 //! error that says how to tell them apart, never a guess. Short names (`deploy`)
 //! are looked up only where no kind is called so.
-
-use std::str::FromStr;
 
 use anyhow::anyhow;
 
@@ -13,38 +11,12 @@ use crate::client::by_short_name;
 use crate::client::connection::Connection;
 use crate::declaration::catalog::{Catalog, KindFacts};
 use crate::mirror::kinds::Kinds;
-use crate::model::ObjectId;
+use crate::model::{NamedObject, ObjectId};
 
 /// A group whose kinds are all served in others as well, and only there today.
 const LEGACY: &str = "extensions";
 
-/// `KIND/NAME` or `KIND.GROUP/NAME`, the kind in any case, as its plural or by a
-/// short name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ObjectArg {
-    kind: String,
-    group: Option<String>,
-    name: String,
-}
-
-impl FromStr for ObjectArg {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let form = "an object is KIND/NAME, such as deployment/web, or KIND.GROUP/NAME";
-        let (kind, name) = text.split_once('/').ok_or(form)?;
-        let (kind, group) = match kind.split_once('.') {
-            Some((kind, group)) => (kind, Some(group.to_owned())),
-            None => (kind, None),
-        };
-        if kind.is_empty() || name.is_empty() || name.contains('/') {
-            return Err(form);
-        }
-        Ok(Self { kind: kind.to_lowercase(), group, name: name.to_owned() })
-    }
-}
-
-impl ObjectArg {
+impl NamedObject {
     /// The object that is meant; `namespace` counts where its kind has any.
     ///
     /// # Errors
@@ -148,7 +120,7 @@ mod tests {
         catalog.insert(facts("extensions", "Ingress", "ingresses"));
         catalog.insert(facts("example.org", "Widget", "widgets"));
         catalog.insert(facts("example.com", "Widget", "widgets"));
-        let found = text.parse::<ObjectArg>().map_err(|error| anyhow!(error));
+        let found = text.parse::<NamedObject>().map_err(|error| anyhow!(error));
         let found = found.and_then(|object| Ok(object.of(object.kind(&catalog)?, "shop")));
         match (found, expected) {
             (Ok(found), Ok(expected)) => {

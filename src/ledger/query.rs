@@ -6,12 +6,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::entry::Entry;
-use crate::model::Operation;
+use crate::model::{NamedObject, Operation};
 
 mod object;
 mod verdict;
 
-pub use self::object::ObjectFilter;
 pub use self::verdict::{parse as parse_verdict, verdicts};
 
 /// The most rows of one page.
@@ -33,7 +32,7 @@ pub struct Filter {
     /// The operations: one of them.
     pub operations: Vec<Operation>,
     /// The object.
-    pub object: Option<ObjectFilter>,
+    pub object: Option<NamedObject>,
     /// No rows before this time.
     pub since: Option<Timestamp>,
     /// Only rows before this time.

@@ -1,9 +1,9 @@
 //! Every filter of the ledger, the same on SQLite and on PostgreSQL.
 
 use jiff::SignedDuration;
-use kubemoor::ledger::query::{Filter, ObjectFilter};
+use kubemoor::ledger::query::Filter;
 use kubemoor::ledger::store::Store;
-use kubemoor::model::Operation;
+use kubemoor::model::{NamedObject, Operation};
 
 use crate::ledger::{FOREVER, Written, begin, both, details, row};
 
@@ -94,7 +94,7 @@ async fn rows_come_back_newest_first_by_every_filter_and_page_by_page() {
     }
 }
 
-fn object_filter(text: &str) -> Option<ObjectFilter> {
+fn object_filter(text: &str) -> Option<NamedObject> {
     Some(text.parse().unwrap())
 }
 

@@ -1,9 +1,8 @@
-//! An object as people name it, without a cluster that could be asked what its kind is called.
+//! What the kind of an object may be called that people name, without a cluster that could be asked.
 //!
-//! Entry point: [`ObjectFilter`]. Invariant: what is printed reads back as the same filter.
+//! Entry point: `NamedObject::kinds`. Invariant: the right name is among them. Must not ask a cluster.
 
-use std::fmt;
-use std::str::FromStr;
+use crate::model::NamedObject;
 
 /// The short names that kubectl users write, and what they mean.
 const SHORT: [(&str, &str); 20] = [
@@ -29,19 +28,7 @@ const SHORT: [(&str, &str); 20] = [
     ("svc", "service"),
 ];
 
-/// `KIND/NAME` or `KIND.GROUP/NAME`, the kind in any case, as its plural or by a short name of a
-/// built-in kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObjectFilter {
-    /// The kind, in lower case, as it was written.
-    kind: String,
-    /// The API group; none for any.
-    pub(in crate::ledger) group: Option<String>,
-    /// The name.
-    pub(in crate::ledger) name: String,
-}
-
-impl ObjectFilter {
+impl NamedObject {
     /// What the kind may be called, in lower case: a plural does not tell its singular.
     pub(in crate::ledger) fn kinds(&self) -> Vec<String> {
         let kind = self.kind.as_str();
@@ -51,33 +38,6 @@ impl ObjectFilter {
             kinds.extend(kind.strip_suffix(plural).map(|stem| format!("{stem}{singular}")));
         }
         kinds
-    }
-}
-
-impl FromStr for ObjectFilter {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let form = "an object is KIND/NAME, such as deployment/web, or KIND.GROUP/NAME";
-        let (kind, name) = text.split_once('/').ok_or(form)?;
-        let (kind, group) = match kind.split_once('.') {
-            Some((kind, group)) => (kind, Some(group.to_owned())),
-            None => (kind, None),
-        };
-        if kind.is_empty() || name.is_empty() || name.contains('/') {
-            return Err(form);
-        }
-        Ok(Self { kind: kind.to_lowercase(), group, name: name.to_owned() })
-    }
-}
-
-impl fmt::Display for ObjectFilter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, group, name } = self;
-        match group {
-            Some(group) => write!(f, "{kind}.{group}/{name}"),
-            None => write!(f, "{kind}/{name}"),
-        }
     }
 }
 
@@ -95,12 +55,12 @@ mod tests {
             ("NetworkPolicies/web", "networkpolicy"),
             ("svc/web", "service"),
         ] {
-            let filter: ObjectFilter = text.parse().unwrap();
+            let filter: NamedObject = text.parse().unwrap();
             assert!(filter.kinds().iter().any(|found| found == kind), "{text}: {filter:?}");
             assert_eq!(filter.to_string().parse(), Ok(filter), "{text}");
         }
         for text in ["web", "/web", "deployment/", "deployment/web/scale", ""] {
-            assert!(text.parse::<ObjectFilter>().is_err(), "{text}");
+            assert!(text.parse::<NamedObject>().is_err(), "{text}");
         }
     }
 }
