@@ -18,6 +18,7 @@ mod stored;
 pub mod additions;
 pub mod catalog;
 pub mod compare;
+pub mod compressed;
 pub mod declare;
 pub mod digest;
 pub mod document;

@@ -7,17 +7,15 @@
 //! read once. Must not show a document: it may be a Secret.
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use flate2::Compression;
-use flate2::read::DeflateDecoder;
-use flate2::write::DeflateEncoder;
 use moka::sync::Cache;
 use serde_json::Value;
 
+use super::compressed::Compressed;
 use super::declare::declare;
 use super::fields::Fields;
 use super::schema::{KindSchema, TypeId, Types};
@@ -29,7 +27,7 @@ pub const HEAVY: usize = 256 << 10;
 /// The text of the documents that are compressed together, in bytes; one document alone may be longer.
 pub const BLOCK: usize = 16 << 10;
 
-/// The memory of a cache for the fields of documents, where nothing else is said, in bytes.
+/// The default memory of a cache for the fields of documents, in bytes.
 pub const CACHE: u64 = 16 << 20;
 
 /// What an entry of the cache takes beside the fields, about, in bytes.
@@ -56,7 +54,7 @@ pub enum Packed {
 
 /// Some documents, compressed together.
 pub struct Block {
-    compressed: Box<[u8]>,
+    compressed: Compressed,
     /// Where in the text each document ends.
     ends: Box<[u32]>,
     /// The number of the first document among all of the cache.
@@ -100,7 +98,7 @@ impl Packed {
         match self {
             Self::Whole(fields) => fields.weight(),
             Self::Document { block, .. } => {
-                size_of::<u32>() + (size_of::<Block>() + block.compressed.len()) / block.ends.len().max(1)
+                size_of::<u32>() + (size_of::<Block>() + block.compressed.size()) / block.ends.len().max(1)
             }
         }
     }
@@ -119,9 +117,10 @@ impl Packed {
 }
 
 impl BlockWriter {
-    /// Takes a document in, unless its fields are to be kept as they are. Tells whether it did.
-    pub fn take(&mut self, document: &Value, fields: &Fields) -> bool {
-        if fields.weight() > HEAVY || !is_shallow(document, 0) {
+    /// Takes in a document whose fields take so many bytes of memory, unless they are to be kept as they
+    /// are. Tells whether it did.
+    pub fn take(&mut self, document: &Value, weight: usize) -> bool {
+        if weight > HEAVY || !is_shallow(document, 0) {
             return false;
         }
         let text = document.to_string();
@@ -145,9 +144,7 @@ impl BlockWriter {
     /// When it cannot be compressed.
     pub fn finish(&mut self, cache: &Arc<FieldsCache>) -> io::Result<Block> {
         let (text, ends) = (mem::take(&mut self.text), mem::take(&mut self.ends));
-        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(&text)?;
-        let compressed = encoder.finish()?.into();
+        let compressed = Compressed::new(&text)?;
         let first = cache.packed.fetch_add(ends.len() as u64, Ordering::Relaxed);
         Ok(Block { compressed, ends: ends.into(), first, cache: Arc::clone(cache) })
     }
@@ -167,8 +164,7 @@ impl Block {
         let index = usize::try_from(index).ok()?;
         let at = |index: usize| Some(usize::try_from(*self.ends.get(index)?).unwrap_or(usize::MAX));
         let (start, end) = (index.checked_sub(1).map_or(Some(0), at)?, at(index)?);
-        let mut text = Vec::with_capacity(end);
-        DeflateDecoder::new(&*self.compressed).take(end as u64).read_to_end(&mut text).ok()?;
+        let text = self.compressed.read(end as u64).ok()?;
         serde_json::from_slice(text.get(start..)?).ok()
     }
 }

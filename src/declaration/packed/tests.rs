@@ -14,7 +14,7 @@ use crate::model::Gvk;
 fn packed(documents: &[Value], cache: &Arc<FieldsCache>) -> Vec<Packed> {
     let mut writer = BlockWriter::default();
     for document in documents {
-        assert!(writer.take(document, &declare(document, schema().as_ref())));
+        assert!(writer.take(document, declare(document, schema().as_ref()).weight()));
     }
     let block = Arc::new(writer.finish(cache).unwrap());
     let packed = |(index, _)| Packed::Document { block: Arc::clone(&block), index, schema: schema() };
@@ -76,7 +76,7 @@ fn a_full_cache_reads_again_and_gives_the_same() {
 
 #[test]
 fn what_is_heavy_or_deep_is_left_as_it_is() {
-    let is_taken = |document: &Value| BlockWriter::default().take(document, &declare(document, None));
+    let is_taken = |document: &Value| BlockWriter::default().take(document, declare(document, None).weight());
     let data = |length| json!({"kind": "ConfigMap", "data": {"k": "a".repeat(length)}});
     assert!(is_taken(&data(HEAVY / 2)) && !is_taken(&data(HEAVY)));
     // A status declares nothing, and would be read all the same.

@@ -5,12 +5,9 @@
 //! decide anything.
 
 use std::collections::HashMap;
-use std::io::{self, Read, Write};
+use std::io;
 
-use flate2::Compression;
-use flate2::read::DeflateDecoder;
-use flate2::write::DeflateEncoder;
-
+use crate::declaration::compressed::Compressed;
 use crate::model::ReleaseId;
 use crate::policy::guarded::GuardedRelease;
 
@@ -20,7 +17,7 @@ pub(super) struct Shelf(HashMap<ReleaseId, Kept>);
 
 enum Kept {
     /// As compressed JSON.
-    Small(Box<[u8]>),
+    Small(Compressed),
     /// As it is, where it could not be compressed.
     Whole(Box<GuardedRelease>),
 }
@@ -57,20 +54,14 @@ impl Shelf {
 impl Kept {
     fn guarded(&self) -> Option<Box<GuardedRelease>> {
         match self {
-            Self::Small(bytes) => {
-                let mut text = Vec::new();
-                DeflateDecoder::new(&**bytes).read_to_end(&mut text).ok()?;
-                serde_json::from_slice(&text).ok()
-            }
+            Self::Small(text) => serde_json::from_slice(&text.read(u64::MAX).ok()?).ok(),
             Self::Whole(guarded) => Some(guarded.clone()),
         }
     }
 }
 
-fn packed(guarded: &GuardedRelease) -> io::Result<Box<[u8]>> {
-    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(&serde_json::to_vec(guarded)?)?;
-    Ok(encoder.finish()?.into())
+fn packed(guarded: &GuardedRelease) -> io::Result<Compressed> {
+    Compressed::new(&serde_json::to_vec(guarded)?)
 }
 
 #[cfg(test)]
@@ -102,7 +93,7 @@ mod tests {
         let text = |guarded: &GuardedRelease| serde_json::to_value(guarded).unwrap();
         assert_eq!(text(&shelf.get(&release).unwrap()), text(&guarded));
         assert!(
-            matches!(&shelf.0[&release], Kept::Small(bytes) if bytes.len() * 4 < text(&guarded).to_string().len())
+            matches!(&shelf.0[&release], Kept::Small(small) if small.size() * 4 < text(&guarded).to_string().len())
         );
         shelf.remove(&release);
         assert!(shelf.get(&release).is_none() && shelf.all().next().is_none());

@@ -41,7 +41,7 @@ impl<'a> Packing<'a> {
         schema: Option<KindSchema>,
     ) {
         // A block ends before an object that it does not take: the order stays.
-        if !self.writer.take(document, &declared.fields()) {
+        if !self.writer.take(document, declared.weight) {
             self.end_block();
             self.objects.push((Arc::new(object), Arc::new(declared)));
             return;
