@@ -7,6 +7,7 @@ mod chart;
 mod facts;
 mod html;
 mod markdown;
+mod section;
 mod spans;
 mod table;
 

@@ -133,7 +133,7 @@ impl Facts {
     pub(super) fn add(&mut self, entry: &Entry) {
         self.spans.add(entry);
         match entry.kind.as_str() {
-            "verdict" if self.is_first(entry) => self.add_change(entry),
+            "verdict" if self.note_first(entry) => self.add_change(entry),
             "allowance" if entry.verdict == "Opened" => self.add_exception(entry),
             "repair" => {
                 let counted = self.repaired.entry((Release::of(entry), entry.verdict.clone()));
@@ -143,8 +143,8 @@ impl Facts {
         }
     }
 
-    /// Whether the change is not one that was counted just before.
-    fn is_first(&mut self, entry: &Entry) -> bool {
+    /// Notes a change. Gives whether it is another one than those just before.
+    fn note_first(&mut self, entry: &Entry) -> bool {
         let is_over = |(time, _): &(Timestamp, Change)| time.duration_since(entry.time) > TWICE;
         while self.recent.front().is_some_and(is_over) {
             self.recent.pop_front();

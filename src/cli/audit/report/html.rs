@@ -6,20 +6,16 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::chart;
-use super::facts::{Breakdown, Report, time};
-use super::spans::lasting;
+use super::facts::{Report, time};
+use super::section::{MOST, Section, Table, sections};
 
 /// What a page may load or run: nothing but its own style.
 const SECURITY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 const STYLE: &str = include_str!("style.css");
 
-/// The rows of a table that people read; a spreadsheet has them all.
-const MOST: usize = 25;
-
 pub(super) fn page(report: &Report) -> anyhow::Result<String> {
-    let denied = breakdown(&report.denied, "No change was denied.")?;
-    let excepted = breakdown(&report.excepted, "No change passed by an exception.")?;
+    let sections: Vec<_> = sections(report).iter().map(section).collect::<anyhow::Result<_>>()?;
     let period = &report.period;
     let page = html! {
         (DOCTYPE)
@@ -37,97 +33,40 @@ pub(super) fn page(report: &Report) -> anyhow::Result<String> {
                 dl.numbers {
                     @for (what, count) in report.summary() { div { dt { (what) } dd { (count) } } }
                 }
-                h2 { "Denied changes" }
-                (denied)
-                h2 { "Changes that passed by an exception" }
-                (excepted)
-                h2 { "Exceptions" }
-                (exceptions(report))
-                h2 { "Repairs" }
-                (repairs(report))
-                h2 { "Time in drift" }
-                (drift(report))
+                @for section in sections { (section) }
             }
         }
     };
     Ok(page.into_string())
 }
 
-fn breakdown(breakdown: &Breakdown, none: &str) -> anyhow::Result<Markup> {
-    if breakdown.total == 0 {
-        return Ok(html! { p { (none) } });
-    }
-    let parts = [
-        ("By release", "Release", &breakdown.releases),
-        ("By user", "User", &breakdown.users),
-        ("By field", "Field", &breakdown.fields),
-    ];
-    let pictures: Vec<_> =
-        parts.iter().map(|(_, _, counts)| chart::bars(counts)).collect::<anyhow::Result<_>>()?;
+fn section(section: &Section<'_>) -> anyhow::Result<Markup> {
+    let tables: Vec<_> = section.tables.iter().map(table).collect::<anyhow::Result<_>>()?;
     Ok(html! {
-        @for ((title, head, counts), picture) in parts.iter().zip(pictures) {
-            section {
-                h3 { (title) }
-                // The crate that draws escapes what it writes.
-                @if let Some(picture) = picture { figure aria-hidden="true" { (PreEscaped(picture)) } }
-                (table(&[*head, "Changes"], counts.len(), counts.iter().map(|(label, count)| {
-                    vec![label.clone(), count.to_string()]
-                })))
-            }
-        }
+        h2 { (section.title) }
+        @if !section.note.is_empty() { p { (section.note) } }
+        @for table in tables { (table) }
     })
 }
 
-fn exceptions(report: &Report) -> Markup {
-    if report.exceptions.is_empty() {
-        return html! { p { "No exception was opened." } };
-    }
-    let rows = report.exceptions.iter().map(|it| {
-        vec![
-            time(it.opened),
-            it.user.clone(),
-            it.release.to_string(),
-            it.object.clone(),
-            it.fields.join(", "),
-            it.detail.clone(),
-        ]
-    });
-    let count = report.exceptions.len();
-    table(&["Opened", "By", "Release", "Object", "Fields", "Until, and why"], count, rows)
-}
-
-fn repairs(report: &Report) -> Markup {
-    if report.repairs.is_empty() {
-        return html! { p { "The guard repaired nothing." } };
-    }
-    let rows = report
-        .repairs
-        .iter()
-        .map(|(release, verdict, count)| vec![release.to_string(), verdict.clone(), count.to_string()]);
-    table(&["Release", "Outcome", "Count"], report.repairs.len(), rows)
-}
-
-fn drift(report: &Report) -> Markup {
-    let note = "Only drift whose beginning and repair are both in the ledger is counted.";
-    if report.drift.is_empty() {
-        return html! { p { "No such drift was repaired. " (note) } };
-    }
-    let rows = report.drift.iter().map(|stay| {
-        vec![stay.release.to_string(), stay.drifts.to_string(), lasting(stay.total), lasting(stay.longest)]
-    });
-    html! {
-        p { (note) }
-        (table(&["Release", "Drifts", "In total", "Longest"], report.drift.len(), rows))
-    }
-}
-
-/// The first rows of a table, and how many there are beyond them.
-fn table(head: &[&str], count: usize, rows: impl Iterator<Item = Vec<String>>) -> Markup {
-    html! {
+/// The first rows of a table, a picture of it, and how many rows there are beyond the first.
+fn table(Table { head, rows, counts }: &Table<'_>) -> anyhow::Result<Markup> {
+    let table = html! {
         table {
             thead { tr { @for cell in head { th { (cell) } } } }
-            tbody { @for row in rows.take(MOST) { tr { @for cell in row { td { (cell) } } } } }
+            tbody { @for row in rows.iter().take(MOST) { tr { @for cell in row { td { (cell) } } } } }
         }
-        @if count > MOST { p.more { "and " (count - MOST) " more: " code { "-o csv" } " has all" } }
-    }
+        @if rows.len() > MOST { p.more { "and " (rows.len() - MOST) " more: " code { "-o csv" } " has all" } }
+    };
+    let Some(counts) = counts else { return Ok(table) };
+    let picture = chart::bars(counts)?;
+    let what = head.first().map(|head| head.to_lowercase()).unwrap_or_default();
+    Ok(html! {
+        section {
+            h3 { "By " (what) }
+            // The crate that draws escapes what it writes.
+            @if let Some(picture) = picture { figure aria-hidden="true" { (PreEscaped(picture)) } }
+            (table)
+        }
+    })
 }

@@ -5,11 +5,8 @@
 
 use std::fmt::Write as _;
 
-use super::facts::{Breakdown, Report, time};
-use super::spans::lasting;
-
-/// The rows of a table that people read; a spreadsheet has them all.
-const MOST: usize = 25;
+use super::facts::{Report, time};
+use super::section::{MOST, Section, Table, sections};
 
 pub(super) fn text(report: &Report) -> String {
     let mut text = String::new();
@@ -18,87 +15,29 @@ pub(super) fn text(report: &Report) -> String {
     let _ = writeln!(text, "# Audit report\n\n{}, {since} to {until}\n", plain(&report.scope()));
     let summary = report.summary();
     let rows = summary.iter().map(|(what, count)| vec![(*what).to_owned(), count.to_string()]);
-    table(&mut text, &["", "Count"], summary.len(), rows);
-    text.push_str("\n## Denied changes\n");
-    add(&mut text, &report.denied, "No change was denied.");
-    text.push_str("\n## Changes that passed by an exception\n");
-    add(&mut text, &report.excepted, "No change passed by an exception.");
-    exceptions(&mut text, report);
-    repairs(&mut text, report);
-    drift(&mut text, report);
+    add(&mut text, &Table { head: vec!["", "Count"], rows: rows.collect(), counts: None });
+    for Section { title, note, tables } in sections(report) {
+        let _ = writeln!(text, "\n## {title}");
+        if !note.is_empty() {
+            let _ = writeln!(text, "\n{note}");
+        }
+        for table in &tables {
+            text.push('\n');
+            add(&mut text, table);
+        }
+    }
     text
 }
 
-fn add(text: &mut String, breakdown: &Breakdown, none: &str) {
-    if breakdown.total == 0 {
-        let _ = writeln!(text, "\n{none}");
-        return;
-    }
-    for (head, counts) in
-        [("Release", &breakdown.releases), ("User", &breakdown.users), ("Field", &breakdown.fields)]
-    {
-        text.push('\n');
-        let rows = counts.iter().map(|(label, count)| vec![label.clone(), count.to_string()]);
-        table(text, &[head, "Changes"], counts.len(), rows);
-    }
-}
-
-fn exceptions(text: &mut String, report: &Report) {
-    text.push_str("\n## Exceptions\n\n");
-    if report.exceptions.is_empty() {
-        text.push_str("No exception was opened.\n");
-        return;
-    }
-    let rows = report.exceptions.iter().map(|it| {
-        vec![
-            time(it.opened),
-            it.user.clone(),
-            it.release.to_string(),
-            it.object.clone(),
-            it.fields.join(", "),
-            it.detail.clone(),
-        ]
-    });
-    let head = ["Opened", "By", "Release", "Object", "Fields", "Until, and why"];
-    table(text, &head, report.exceptions.len(), rows);
-}
-
-fn repairs(text: &mut String, report: &Report) {
-    text.push_str("\n## Repairs\n\n");
-    if report.repairs.is_empty() {
-        text.push_str("The guard repaired nothing.\n");
-        return;
-    }
-    let rows = report
-        .repairs
-        .iter()
-        .map(|(release, verdict, count)| vec![release.to_string(), verdict.clone(), count.to_string()]);
-    table(text, &["Release", "Outcome", "Count"], report.repairs.len(), rows);
-}
-
-fn drift(text: &mut String, report: &Report) {
-    text.push_str("\n## Time in drift\n\n");
-    let note = "Only drift whose beginning and repair are both in the ledger is counted.";
-    if report.drift.is_empty() {
-        let _ = writeln!(text, "No such drift was repaired. {note}");
-        return;
-    }
-    let _ = writeln!(text, "{note}\n");
-    let rows = report.drift.iter().map(|stay| {
-        vec![stay.release.to_string(), stay.drifts.to_string(), lasting(stay.total), lasting(stay.longest)]
-    });
-    table(text, &["Release", "Drifts", "In total", "Longest"], report.drift.len(), rows);
-}
-
 /// The first rows of a table, and how many there are beyond them.
-fn table(text: &mut String, head: &[&str], count: usize, rows: impl Iterator<Item = Vec<String>>) {
+fn add(text: &mut String, Table { head, rows, counts: _ }: &Table<'_>) {
     let _ = writeln!(text, "| {} |\n|{}", head.join(" | "), "---|".repeat(head.len()));
-    for row in rows.take(MOST) {
+    for row in rows.iter().take(MOST) {
         let cells: Vec<_> = row.iter().map(|cell| plain(cell)).collect();
         let _ = writeln!(text, "| {} |", cells.join(" | "));
     }
-    if count > MOST {
-        let _ = writeln!(text, "\nand {} more: `-o csv` has all", count - MOST);
+    if rows.len() > MOST {
+        let _ = writeln!(text, "\nand {} more: `-o csv` has all", rows.len() - MOST);
     }
 }
 
