@@ -81,9 +81,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
         let connection = cluster.connect().await?;
         let client = &connection.client;
         let done = match switch {
-            Wish::Open(reason) => emergency::off(client, reason.as_deref()).await.map(opened),
-            Wish::Close => emergency::on(client).await.map(closed),
-            Wish::Status => emergency::is_off(client).await.map(standing),
+            Wish::Open(reason) => emergency::open(client, reason.as_deref()).await.map(opened),
+            Wish::Close => emergency::close(client).await.map(closed),
+            Wish::Status => emergency::is_open(client).await.map(standing),
         };
         done.map_err(|error| said(&connection, error))
     })?;

@@ -251,7 +251,7 @@ impl Desk {
         if chosen.is_empty() {
             return Vec::new();
         }
-        if self.is_told(&message, now) {
+        if self.note_told(&message, now) {
             return vec![Output::Count(NotificationFate::Repeated, 1)];
         }
         let mut outputs = Vec::new();
@@ -284,8 +284,8 @@ impl Desk {
         Some(Output::Count(NotificationFate::Dropped, 1))
     }
 
-    /// Whether the same was told a moment ago; it is from now on.
-    fn is_told(&mut self, message: &Message, now: Timestamp) -> bool {
+    /// Notes that this is told. Gives whether it was already, a moment ago.
+    fn note_told(&mut self, message: &Message, now: Timestamp) -> bool {
         // A clock that went back makes nothing be forgotten.
         self.told.retain(|_, at| now.duration_since(*at) < AGAIN);
         if self.told.len() >= REMEMBERED {

@@ -1,6 +1,6 @@
 //! The emergency switch: opens everything until a person arms it again.
 //!
-//! Entry points: [`off`], [`on`] and [`is_off`] for the person, [`follow`] for the guard.
+//! Entry points: [`open`], [`close`] and [`is_open`] for the person, [`follow`] for the guard.
 //! Invariant: what counts is one object of the cluster, the marker: a
 //! configuration without webhooks, which survives every guard and needs no
 //! right that the guard has not. While it says so, nobody writes the webhook
@@ -44,7 +44,7 @@ const SAVED_CAP: usize = 200 << 10;
 /// How often a write is tried when somebody else writes at the same time.
 const ATTEMPTS: usize = 5;
 
-/// For how long [`off`] watches that no guard puts a configuration back, which
+/// For how long [`open`] watches that no guard puts a configuration back, which
 /// may not have seen the marker yet.
 const WATCHED: Duration = Duration::from_secs(3);
 
@@ -58,7 +58,7 @@ const BY: &str = "kubemoor.dev/by";
 /// The marker's annotation that says why everything is open.
 const REASON: &str = "kubemoor.dev/reason";
 
-/// What [`on`] did.
+/// What [`close`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {
     /// Nothing had been opened.
@@ -107,12 +107,12 @@ struct Saved {
 
 type Markers = Registrations<ValidatingWebhookConfiguration>;
 
-/// Opens everything for a `reason`: no webhook is called, no guard repairs, until [`on`].
+/// Opens everything for a `reason`: no webhook is called, no guard repairs, until [`close`].
 /// Returns how many configurations were removed. May be repeated.
 ///
 /// # Errors
 /// When rights are missing, or the API server fails.
-pub async fn off(client: &kube::Client, reason: Option<&str>) -> Result<usize, EmergencyError> {
+pub async fn open(client: &kube::Client, reason: Option<&str>) -> Result<usize, EmergencyError> {
     mark(client, reason).await?;
     let validating = by_hand::<ValidatingWebhookConfiguration>(client);
     let mutating = by_hand::<MutatingWebhookConfiguration>(client);
@@ -133,7 +133,7 @@ pub async fn off(client: &kube::Client, reason: Option<&str>) -> Result<usize, E
 ///
 /// # Errors
 /// When rights are missing, or the API server fails.
-pub async fn on(client: &kube::Client) -> Result<Armed, EmergencyError> {
+pub async fn close(client: &kube::Client) -> Result<Armed, EmergencyError> {
     let markers: Markers = by_hand(client);
     let Some(marker) = markers.read(MARKER).await.map_err(EmergencyError::Read)? else {
         return Ok(Armed::Already);
@@ -164,7 +164,7 @@ pub async fn on(client: &kube::Client) -> Result<Armed, EmergencyError> {
 ///
 /// # Errors
 /// When the right to read is missing, or the API server fails.
-pub async fn is_off(client: &kube::Client) -> Result<bool, EmergencyError> {
+pub async fn is_open(client: &kube::Client) -> Result<bool, EmergencyError> {
     let marker = by_hand::<ValidatingWebhookConfiguration>(client).read(MARKER).await;
     Ok(marker.map_err(EmergencyError::Read)?.is_some_and(|marker| is_open(&marker)))
 }
