@@ -41,7 +41,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     review: PathBuf,
 
-    /// What becomes of an edit that drifts, where no policy says it
+    /// How to answer a change that causes drift, unless a policy decides
     #[arg(long, value_name = "MODE", default_value = "Deny", ignore_case = true)]
     edits: EditsMode,
 

@@ -49,11 +49,11 @@ pub(super) struct Install {
     #[arg(long, value_name = "IMAGE", default_value = IMAGE, value_parser = parse_image)]
     image: String,
 
-    /// What becomes of an edit that drifts; Revert and Deny add the rights of the arbiter
+    /// How to answer a change that causes drift; Revert and Deny add the rights of the arbiter
     #[arg(long, value_name = "MODE", default_value = "Warn", ignore_case = true)]
     edits: EditsMode,
 
-    /// What becomes of drift that the loop finds; Repair adds the rights of repairs
+    /// How to treat drift in the cluster; Repair adds the rights of repairs
     #[arg(long, value_name = "MODE", default_value = "Report", ignore_case = true)]
     drift: DriftMode,
 
@@ -96,7 +96,7 @@ pub(super) struct Webhook {
     #[arg(long)]
     select_all: bool,
 
-    /// What becomes of an edit that drifts; Revert adds the webhook that sets edits back
+    /// How to answer a change that causes drift; Revert adds the webhook that reverts changes
     #[arg(long, value_name = "MODE", default_value = "Warn", ignore_case = true)]
     edits: EditsMode,
 }

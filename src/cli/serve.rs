@@ -55,11 +55,11 @@ pub(super) struct Args {
     #[arg(long, env = "KUBEMOOR_NAMESPACE", value_name = "NAMESPACE", value_delimiter = ',')]
     namespace: Vec<String>,
 
-    /// What becomes of an edit that drifts
+    /// How to answer a change that causes drift
     #[arg(long, env = "KUBEMOOR_EDITS", value_name = "MODE", default_value = "Warn", ignore_case = true)]
     edits: EditsMode,
 
-    /// What becomes of drift that the loop finds
+    /// How to treat drift in the cluster
     #[arg(long, env = "KUBEMOOR_DRIFT", value_name = "MODE", default_value = "Report", ignore_case = true)]
     drift: DriftMode,
 

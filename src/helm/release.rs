@@ -3,8 +3,8 @@
 //! Entry points: [`latest`] and [`baseline`] choose the records that count,
 //! [`assemble()`] makes a [`Release`] of them. Invariant: what a release declares
 //! comes from a record whose name, labels and payload agree; one that
-//! disagrees with itself only marks the release invalid. Nothing of a manifest
-//! is kept but declared fields.
+//! disagrees with itself only marks the release invalid. Of a record
+//! nothing is kept but its manifest, compressed.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

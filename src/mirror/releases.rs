@@ -2,7 +2,7 @@
 //! by a watch of their records, and looked up afresh before a refusal.
 //!
 //! Entry point: [`Releases`]. Invariants: only the latest record and the
-//! baseline are ever read whole, and nothing but their declared fields is kept;
+//! baseline are ever read whole, and nothing but their manifests is kept;
 //! a record that does not count costs one warning and leaves its release as it
 //! was; of two states of a release the index never goes back to the older one.
 //! The work is in `settle` (records to index) and `feed` (watch to records), which

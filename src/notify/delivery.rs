@@ -3,7 +3,7 @@
 //! Entry points: [`Delivery::run`], and [`Delivery::test`] for a single attempt. Invariant: one
 //! request at a time, tried again with growing pauses and jitter, or after the pause that the
 //! receiver asks for, as long as that may help, then given up and counted. A receiver that is
-//! down is said once. What waits meanwhile goes into one request as far as the format can take it.
+//! down is logged once. Messages that wait meanwhile go out together, if the format can hold several.
 
 mod answer;
 
@@ -97,7 +97,7 @@ impl Delivery {
         }
     }
 
-    /// Makes one attempt; gives the code and the front of the answer, or why there is none.
+    /// Sends one message once. Gives the status code and the first part of the answer, or why there is no answer.
     pub(super) async fn test(&self, message: Message) -> Result<(u16, String), String> {
         let Some(body) = self.body(&vec![Arc::new(message)])? else {
             return Err("this format has nothing to say for a test".to_owned());

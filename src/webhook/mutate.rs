@@ -39,7 +39,7 @@ pub(super) fn answer(case: &Case<'_>, judgement: &mut Judgement, resolver: &Poli
     }
 }
 
-/// What becomes of an edit that is to be set back once nobody will do so.
+/// The verdict on an edit that should be reverted, when nobody is going to revert it.
 pub(super) fn refuse(verdict: &mut Verdict) {
     if verdict.outcome == Outcome::Revert {
         verdict.outcome = Outcome::Deny;

@@ -25,7 +25,7 @@ use crate::policy::resource::DriftAllowance;
 use crate::verdict::edit::{Reason, Verdict};
 use crate::verdict::message;
 
-/// What becomes of the annotations of an edit.
+/// How the annotations of an edit are treated.
 #[derive(Debug)]
 pub(super) enum Asked {
     /// They ask for nothing.

@@ -142,7 +142,7 @@ pub(super) struct Case {
     /// The edit, where there is no review.
     #[serde(flatten)]
     change: Change,
-    /// What becomes of it: Allow, Record, Warn, Revert or Deny.
+    /// How the guard answers it: Allow, Record, Warn, Revert or Deny.
     expect: String,
     /// Why, where that is part of the case.
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! What notifiers were told to have begun, so that they are told when it ends.
+//! The conditions that receivers know of and that have not ended, so that they learn of the end too.
 //!
 //! Entry points: [`Standing::happened`], [`Standing::reported`]. Invariant: nothing ends that
 //! nobody was told of, and each thing once. Pure.
@@ -12,7 +12,7 @@ use crate::notify::message::{Message, Subject};
 use crate::reconcile::report::{Drifted, Happening, Incident, ReleaseReport};
 use crate::verdict::health::{ObjectState, RecordState};
 
-/// What was told to have begun.
+/// The conditions that were announced and have not ended.
 #[derive(Debug, Default)]
 pub(super) struct Standing {
     of_releases: BTreeMap<ReleaseId, OfRelease>,

@@ -1,4 +1,4 @@
-//! What becomes of a review that could not be read, or not in time.
+//! The answer to a review that cannot be read, or not in time.
 //!
 //! Entry points: `Validator::judge_unread`, `Validator::judge_unread_record`.
 //! Invariant: what the request itself causes (its size, the rate of its own
