@@ -140,7 +140,7 @@ pub async fn close(client: &kube::Client) -> Result<Armed, EmergencyError> {
     };
     let saved = saved(&marker);
     // Guards may write from here on; what is kept goes last.
-    if is_open(&marker) {
+    if says_open(&marker) {
         let by = caller(client).await;
         change(&markers, |annotations| {
             annotations.remove(OPEN);
@@ -166,7 +166,7 @@ pub async fn close(client: &kube::Client) -> Result<Armed, EmergencyError> {
 /// When the right to read is missing, or the API server fails.
 pub async fn is_open(client: &kube::Client) -> Result<bool, EmergencyError> {
     let marker = by_hand::<ValidatingWebhookConfiguration>(client).read(MARKER).await;
-    Ok(marker.map_err(EmergencyError::Read)?.is_some_and(|marker| is_open(&marker)))
+    Ok(marker.map_err(EmergencyError::Read)?.is_some_and(|marker| says_open(&marker)))
 }
 
 /// Says through `open` whether everything is open, from the first time that
@@ -233,7 +233,7 @@ fn said(
             return None;
         }
         watcher::Event::InitApply(marker) | watcher::Event::Apply(marker) => {
-            *listed = is_open(&marker);
+            *listed = says_open(&marker);
             *listed
         }
         watcher::Event::InitDone => *listed,
@@ -248,7 +248,7 @@ fn told(marker: &ValidatingWebhookConfiguration) -> Turn {
     let annotations = marker.metadata.annotations.as_ref();
     let text = |name| annotations.and_then(|them| them.get(name)).cloned().unwrap_or_default();
     let emergency = marker.metadata.uid.clone().unwrap_or_default();
-    Turn { open: is_open(marker), by: text(BY), reason: text(REASON), emergency }
+    Turn { open: says_open(marker), by: text(BY), reason: text(REASON), emergency }
 }
 
 /// Who calls, as far as the API server says so.
@@ -338,7 +338,7 @@ async fn change(
     Err(EmergencyError::Contested)
 }
 
-fn is_open(marker: &ValidatingWebhookConfiguration) -> bool {
+fn says_open(marker: &ValidatingWebhookConfiguration) -> bool {
     marker.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(OPEN))
 }
 
