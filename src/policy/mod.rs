@@ -31,6 +31,7 @@ pub mod settled;
 pub mod signing;
 pub mod standing;
 pub mod subject;
+pub mod suspension;
 pub mod target;
 
 use std::cell::LazyCell;
