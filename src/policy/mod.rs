@@ -17,6 +17,7 @@ pub mod glob;
 pub mod grant;
 pub mod guarded;
 mod kept;
+pub mod lint;
 pub mod mask;
 pub mod order;
 pub mod pattern;

@@ -91,7 +91,7 @@ impl Trove {
             "revoke" => &["deployment/trove"],
             "reconcile" | "suspend" | "resume" => &["trove"],
             // An empty table is a sentence on standard error.
-            "get allowances" | "get policies" => &["-o", "json"],
+            "get allowances" | "get policies" | "policy lint" => &["-o", "json"],
             "get releases" | "uninstall" => &[],
             emergency if emergency.starts_with("emergency ") => &[],
             other => panic!("how is {other} called?"),
