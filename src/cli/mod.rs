@@ -82,7 +82,7 @@ enum Command {
     Manifests(manifests::Args),
     /// Try who is told of what happens
     Notify(notify::Args),
-    /// Test and check policies
+    /// Test, check and import policies
     Policy(policy::Args),
     /// Remove the webhooks from the cluster
     Uninstall(uninstall::Args),

@@ -1,10 +1,11 @@
 //! `kubemoor policy`: `test` says what policies make of edits, as a table of cases; `lint` what in them
-//! has no effect.
+//! has no effect; `import` makes them of the rules of other tools.
 //!
 //! Entry point: [`run`]. Invariant: a verdict here is the webhook's, had it the
 //! case's release and policies and no API server to ask.
 
 mod edit;
+mod import;
 mod junit;
 mod lint;
 mod suite;
@@ -33,6 +34,8 @@ enum Command {
     Test(Test),
     /// Find what has no effect in policies: values that another policy always overrides, rules that another rule makes useless, subjects that are everybody; exit 1 if there is any
     Lint(lint::Args),
+    /// Print rules of other tools as policies
+    Import(import::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -91,6 +94,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     match args.command {
         Command::Test(args) => run_tests(args),
         Command::Lint(args) => lint::run(args),
+        Command::Import(args) => import::run(args),
     }
 }
 

@@ -13,6 +13,7 @@ pub mod allowance;
 pub mod compile;
 pub mod declaration;
 pub mod flaw;
+pub mod flux;
 pub mod glob;
 pub mod grant;
 pub mod guarded;

@@ -14,7 +14,7 @@ use crate::support::{Identity, Ran, moor, run};
 const TEMPLATES: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
 
 /// Every command that talks to a cluster, `serve` aside.
-pub(crate) const CLIENTS: [&str; 17] = [
+pub(crate) const CLIENTS: [&str; 18] = [
     "diff",
     "forecast",
     "allow",
@@ -29,6 +29,7 @@ pub(crate) const CLIENTS: [&str; 17] = [
     "audit",
     "audit report",
     "policy lint",
+    "policy import flux",
     "reconcile",
     "suspend",
     "resume",
