@@ -4,7 +4,6 @@
 //! Invariant: what needs the index starts once it is whole. An API server that
 //! does not answer at the start is said and waited for.
 
-use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,10 +34,10 @@ use crate::guard::orders;
 use crate::mirror::arbiter::Arbiter;
 use crate::mirror::kinds::Kinds;
 use crate::mirror::releases::{Health, RecordSource, Releases};
-use crate::model::ReleaseId;
 use crate::notify::Worker;
 use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
+use crate::policy::suspension::Suspended;
 use crate::webhook::look::{Live, ReleaseSource};
 use crate::webhook::registration::emergency;
 use crate::webhook::validate::Setup;
@@ -279,7 +278,7 @@ impl Work {
         &mut self,
         link: &Link,
         session: &LeaderSession,
-        (suspended, key): (HashSet<ReleaseId>, SigningKey),
+        (suspended, key): (Suspended, SigningKey),
         parts: &mut Parts,
     ) -> Result<(), Halt> {
         let Services { resolver, in_force, state, metrics, ledger, notifiers, stop, .. } =

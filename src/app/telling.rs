@@ -3,7 +3,6 @@
 //! Entry point: [`Telling::start`]. Invariant: each is a task of its own, and
 //! none can hold up the loop.
 
-use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,10 +29,10 @@ use crate::metrics::NoticeMetrics;
 use crate::mirror::kinds::Kinds;
 use crate::mirror::policies::InForce;
 use crate::mirror::releases::Releases;
-use crate::model::ReleaseId;
 use crate::notify::{Notifiers, Worker};
 use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
+use crate::policy::suspension::Suspended;
 use crate::telemetry::FailureLog;
 
 /// Writes of GuardedReleases per second.
@@ -54,7 +53,7 @@ pub(super) struct Telling {
     pub(super) state: Arc<State>,
     pub(super) in_force: Arc<InForce>,
     pub(super) commands: mpsc::Sender<Command>,
-    pub(super) suspended: HashSet<ReleaseId>,
+    pub(super) suspended: Suspended,
     pub(super) notifiers: Notifiers,
     /// What delivers; none once it does.
     pub(super) worker: Option<Worker>,
@@ -201,11 +200,11 @@ async fn remember(
 
 /// The releases that people have suspended, as soon as the API server says so.
 /// Who may not look knows of none.
-pub(super) async fn suspended(client: &kube::Client) -> HashSet<ReleaseId> {
+pub(super) async fn suspended(client: &kube::Client) -> Suspended {
     loop {
         match guarded::suspended(client).await {
             Ok(suspended) => return suspended,
-            Err(CallError::Refused { code: 401 | 403, .. }) => return HashSet::new(),
+            Err(CallError::Refused { code: 401 | 403, .. }) => return Suspended::new(),
             Err(error) => {
                 tracing::debug!("which releases are suspended cannot be read, trying again: {error}");
                 tokio::time::sleep(RETRY).await;

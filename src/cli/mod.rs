@@ -74,15 +74,15 @@ enum Command {
     Audit(Box<audit::Args>),
     /// Repair releases now, whatever their policies say, and print the guard's answer
     Reconcile(reconcile::Args),
-    /// Pause repairs of a release
-    Suspend(steer::Args),
+    /// Pause repairs of a release, for a while or until they are resumed
+    Suspend(steer::SuspendArgs),
     /// Resume repairs of a release
-    Resume(steer::Args),
+    Resume(steer::ReleaseArgs),
     /// Print the manifests that install Kubemoor
     Manifests(manifests::Args),
     /// Try who is told of what happens
     Notify(notify::Args),
-    /// Test policies without a cluster
+    /// Test, check and import policies
     Policy(policy::Args),
     /// Remove the webhooks from the cluster
     Uninstall(uninstall::Args),

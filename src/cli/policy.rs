@@ -1,10 +1,13 @@
-//! `kubemoor policy test`: what policies make of edits, as a table of cases.
+//! `kubemoor policy`: `test` says what policies make of edits, as a table of cases; `lint` what in them
+//! has no effect; `import` makes them of the rules of other tools.
 //!
 //! Entry point: [`run`]. Invariant: a verdict here is the webhook's, had it the
 //! case's release and policies and no API server to ask.
 
 mod edit;
+mod import;
 mod junit;
+mod lint;
 mod suite;
 
 use std::fs;
@@ -29,6 +32,10 @@ pub(super) struct Args {
 enum Command {
     /// Judge the cases of every PolicyTest in a directory; exit 1 when one fails
     Test(Test),
+    /// Find what has no effect in policies: values that another policy always overrides, rules that another rule makes useless, subjects that are everybody; exit 1 if there is any
+    Lint(lint::Args),
+    /// Print rules of other tools as policies
+    Import(import::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -84,13 +91,21 @@ struct CaseResult {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let Command::Test(Test { directory, output }) = args.command;
+    match args.command {
+        Command::Test(args) => run_tests(args),
+        Command::Lint(args) => lint::run(args),
+        Command::Import(args) => import::run(args),
+    }
+}
+
+fn run_tests(args: Test) -> anyhow::Result<Outcome> {
+    let Test { directory, output } = args;
     let tally = test(&directory, Timestamp::now())?;
     match output {
         Format::Table => output::write(tally.text().as_str())?,
         Format::Json => output::print(output::Format::Json, &tally, Text::default)?,
         Format::Yaml => output::print(output::Format::Yaml, &tally, Text::default)?,
-        Format::Junit => output::write(&junit::text(&tally))?,
+        Format::Junit => output::write(&junit::text("kubemoor policy test", &tally))?,
     };
     Ok(if tally.failed == 0 { Outcome::Clean } else { Outcome::Found })
 }

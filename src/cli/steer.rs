@@ -6,21 +6,39 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::Outcome;
 use super::connect::{self, ClusterArgs, NamespaceArgs, failed, parse_release, spoken};
 use super::output::{self, OutputArgs};
+use super::times::parse_duration;
 use crate::client::connection::Connection;
 use crate::client::guarded::{self, Setting};
 use crate::model::ReleaseId;
+use crate::policy::suspension::{MAX_REASON, Suspension};
 
 /// How long the API server has to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The flags of each of these commands.
+/// The flags of `kubemoor suspend`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct SuspendArgs {
+    #[command(flatten)]
+    release: ReleaseArgs,
+
+    /// For how long [default: until `kubemoor resume`]
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
+    duration: Option<Duration>,
+
+    /// Why
+    #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
+    reason: Option<String>,
+}
+
+/// The flags of `kubemoor resume`.
+#[derive(Debug, clap::Args)]
+pub(super) struct ReleaseArgs {
     /// The release
     #[arg(value_name = "RELEASE", value_parser = parse_release)]
     release: String,
@@ -42,6 +60,12 @@ struct Answer {
     #[serde(flatten)]
     release: ReleaseId,
     said: Said,
+    /// When a suspension ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<Timestamp>,
+    /// Why it was suspended.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reason: String,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -50,33 +74,43 @@ enum Said {
     Resume,
 }
 
-/// Has the loop leave a release alone.
-pub(super) fn suspend(args: Args) -> anyhow::Result<Outcome> {
-    say(args, Said::Suspend)
-}
-
-/// Has the loop go on.
-pub(super) fn resume(args: Args) -> anyhow::Result<Outcome> {
-    say(args, Said::Resume)
-}
-
-fn say(args: Args, said: Said) -> anyhow::Result<Outcome> {
-    let Args { release, output, namespace, cluster } = args;
-    let (setting, doing) = match said {
-        Said::Suspend => (Setting::Suspend(true), "suspend the release"),
-        Said::Resume => (Setting::Suspend(false), "resume the release"),
+/// Suspends repairs of a release.
+pub(super) fn suspend(args: SuspendArgs) -> anyhow::Result<Outcome> {
+    let SuspendArgs { release, duration, reason } = args;
+    let end = |duration: Duration| {
+        let end = Timestamp::now().checked_add(duration).map_err(|_| anyhow!("--for is too long"))?;
+        // Whole seconds, so that it reads well.
+        anyhow::Ok(Timestamp::from_second(end.as_second())?)
     };
+    let suspension = Suspension { until: duration.map(end).transpose()?, reason: reason.unwrap_or_default() };
+    say(release, Some(suspension))
+}
+
+/// Resumes repairs of a release.
+pub(super) fn resume(args: ReleaseArgs) -> anyhow::Result<Outcome> {
+    say(args, None)
+}
+
+/// Suspends a release like this, or resumes it.
+fn say(args: ReleaseArgs, suspension: Option<Suspension>) -> anyhow::Result<Outcome> {
+    let ReleaseArgs { release, output, namespace, cluster } = args;
+    let (said, doing, setting) = match suspension.clone() {
+        Some(suspension) => (Said::Suspend, "suspend the release", Setting::Suspend(suspension)),
+        None => (Said::Resume, "resume the release", Setting::Resume),
+    };
+    let Suspension { until, reason } = suspension.unwrap_or_default();
     let (answer, warnings) = connect::run(async move {
         let connection = cluster.connect().await?;
         let release = ReleaseId { namespace: namespace.or_default(&connection), name: release };
         let warnings = set(&connection, &release, &setting, doing).await?;
-        anyhow::Ok((Answer { release, said }, warnings))
+        anyhow::Ok((Answer { release, said, until, reason }, warnings))
     })?;
     warnings.iter().for_each(|warning| super::warn(warning));
     let name = spoken(&answer.release);
     let text = match said {
         Said::Suspend => {
-            format!("release {name} is suspended: nothing is repaired; edits are judged as before")
+            let end = until.map(|until| format!(" until {until}")).unwrap_or_default();
+            format!("release {name} is suspended{end}: nothing is repaired; edits are judged as before")
         }
         Said::Resume => format!("release {name} is resumed"),
     };
@@ -98,5 +132,13 @@ pub(super) async fn set(
             release.namespace
         )),
         Err(error) => Err(failed(connection, doing, error)),
+    }
+}
+
+/// A reason, as the API server accepts it.
+fn parse_reason(text: &str) -> Result<String, String> {
+    match text.chars().count() <= MAX_REASON {
+        true => Ok(text.to_owned()),
+        false => Err(format!("the reason is longer than {MAX_REASON} characters")),
     }
 }

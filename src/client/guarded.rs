@@ -6,7 +6,6 @@
 //! the definition is absent there are none, and that is no error. Decides
 //! nothing about what is written.
 
-use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ use crate::model::{ObjectId, ReleaseId};
 use crate::policy::agreement::SeenAlive;
 use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus, hidden_digest};
 use crate::policy::signing::SigningKey;
+use crate::policy::suspension::{Suspended, Suspension};
 
 /// The reason of a release of which somebody keeps changing something back.
 const CONTESTED: &str = "Contested";
@@ -61,8 +61,10 @@ pub struct Remembered {
 /// What a person sets in a GuardedRelease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// Leave it alone, or no more.
-    Suspend(bool),
+    /// Leave it alone.
+    Suspend(Suspension),
+    /// Leave it alone no more.
+    Resume,
     /// Repair it now; the time makes it another request than the last.
     Reconcile(String),
 }
@@ -209,9 +211,9 @@ pub async fn get(client: &kube::Client, release: &ReleaseId) -> Result<Option<Gu
 ///
 /// # Errors
 /// When the API server gives no usable answer.
-pub async fn suspended(client: &kube::Client) -> Result<HashSet<ReleaseId>, CallError> {
+pub async fn suspended(client: &kube::Client) -> Result<Suspended, CallError> {
     let listed = list(client, None).await?.unwrap_or_default();
-    Ok(listed.iter().filter(|it| it.spec.suspend).filter_map(GuardedRelease::release).collect())
+    Ok(listed.iter().filter_map(|it| Some((it.release()?, Suspension::of(&it.spec)?))).collect())
 }
 
 /// Sets something in the GuardedRelease of a release; gives what the API server
@@ -226,8 +228,12 @@ pub async fn set(
     within: Duration,
 ) -> Result<Vec<String>, CallError> {
     let spec = match setting {
-        Setting::Suspend(true) => json!({"suspend": true}),
-        Setting::Suspend(false) => json!({"suspend": null}),
+        Setting::Suspend(Suspension { until, reason }) => json!({
+            "suspend": true,
+            "suspendUntil": until.map(|until| until.to_string()),
+            "suspendReason": Some(reason).filter(|reason| !reason.is_empty()),
+        }),
+        Setting::Resume => json!({"suspend": null, "suspendUntil": null, "suspendReason": null}),
         Setting::Reconcile(at) => json!({"reconcileAt": at}),
     };
     let request = requests(Some(&release.namespace))?.patch(

@@ -134,7 +134,7 @@ impl Shell {
             self.notice(release.clone());
         }
         let order = match command {
-            Command::Suspend(release, suspend) => Order::Suspend(release, suspend),
+            Command::Suspend(release, suspension) => Order::Suspend(release, suspension),
             Command::Reconcile { release, at, ticket } => Order::Reconcile { release, at, ticket },
             Command::Settled(object, settled) => Order::Settled(object, settled),
             Command::Remember { release, revision, record, digest, seen_alive, contested } => {

@@ -127,7 +127,7 @@ impl Guard {
         let settings =
             Settings { key: self.key.clone(), read_only: self.read_only, dry_runs: self.arbiter.is_some() };
         let mut shell = Shell {
-            machine: Reconciler::new(settings, suspended.into_iter().collect()),
+            machine: Reconciler::new(settings, suspended),
             fed: Fed::default(),
             news,
             watches: HashMap::new(),

@@ -3,7 +3,6 @@
 //! Entry point: [`Orders`]. Invariant: a value that is handed over once. Must
 //! not decide anything.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
@@ -13,6 +12,7 @@ use crate::model::{ObjectId, ReleaseId};
 use crate::policy::agreement::SeenAlive;
 use crate::policy::order::Ticket;
 use crate::policy::settled::Settled;
+use crate::policy::suspension::{Suspended, Suspension};
 
 /// Commands that wait at most; whoever sends more waits.
 const WAITING: usize = 1024;
@@ -28,15 +28,15 @@ pub struct Orders {
     pub commands: mpsc::Receiver<Command>,
     /// The releases that are left alone from the start, until a command says
     /// otherwise.
-    pub suspended: HashSet<ReleaseId>,
+    pub suspended: Suspended,
 }
 
 /// One wish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// From now on the loop leaves the release alone, or, with `false`, no
+    /// From now on the loop leaves the release alone, or, with `None`, no
     /// more. Watching and judging go on.
-    Suspend(ReleaseId, bool),
+    Suspend(ReleaseId, Option<Suspension>),
     /// Repair the release now: also where the policy says `Report`, the brake
     /// is on or a pause runs; and what the ticket names also where the live object
     /// was never seen as declared.
@@ -86,6 +86,6 @@ impl Orders {
     pub fn new(leading: bool) -> (Self, watch::Sender<bool>, mpsc::Sender<Command>) {
         let (lead, leading) = watch::channel(leading);
         let (command, commands) = mpsc::channel(WAITING);
-        (Self { leading, commands, suspended: HashSet::new() }, lead, command)
+        (Self { leading, commands, suspended: Suspended::new() }, lead, command)
     }
 }

@@ -43,6 +43,7 @@ use crate::policy::guarded::{
 use crate::policy::order::{CONFIRMED_BY, Order, Ticket};
 use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
+use crate::policy::suspension::{Suspended, Suspension};
 use crate::telemetry::FailureLog;
 
 /// The shortest time between two writes of one status.
@@ -69,7 +70,7 @@ pub struct Statuses {
     /// Where the loop takes commands.
     pub commands: mpsc::Sender<Command>,
     /// The releases that the loop leaves alone from the start.
-    pub suspended: HashSet<ReleaseId>,
+    pub suspended: Suspended,
     /// Whether this replica writes.
     pub leadership: Leadership,
     /// Where writes are counted.
@@ -98,7 +99,7 @@ struct Known {
     written: HashMap<ReleaseId, Instant>,
     /// The spec.reconcileAt that was handed to the loop last.
     reconciled: HashMap<ReleaseId, String>,
-    suspended: HashSet<ReleaseId>,
+    suspended: Suspended,
     watching: FailureLog,
     writing: FailureLog,
 }
@@ -175,7 +176,7 @@ impl Statuses {
             }
             Event::Synced => {
                 let listing = known.listing.take().unwrap_or_default();
-                let held = known.live.releases().chain(&known.suspended);
+                let held = known.live.releases().chain(known.suspended.keys());
                 let gone: HashSet<_> = held.filter(|release| !listing.contains(*release)).cloned().collect();
                 for release in gone {
                     known.live.remove(&release);
@@ -219,14 +220,13 @@ impl Statuses {
 
     /// Hands what a person set to the loop.
     async fn obey(&self, known: &mut Known, release: &ReleaseId, guarded: &GuardedRelease) {
-        let suspend = guarded.spec.suspend;
-        if suspend != known.suspended.contains(release) {
-            if suspend {
-                known.suspended.insert(release.clone());
-            } else {
-                known.suspended.remove(release);
-            }
-            self.command(Command::Suspend(release.clone(), suspend)).await;
+        let suspension = Suspension::of(&guarded.spec);
+        if suspension.as_ref() != known.suspended.get(release) {
+            match &suspension {
+                Some(suspension) => known.suspended.insert(release.clone(), suspension.clone()),
+                None => known.suspended.remove(release),
+            };
+            self.command(Command::Suspend(release.clone(), suspension)).await;
         }
         let Some(wanted) = &guarded.spec.reconcile_at else { return };
         let done = guarded.status.as_ref().and_then(|status| status.last_reconcile_at.as_ref());
@@ -262,8 +262,8 @@ impl Statuses {
     /// A release whose GuardedRelease is gone is not suspended any more.
     async fn resume(&self, known: &mut Known, release: &ReleaseId) {
         known.reconciled.remove(release);
-        if known.suspended.remove(release) {
-            self.command(Command::Suspend(release.clone(), false)).await;
+        if known.suspended.remove(release).is_some() {
+            self.command(Command::Suspend(release.clone(), None)).await;
         }
     }
 

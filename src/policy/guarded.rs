@@ -53,6 +53,14 @@ pub struct GuardedReleaseSpec {
     /// are judged all the same.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
+    /// When the suspension ends (RFC 3339); without it, when `suspend` is set back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), extend("format" = "date-time"))]
+    pub suspend_until: Option<String>,
+    /// Why the release is suspended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub suspend_reason: Option<String>,
     /// Repairs the release now when this time is set anew (RFC 3339), whatever
     /// its policy says, and lets go of the brake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -372,22 +380,4 @@ fn is_zero(number: &u64) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_reference_names_its_object_again() {
-        let object = |namespace: Option<&str>| ObjectId {
-            group: "apps".to_owned(),
-            kind: "Deployment".to_owned(),
-            namespace: namespace.map(str::to_owned),
-            name: "web".to_owned(),
-        };
-        for namespace in [Some("shop"), Some("other"), None] {
-            let object = object(namespace);
-            assert_eq!(ObjectReference::of(&object, "shop").id("shop"), object);
-        }
-        let own = serde_json::to_value(ObjectReference::of(&object(Some("shop")), "shop")).unwrap();
-        assert_eq!(own, serde_json::json!({"group": "apps", "kind": "Deployment", "name": "web"}));
-    }
-}
+mod tests;

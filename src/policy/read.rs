@@ -66,7 +66,7 @@ pub fn read<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> (Vec<Arc
 
 /// The objects of a YAML text, read as kubectl reads it, and what in it is
 /// none: which document, from 1, and why.
-fn documents(text: &str) -> (Vec<Value>, Vec<(String, Flaw)>) {
+pub fn documents(text: &str) -> (Vec<Value>, Vec<(String, Flaw)>) {
     let flaw = |message| Flaw { field: String::new(), reason: FlawReason::Unreadable, message };
     if text.len() > MAX_FILE {
         let message = format!("the file has more than {MAX_FILE} bytes");

@@ -24,6 +24,7 @@ use crate::policy::Policy;
 use crate::policy::agreement::SeenAlive;
 use crate::policy::order::Ticket;
 use crate::policy::settled::Settled;
+use crate::policy::suspension::Suspension;
 use crate::verdict::circumstances::Circumstances;
 
 /// Something that the loop learns.
@@ -89,7 +90,7 @@ pub(crate) enum Tidings {
 #[derive(Clone, Debug)]
 pub(crate) enum Order {
     /// Leave a release alone from now on, or no more.
-    Suspend(ReleaseId, bool),
+    Suspend(ReleaseId, Option<Suspension>),
     /// Repair a release now; the `spec.reconcileAt` that the answer names, and
     /// what the person may write themself.
     Reconcile { release: ReleaseId, at: String, ticket: Option<Arc<Ticket>> },

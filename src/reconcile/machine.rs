@@ -28,10 +28,12 @@ use super::event::{Action, Errand, Event, Work};
 use super::known::Known;
 use super::recent::Recent;
 use super::scopes::Scopes;
+use super::suspensions::Suspensions;
 use super::tally::Tally;
 use super::told::Told;
 use crate::model::ReleaseId;
 use crate::policy::signing::SigningKey;
+use crate::policy::suspension::Suspended;
 
 /// What does not change while the loop runs.
 #[derive(Clone)]
@@ -54,7 +56,7 @@ pub(crate) struct Reconciler {
     pub(super) scopes: Scopes,
     pub(super) alarms: Alarms,
     pub(super) asked: Asked,
-    pub(super) suspended: BTreeSet<ReleaseId>,
+    pub(super) suspensions: Suspensions,
     pub(super) leads: bool,
     /// The emergency switch is off.
     pub(super) open: bool,
@@ -79,7 +81,7 @@ pub(crate) struct Reconciler {
 impl Reconciler {
     /// Nothing is known yet; these releases are left alone until an order says
     /// otherwise.
-    pub(crate) fn new(settings: Settings, suspended: BTreeSet<ReleaseId>) -> Self {
+    pub(crate) fn new(settings: Settings, suspended: Suspended) -> Self {
         Self {
             drifts: Drifts::new(settings.key.clone()),
             settings,
@@ -89,7 +91,7 @@ impl Reconciler {
             scopes: Scopes::default(),
             alarms: Alarms::default(),
             asked: Asked::default(),
-            suspended,
+            suspensions: Suspensions::new(suspended),
             leads: false,
             open: false,
             stopping: false,
@@ -175,14 +177,16 @@ impl Reconciler {
             self.drifts.suspect(&release, object, self.now);
             self.attend(&release);
         }
-        for release in self.passes.agenda.take_due(self.now) {
+        let due = self.passes.agenda.take_due(self.now);
+        for release in self.suspensions.take_ended(self.now).into_iter().chain(due) {
             self.attend(&release);
         }
     }
 
     fn set_timer(&mut self) {
         let at_once = self.passes.may_begin().then_some(self.now);
-        let next = [self.alarms.next(), self.passes.agenda.next(), at_once].into_iter().flatten().min();
+        let times = [self.alarms.next(), self.passes.agenda.next(), self.suspensions.next_end(), at_once];
+        let next = times.into_iter().flatten().min();
         if next != self.timer {
             self.timer = next;
             self.act(Action::SetTimer(next));

@@ -33,6 +33,7 @@ pub(crate) mod recent;
 pub mod report;
 pub(crate) mod rollout;
 pub(crate) mod scopes;
+pub(crate) mod suspensions;
 pub(crate) mod tally;
 pub(crate) mod told;
 

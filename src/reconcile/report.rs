@@ -178,7 +178,7 @@ impl ReleaseReport {
         Facts {
             release: self.release.clone(),
             record: self.records,
-            control: self.control,
+            control: self.control.clone(),
             declared: self.declared,
             objects: objects.chain(self.excused.iter().cloned()).collect(),
             unwatched: self.unwatched.clone(),

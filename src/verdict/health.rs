@@ -24,6 +24,7 @@ use crate::helm::record::Status;
 use crate::helm::release::Release;
 use crate::helm::state::is_locked;
 use crate::model::{DriftMode, ObjectId, ReleaseId};
+use crate::policy::suspension::Suspension;
 
 /// All that is known of a release.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,14 +72,14 @@ pub enum RecordState {
 }
 
 /// What is done about drift.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Control {
     /// The drift mode of the release's policy.
     pub drift: DriftMode,
     /// The emergency switch is off: nothing is judged, nothing is repaired.
     pub open: bool,
     /// A person has suspended repairs of the release.
-    pub suspended: bool,
+    pub suspended: Option<Suspension>,
     /// Repairs have stopped because too much drifts at once.
     pub braked: bool,
 }
@@ -205,7 +206,7 @@ impl Facts {
 impl Control {
     /// Drift is treated as the policy says, and nothing stands against it.
     pub fn of(drift: DriftMode) -> Self {
-        Self { drift, open: false, suspended: false, braked: false }
+        Self { drift, open: false, suspended: None, braked: false }
     }
 }
 

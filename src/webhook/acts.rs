@@ -7,18 +7,27 @@ use serde_json::Value;
 
 use crate::ledger::row::Act;
 
-/// What the edit of a GuardedRelease from `old` to `new` tells the guard to do.
-pub(super) fn acts(old: &Value, new: &Value) -> Vec<Act> {
+/// What the edit of a GuardedRelease from `old` to `new` tells the guard to do, each with what is said
+/// of it.
+pub(super) fn acts(old: &Value, new: &Value) -> Vec<(Act, String)> {
     let at = |object: &Value| object.pointer("/spec/reconcileAt").cloned().unwrap_or_default();
-    let is_suspended =
-        |object: &Value| object.pointer("/spec/suspend").and_then(Value::as_bool) == Some(true);
-    let steered = match (is_suspended(old), is_suspended(new)) {
-        (false, true) => Some(Act::Suspend),
-        (true, false) => Some(Act::Resume),
+    let steered = match (suspension(old), suspension(new)) {
+        (before, Some(now)) if before.as_ref() != Some(&now) => Some((Act::Suspend, now)),
+        (Some(_), None) => Some((Act::Resume, String::new())),
         _ => None,
     };
     let is_ordered = !at(new).is_null() && at(old) != at(new);
-    steered.into_iter().chain(is_ordered.then_some(Act::Reconcile)).collect()
+    let ordered = is_ordered.then(|| (Act::Reconcile, String::new()));
+    steered.into_iter().chain(ordered).collect()
+}
+
+/// Until when a GuardedRelease is suspended and why, as far as that is said; none if it is not.
+fn suspension(object: &Value) -> Option<String> {
+    let spec = object.get("spec")?;
+    let text = |field: &str| spec.get(field).and_then(Value::as_str);
+    let until = text("suspendUntil").map(|until| format!("until {until}"));
+    let parts = [until.as_deref(), text("suspendReason")];
+    spec.get("suspend")?.as_bool()?.then(|| parts.into_iter().flatten().collect::<Vec<_>>().join(": "))
 }
 
 #[cfg(test)]
@@ -30,7 +39,8 @@ mod tests {
     #[test]
     fn edits_of_a_guarded_release_are_told_by_what_they_change() {
         let check = |old: Value, new: Value, expected: &[Act]| {
-            assert_eq!(acts(&json!({"spec": old}), &json!({"spec": new})), expected);
+            let acts = acts(&json!({"spec": old}), &json!({"spec": new}));
+            assert_eq!(acts.into_iter().map(|(act, _)| act).collect::<Vec<_>>(), expected, "{old} {new}");
         };
         check(json!({}), json!({"suspend": true}), &[Act::Suspend]);
         check(json!({"suspend": true}), json!({"suspend": true}), &[]);
@@ -40,6 +50,23 @@ mod tests {
         check(json!({"reconcileAt": "now"}), json!({"reconcileAt": "now", "suspend": false}), &[]);
         check(json!({"reconcileAt": "now"}), json!({}), &[]);
         check(json!({"suspend": true}), json!({"reconcileAt": "now"}), &[Act::Resume, Act::Reconcile]);
+        let week = json!({"suspend": true, "suspendUntil": "2026-11-28T00:00:00Z"});
+        check(json!({"suspend": true}), week.clone(), &[Act::Suspend]);
+        check(week.clone(), week.clone(), &[]);
+        check(week, json!({"suspendUntil": "2026-11-28T00:00:00Z"}), &[Act::Resume]);
         check(json!("odd"), json!(null), &[]);
+    }
+
+    #[test]
+    fn suspension_is_told_with_its_end_and_reason() {
+        let check = |new: Value, expected: &str| {
+            let new = json!({"spec": new});
+            assert_eq!(acts(&json!({}), &new), [(Act::Suspend, expected.to_owned())], "{new}");
+        };
+        check(json!({"suspend": true}), "");
+        check(json!({"suspend": true, "suspendReason": "why"}), "why");
+        check(json!({"suspend": true, "suspendUntil": "T"}), "until T");
+        check(json!({"suspend": true, "suspendUntil": "T", "suspendReason": "why"}), "until T: why");
+        check(json!({"suspend": true, "suspendUntil": 3}), "");
     }
 }

@@ -14,7 +14,7 @@ use crate::support::{Identity, Ran, moor, run};
 const TEMPLATES: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
 
 /// Every command that talks to a cluster, `serve` aside.
-pub(crate) const CLIENTS: [&str; 16] = [
+pub(crate) const CLIENTS: [&str; 18] = [
     "diff",
     "forecast",
     "allow",
@@ -28,6 +28,8 @@ pub(crate) const CLIENTS: [&str; 16] = [
     "explain",
     "audit",
     "audit report",
+    "policy lint",
+    "policy import flux",
     "reconcile",
     "suspend",
     "resume",

@@ -174,6 +174,22 @@ async fn policies_are_listed_by_priority() {
     // No guard has judged them.
     let first = &rows["items"][0];
     assert_eq!((&first["accepted"], &first["edits"]), (&json!("Unknown"), &json!("Deny")), "{rows}");
+    let linted = moor(control_plane, Identity::Admin, &["policy", "lint", "-o", "json"]);
+    let found: Vec<_> = linted.json()["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|row| row["policy"].as_str().is_some_and(|policy| policy.starts_with("listed-")))
+        .map(|row| [&row["policy"], &row["field"], &row["check"]].map(|it| it.as_str().unwrap().to_owned()))
+        .collect();
+    assert_eq!(linted.code, 1, "{linted:?}");
+    for expected in [
+        ["listed-low", "spec.edits", "Overridden"],
+        ["listed-low", "spec.releases.names[0]", "MatchesNothing"],
+        ["listed-high", "spec.releases.names[0]", "MatchesNothing"],
+    ] {
+        assert!(found.contains(&expected.map(str::to_owned)), "{expected:?}: {found:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -24,6 +24,7 @@ use kubemoor::policy::agreement::{Agreement, SeenAlive};
 use kubemoor::policy::guarded::{OrderAnswer, OrderResult};
 use kubemoor::policy::resolver::{Labels, PolicyResolver};
 use kubemoor::policy::signing::SigningKey;
+use kubemoor::policy::suspension::{Suspended, Suspension};
 use kubemoor::reconcile::report::{DriftKind, Drifted, Happening, Incident, ReleaseReport};
 use kubemoor::verdict::health::{Control, Reason, RecordFacts, RecordState};
 use serde_json::{Value, json};
@@ -82,7 +83,7 @@ impl Told {
             in_force: Arc::clone(&in_force),
             namespaces: Vec::new(),
             commands: sender,
-            suspended: std::collections::HashSet::new(),
+            suspended: Suspended::new(),
             leadership: leadership.clone(),
             metrics: metrics.clone(),
             key: SigningKey::new([7; 32]),
@@ -228,7 +229,10 @@ async fn a_status_says_what_the_loop_knows_and_is_written_only_when_that_changes
         .await
         .done()
         .unwrap();
-    assert_eq!(told.commands.recv().await.unwrap(), Command::Suspend(told.release.clone(), true));
+    assert_eq!(
+        told.commands.recv().await.unwrap(),
+        Command::Suspend(told.release.clone(), Some(Suspension::default()))
+    );
     let order = Command::Reconcile { release: told.release.clone(), at: "now".to_owned(), ticket: None };
     assert_eq!(told.commands.recv().await.unwrap(), order);
     let status = told.wait_for_condition("Unknown", "Suspended").await;
@@ -236,7 +240,7 @@ async fn a_status_says_what_the_loop_knows_and_is_written_only_when_that_changes
     assert_eq!(status["observedGeneration"], 2);
     told.wait_for_writes(3).await;
     told.scene.admin.merge(&object, &json!({"spec": {"suspend": null}})).await.done().unwrap();
-    assert_eq!(told.commands.recv().await.unwrap(), Command::Suspend(told.release.clone(), false));
+    assert_eq!(told.commands.recv().await.unwrap(), Command::Suspend(told.release.clone(), None));
     told.wait_for_condition("False", "Drifted").await;
     let answer = OrderAnswer {
         at: "now".to_owned(),

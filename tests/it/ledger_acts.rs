@@ -10,7 +10,10 @@ async fn who_suspends_resumes_and_reconciles_a_release_is_in_the_ledger() {
     scene.wait_until_guarded(&scene.config_map("settings")).await;
     scene.wait_for_confirmed(3).await;
     for command in ["suspend", "resume", "reconcile"] {
-        let arguments = [command, RELEASE, "-n", &scene.namespace];
+        let mut arguments = vec![command, RELEASE, "-n", &scene.namespace];
+        if command == "suspend" {
+            arguments.extend(["--for", "1h", "--reason", "INC-7"]);
+        }
         let ran = moor(&scene.control_plane, Identity::Alice, &arguments);
         assert_eq!(ran.code, 0, "{command}: {ran:?}");
     }
@@ -33,6 +36,9 @@ async fn who_suspends_resumes_and_reconciles_a_release_is_in_the_ledger() {
         ["Suspend,Resume,Reconcile", "Reconcile,Resume,Suspend"].contains(&&*verdicts.join(",")),
         "{acts:#?}"
     );
+    let suspended = acts.iter().find(|row| row["verdict"] == "Suspend").unwrap();
+    let detail = suspended["detail"].as_str().unwrap_or_default();
+    assert!(detail.starts_with("until 20") && detail.ends_with("Z: INC-7"), "{suspended}");
     for row in &acts {
         assert_eq!(
             (&row["user"], &row["release"], &row["revision"]),

@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Chart, ControlPlane, RELEASE, SOON, Scene, charts, eventually, opened, record_name, sealed,
+    Chart, ControlPlane, Identity, RELEASE, SOON, Scene, charts, eventually, moor, opened, record_name,
+    sealed,
 };
 
 const NEVER_SEEN: &str = "the guard never saw it alive";
@@ -150,6 +151,38 @@ async fn a_suspended_release_is_left_alone_until_it_is_resumed_also_by_the_next_
     scene.order("resume");
     scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     scene.wait_for_reason("InSync").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn release_is_repaired_when_its_suspension_ends() {
+    let scene = Scene::own().install("suspended-for", charts::TWO).await;
+    let _guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_reason("InSync").await;
+    let suspend = |length: &str| {
+        let arguments = ["suspend", RELEASE, "-n", &scene.namespace, "--for", length, "--reason", "moving"];
+        moor(&scene.control_plane, Identity::Admin, &arguments)
+    };
+    let ran = suspend("1h");
+    assert!(ran.code == 0 && ran.out.contains("is suspended until 20"), "{ran:?}");
+    let status = scene.wait_for_reason("Suspended").await;
+    let message = status["conditions"][0]["message"].to_string();
+    assert!(
+        message.contains("Z (moving), so nothing is repaired until then or `kubemoor resume"),
+        "{message}"
+    );
+    let listed = moor(&scene.control_plane, Identity::Admin, &["get", "releases", "-A", "-o", "json"]).json();
+    let row = listed["items"].as_array().unwrap().iter().find(|row| row["name"] == RELEASE).unwrap().clone();
+    assert!(row["suspended"]["reason"] == "moving" && row["suspended"]["until"].is_string(), "{row}");
+    let settings = scene.config_map("settings");
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    scene.status("a drift that stays", |status| status["drifted"] == 1).await;
+    assert_eq!(scene.writes("configmaps"), 0);
+    assert_eq!(suspend("1s").code, 0, "a suspension may be cut short");
+    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
+    scene.wait_for_reason("InSync").await;
+    let refused = json!({"spec": {"suspendUntil": "tomorrow"}});
+    let refused = scene.admin.merge(&scene.guarded_release(RELEASE), &refused).await.done().unwrap_err();
+    assert!(refused.starts_with("422 ") && refused.contains("must be of type date-time"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

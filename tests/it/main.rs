@@ -96,6 +96,7 @@ mod notify_command;
 mod oracle;
 mod policies_watched;
 mod policy_command;
+mod policy_import;
 mod policy_library;
 mod policy_library_traffic;
 mod policy_resources;

@@ -85,3 +85,42 @@ fn check_judges_by_a_directory_of_policies() {
     assert!(said.contains("p.yaml: policy p: spec.edits: InvalidValue"), "{said}");
     assert_eq!(check(&["--policies", &path("nowhere")]).status.code(), Some(2));
 }
+
+#[test]
+fn lint_says_each_finding_with_file_and_rule_and_exits_with_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let lint = |format: &str| kubemoor(&["policy", "lint", folder.path().to_str().unwrap(), "-o", format]);
+    assert_eq!(lint("table").status.code(), Some(2), "there is no policy");
+    let write = |file: &str, spec: &str| {
+        let head = "apiVersion: kubemoor.dev/v1alpha1\nkind: DriftPolicy\n";
+        let name = file.trim_end_matches(".yaml");
+        fs::write(folder.path().join(file), format!("{head}metadata: {{name: {name}}}\nspec: {spec}\n"))
+            .unwrap();
+    };
+    write("a.yaml", "{edits: Deny, ignore: [{paths: [/spec/replicas]}]}");
+    fs::write(folder.path().join("values.yaml"), "kind: Other\n").unwrap();
+    let clean = lint("table");
+    assert_eq!((clean.status.code(), clean.stdout.as_slice()), (Some(0), &b"1 policy, 0 findings\n"[..]));
+    write("b.yaml", "{edits: Warn, exempt: [{kind: Group, name: system:authenticated}]}");
+    write("c.yaml", "{allow: [{name: x, paths: [/spec], schedule: {cron: '0 0 30 2 *', duration: 1h}}]}");
+    let found = lint("table");
+    let text = String::from_utf8(found.stdout).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!((found.status.code(), lines.len()), (Some(1), 4), "{text}");
+    for part in [
+        "c.yaml: policy c: spec.allow[0].schedule.cron: NeverFires: ",
+        "b.yaml: policy b: spec.exempt[0]: Everybody: the group \"system:authenticated\" is every user",
+        "b.yaml: policy b: spec.edits: Overridden: the policy \"a\" sets it for every release",
+        "3 policies, 3 findings",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let json: Value = serde_json::from_slice(&lint("json").stdout).unwrap();
+    assert_eq!((&json["kind"], json["items"].as_array().map(Vec::len)), (&json!("List"), Some(3)), "{json}");
+    assert_eq!((&json["items"][1]["policy"], &json["items"][1]["check"]), (&json!("b"), &json!("Everybody")));
+    let junit = String::from_utf8(lint("junit").stdout).unwrap();
+    assert!(
+        junit.contains("<testsuites name=\"kubemoor policy lint\" tests=\"3\" failures=\"2\">"),
+        "{junit}"
+    );
+}

@@ -23,8 +23,9 @@ use crate::cli::{Outcome, warn};
 use crate::client::guarded;
 use crate::helm::record::Status;
 use crate::model::ReleaseId;
-use crate::policy::guarded::{GuardedRelease, ObjectCounts};
+use crate::policy::guarded::{GuardedRelease, GuardedReleaseSpec, ObjectCounts};
 use crate::policy::resolver::Labels;
+use crate::policy::suspension::Suspension;
 use crate::verdict::health::Reason;
 use crate::verdict::health::told::Told;
 
@@ -82,11 +83,25 @@ struct Row {
     counts: Option<ObjectCounts>,
     edits: Option<String>,
     drift: Option<String>,
+    /// That a person has suspended repairs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    suspended: Option<Suspended>,
     /// Since when no guard keeps this, where it is stale.
     #[serde(skip_serializing_if = "Option::is_none")]
     stale_since: Option<Timestamp>,
     /// What the guard says, or why the release is not guarded.
     message: String,
+}
+
+/// A suspension that has not ended.
+#[derive(Debug, PartialEq, Serialize)]
+struct Suspended {
+    /// When it ends; none where a person ends it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<Timestamp>,
+    /// Why.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reason: String,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
@@ -134,8 +149,9 @@ async fn rows(args: Args) -> anyhow::Result<Answer> {
         async move {
             let why = match (guarded, origin) {
                 (Some(guarded), _) => {
+                    let suspended = Suspended::of(&guarded.spec, Timestamp::now());
                     let told = reader.pulses.told(guarded.status.unwrap_or_default()).await;
-                    return Row::guarded(release, told);
+                    return Row { suspended, ..Row::guarded(release, told) };
                 }
                 (None, Some(origin)) => unrecorded::why(origin, &release),
                 (None, None) => why_not(reader, &release, is_defined).await,
@@ -167,6 +183,13 @@ async fn why_not(reader: &Reader, release: &ReleaseId, is_defined: bool) -> Stri
     }
 }
 
+impl Suspended {
+    fn of(spec: &GuardedReleaseSpec, now: Timestamp) -> Option<Self> {
+        let suspension = Suspension::of(spec).filter(|suspension| !suspension.is_over(now));
+        suspension.map(|Suspension { until, reason }| Self { until, reason })
+    }
+}
+
 impl Row {
     fn guarded(release: ReleaseId, told: Told) -> Self {
         let Told { ready, reason, revision, declared, drifted, counts, edits, drift, stale_since, message } =
@@ -183,6 +206,7 @@ impl Row {
             counts: Some(counts),
             edits: Some(edits),
             drift: Some(drift),
+            suspended: None,
             stale_since,
             message,
         }
@@ -201,6 +225,7 @@ impl Row {
             counts: None,
             edits: None,
             drift: None,
+            suspended: None,
             stale_since: None,
             message: why,
         }

@@ -6,9 +6,9 @@ use maud::html;
 
 use super::{CaseResult, Judged, Tally};
 
-pub(super) fn text(tally: &Tally) -> String {
+pub(super) fn text(command: &str, tally: &Tally) -> String {
     let document = html! {
-        testsuites name="kubemoor policy test" tests=(tally.passed + tally.failed) failures=(tally.failed) {
+        testsuites name=(command) tests=(tally.passed + tally.failed) failures=(tally.failed) {
             @for Judged { name, file, cases } in &tally.suites {
                 @let failed = cases.iter().filter(|case| case.failure.is_some()).count();
                 testsuite name=(plain(name)) file=(plain(&file.display().to_string())) tests=(cases.len()) failures=(failed) {
@@ -54,7 +54,7 @@ mod tests {
             ],
         });
         assert_eq!(
-            text(&tally),
+            text("kubemoor policy test", &tally),
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
              <testsuites name=\"kubemoor policy test\" tests=\"2\" failures=\"1\">\
              <testsuite name=\"scale &amp; &lt;restart&gt;\" file=\"policies/tests/a.yaml\" tests=\"2\" failures=\"1\">\

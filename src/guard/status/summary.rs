@@ -14,6 +14,7 @@ use crate::policy::guarded::{
 };
 use crate::policy::resource::Condition;
 use crate::policy::signing::SigningKey;
+use crate::policy::suspension::Suspension;
 use crate::reconcile::report::{Drifted, ReleaseReport};
 use crate::verdict::health::Control;
 use crate::verdict::health::{Health, named};
@@ -61,7 +62,8 @@ pub(super) fn summary(
 ) -> GuardedReleaseStatus {
     let home = &report.release.namespace;
     let mut facts = report.facts();
-    let suspended = facts.control.suspended || context.spec.suspend;
+    let suspension = Suspension::of(context.spec).filter(|it| !it.is_over(context.now));
+    let suspended = suspension.or_else(|| facts.control.suspended.take());
     facts.control = Control { drift: context.drift, open: context.open, suspended, ..facts.control };
     let health = Health::of(&facts);
     let conditions = Conditions {

@@ -62,12 +62,8 @@ impl Reconciler {
     /// Does what somebody wants.
     pub(super) fn obey(&mut self, order: Order) {
         match order {
-            Order::Suspend(release, suspend) => {
-                if suspend {
-                    self.suspended.insert(release.clone());
-                } else {
-                    self.suspended.remove(&release);
-                }
+            Order::Suspend(release, suspension) => {
+                self.suspensions.set(release.clone(), suspension);
                 self.attend(&release);
             }
             // Its answer is told again.

@@ -85,7 +85,7 @@ impl Reconciler {
             control: Control {
                 drift: policy.drift,
                 open: self.open,
-                suspended: self.suspended.contains(id),
+                suspended: self.suspensions.of(id, self.now).cloned(),
                 braked: self.repairs.brake.is_on(&id.namespace),
             },
             leads: self.leads,

@@ -193,7 +193,7 @@ impl Reconciler {
             Plan::Repair if self.settings.read_only => {
                 self.report(task, &situation, "the guard was told to write nothing")
             }
-            Plan::Repair if self.suspended.contains(&task.id) && !task.asked => {
+            Plan::Repair if self.suspensions.of(&task.id, self.now).is_some() && !task.asked => {
                 self.keep(task, Some("repairs of its release are suspended"));
                 Next::settled()
             }

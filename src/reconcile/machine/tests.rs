@@ -21,9 +21,11 @@ use crate::helm::release::tests::{Given, assembled};
 use crate::helm::release::{Release, document};
 use crate::model::{DriftMode, EditsMode, ObjectId};
 use crate::policy::Policy;
+use crate::policy::suspension::Suspension;
 use crate::verdict::health::Reason;
 
 mod rest;
+mod suspensions;
 
 const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {k: v}\n";
 
@@ -72,7 +74,7 @@ impl Scene {
     fn new(drift: DriftMode, settings: Settings) -> Self {
         let policy = Arc::new(Policy::new(EditsMode::Warn, drift, Duration::from_secs(3600)));
         let mut scene = Self {
-            machine: Reconciler::new(settings, BTreeSet::new()),
+            machine: Reconciler::new(settings, Suspended::new()),
             now: "2026-05-01T12:30:00Z".parse().unwrap(),
             release: release(Status::Deployed, MANIFEST),
             policy,
@@ -270,7 +272,7 @@ fn nothing_is_written_that_may_not_be() {
     check(|scene| scene.tell(Event::Leads(false)), "object", "");
     let suspended = |scene: &mut Scene| {
         let release = scene.release.id.clone();
-        scene.tell(Event::Order(Order::Suspend(release, true)));
+        scene.tell(Event::Order(Order::Suspend(release, Some(Suspension::default()))));
     };
     check(suspended, "object", "");
     let underway = |scene: &mut Scene| {

@@ -23,6 +23,7 @@ use crate::model::{ObjectId, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::guarded::{OrderAnswer, OrderResult};
 use crate::policy::signing::SigningKey;
+use crate::policy::suspension::Suspended;
 
 /// For how long a leader writes after it has renewed its lease.
 const LEAD: SignedDuration = SignedDuration::from_secs(10);
@@ -85,7 +86,7 @@ impl Guard {
         let now = world.now + skew;
         let mut guard = Self {
             number,
-            machine: Reconciler::new(settings, BTreeSet::new()),
+            machine: Reconciler::new(settings, Suspended::new()),
             skew,
             policy: world.policy(),
             is_lenient: world.is_lenient,

@@ -67,7 +67,7 @@ impl Reason {
             RecordState::Gone => return Self::ReleaseMissing,
             RecordState::Deployed | RecordState::Underway => {}
         }
-        if facts.control.suspended {
+        if facts.control.suspended.is_some() {
             Self::Suspended
         } else if facts.record.state == RecordState::Underway {
             Self::OperationUnderway

@@ -69,7 +69,7 @@ fn any_facts() -> impl Strategy<Value = Facts> {
             let base = facts(RECORDS[record], &[]);
             Facts {
                 record: RecordFacts { deployed, ..base.record },
-                control: Control { drift, open, suspended, braked },
+                control: Control { drift, open, suspended: suspended.then(Suspension::default), braked },
                 declared: objects.len() + forbidden + more,
                 unwatched: (forbidden > 0).then_some(unwatched).into_iter().collect(),
                 objects: objects

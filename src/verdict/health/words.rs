@@ -5,6 +5,7 @@
 
 use super::{Counts, Facts, ObjectState, Reason};
 use crate::model::DriftMode;
+use crate::policy::suspension::Suspension;
 
 /// Objects that a sentence names.
 const NAMED: usize = 5;
@@ -35,8 +36,12 @@ fn sentence(reason: Reason, counts: &Counts, facts: &Facts) -> String {
             "a Helm operation is under way at revision {revision}; the guard judges the objects when it ends"
         ),
         Reason::Suspended => {
+            let Suspension { until, reason } = facts.control.suspended.clone().unwrap_or_default();
+            let end = until.map(|until| format!(" until {until}")).unwrap_or_default();
+            let why = if reason.is_empty() { String::new() } else { format!(" ({})", cut(&reason)) };
             format!(
-                "suspended, so nothing is repaired until `kubemoor resume {name} -n {namespace}`; {}",
+                "suspended{end}{why}, so nothing is repaired until {}`kubemoor resume {name} -n {namespace}`; {}",
+                if until.is_some() { "then or " } else { "" },
                 stands()
             )
         }

@@ -141,7 +141,7 @@ impl Validator {
             return;
         }
         let (namespace, name) = (namespace.to_string(), name.to_string());
-        for act in acts(old, new) {
+        for (act, detail) in acts(old, new) {
             let object = ObjectId {
                 group: GROUP.to_owned(),
                 kind: KIND.to_owned(),
@@ -157,7 +157,8 @@ impl Validator {
             let id = ReleaseId { namespace: namespace.clone(), name: name.clone() };
             let known = self.setup.source.index().read().release(&id).map(|release| release.state.revision);
             let release = known.map(|revision| (id, revision));
-            self.setup.ledger.record(Row::act(Timestamp::now(), edit, release, act));
+            let row = Row::act(Timestamp::now(), edit, release, act);
+            self.setup.ledger.record(Row { detail, ..row });
         }
     }
 

@@ -180,9 +180,26 @@ fn status_follows_the_emergency_switch_and_modes_without_another_report() {
 
 #[test]
 fn a_suspended_release_says_so_whatever_the_loop_says() {
-    let spec = GuardedReleaseSpec { suspend: true, reconcile_at: None };
-    let status = summary(&report(1), None, context(&spec, 0));
-    assert_eq!(status.conditions[0].reason, "Suspended");
+    let check = |until: Option<&str>, now: i64, reason: &str, words: &str| {
+        let spec = GuardedReleaseSpec {
+            suspend: true,
+            suspend_until: until.map(str::to_owned),
+            suspend_reason: until.map(|_| "migration".to_owned()),
+            reconcile_at: None,
+        };
+        let ready = summary(&report(1), None, context(&spec, now)).conditions[0].clone();
+        assert_eq!(ready.reason, reason, "{until:?} at {now}");
+        assert!(ready.message.starts_with(words), "{ready:?}");
+    };
+    check(None, 0, "Suspended", "suspended, so nothing is repaired until `kubemoor resume");
+    let end = Some("1970-01-01T00:01:00Z");
+    check(
+        end,
+        59,
+        "Suspended",
+        "suspended until 1970-01-01T00:01:00Z (migration), so nothing is repaired until then or `kubemoor resume",
+    );
+    check(end, 60, "Drifted", "1 of ");
 }
 
 #[test]

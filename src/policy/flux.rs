@@ -1,0 +1,230 @@
+//! What Flux ignores of a HelmRelease (`spec.driftDetection.ignore`), as a DriftPolicy.
+//!
+//! Entry point: [`import`]. Invariant: the policy ignores what Flux ignores and nothing else; what it
+//! cannot say is left out and named. Must not read a file or a cluster.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::compile::compile;
+use super::flaw::Flaw;
+use super::grant::DELETE;
+use super::read::typed;
+use super::resource::{
+    AllowRule, DriftPolicy, DriftPolicySpec, IgnoreRule, MAX_PATHS, MAX_RULES, ReleaseSelector, TargetSpec,
+};
+
+/// The API group of HelmReleases, and their kind.
+pub const GROUP: &str = "helm.toolkit.fluxcd.io";
+/// See [`GROUP`].
+pub const KIND: &str = "HelmRelease";
+
+/// The longest name of a release, and how much of a longer one stays.
+const NAME: usize = 53;
+const KEPT: usize = 40;
+
+/// What became of a HelmRelease.
+#[derive(Debug, Default)]
+pub struct Imported {
+    /// The policy as it is applied; none where nothing is ignored.
+    pub policy: Option<Value>,
+    /// What it does not say, and why.
+    pub lost: Vec<Lost>,
+}
+
+/// A part of a HelmRelease that no policy can say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Where it stands.
+    pub field: String,
+    /// Why, and what to do.
+    pub reason: String,
+}
+
+/// One rule of a HelmRelease.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rule {
+    paths: Vec<String>,
+    #[serde(default)]
+    target: Option<TargetSpec>,
+}
+
+/// The policy that ignores what Flux ignores of a HelmRelease.
+pub fn import(helm_release: &Value) -> Imported {
+    let mut imported = Imported::default();
+    let rules = helm_release.pointer("/spec/driftDetection/ignore").and_then(Value::as_array);
+    let Some(rules) = rules.filter(|rules| !rules.is_empty()) else { return imported };
+    if helm_release.pointer("/spec/kubeConfig").is_some_and(|it| !it.is_null()) {
+        let reason = "the release is in another cluster: import it there";
+        imported.lose("spec.kubeConfig", reason.to_owned());
+        return imported;
+    }
+    let (namespace, name) = release(helm_release);
+    let mut spec = DriftPolicySpec {
+        releases: Some(ReleaseSelector {
+            names: vec![name.clone()],
+            namespaces: vec![namespace.clone()],
+            ..ReleaseSelector::default()
+        }),
+        ..DriftPolicySpec::default()
+    };
+    for (index, rule) in rules.iter().enumerate() {
+        let at = format!("spec.driftDetection.ignore[{index}]");
+        match typed::<Rule>(rule.clone()) {
+            Ok(rule) => imported.take(rule, &at, &mut spec),
+            Err(flaw) => imported.lose(&at, flaw.message),
+        }
+    }
+    if !spec.ignore.is_empty() {
+        imported.policy = Some(json!({
+            "apiVersion": "kubemoor.dev/v1alpha1",
+            "kind": "DriftPolicy",
+            "metadata": {"name": format!("flux-{namespace}-{name}")},
+            "spec": spec,
+        }));
+    }
+    imported
+}
+
+impl Imported {
+    fn lose(&mut self, field: &str, reason: String) {
+        self.lost.push(Lost { field: field.to_owned(), reason });
+    }
+
+    /// Adds what a rule says to a policy.
+    fn take(&mut self, rule: Rule, at: &str, spec: &mut DriftPolicySpec) {
+        let Rule { paths, target } = rule;
+        if let Some((field, reason)) = refused_target(target.as_ref()) {
+            return self.lose(&format!("{at}.target.{field}"), reason);
+        }
+        let mut kept = Vec::new();
+        for (index, path) in paths.into_iter().enumerate() {
+            let field = format!("{at}.paths[{index}]");
+            // The root: Flux does not look at the object at all, not even whether it is there.
+            if path.is_empty() {
+                let (name, target) = (format!("flux-{}", spec.allow.len()), target.clone());
+                let rule = AllowRule {
+                    name,
+                    target,
+                    paths: vec![DELETE.to_owned()],
+                    schedule: None,
+                    subjects: Vec::new(),
+                };
+                match spec.allow.len() < MAX_RULES {
+                    true => spec.allow.push(rule),
+                    false => self.lose(&field, too_many()),
+                }
+                kept.push("*".to_owned());
+            } else if let Some(reason) = refused_path(&path) {
+                self.lose(&field, reason);
+            } else {
+                kept.push(path);
+            }
+        }
+        for paths in kept.chunks(MAX_PATHS) {
+            match spec.ignore.len() < MAX_RULES {
+                true => spec.ignore.push(IgnoreRule { target: target.clone(), paths: paths.to_vec() }),
+                false => self.lose(at, too_many()),
+            }
+        }
+    }
+}
+
+fn too_many() -> String {
+    format!("a policy has at most {MAX_RULES} rules: merge rules with the same target")
+}
+
+/// Why a policy cannot mean the objects that Flux means, and by which field.
+fn refused_target(target: Option<&TargetSpec>) -> Option<(&'static str, String)> {
+    let target = target?;
+    let fields = [
+        ("group", &target.group),
+        ("version", &target.version),
+        ("kind", &target.kind),
+        ("namespace", &target.namespace),
+        ("name", &target.name),
+    ];
+    for (field, text) in fields {
+        let Some(text) = text else { continue };
+        // Inside of brackets these mean something else than in the language of Flux.
+        if text.contains('[') && ["&&", "--", "~~"].iter().any(|set| text.contains(set)) || has_nested(text) {
+            let reason =
+                format!("the class of letters in {text:?} has another meaning here: write it otherwise");
+            return Some((field, reason));
+        }
+    }
+    let rule = IgnoreRule { target: Some(target.clone()), paths: vec!["*".to_owned()] };
+    let flaw = flaw_of(rule)?;
+    let field = fields.iter().map(|(field, _)| *field).chain(["labelSelector", "annotationSelector"]);
+    Some((field.into_iter().find(|field| flaw.field.ends_with(field)).unwrap_or("name"), flaw.message))
+}
+
+/// Whether a class of letters begins in another one; `[[:alpha:]]` is none.
+fn has_nested(text: &str) -> bool {
+    let mut inside = false;
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => drop(letters.next()),
+            '[' if inside && letters.peek() != Some(&':') => return true,
+            '[' => inside = true,
+            ']' => inside = false,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Why a policy cannot mean what Flux means by a path: each segment is a whole name or place there.
+fn refused_path(path: &str) -> Option<String> {
+    let is_pattern = |segment: &str| segment == "*" || segment.starts_with('[');
+    let is_from_end = |segment: &str| {
+        segment.strip_prefix('-').is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    if let Some(segment) = path.split('/').skip(1).find(|segment| is_pattern(segment)) {
+        return Some(format!("Flux looks for a field that is called {segment:?}, and here it is a pattern"));
+    }
+    if let Some(segment) = path.split('/').skip(1).find(|segment| is_from_end(segment)) {
+        return Some(format!(
+            "{segment:?} counts from the end of a list: name the element, such as [name=app]"
+        ));
+    }
+    flaw_of(IgnoreRule { target: None, paths: vec![path.to_owned()] }).map(|flaw| flaw.message)
+}
+
+/// The first thing that is wrong with a rule.
+fn flaw_of(rule: IgnoreRule) -> Option<Flaw> {
+    let policy =
+        DriftPolicy::new("flux", DriftPolicySpec { ignore: vec![rule], ..DriftPolicySpec::default() });
+    compile(&policy).err()?.into_iter().next()
+}
+
+/// The namespace and the name of the release that Flux installs.
+fn release(helm_release: &Value) -> (String, String) {
+    let text =
+        |pointer: &str| helm_release.pointer(pointer).and_then(Value::as_str).filter(|it| !it.is_empty());
+    let own = text("/metadata/namespace").unwrap_or("default");
+    let target = text("/spec/targetNamespace");
+    let name = text("/metadata/name").unwrap_or_default();
+    let whole = match (text("/spec/releaseName"), target) {
+        (Some(name), _) => name.to_owned(),
+        (None, Some(target)) => format!("{target}-{name}"),
+        (None, None) => name.to_owned(),
+    };
+    (target.unwrap_or(own).to_owned(), shortened(whole))
+}
+
+/// A name as Flux shortens it.
+fn shortened(name: String) -> String {
+    if name.len() <= NAME {
+        return name;
+    }
+    let sum: String = Sha256::digest(name.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let kept: String = name.chars().take(KEPT).collect();
+    format!("{kept}-{}", sum.chars().take(NAME - KEPT - 1).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,17 @@
+use super::*;
+
+#[test]
+fn a_reference_names_its_object_again() {
+    let object = |namespace: Option<&str>| ObjectId {
+        group: "apps".to_owned(),
+        kind: "Deployment".to_owned(),
+        namespace: namespace.map(str::to_owned),
+        name: "web".to_owned(),
+    };
+    for namespace in [Some("shop"), Some("other"), None] {
+        let object = object(namespace);
+        assert_eq!(ObjectReference::of(&object, "shop").id("shop"), object);
+    }
+    let own = serde_json::to_value(ObjectReference::of(&object(Some("shop")), "shop")).unwrap();
+    assert_eq!(own, serde_json::json!({"group": "apps", "kind": "Deployment", "name": "web"}));
+}

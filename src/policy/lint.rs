@@ -1,0 +1,172 @@
+//! What policies say that has no effect, or another one than it seems to have.
+//!
+//! Entry points: [`lint`] for what the policies alone tell, [`unmatched`] for what releases tell.
+//! Invariant: a finding is certain: whatever objects there are, what it calls useless can be left
+//! out. Must not know files.
+
+mod cover;
+mod rules;
+
+use serde::Serialize;
+
+use self::cover::is_for_all_of;
+use super::glob::Globs;
+use super::resource::{DriftPolicy, DriftPolicySpec, SubjectKind, SubjectSpec};
+use crate::model::ReleaseId;
+
+/// Something in a policy that a person should look at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The policy's name.
+    pub policy: String,
+    /// Where: `spec.ignore[0].paths[1]`.
+    pub field: String,
+    /// What sort of thing.
+    pub check: Check,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+/// What sort of thing was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Check {
+    /// A subject is everybody.
+    Everybody,
+    /// A subject is nobody.
+    Nobody,
+    /// Another policy always sets this value.
+    Overridden,
+    /// Another rule always decides before this one.
+    Shadowed,
+    /// The field has no effect where it stands.
+    Ineffective,
+    /// No release matches.
+    MatchesNothing,
+}
+
+/// The groups that everybody is in, and who that is.
+const EVERYBODY: [(&str, &str); 3] = [
+    ("system:authenticated", "every user and every service account"),
+    ("system:unauthenticated", "everybody who is not logged in"),
+    ("system:serviceaccounts", "every service account of the cluster"),
+];
+
+/// Policies that are in force together, the one that counts most in front.
+pub(super) type Ranked<'p> = [&'p DriftPolicy];
+
+/// What these policies, which are all accepted, say without effect, in their order.
+pub fn lint(policies: &[DriftPolicy]) -> Vec<Finding> {
+    let mut ranked: Vec<&DriftPolicy> = policies.iter().collect();
+    ranked.sort_by(|a, b| b.spec.priority.cmp(&a.spec.priority).then_with(|| name(a).cmp(name(b))));
+    let mut findings = Vec::new();
+    for policy in policies {
+        exempt(policy, &mut findings);
+        overridden(policy, &ranked, &mut findings);
+        rules::check(policy, &ranked, &mut findings);
+    }
+    findings
+}
+
+/// The globs of these policies that match none of these releases.
+pub fn unmatched(policies: &[DriftPolicy], releases: &[ReleaseId]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for policy in policies {
+        let Some(selector) = &policy.spec.releases else { continue };
+        let names = releases.iter().map(|it| it.name.as_str()).collect();
+        let namespaces = releases.iter().map(|it| it.namespace.as_str()).collect();
+        let lists: [(&str, &[String], Vec<&str>); 2] =
+            [("names", &selector.names, names), ("namespaces", &selector.namespaces, namespaces)];
+        for (list, globs, there) in lists {
+            for (index, glob) in globs.iter().enumerate() {
+                let Ok(compiled) = Globs::parse(std::slice::from_ref(glob)) else { continue };
+                if there.iter().any(|name| compiled.matches(name)) {
+                    continue;
+                }
+                let of = if list == "names" { "the name" } else { "the namespace" };
+                let message =
+                    format!("{glob:?} matches {of} of no release that is guarded now: correct or remove it");
+                findings.push(finding(
+                    policy,
+                    format!("spec.releases.{list}[{index}]"),
+                    Check::MatchesNothing,
+                    message,
+                ));
+            }
+        }
+    }
+    findings
+}
+
+/// Exempt groups that are everybody, or nobody.
+fn exempt(policy: &DriftPolicy, findings: &mut Vec<Finding>) {
+    for (index, SubjectSpec { kind, name, .. }) in policy.spec.exempt.iter().enumerate() {
+        let field = format!("spec.exempt[{index}]");
+        let group = EVERYBODY.iter().find(|(group, _)| *kind == SubjectKind::Group && group == name);
+        if let Some((_, who)) = group {
+            let message = format!(
+                "the group {name:?} is {who}, so the guard judges none of their changes: name a smaller group, or set `edits: Allow`"
+            );
+            findings.push(finding(policy, field, Check::Everybody, message));
+        } else if name.contains('*') {
+            let message =
+                format!("{name:?} exempts nobody: names are compared whole, so write the whole name");
+            findings.push(finding(policy, field, Check::Nobody, message));
+        }
+    }
+}
+
+/// Single values that another policy always sets.
+fn overridden(policy: &DriftPolicy, ranked: &Ranked<'_>, findings: &mut Vec<Finding>) {
+    let stronger = ranked.iter().take_while(|other| name(other) != name(policy));
+    let stronger: Vec<_> = stronger.filter(|other| is_for_all_of(&other.spec, &policy.spec)).collect();
+    for (field, says) in VALUES {
+        if !says(&policy.spec) {
+            continue;
+        }
+        if let Some(other) = stronger.iter().find(|other| says(&other.spec)) {
+            let message = format!(
+                "the policy {:?} sets it for every release of this policy (priority {} against {}): remove it here, or raise the priority",
+                name(other),
+                other.spec.priority,
+                policy.spec.priority
+            );
+            findings.push(finding(policy, field.to_owned(), Check::Overridden, message));
+        }
+    }
+}
+
+/// A single value, and whether a policy sets it.
+type Value = (&'static str, fn(&DriftPolicySpec) -> bool);
+
+const VALUES: [Value; 5] = [
+    ("spec.edits", |spec| spec.edits.is_some()),
+    ("spec.drift", |spec| spec.drift.is_some()),
+    ("spec.repair.rbac", |spec| spec.repair.as_ref().is_some_and(|it| it.rbac.is_some())),
+    ("spec.repair.clusterScoped", |spec| spec.repair.as_ref().is_some_and(|it| it.cluster_scoped.is_some())),
+    ("spec.autoscalers", |spec| spec.autoscalers.is_some()),
+];
+
+pub(super) fn name(policy: &DriftPolicy) -> &str {
+    policy.metadata.name.as_deref().unwrap_or_default()
+}
+
+pub(super) fn finding(policy: &DriftPolicy, field: String, check: Check, message: String) -> Finding {
+    Finding { policy: name(policy).to_owned(), field, check, message }
+}
+
+impl Check {
+    /// The check's name, as in the output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Everybody => "Everybody",
+            Self::Nobody => "Nobody",
+            Self::Overridden => "Overridden",
+            Self::Shadowed => "Shadowed",
+            Self::Ineffective => "Ineffective",
+            Self::MatchesNothing => "MatchesNothing",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

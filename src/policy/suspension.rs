@@ -1,0 +1,63 @@
+//! A suspension of repairs, as people write it into a GuardedRelease.
+//!
+//! Entry point: [`Suspension::of`]. Invariant: an end that cannot be read is no end, so
+//! nothing is repaired before a person says so. Must not read a clock.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+
+use super::guarded::GuardedReleaseSpec;
+use crate::model::ReleaseId;
+
+/// The longest reason, in characters.
+pub const MAX_REASON: usize = 1024;
+
+/// The releases whose repairs are suspended, also those whose suspension is over.
+pub type Suspended = HashMap<ReleaseId, Suspension>;
+
+/// A suspension of the repairs of one release.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Suspension {
+    /// When it ends; none where a person ends it.
+    pub until: Option<Timestamp>,
+    /// Why; empty where nobody said so.
+    pub reason: String,
+}
+
+impl Suspension {
+    /// What a GuardedRelease says, also after its end.
+    pub fn of(spec: &GuardedReleaseSpec) -> Option<Self> {
+        let until = spec.suspend_until.as_deref().and_then(|until| until.parse().ok());
+        let reason = spec.suspend_reason.clone().unwrap_or_default();
+        spec.suspend.then_some(Self { until, reason })
+    }
+
+    /// Whether it has ended by `now`.
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn suspension_ends_at_its_end_and_never_without_one() {
+        let now: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
+        let check = |spec: Value, expected: Option<bool>| {
+            let parsed: GuardedReleaseSpec = serde_json::from_value(spec.clone()).unwrap();
+            assert_eq!(Suspension::of(&parsed).map(|it| it.is_over(now)), expected, "{spec}");
+        };
+        check(json!({}), None);
+        check(json!({"suspend": true}), Some(false));
+        check(json!({"suspend": true, "suspendUntil": "2026-11-21T12:00:01Z"}), Some(false));
+        check(json!({"suspend": true, "suspendUntil": "2026-11-21T12:00:00Z"}), Some(true));
+        check(json!({"suspend": true, "suspendUntil": "2026-11-21T11:00:00-02:00"}), Some(false));
+        check(json!({"suspend": true, "suspendUntil": "soon"}), Some(false));
+        check(json!({"suspendUntil": "2026-11-22T12:00:00Z"}), None);
+    }
+}
