@@ -18,7 +18,7 @@ use kubemoor::declaration::catalog::Catalog;
 use kubemoor::declaration::packed::FieldsCache;
 use kubemoor::helm::index::Index;
 use kubemoor::helm::record::{ApplyMethod, Record, Status};
-use kubemoor::helm::release::{Appearance, Head, Payload, StoredRecords, assemble, digest};
+use kubemoor::helm::release::{Appearance, Head, Payload, StoredRecords, Writer, assemble, digest};
 use kubemoor::helm::storage::Storage;
 use kubemoor::model::ReleaseId;
 use objects::{OBJECTS, declared};
@@ -63,6 +63,7 @@ fn release(number: usize, catalog: &Catalog, cache: &Arc<FieldsCache>) -> kubemo
         created,
         touched: created,
         appearance: Appearance::Listed,
+        writer: Writer::Other,
     };
     let record = Record {
         name,
@@ -72,6 +73,7 @@ fn release(number: usize, catalog: &Catalog, cache: &Arc<FieldsCache>) -> kubemo
         digest: digest(&manifest),
         manifest,
         apply_method: ApplyMethod::ServerSide,
+        chart: None,
         last_deployed: None,
         deleted: None,
     };

@@ -18,6 +18,7 @@ use crate::client::call::CallError;
 use crate::client::connection::Connection;
 use crate::client::objects::Objects;
 use crate::config::RecordDriver;
+use crate::helm::record::ChartSource;
 use crate::helm::release::Release;
 use crate::mirror::arbiter::{Arbiter, Question};
 use crate::mirror::kinds::Kinds;
@@ -41,6 +42,9 @@ const DRY_RUNS: NonZeroU32 = match NonZeroU32::new(10) {
 
 /// How long one dry run may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The revisions of which charts and values are read.
+const SOURCES: usize = 5;
 
 /// How Helm keeps its records.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -217,6 +221,25 @@ impl Reader {
             Err(CallError::Refused { code: 403, message, .. }) => Found::Unread(forbidden(&message)),
             Err(error) => Found::Unread(error.to_string()),
         }
+    }
+
+    /// What the latest revisions of a release were rendered from, newest first: of its latest record and some before. Adds
+    /// to `unread` why the latest cannot be read.
+    pub(super) async fn sources(&self, release: &Release, unread: &mut Vec<String>) -> Vec<ChartSource> {
+        let mut found = Vec::new();
+        let known = self.releases.revisions(&release.id).into_iter();
+        for revision in known.filter(|revision| *revision <= release.state.revision).take(SOURCES) {
+            match self.releases.source(&release.id, revision, PATIENCE).await {
+                Ok(source) => found.push(source),
+                Err(error) => {
+                    if found.is_empty() {
+                        unread.push(format!("the chart's values are not known: {error}"));
+                    }
+                    break;
+                }
+            }
+        }
+        found
     }
 
     /// How the API server would hold the object as `release` declares it.

@@ -15,8 +15,10 @@ use super::yaml::{self, Budget};
 use crate::model::{Gvk, MANAGED_BY, ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
 
 mod documents;
+mod written;
 
 use documents::{Document, Documents};
+pub use written::{Written, written};
 
 /// The memory that the objects of one manifest may take together, in bytes,
 /// where they are held together. A manifest that a Secret can hold stays far

@@ -12,4 +12,5 @@ pub mod record;
 pub mod release;
 pub mod state;
 pub mod storage;
+pub mod values;
 mod yaml;

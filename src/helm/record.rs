@@ -3,7 +3,7 @@
 //!
 //! Entry points: [`decode`]; [`Packed`] for one whose manifest may be long.
 //! Invariant: of the record only the fields of [`Record`] are ever built in
-//! memory; chart, values and hooks, which hold secrets, are skipped while the
+//! memory; templates, values and hooks, which hold secrets, are skipped while the
 //! bytes stream by, and so is a manifest that is not to be kept. Must not print
 //! a manifest.
 
@@ -16,10 +16,14 @@ use base64::read::DecoderReader;
 use jiff::Timestamp;
 use serde_json::Value;
 
+pub use self::chart::ChartVersion;
 use self::layers::{BASE64, Kept, layers};
+pub use self::source::ChartSource;
 
+mod chart;
 mod layers;
 mod sieve;
+mod source;
 mod unescape;
 mod wire;
 
@@ -52,6 +56,8 @@ pub struct Record {
     pub digest: [u8; 32],
     /// How Helm writes the release's objects.
     pub apply_method: ApplyMethod,
+    /// The chart that the revision was made from, where the record says so.
+    pub chart: Option<ChartVersion>,
     /// When the operation that made the revision began.
     pub last_deployed: Option<Timestamp>,
     /// When the release's uninstallation began.
@@ -292,6 +298,7 @@ impl fmt::Debug for Record {
             .field("status", &self.status)
             .field("manifest", &format_args!("<{} bytes>", self.manifest.len()))
             .field("apply_method", &self.apply_method)
+            .field("chart", &self.chart)
             .field("last_deployed", &self.last_deployed)
             .field("deleted", &self.deleted)
             .finish()

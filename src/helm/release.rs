@@ -14,10 +14,12 @@ use jiff::Timestamp;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+pub use self::allow::AllowAnnotations;
 pub use self::assemble::{Assembled, Excess, MAX_OBJECTS, MAX_WEIGHT, StoredRecords, assemble};
+pub use self::head::{Appearance, Head, Writer};
 pub use self::payload::Payload;
 use super::manifest::{self, Skipped};
-use super::record::{ApplyMethod, Record, Status};
+use super::record::{ApplyMethod, ChartVersion, Record, Status};
 use super::storage::Storage;
 use crate::declaration::catalog::Catalog;
 use crate::declaration::declare::declare;
@@ -27,45 +29,17 @@ use crate::declaration::names::shared;
 use crate::declaration::packed::Packed;
 use crate::declaration::path::Path;
 use crate::declaration::schema::KindSchema;
-use crate::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Gvk, ObjectId, RESOURCE_POLICY, ReleaseId};
+use crate::model::{Gvk, ObjectId, RESOURCE_POLICY, ReleaseId};
 
+mod allow;
 mod assemble;
+mod head;
 mod packing;
 mod payload;
 
 /// The annotations that opt an object out, with the value that does.
 const OPT_OUTS: [(&str, &str); 2] =
     [("kubemoor.dev/guard", "disabled"), ("helm.toolkit.fluxcd.io/driftDetection", "disabled")];
-
-/// One record as its metadata shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
-    /// The name of the Secret or ConfigMap.
-    pub secret: String,
-    /// Its uid.
-    pub uid: String,
-    /// Its resourceVersion.
-    pub resource_version: String,
-    /// The label `version`.
-    pub revision: u64,
-    /// The label `status`.
-    pub status: Status,
-    /// Its creationTimestamp.
-    pub created: Timestamp,
-    /// When it was last written: the newest time in its managedFields.
-    pub touched: Timestamp,
-    /// How the record came into the guard's sight.
-    pub appearance: Appearance,
-}
-
-/// How a record came into the guard's sight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Appearance {
-    /// It was there when the guard first listed records.
-    Listed,
-    /// It appeared while the guard ran, with this status.
-    Seen(Status),
-}
 
 /// One release as its records say.
 #[derive(Clone, Debug)]
@@ -104,6 +78,8 @@ pub struct State {
     pub appearance: Appearance,
     /// How Helm writes the release's objects.
     pub apply_method: ApplyMethod,
+    /// The chart that it was made from, where that is known.
+    pub chart: Option<ChartVersion>,
     /// SHA-256 of its manifest.
     pub digest: [u8; 32],
 }
@@ -151,17 +127,6 @@ pub struct Declared {
     /// What tells this declaration from others; none where it nests too deep to be
     /// compared whole.
     pub digest: Option<Digest>,
-}
-
-/// The annotations of one object that ask for an exception.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AllowAnnotations {
-    /// `kubemoor.dev/allow`.
-    pub allow: Option<String>,
-    /// `kubemoor.dev/allow-until`.
-    pub until: Option<String>,
-    /// `kubemoor.dev/allow-reason`.
-    pub reason: Option<String>,
 }
 
 /// Why a record cannot be believed.
@@ -301,6 +266,7 @@ impl Release {
             touched: head.touched,
             appearance: head.appearance,
             apply_method,
+            chart: None,
             digest,
         };
         Some(Self { latest: head, baseline: None, state, objects: Arc::new(objects), ..self.clone() })
@@ -328,6 +294,7 @@ impl State {
             touched: head.touched,
             appearance: head.appearance,
             apply_method: record.apply_method,
+            chart: record.chart.clone(),
             digest: record.digest,
         }
     }
@@ -345,18 +312,9 @@ impl State {
             touched: head.touched,
             appearance: head.appearance,
             apply_method: ApplyMethod::ClientSide,
+            chart: None,
             digest: [0; 32],
         }
-    }
-}
-
-impl AllowAnnotations {
-    /// Those of a document; none where it has none of them.
-    pub fn of(document: &Value) -> Option<Self> {
-        let annotations = document.pointer("/metadata/annotations");
-        let text = |name| Some(annotations?.get(name)?.as_str()?.to_owned());
-        let read = Self { allow: text(ALLOW), until: text(ALLOW_UNTIL), reason: text(ALLOW_REASON) };
-        (read != Self::default()).then_some(read)
     }
 }
 

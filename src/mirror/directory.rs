@@ -21,7 +21,7 @@ use crate::helm::manifest::{self, SkipReason};
 use crate::helm::record::{
     self, ApplyMethod, DEFAULT_CAP, MANIFEST_CAP, Packed, Record, RecordError, Status, is_base64,
 };
-use crate::helm::release::{self, Appearance, Assembled, Head, Payload};
+use crate::helm::release::{self, Appearance, Assembled, Head, Payload, Writer};
 use crate::helm::storage::Storage;
 use crate::model::ReleaseId;
 
@@ -148,6 +148,7 @@ pub fn assemble(record: Record, catalog: &Catalog) -> Assembled {
         created,
         touched: record.deleted.map_or(created, |deleted| deleted.max(created)),
         appearance: Appearance::Listed,
+        writer: Writer::Other,
     };
     let payload = Payload::whole(Ok(record));
     release::assemble(
@@ -172,6 +173,7 @@ impl Content {
                 digest: release::digest(&manifest),
                 manifest,
                 apply_method: ApplyMethod::ClientSide,
+                chart: None,
                 last_deployed: None,
                 deleted: None,
             },

@@ -57,6 +57,18 @@ pub(super) enum Fetched {
     Gone,
 }
 
+/// What became of reading a record as it stands.
+pub(super) enum Unpacked {
+    /// It is in the state that was asked for.
+    Packed(Packed),
+    /// It holds no record.
+    Faulty(RecordError),
+    /// It has changed meanwhile.
+    Moved(Meta),
+    /// It is gone.
+    Gone,
+}
+
 /// All records of one release at one version of the API server's state.
 pub(super) struct Looked {
     pub(super) records: Vec<Known>,
@@ -87,6 +99,34 @@ impl Payloads {
         }
     }
 
+    /// Reads the record `head` of a release in `namespace`, and decodes nothing.
+    ///
+    /// # Errors
+    /// When the API server gives no usable answer.
+    pub(super) async fn packed(
+        &self,
+        namespace: &str,
+        head: &Head,
+        within: Duration,
+    ) -> Result<Unpacked, CallError> {
+        let path = format!("{}/{}", self.resource().path(Some(namespace))?, segment(&head.secret)?);
+        let request = call::get(&path)?;
+        let body = match call::send(&self.client, request, OBJECT_CAP, within).await {
+            Ok(body) => body,
+            Err(CallError::TooLarge { cap }) => return Ok(Unpacked::Faulty(RecordError::TooLarge { cap })),
+            Err(error) if error.is_not_found() => return Ok(Unpacked::Gone),
+            Err(error) => return Err(error),
+        };
+        let object: RecordObject = call::decode(&body)?;
+        if object.metadata.uid != head.uid || object.metadata.resource_version != head.resource_version {
+            return Ok(Unpacked::Moved(object.metadata));
+        }
+        Ok(match object.data.and_then(|data| data.release) {
+            Some(text) => Unpacked::Packed(Packed::new(text, self.driver == RecordDriver::Secret)),
+            None => Unpacked::Faulty(RecordError::Missing { field: "data.release" }),
+        })
+    }
+
     /// Reads and decodes the record `head` of a release in `namespace`.
     ///
     /// # Errors
@@ -99,27 +139,13 @@ impl Payloads {
     ) -> Result<Fetched, CallError> {
         // Never closed, so a permit always comes.
         let _permit = self.reading.acquire().await;
-        let path = format!("{}/{}", self.resource().path(Some(namespace))?, segment(&head.secret)?);
-        let request = call::get(&path)?;
-        let body = match call::send(&self.client, request, OBJECT_CAP, within).await {
-            Ok(body) => body,
-            Err(CallError::TooLarge { cap }) => {
-                return Ok(Fetched::Payload(Payload::whole(Err(RecordError::TooLarge { cap }))));
-            }
-            Err(error) if error.is_not_found() => return Ok(Fetched::Gone),
-            Err(error) => return Err(error),
+        let packed = match self.packed(namespace, head, within).await? {
+            Unpacked::Packed(packed) => packed,
+            Unpacked::Faulty(error) => return Ok(Fetched::Payload(Payload::whole(Err(error)))),
+            Unpacked::Moved(meta) => return Ok(Fetched::Moved(meta)),
+            Unpacked::Gone => return Ok(Fetched::Gone),
         };
-        let object: RecordObject = call::decode(&body)?;
-        drop(body);
-        if object.metadata.uid != head.uid || object.metadata.resource_version != head.resource_version {
-            return Ok(Fetched::Moved(object.metadata));
-        }
-        let Some(text) = object.data.and_then(|data| data.release) else {
-            let missing = RecordError::Missing { field: "data.release" };
-            return Ok(Fetched::Payload(Payload::whole(Err(missing))));
-        };
-        let is_secret = self.driver == RecordDriver::Secret;
-        let unpacking = tokio::task::spawn_blocking(move || Payload::unpack(Packed::new(text, is_secret)));
+        let unpacking = tokio::task::spawn_blocking(move || Payload::unpack(packed));
         let cut_off = |_| CallError::Unreachable { reason: "the program is shutting down".to_owned() };
         unpacking.await.map(Fetched::Payload).map_err(cut_off)
     }

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::client::resource::Meta;
+use crate::client::resource::{Managed, Meta};
 use crate::client::watch::parse_version;
 use crate::helm::record::{Status, parse_record_name};
-use crate::helm::release::{Appearance, Head};
+use crate::helm::release::{Appearance, Head, Writer};
 use crate::model::ReleaseId;
 
 /// One record as its metadata tells it.
@@ -108,8 +108,15 @@ pub(super) fn read(meta: Meta) -> Result<(ReleaseId, Known), Stray> {
             .max()
             .map_or(created, |time| time.max(created)),
         appearance: Appearance::Seen(status),
+        writer: writer(&touches),
     };
     Ok((ReleaseId { namespace, name }, Known { head, flaw: flaw.map(Arc::from) }))
+}
+
+/// Who wrote the record's content, as its newest field manager says.
+fn writer(touches: &[Managed]) -> Writer {
+    let newest = touches.iter().max_by_key(|entry| entry.time);
+    newest.and_then(|entry| entry.manager.as_deref()).map(Writer::of).unwrap_or_default()
 }
 
 impl Records {

@@ -12,6 +12,7 @@ mod document;
 mod feed;
 mod once;
 mod settle;
+mod source;
 mod strays;
 mod trust;
 
@@ -26,6 +27,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 pub use self::document::{Document, DocumentError};
 pub use self::once::{Closed, Once};
+pub use self::source::SourceError;
+use self::source::Sources;
 use super::kinds::Kinds;
 use super::payloads::Payloads;
 use super::queue::{Announcer, Changes};
@@ -65,6 +68,8 @@ pub struct Releases {
     announcer: Announcer<ReleaseId>,
     health: watch::Sender<Health>,
     outages: Mutex<BTreeMap<usize, Outage>>,
+    /// What revisions were rendered from that messages were about.
+    sources: Sources,
 }
 
 /// How far the index can be relied on.
@@ -182,6 +187,7 @@ impl Releases {
             announcer: Announcer::default(),
             health: watch::Sender::new(Health::default()),
             outages: Mutex::default(),
+            sources: Sources::default(),
         })
     }
 

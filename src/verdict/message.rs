@@ -15,7 +15,7 @@ mod request;
 use std::sync::Arc;
 
 use self::field::FieldWords;
-pub use self::remedy::{Owner, allow};
+pub use self::remedy::{Owner, Upgrade, allow};
 use self::remedy::{Way, Ways, details};
 pub use self::request::{granted, refused, withdrawn, without_effect};
 use super::dependants::Dependant;
@@ -24,7 +24,8 @@ use super::records::{self, Falsified};
 use super::revert::SetBack;
 use super::shown::Shown;
 use crate::declaration::path::Segment;
-use crate::helm::release::Declared;
+use crate::helm::release::{Declared, Release};
+use crate::helm::values::Candidate;
 use crate::model::{ObjectId, Operation, ReleaseId};
 use crate::policy::flaw::Flaw;
 use crate::policy::{Policy, Source};
@@ -54,6 +55,8 @@ pub struct Message {
     is_of_objects: bool,
     /// What else there is to say, and what to do, a sentence each.
     ways: Vec<Way>,
+    /// How the release is changed for good, where that is one of them.
+    upgrade: Option<Box<Upgrade>>,
 }
 
 /// What a message about a declared object is made from.
@@ -67,6 +70,8 @@ pub struct Context<'a> {
     pub policy: Option<&'a Policy>,
     /// The object as the release declares it; none where it is not known.
     pub declared: Option<&'a Arc<Declared>>,
+    /// The release that declares it; none where it is not known.
+    pub release: Option<&'a Release>,
 }
 
 impl Context<'_> {
@@ -76,7 +81,8 @@ impl Context<'_> {
             return Message { claim: verdict.reason.as_str().to_owned(), ..Message::default() };
         };
         let Grounds { release, fields, .. } = &**grounds;
-        let ways = Ways { object: self.object, release, owner: self.owner() };
+        let upgrade = self.upgrade(release);
+        let ways = Ways { object: self.object, upgrade: &upgrade };
         let by = self.by_policy();
         if self.operation == Operation::Delete || verdict.reason == Reason::Deletion {
             return Message {
@@ -93,6 +99,7 @@ impl Context<'_> {
             fields: fields.iter().take(FIELDS).map(FieldWords::of_edit).collect(),
             more: fields.len().saturating_sub(FIELDS),
             ways: ways.of_fields(&paths),
+            upgrade: Some(Box::new(upgrade)),
             ..Message::about(self.object, grounds)
         }
     }
@@ -101,18 +108,24 @@ impl Context<'_> {
     pub fn of_revert(&self, verdict: &Verdict, fields: &[SetBack]) -> Message {
         let Some(grounds) = &verdict.grounds else { return Message::default() };
         let paths: Vec<_> = fields.iter().map(|field| &field.path).collect();
-        let ways = Ways { object: self.object, release: &grounds.release, owner: self.owner() };
+        let upgrade = self.upgrade(&grounds.release);
+        let ways = Ways { object: self.object, upgrade: &upgrade };
         Message {
             what: "these fields were reverted to the release's values".to_owned(),
             fields: fields.iter().take(FIELDS).map(FieldWords::of_revert).collect(),
             more: fields.len().saturating_sub(FIELDS),
             ways: ways.of_fields(&paths),
+            upgrade: Some(Box::new(upgrade)),
             ..Message::about(self.object, grounds)
         }
     }
 
-    fn owner(&self) -> Owner {
-        self.declared.map_or(Owner::Helm, |declared| Owner::of(&declared.fields()))
+    /// How the release is changed for good.
+    fn upgrade(&self, release: &ReleaseId) -> Upgrade {
+        let writer = self.release.map(|release| release.latest.writer).unwrap_or_default();
+        let owner = self.declared.map_or(Owner::Helm, |declared| Owner::of(&declared.fields(), writer));
+        let chart = self.release.and_then(|release| release.state.chart.clone());
+        Upgrade { release: release.clone(), owner, chart }
     }
 
     /// The policy that made the verdict, where it is not the default.
@@ -143,6 +156,16 @@ impl Message {
     /// Whether there is nothing to say.
     pub fn is_empty(&self) -> bool {
         self.claim.is_empty()
+    }
+
+    /// Names the chart values that probably set the fields, of each field one or none.
+    pub fn suggest(&mut self, values: &[Option<Candidate>]) {
+        let Some(upgrade) = self.upgrade.as_ref().filter(|_| values.iter().any(Option::is_some)) else {
+            return;
+        };
+        if let Some(way) = self.ways.iter_mut().find(|way| way.is_permanent) {
+            *way = upgrade.way(values);
+        }
     }
 
     /// Adds a sentence before those that say what to do.

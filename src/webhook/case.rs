@@ -333,10 +333,11 @@ impl<'a> Case<'a> {
         let Some(grounds) = verdict.grounds.as_ref().filter(|_| verdict.outcome != Outcome::Allow) else {
             return Message::default();
         };
-        let declared = claims.iter().find(|it| it.id == grounds.release).and_then(|it| it.declared(object));
+        let release = claims.iter().map(|claim| &**claim).find(|claim| claim.id == grounds.release);
+        let declared = release.and_then(|release| release.declared(object));
         let policy = resolver.of(&grounds.release);
         let (policy, operation) = (Some(&*policy), self.operation);
-        say(&Context { object, operation, policy, declared })
+        say(&Context { object, operation, policy, declared, release })
     }
 }
 

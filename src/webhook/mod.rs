@@ -3,7 +3,7 @@
 //! Entry point: [`validate::Validator`]. `door` tells the API server from everybody else,
 //! `intake` turns a request into a review's bytes, `review` reads those bytes and
 //! writes the answer, `validate` judges with `case`, `claims` and `look`, large
-//! ones `aside`, `mutate` sets edits back, `order` asks
+//! ones `aside`, `suggest` names chart values for messages, `mutate` sets edits back, `order` asks
 //! what whoever orders a repair may write, `registration` keeps the webhook
 //! configurations.
 //!
@@ -24,6 +24,7 @@ pub mod order;
 pub mod registration;
 mod request;
 pub mod review;
+mod suggest;
 pub mod validate;
 
 #[cfg(test)]

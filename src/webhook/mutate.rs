@@ -10,6 +10,7 @@ use super::case::{Aspect, Case, Judgement};
 use super::review::{self, Answer};
 use crate::declaration::outline::Excerpt;
 use crate::helm::release::Release;
+use crate::helm::values::Candidate;
 use crate::policy::resolver::PolicyResolver;
 use crate::verdict::edit::{Outcome, Verdict};
 use crate::verdict::revert::{self, Irreversible, Plan, Whole};
@@ -20,14 +21,20 @@ pub(super) fn concerns(case: &Case<'_>, judgement: &Judgement) -> bool {
     judgement.verdict.outcome == Outcome::Revert && case.subject.aspect == Aspect::Object
 }
 
-/// The answer to an edit that is to be set back. Turns the judgement into a
+/// The answer to an edit that is to be set back; `values` probably set its fields. Turns the judgement into a
 /// refusal where it cannot be.
-pub(super) fn answer(case: &Case<'_>, judgement: &mut Judgement, resolver: &PolicyResolver) -> Answer {
+pub(super) fn answer(
+    case: &Case<'_>,
+    judgement: &mut Judgement,
+    resolver: &PolicyResolver,
+    values: &[Option<Candidate>],
+) -> Answer {
     match plan(case, judgement, resolver) {
         Ok(plan) => {
             judgement.message = case.in_context(&judgement.verdict, &judgement.claims, resolver, |context| {
                 context.of_revert(&judgement.verdict, &plan.set_back)
             });
+            judgement.message.suggest(values);
             let warnings = judgement.message.warnings();
             warnings.into_iter().fold(Answer::allow().patch(plan.patch), Answer::warn)
         }

@@ -30,6 +30,7 @@ use super::mutate;
 use super::order::{self, Orders};
 use super::request::{self, Asked};
 use super::review::{self, Answer, Head, ReviewError};
+use super::suggest;
 use crate::config::RecordDriver;
 use crate::ledger::Ledger;
 use crate::metrics::{AdmissionMetrics, Decision, Webhook};
@@ -313,10 +314,12 @@ impl Validator {
             }
         }
         let (mut judgement, case) = looker.judge(case).await?;
+        let values = suggest::values(&looker, &case, &judgement).await;
+        judgement.message.suggest(&values);
         let answer = match stage {
             Stage::Mutate if mutate::concerns(&case, &judgement) => {
                 asked.known()?;
-                mutate::answer(&case, &mut judgement, rules.resolver)
+                mutate::answer(&case, &mut judgement, rules.resolver, &values)
             }
             Stage::Mutate => {
                 judgement.verdict = Verdict::allow(judgement.verdict.reason);

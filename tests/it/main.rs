@@ -24,6 +24,7 @@ mod cert_manager;
 mod chart;
 mod chart_installed;
 mod chart_rights;
+mod chart_values;
 mod check;
 mod cluster_allowances;
 mod cluster_arbiter;

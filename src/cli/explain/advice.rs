@@ -16,7 +16,7 @@ use crate::helm::state;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::pattern::Pattern;
 use crate::policy::seal::Seal;
-use crate::verdict::message::{self, Owner};
+use crate::verdict::message::{self, Upgrade};
 use crate::verdict::ownership::Taken;
 use crate::verdict::sealed;
 
@@ -36,9 +36,8 @@ const ADDED: &str =
 /// An object that a release declares, and what was asked of it.
 pub(super) struct Answered<'a> {
     pub(super) object: &'a ObjectId,
-    pub(super) release: &'a ReleaseId,
-    /// Who upgrades the release.
-    pub(super) owner: Owner,
+    /// How the release is changed for good.
+    pub(super) upgrade: &'a Upgrade,
     /// The fields that are asked about; none for those that are not as declared.
     pub(super) patterns: &'a [Pattern],
 }
@@ -124,8 +123,9 @@ impl Answered<'_> {
 
     /// How the object is changed for good, set right, or changed for a time.
     fn ways_to_change(&self, found: &Comparison, is_guarded: bool) -> Vec<String> {
-        let ReleaseId { namespace, name } = self.release;
-        let mut advice = vec![self.owner.permanent(self.release)];
+        let ReleaseId { namespace, name } = &self.upgrade.release;
+        let values: Vec<_> = found.fields.iter().map(|field| field.values.first().cloned()).collect();
+        let mut advice = vec![self.upgrade.text(&values)];
         let has_drifted = |field: &Field| field.state == FieldState::Drifted && field.spared_by.is_empty();
         if found.fields.iter().any(has_drifted) || found.state == MISSING {
             advice.push(format!("To see all drift of the release: kubectl moor diff {name} -n {namespace}"));
@@ -147,11 +147,11 @@ impl Answered<'_> {
         if paths.is_empty() {
             paths = asked.chain([unless_named.to_owned()]).take(self.patterns.len().max(1)).collect();
         }
-        format!("To change it for a while: {}", message::allow(self.object, self.release, &paths))
+        format!("To change it for a while: {}", message::allow(self.object, &self.upgrade.release, &paths))
     }
 
     fn way_back(&self, Taken { by, paths, .. }: &Taken) -> String {
-        let ReleaseId { namespace, name } = self.release;
+        let ReleaseId { namespace, name } = &self.upgrade.release;
         let first = paths.first().map(ToString::to_string).unwrap_or_default();
         format!(
             "Field manager {by} owns {first}, so the next helm upgrade may fail with a conflict. To return it to Helm: kubectl moor reconcile {name} -n {namespace}"

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::exceptions::Words;
 use super::fields::{self, Field};
-use crate::helm::record::Status;
+use crate::helm::record::{ChartSource, Status};
 use crate::helm::release::{Declared, Release};
 use crate::policy::pattern::Pattern;
 use crate::verdict::drift::{self, Live};
@@ -33,13 +33,22 @@ pub(super) struct Comparison {
     pub(super) taken: Option<Taken>,
 }
 
-/// Holds an object against its manifest; `is_repaired` tells whether the guard repairs drift of its release.
+/// What is asked of an object, and what is known of its release.
+pub(super) struct Asked<'a> {
+    /// The fields that are asked about; none for those that are not as declared.
+    pub(super) patterns: &'a [Pattern],
+    /// Whether the guard repairs drift of the release.
+    pub(super) is_repaired: bool,
+    /// What its latest revisions were rendered from, newest first.
+    pub(super) sources: &'a [ChartSource],
+}
+
+/// Holds an object against its manifest.
 pub(super) fn compare(
     subject: &drift::Subject<'_, '_>,
     declared: &Arc<Declared>,
     live: Option<&Value>,
-    patterns: &[Pattern],
-    is_repaired: bool,
+    Asked { patterns, is_repaired, sources }: Asked<'_>,
 ) -> Comparison {
     let release = subject.standing.release;
     let is_deployed = release.state.status == Status::Deployed;
@@ -57,6 +66,7 @@ pub(super) fn compare(
         exceptions: &exceptions,
         words,
         is_deployed,
+        sources,
     };
     Comparison {
         state: if taken.is_some() { TAKEN } else { state },

@@ -9,7 +9,9 @@ use super::exceptions::Words;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
+use crate::helm::record::ChartSource;
 use crate::helm::release::Declared;
+use crate::helm::values::{self, Candidate, Question};
 use crate::model::ObjectId;
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
@@ -36,6 +38,9 @@ pub(super) struct Field {
     pub(super) difference: Option<Box<Difference>>,
     /// Who owns it by `managedFields`.
     pub(super) managers: Vec<Manager>,
+    /// The chart values that probably set it, the likeliest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) values: Vec<Candidate>,
     /// The rules and allowances that cover it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) spared_by: Vec<String>,
@@ -64,6 +69,8 @@ pub(super) struct Subject<'a> {
     pub(super) words: Words<'a>,
     /// Whether its release is deployed.
     pub(super) is_deployed: bool,
+    /// What the latest revisions were rendered from, newest first.
+    pub(super) sources: &'a [ChartSource],
 }
 
 /// What is known of one field.
@@ -134,6 +141,24 @@ impl Subject<'_> {
         })
     }
 
+    /// The chart values that probably set a field: to its live value, where that is another one.
+    fn candidates(&self, look: &Look) -> Vec<Candidate> {
+        let is_secret = self.object.group.is_empty() && self.object.kind == "Secret";
+        let new = look.live.as_ref().filter(|_| look.state == FieldState::Drifted && !is_secret);
+        let of = |place: Option<&str>, new| {
+            values::candidates(self.sources, Question { object: self.object, path: &look.path, place, new })
+        };
+        let shown = [look.declared.as_ref(), None, look.live.as_ref()];
+        match Values::of(self.object, &look.path, shown).difference {
+            Some(difference) if look.state != FieldState::AsDeclared => {
+                let new = difference.new.as_ref().filter(|_| difference.line.is_none());
+                let new = new.and_then(|new| serde_json::from_str(new.as_str()).ok());
+                of(Some(&difference.path), new.as_ref())
+            }
+            _ => of(None, new),
+        }
+    }
+
     fn field(&self, look: Look, owners: &Owners) -> Field {
         let sources = self.exceptions.sources().into_iter().filter(|source| look.is_spared_by(source));
         let values = [look.declared.as_ref(), None, look.live.as_ref()];
@@ -144,6 +169,7 @@ impl Subject<'_> {
             declared,
             live: new,
             difference: difference.filter(|_| look.state != FieldState::AsDeclared),
+            values: self.candidates(&look),
             managers: owners.of_path(&look.path).into_iter().cloned().collect(),
             spared_by: sources.flat_map(|source| self.words.of_source(source, Some(&look.path))).collect(),
         }

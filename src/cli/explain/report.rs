@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::super::reading::{Found, Reader};
 use super::advice::{self, Answered};
-use super::compare::{Comparison, compare};
+use super::compare::{Asked, Comparison, compare};
 use super::fields::Field;
 use crate::helm::release::{Declared, Release};
 use crate::helm::state;
@@ -20,7 +20,7 @@ use crate::policy::pattern::Pattern;
 use crate::policy::{Policy, Source};
 use crate::verdict::drift;
 use crate::verdict::health::told::Told;
-use crate::verdict::message::Owner;
+use crate::verdict::message::{Owner, Upgrade};
 
 /// What may not be read where a right is missing.
 pub(super) const GUARD: &str = "the guard's status of the release";
@@ -62,6 +62,9 @@ pub(super) struct ReleaseFacts {
     pub(super) status: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) invalid: Option<String>,
+    /// The chart that the revision was made from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) chart: Option<String>,
     /// What its record's state means for edits.
     pub(super) means: &'static str,
 }
@@ -133,18 +136,22 @@ async fn of_declared(reader: &Reader, inquiry: Inquiry, release: &Release, now: 
     let rules = declared.map(|declared| policy.rules(&object, declared)).unwrap_or_default();
     let mut unread = surroundings.unread.clone();
     let guard = told(reader, &release.id, &mut unread).await;
+    let sources = reader.sources(release, &mut unread).await;
     let circumstances = surroundings.of(release, &object);
     let standing = state::standing(release, &object, policy.operation_timeout, now);
     let comparison = match (&standing, declared) {
         (Some(standing), Some(declared)) => {
             let (object, policy, circumstances) = (&object, &*policy, &circumstances);
             let subject = drift::Subject { object, standing, policy, circumstances, now };
-            compare(&subject, declared, live.as_ref(), &patterns, is_repaired(guard.as_ref(), policy))
+            let is_repaired = is_repaired(guard.as_ref(), policy);
+            let asked = Asked { patterns: &patterns, is_repaired, sources: &sources };
+            compare(&subject, declared, live.as_ref(), asked)
         }
         _ => Comparison::of_nothing(),
     };
-    let owner = declared.map_or(Owner::Helm, |declared| Owner::of(&declared.fields()));
-    let answered = Answered { object: &object, release: &release.id, owner, patterns: &patterns };
+    let owner = declared.map_or(Owner::Helm, |declared| Owner::of(&declared.fields(), release.latest.writer));
+    let upgrade = Upgrade { release: release.id.clone(), owner, chart: release.state.chart.clone() };
+    let answered = Answered { object: &object, upgrade: &upgrade, patterns: &patterns };
     Report {
         state: comparison.state,
         release: Some(ReleaseFacts::of(release, &policy, now)),
@@ -191,6 +198,7 @@ impl ReleaseFacts {
             revision: release.state.revision,
             status: release.state.status.to_string(),
             invalid: release.invalid.as_ref().map(|invalid| invalid.reason.clone()),
+            chart: release.state.chart.as_ref().map(ToString::to_string),
             means: advice::means(release, policy.operation_timeout, now),
         }
     }

@@ -5,6 +5,7 @@
 use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Table, Text};
 use super::fields::{Field, FieldState};
 use super::report::{GUARD, PolicyFacts, ReleaseFacts, Report};
+use crate::helm::values::Candidate;
 use crate::verdict::difference::Difference;
 use crate::verdict::health::told::Told;
 
@@ -28,9 +29,12 @@ impl Report {
     fn facts(&self) -> Table {
         let mut rows = Table::new(["OBJECT", &self.object.to_string()]);
         rows.row(["STATE", self.state]);
-        if let Some(ReleaseFacts { release, revision, status, invalid, means }) = &self.release {
+        if let Some(ReleaseFacts { release, revision, status, invalid, chart, means }) = &self.release {
             rows.row(["RELEASE", &format!("{} in namespace {}", release.name, release.namespace)]);
             rows.row(["RECORD", &format!("revision {revision}, {status}: {means}")]);
+            if let Some(chart) = chart {
+                rows.row(["CHART", chart]);
+            }
             if let Some(invalid) = invalid {
                 rows.row(["INVALID", invalid]);
             }
@@ -91,6 +95,10 @@ fn add_field(text: &mut Text, field: &Field) {
     let managers = field.managers.iter().map(|manager| format!("{} ({:?})", manager.name, manager.operation));
     let managers = managers.collect::<Vec<_>>().join(", ");
     rows.row(["  owned by", if managers.is_empty() { "nobody" } else { &managers }]);
+    for Candidate { value, evidence, .. } in &field.values {
+        let evidence: Vec<_> = evidence.iter().map(ToString::to_string).collect();
+        rows.row(["  probable value", &format!("{value}: {}", evidence.join(", "))]);
+    }
     for spared in &field.spared_by {
         rows.row(["  exception", spared]);
     }

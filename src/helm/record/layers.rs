@@ -34,12 +34,35 @@ pub(super) struct Kept {
 
 /// Reads a record through its layers: base64, gzip or none, JSON.
 pub(super) fn layers(payload: impl Read, cap: usize, kept: &mut Kept) -> Result<Record, RecordError> {
+    read(opened(payload)?, cap, kept)
+}
+
+/// The JSON of a record, whole, if it has no more than `cap` bytes.
+pub(super) fn whole(payload: impl Read, cap: usize) -> Result<Vec<u8>, RecordError> {
+    let mut json = Vec::new();
+    let mut capped = Capped { source: opened(payload)?, left: cap, exceeded: false, failure: None };
+    let outcome = capped.read_to_end(&mut json);
+    match (capped.exceeded, outcome) {
+        (true, _) => Err(RecordError::TooLarge { cap }),
+        (false, Err(error)) => Err(capped.failure.map_or(RecordError::Decompress(error), broken)),
+        (false, Ok(_)) => Ok(json),
+    }
+}
+
+/// What is below base64, and below gzip where there is any.
+fn opened<'p>(payload: impl Read + 'p) -> Result<Box<dyn Read + 'p>, RecordError> {
     let mut bytes = BufReader::new(DecoderReader::new(Unbroken(BufReader::new(payload)), &BASE64));
     let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
     bytes.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic).map_err(RecordError::Base64)?;
     let compressed = magic == GZIP_MAGIC;
     let whole = BufReader::new(io::Cursor::new(magic).chain(bytes));
-    if compressed { read(MultiGzDecoder::new(whole), cap, kept) } else { read(whole, cap, kept) }
+    Ok(if compressed { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
+}
+
+/// The failure of a layer.
+fn broken(failure: io::Error) -> RecordError {
+    let inner = failure.get_ref().and_then(|inner| inner.downcast_ref::<base64::DecodeError>());
+    if inner.is_some() { RecordError::Base64(failure) } else { RecordError::Decompress(failure) }
 }
 
 /// Reads the JSON of a release from `source`, at most `cap` bytes of it.
@@ -52,12 +75,7 @@ fn read(source: impl Read, cap: usize, kept: &mut Kept) -> Result<Record, Record
         return Err(RecordError::TooLarge { cap });
     }
     if let Some(failure) = capped.failure {
-        let inner = failure.get_ref().and_then(|inner| inner.downcast_ref::<base64::DecodeError>());
-        return Err(if inner.is_some() {
-            RecordError::Base64(failure)
-        } else {
-            RecordError::Decompress(failure)
-        });
+        return Err(broken(failure));
     }
     let digest = digest?;
     parsed?.into_record(std::mem::take(&mut kept.text), digest)

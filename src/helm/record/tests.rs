@@ -10,6 +10,8 @@ use sha2::{Digest, Sha256};
 
 use super::*;
 
+mod chart;
+
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(bytes).unwrap();
@@ -31,7 +33,7 @@ fn release() -> Value {
             "description": "Install complete",
             "status": "deployed"
         },
-        "chart": {"metadata": {"name": "web"}, "values": {"password": "hunter2"}},
+        "chart": {"metadata": {"name": "web", "version": "1.2.3"}, "values": {"password": "hunter2"}},
         "config": {"password": "hunter2"},
         "manifest": "---\n# Source: web/a.yaml\nkind: A\n",
         "hooks": [{"manifest": "kind: Hook"}],
@@ -73,6 +75,7 @@ fn a_record_of_helm_3_is_decoded() {
         manifest: "---\n# Source: web/a.yaml\nkind: A\n".to_owned(),
         digest: digest("---\n# Source: web/a.yaml\nkind: A\n"),
         apply_method: ApplyMethod::ClientSide,
+        chart: ChartVersion::new("web", "1.2.3"),
         last_deployed: Some("2026-01-02T02:04:05.123456789Z".parse().unwrap()),
         deleted: None,
     };

@@ -13,16 +13,18 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::error::Category;
 
-use super::{ApplyMethod, Record, RecordError, Status};
+use super::{ApplyMethod, ChartVersion, Record, RecordError, Status};
 
-/// The fields that decide what a record says, at the top and in `info`.
-const FIELDS: [&str; 9] = [
+/// The fields that are read, at the top, in `info`, in `chart` and in its `metadata`.
+const FIELDS: [&str; 11] = [
     "name",
     "namespace",
     "version",
     "manifest",
     "apply_method",
     "info",
+    "chart",
+    "metadata",
     "status",
     "last_deployed",
     "deleted",
@@ -38,6 +40,7 @@ pub(super) struct Release {
     manifest: Option<String>,
     apply_method: Option<String>,
     info: Option<Info>,
+    chart: Option<Chart>,
     ambiguous: Option<&'static str>,
 }
 
@@ -48,6 +51,19 @@ struct Info {
     last_deployed: Option<String>,
     deleted: Option<String>,
     ambiguous: Option<&'static str>,
+}
+
+/// The `chart` of a release's JSON. Nothing is judged by it: of what is given twice the last counts, as in Go.
+#[derive(Default)]
+struct Chart {
+    metadata: Option<Metadata>,
+}
+
+/// The `metadata` of a chart.
+#[derive(Default)]
+struct Metadata {
+    name: Option<String>,
+    version: Option<String>,
 }
 
 impl Release {
@@ -80,9 +96,17 @@ impl Release {
                 Some("ssa") => ApplyMethod::ServerSide,
                 _ => ApplyMethod::ClientSide,
             },
+            chart: self.chart.and_then(Chart::named),
             last_deployed: time("info.last_deployed", info.last_deployed)?,
             deleted: time("info.deleted", info.deleted)?,
         })
+    }
+}
+
+impl Chart {
+    fn named(self) -> Option<ChartVersion> {
+        let Metadata { name, version } = self.metadata?;
+        ChartVersion::new(&name?, &version?)
     }
 }
 
@@ -100,7 +124,7 @@ fn time(field: &'static str, value: Option<String>) -> Result<Option<Timestamp>,
 
 /// The parser's own words can quote the value it met, which may be a secret:
 /// only the kind of the fault and its place are told.
-fn json_error(error: serde_json::Error) -> RecordError {
+pub(super) fn json_error(error: serde_json::Error) -> RecordError {
     let what = match error.classify() {
         Category::Data => "a value of another type than Helm writes",
         Category::Eof => "an unexpected end",
@@ -138,6 +162,11 @@ impl Fill for Release {
                 self.info = Some(map.next_value_seed(Seed(Info::default()))?);
                 again
             }
+            "chart" => {
+                let again = self.chart.is_some();
+                self.chart = Some(map.next_value_seed(Seed(Chart::default()))?);
+                again
+            }
             _ => return Ok(false),
         };
         if again {
@@ -168,6 +197,30 @@ impl Fill for Info {
     fn note_ambiguous(&mut self, field: &'static str) {
         self.ambiguous = Some(field);
     }
+}
+
+impl Fill for Chart {
+    fn fill<'de, M: MapAccess<'de>>(&mut self, field: &'static str, map: &mut M) -> Result<bool, M::Error> {
+        if field == "metadata" {
+            self.metadata = Some(map.next_value_seed(Seed(Metadata::default()))?);
+        }
+        Ok(field == "metadata")
+    }
+
+    fn note_ambiguous(&mut self, _: &'static str) {}
+}
+
+impl Fill for Metadata {
+    fn fill<'de, M: MapAccess<'de>>(&mut self, field: &'static str, map: &mut M) -> Result<bool, M::Error> {
+        match field {
+            "name" => set(&mut self.name, map)?,
+            "version" => set(&mut self.version, map)?,
+            _ => return Ok(false),
+        };
+        Ok(true)
+    }
+
+    fn note_ambiguous(&mut self, _: &'static str) {}
 }
 
 /// Sets `slot` to the map's next value; whether it held one before.

@@ -46,6 +46,7 @@ impl Given<'_> {
             created: self.created.parse().unwrap(),
             touched: self.touched.parse().unwrap(),
             appearance: self.appearance,
+            writer: Writer::Other,
         }
     }
 
@@ -58,6 +59,7 @@ impl Given<'_> {
             manifest: self.manifest.to_owned(),
             digest: digest(self.manifest),
             apply_method: ApplyMethod::ServerSide,
+            chart: None,
             last_deployed: None,
             deleted: None,
         };

@@ -40,6 +40,21 @@ fn metadata_tells_release_revision_status_and_the_last_touch() {
 }
 
 #[test]
+fn terraform_is_known_by_the_newest_field_manager_of_a_record() {
+    let writer = |managers: [(&str, &str); 2]| {
+        let mut meta = meta("sh.helm.release.v1.web.v1", "1", json!({"name": "web"}));
+        let entry = |(manager, time): (&str, &str)| json!({"manager": manager, "time": time});
+        meta.managed_fields = serde_json::from_value(json!(managers.map(entry))).unwrap();
+        read(meta).unwrap().1.head.writer
+    };
+    let (old, new) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+    let terraform = "terraform-provider-helm_v3.0.2_x5";
+    assert_eq!(writer([(terraform, new), ("Helm", old)]), Writer::Terraform);
+    assert_eq!(writer([(terraform, old), ("Helm", new)]), Writer::Other);
+    assert_eq!(writer([("kubectl", old), ("helm", new)]), Writer::Other);
+}
+
+#[test]
 fn labels_that_contradict_the_name_are_a_flaw_and_authorise_nothing() {
     let cases = [
         (json!({"name": "web", "version": "4", "status": "pending-upgrade"}), "`version`"),

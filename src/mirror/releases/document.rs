@@ -142,7 +142,7 @@ impl Releases {
         Err(none())
     }
 
-    fn head(&self, release: &ReleaseId, revision: u64) -> Option<Head> {
+    pub(super) fn head(&self, release: &ReleaseId, revision: u64) -> Option<Head> {
         let records = self.records.lock().of(release);
         records.into_iter().map(|known| known.head).find(|head| head.revision == revision)
     }

@@ -39,6 +39,7 @@ impl World {
             appearance: *appearances
                 .get(&(record.uid.clone(), record.revision))
                 .unwrap_or(&Appearance::Seen(record.status)),
+            writer: release::Writer::Other,
         };
         let heads: Vec<Head> = records.iter().map(head).collect();
         let payload = |head: &Head| {
@@ -51,6 +52,7 @@ impl World {
                 manifest: record.manifest.to_string(),
                 digest: release::digest(&record.manifest),
                 apply_method: record.method,
+                chart: None,
                 last_deployed: None,
                 deleted: None,
             }))

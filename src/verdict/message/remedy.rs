@@ -1,11 +1,14 @@
 //! What to do about a change that is refused: for good, for a time, and how to
 //! learn more.
 //!
-//! Entry points: [`Ways`], [`details`]. Invariant: every command can be pasted once the words in
+//! Entry points: [`Upgrade`], [`Ways`], [`details`]. Invariant: every command can be pasted once the words in
 //! capitals are replaced, and is right for objects of any namespace and of none.
 
 use crate::declaration::fields::Fields;
 use crate::declaration::path::Path;
+use crate::helm::record::ChartVersion;
+use crate::helm::release::Writer;
+use crate::helm::values::Candidate;
 use crate::model::{ObjectId, ReleaseId};
 
 /// The paths that a command names; of more it names all by `*`.
@@ -33,11 +36,16 @@ const FLUX: [&str; 2] = ["helm.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/
 /// `APPLICATION:GROUP/KIND:NAMESPACE/NAME`, or as a label.
 const ARGO: [&str; 2] = ["argocd.argoproj.io/tracking-id", "argocd.argoproj.io/instance"];
 
-/// Who upgrades a release, as its manifest says.
+/// The values that a sentence names.
+const VALUES: usize = 3;
+
+/// Who upgrades a release, as its manifest and its record say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// Somebody with the command line of Helm.
     Helm,
+    /// Terraform, by its provider for Helm.
+    Terraform,
     /// Flux, for a HelmRelease.
     Flux(ReleaseId),
     /// Argo CD, for an Application.
@@ -50,18 +58,30 @@ pub(super) struct Way {
     pub(super) text: String,
     /// The same where there is little room: its command names no path.
     pub(super) short: String,
+    /// Whether it says how the release is changed for good.
+    pub(super) is_permanent: bool,
+}
+
+/// How a release is changed for good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upgrade {
+    /// The release.
+    pub release: ReleaseId,
+    /// Who upgrades it.
+    pub owner: Owner,
+    /// The chart that its latest revision was made from, where that is known.
+    pub chart: Option<ChartVersion>,
 }
 
 /// What there is to do about a declared object.
 pub(super) struct Ways<'a> {
     pub(super) object: &'a ObjectId,
-    pub(super) release: &'a ReleaseId,
-    pub(super) owner: Owner,
+    pub(super) upgrade: &'a Upgrade,
 }
 
 impl Owner {
-    /// Who upgrades the release of an object with these declared fields.
-    pub fn of(fields: &Fields) -> Self {
+    /// Who upgrades the release of an object with these declared fields, of which `writer` wrote the latest record.
+    pub fn of(fields: &Fields, writer: Writer) -> Self {
         let text = |map: &str, name: &str| match fields.get(&["metadata", map, name]) {
             Some(serde_json::Value::String(text)) if !text.is_empty() => Some(text),
             _ => None,
@@ -72,22 +92,10 @@ impl Owner {
         }
         let tracked = text("annotations", ARGO[0]);
         let tracked = tracked.and_then(|id| Some(id.split_once(':')?.0.to_owned()));
-        tracked.or_else(|| text("labels", ARGO[1])).map_or(Self::Helm, Self::Argo)
-    }
-
-    /// How the release is changed for good.
-    pub fn permanent(&self, release: &ReleaseId) -> String {
-        let ReleaseId { namespace, name } = release;
-        match self {
-            Self::Helm => format!(
-                "To make it permanent, change the chart value and upgrade: helm upgrade {name} CHART -n {namespace} --reuse-values --set KEY=VALUE"
-            ),
-            Self::Flux(ReleaseId { namespace, name }) => format!(
-                "To make it permanent, change spec.values of HelmRelease {name:?} in namespace {namespace:?}: Flux upgrades the release. If another program sets the field, add it to spec.driftDetection.ignore there and to a policy's `ignore`."
-            ),
-            Self::Argo(application) => format!(
-                "To make it permanent, change the Helm values of Argo CD Application {application:?}. If another program sets the field, add it to spec.ignoreDifferences there and to a policy's `ignore`."
-            ),
+        match (tracked.or_else(|| text("labels", ARGO[1])), writer) {
+            (Some(application), _) => Self::Argo(application),
+            (None, Writer::Terraform) => Self::Terraform,
+            (None, Writer::Other) => Self::Helm,
         }
     }
 
@@ -97,11 +105,47 @@ impl Owner {
             Self::Helm => format!(
                 "To remove it, remove it from the chart and upgrade, or uninstall the release: helm uninstall {name} -n {namespace}"
             ),
+            Self::Terraform => format!(
+                "To remove it, remove it from the chart or its values in the Terraform resource helm_release of release {name:?} and run: terraform apply"
+            ),
             Self::Flux(ReleaseId { namespace, name }) => format!(
                 "To remove it, remove it from the chart or its values in HelmRelease {name:?} in namespace {namespace:?}: Flux upgrades the release."
             ),
             Self::Argo(application) => format!(
                 "To remove it, remove it from the chart or its values in Argo CD Application {application:?}."
+            ),
+        }
+    }
+}
+
+impl Upgrade {
+    /// The sentence that says so. Of each field that is to change, `values` has the chart value that probably sets it.
+    pub fn text(&self, values: &[Option<Candidate>]) -> String {
+        self.with(&probable(values), values, self.chart.as_ref())
+    }
+
+    pub(super) fn way(&self, values: &[Option<Candidate>]) -> Way {
+        Way { text: self.text(values), short: self.with(&probable(values), values, None), is_permanent: true }
+    }
+
+    fn with(&self, probable: &str, values: &[Option<Candidate>], chart: Option<&ChartVersion>) -> String {
+        let ReleaseId { namespace, name } = &self.release;
+        match &self.owner {
+            Owner::Helm => {
+                let chart = chart.map_or_else(String::new, |chart| format!(" with chart {chart} as CHART"));
+                let sets = sets(values);
+                format!(
+                    "To make it permanent, change the chart value{probable} and upgrade{chart}: helm upgrade {name} CHART -n {namespace} --reuse-values{sets}"
+                )
+            }
+            Owner::Terraform => format!(
+                "To make it permanent, change the chart value{probable} in the Terraform resource helm_release of release {name:?} and run: terraform apply"
+            ),
+            Owner::Flux(ReleaseId { namespace, name }) => format!(
+                "To make it permanent, change spec.values{probable} of HelmRelease {name:?} in namespace {namespace:?}: Flux upgrades the release. If another program sets the field, add it to spec.driftDetection.ignore there and to a policy's `ignore`."
+            ),
+            Owner::Argo(application) => format!(
+                "To make it permanent, change the Helm values{probable} of Argo CD Application {application:?}. If another program sets the field, add it to spec.ignoreDifferences there and to a policy's `ignore`."
             ),
         }
     }
@@ -114,31 +158,31 @@ impl Ways<'_> {
         let (allowed, explained) =
             if is_long { (vec!["*".to_owned()], Vec::new()) } else { (paths.clone(), paths) };
         vec![
-            self.owner.permanent(self.release).into(),
+            self.upgrade.way(&[]),
             self.temporary("make", &allowed),
-            details(self.object, Some(self.release), &explained),
+            details(self.object, Some(&self.upgrade.release), &explained),
         ]
     }
 
     pub(super) fn of_deletion(&self) -> Vec<Way> {
         vec![
-            self.owner.removal(self.release).into(),
+            self.upgrade.owner.removal(&self.upgrade.release).into(),
             self.temporary("delete", &["delete".to_owned()]),
-            details(self.object, Some(self.release), &[]),
+            details(self.object, Some(&self.upgrade.release), &[]),
         ]
     }
 
     fn temporary(&self, verb: &str, paths: &[String]) -> Way {
         let way = |paths: &[String]| {
-            format!("To {verb} it for a while: {}", allow(self.object, self.release, paths))
+            format!("To {verb} it for a while: {}", allow(self.object, &self.upgrade.release, paths))
         };
-        Way { text: way(paths), short: way(&["PATH".to_owned()]) }
+        Way { text: way(paths), short: way(&["PATH".to_owned()]), is_permanent: false }
     }
 }
 
 impl From<String> for Way {
     fn from(text: String) -> Self {
-        Self { short: text.clone(), text }
+        Self { short: text.clone(), text, is_permanent: false }
     }
 }
 
@@ -156,7 +200,7 @@ pub(super) fn details(object: &ObjectId, release: Option<&ReleaseId>, paths: &[S
     let namespace = object.namespace.as_ref().or(release.map(|release| &release.namespace));
     let place = namespace.map_or_else(String::new, |namespace| format!(" -n {namespace}"));
     let short = format!("Details: kubectl moor explain {}{place}", argument(object));
-    Way { text: format!("{short}{}", flags(paths)), short }
+    Way { text: format!("{short}{}", flags(paths)), short, is_permanent: false }
 }
 
 /// An object as the command line takes it.
@@ -169,14 +213,44 @@ pub(super) fn argument(object: &ObjectId) -> String {
     }
 }
 
+/// The names of the values, in brackets; nothing where there are none.
+fn probable(values: &[Option<Candidate>]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for candidate in values.iter().flatten() {
+        if !names.contains(&candidate.value.as_str()) {
+            names.push(&candidate.value);
+        }
+    }
+    names.truncate(VALUES);
+    if names.is_empty() { String::new() } else { format!(" (probably {})", names.join(", ")) }
+}
+
+/// The flags that set the values.
+fn sets(values: &[Option<Candidate>]) -> String {
+    let set =
+        |candidate: &Candidate| candidate.set.clone().map(|(flag, set)| format!(" {flag} {}", quoted(&set)));
+    let mut flags: Vec<String> = Vec::new();
+    for flag in values.iter().flatten().filter_map(set) {
+        if !flags.contains(&flag) {
+            flags.push(flag);
+        }
+    }
+    let is_complete = values.iter().all(|value| value.as_ref().is_some_and(|it| it.set.is_some()));
+    if flags.is_empty() || !is_complete {
+        flags.push(" --set KEY=VALUE".to_owned());
+    }
+    flags.concat()
+}
+
 fn flags(paths: &[String]) -> String {
     paths.iter().map(|path| format!(" --path {}", quoted(path))).collect()
 }
 
 /// A word that no shell takes apart.
 pub(super) fn quoted(text: &str) -> String {
-    let is_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_' | '.' | ':' | '@');
-    match text.chars().all(is_safe) && !text.is_empty() {
+    let is_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_' | '.' | ':' | '@' | '=');
+    // Some shells read a word that begins with `=` as a command.
+    match text.chars().all(is_safe) && !text.is_empty() && !text.starts_with('=') {
         true => text.to_owned(),
         false => format!("'{}'", text.replace('\'', r"'\''")),
     }

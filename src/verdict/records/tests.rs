@@ -34,6 +34,7 @@ fn stored(manifest: &str) -> Stored {
             manifest: manifest.to_owned(),
             digest: crate::helm::release::digest(manifest),
             apply_method: ApplyMethod::ServerSide,
+            chart: None,
             last_deployed: None,
             deleted: None,
         }),

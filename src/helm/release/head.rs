@@ -1,0 +1,59 @@
+//! One record as its metadata shows it.
+//!
+//! Entry point: [`Head`].
+
+use jiff::Timestamp;
+
+use crate::helm::record::Status;
+
+/// How the field managers of Terraform's provider for Helm begin, whatever its version.
+const TERRAFORM: &str = "terraform-provider-helm";
+
+/// One record as its metadata shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The name of the Secret or ConfigMap.
+    pub secret: String,
+    /// Its uid.
+    pub uid: String,
+    /// Its resourceVersion.
+    pub resource_version: String,
+    /// The label `version`.
+    pub revision: u64,
+    /// The label `status`.
+    pub status: Status,
+    /// Its creationTimestamp.
+    pub created: Timestamp,
+    /// When it was last written: the newest time in its managedFields.
+    pub touched: Timestamp,
+    /// How the record came into the guard's sight.
+    pub appearance: Appearance,
+    /// Which program wrote it.
+    pub writer: Writer,
+}
+
+/// How a record came into the guard's sight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appearance {
+    /// It was there when the guard first listed records.
+    Listed,
+    /// It appeared while the guard ran, with this status.
+    Seen(Status),
+}
+
+/// The program that runs Helm, as the record's field manager names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Writer {
+    /// Terraform's provider for Helm.
+    Terraform,
+    /// Any other.
+    #[default]
+    Other,
+}
+
+impl Writer {
+    /// The program with this field manager. Helm as a library goes by the name of the program that runs it.
+    pub fn of(manager: &str) -> Self {
+        if manager.starts_with(TERRAFORM) { Self::Terraform } else { Self::Other }
+    }
+}

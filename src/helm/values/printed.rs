@@ -1,0 +1,210 @@
+//! What the actions of a line print, held against the text that was rendered.
+//!
+//! Entry points: [`Printed::of`], [`align`]. Invariant: a value is named for a part of the text only where all other parts
+//! are as they must be.
+
+use serde_json::Value;
+
+use super::action::{Expression, Ref};
+use super::outline::HOLE;
+use super::{Context, tree};
+
+/// The fewest characters by which a value is found in what a function made of it.
+const TELLING: usize = 2;
+
+/// A value that prints a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Printer {
+    pub(super) path: Vec<String>,
+    /// Whether the text is the value, or its default.
+    pub(super) is_equal: bool,
+    /// Whether it is a list, of which a part is printed.
+    pub(super) is_list: bool,
+    /// The text that the value must have for the new text.
+    pub(super) new: Option<String>,
+}
+
+/// One piece of a line.
+#[derive(Clone, Debug)]
+pub(super) enum Printed<'a> {
+    Literal(String),
+    /// A known text, and the value that it is.
+    Known(String, Option<&'a Ref>),
+    /// What these values become, by functions that are not run.
+    Unknown(Vec<&'a Ref>),
+}
+
+impl<'a> Printed<'a> {
+    /// The pieces of a line's text with these actions.
+    pub(super) fn of(skeleton: &str, actions: &'a [Expression], context: &'a Context<'_>) -> Vec<Self> {
+        let mut pieces = Vec::new();
+        let mut actions = actions.iter();
+        for (number, literal) in skeleton.split(HOLE).enumerate() {
+            if number > 0 {
+                pieces.extend(actions.next().map(|action| Self::of_action(action, context)));
+            }
+            if !literal.is_empty() {
+                pieces.push(Self::Literal(literal.to_owned()));
+            }
+        }
+        pieces
+    }
+
+    fn of_action(action: &'a Expression, Context { values, helpers, chart, .. }: &'a Context<'_>) -> Self {
+        let unknown = || Self::Unknown(helpers.refs(action).collect());
+        if !action.is_plain {
+            return unknown();
+        }
+        let scalar = |value: &'a Ref| {
+            let found = tree::find(values, &value.path).filter(|_| value.element.is_none())?;
+            Some(Self::Known(tree::text(found)?, Some(value)))
+        };
+        let of_default = || {
+            let builtin = action.builtin.as_deref().and_then(|name| chart.builtin(name));
+            let text = builtin.or_else(|| action.fallback.clone())?;
+            Some(Self::Known(text, action.refs.first()))
+        };
+        let is_open = |value: &&Ref| {
+            value.element.is_some()
+                || tree::find(values, &value.path).is_some_and(|it| it.is_object() || it.is_array())
+        };
+        if action.refs.iter().any(|value| is_open(&value)) {
+            return unknown();
+        }
+        action.refs.iter().find_map(scalar).or_else(of_default).unwrap_or_else(unknown)
+    }
+
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Literal(text) | Self::Known(text, _) => Some(text),
+            Self::Unknown(_) => None,
+        }
+    }
+}
+
+/// The values that print `declared`, and what they must be for `new`.
+pub(super) fn align(
+    pieces: &[Printed<'_>],
+    declared: &str,
+    new: Option<&str>,
+    context: &Context<'_>,
+) -> Option<Vec<Printer>> {
+    let texts = complete(pieces, declared)?;
+    let mut found: Vec<(Printer, bool)> = Vec::new();
+    for (at, piece) in pieces.iter().enumerate() {
+        let around = |texts: Option<&[String]>| texts.unwrap_or_default().concat();
+        let (before, after) = (around(texts.get(..at)), around(texts.get(at + 1..)));
+        let wanted = new.and_then(|new| new.strip_prefix(&*before)?.strip_suffix(&*after));
+        let text = texts.get(at).map(String::as_str).unwrap_or_default();
+        let printers = match piece {
+            Printed::Literal(_) | Printed::Known(_, None) => Vec::new(),
+            Printed::Known(_, Some(value)) => vec![Printer {
+                path: value.path.clone(),
+                is_equal: true,
+                is_list: false,
+                new: wanted.filter(|wanted| *wanted != text).map(str::to_owned),
+            }],
+            Printed::Unknown(refs) => hidden(refs, text, wanted, context),
+        };
+        let is_reached = new.is_none() || wanted.is_some();
+        found.extend(printers.into_iter().map(|printer| (printer, is_reached)));
+    }
+    // What cannot become the new text alone counts where nothing can.
+    if found.iter().any(|(_, is_reached)| *is_reached) {
+        found.retain(|(_, is_reached)| *is_reached);
+    }
+    if found.iter().any(|(printer, _)| printer.new.is_some()) {
+        found.retain(|(printer, _)| printer.new.is_some());
+    }
+    Some(found.into_iter().map(|(printer, _)| printer).collect())
+}
+
+/// The texts of all pieces, of which one may be unknown. None where they are not `declared`.
+fn complete(pieces: &[Printed<'_>], declared: &str) -> Option<Vec<String>> {
+    let text = |piece: &Printed<'_>| piece.text().map(str::to_owned);
+    let mut unknown = pieces.iter().enumerate().filter(|(_, piece)| piece.text().is_none()).map(|(at, _)| at);
+    let (first, second) = (unknown.next(), unknown.next());
+    let Some(at) = first else {
+        let texts: Vec<String> = pieces.iter().filter_map(text).collect();
+        return (texts.concat() == declared).then_some(texts);
+    };
+    if second.is_some() {
+        return None;
+    }
+    let before: Vec<String> = pieces.iter().take(at).filter_map(text).collect();
+    let after: Vec<String> = pieces.iter().skip(at + 1).filter_map(text).collect();
+    let middle = declared.strip_prefix(&*before.concat())?.strip_suffix(&*after.concat())?.to_owned();
+    Some(before.into_iter().chain([middle]).chain(after).collect())
+}
+
+/// The values that a function's text holds; where it holds none of them, the only one that it was given.
+fn hidden(
+    refs: &[&Ref],
+    text: &str,
+    wanted: Option<&str>,
+    Context { values, place, .. }: &Context<'_>,
+) -> Vec<Printer> {
+    let mut found = Vec::new();
+    for value in refs {
+        if let Some(element) = &value.element {
+            let container = tree::find(values, &value.path);
+            found.extend(
+                container.and_then(|it| of_element(it, (&value.path, element), (text, wanted), place)),
+            );
+            continue;
+        }
+        for leaf in tree::leaves(values, &value.path) {
+            if let Some((before, after)) = around(text, &leaf.text) {
+                let new = wanted.and_then(|wanted| wanted.strip_prefix(before)?.strip_suffix(after));
+                if wanted.is_none() || new.is_some() {
+                    let new = new.filter(|new| *new != leaf.text).map(str::to_owned);
+                    found.push(Printer { path: leaf.path, is_equal: true, is_list: false, new });
+                }
+            }
+        }
+    }
+    // Of an image it is the tag that changes.
+    found.sort_by_key(|printer| printer.path.last().is_none_or(|name| name != "tag"));
+    if let ([value], true) = (refs, found.is_empty())
+        && value.element.is_none()
+        && tree::find(values, &value.path).is_none_or(|it| !it.is_object() && !it.is_array())
+    {
+        found.push(Printer { path: value.path.clone(), is_equal: false, is_list: false, new: None });
+    }
+    found
+}
+
+/// An element of a map or list that prints a text.
+fn of_element(
+    container: &Value,
+    (path, element): (&[String], &[String]),
+    (text, wanted): (&str, Option<&str>),
+    place: &str,
+) -> Option<Printer> {
+    let prints = |value: &Value| tree::find(value, element).and_then(tree::text).is_some_and(|it| it == text);
+    match container {
+        Value::Object(map) => {
+            let value = map.get(place).filter(|value| prints(value)).map(|_| place.to_owned());
+            let mut others = map.iter().filter(|(_, value)| prints(value)).map(|(name, _)| name.clone());
+            let name = value.or_else(|| others.next().filter(|_| others.next().is_none()))?;
+            let path = [path, &[name], element].concat();
+            Some(Printer { path, is_equal: true, is_list: false, new: wanted.map(str::to_owned) })
+        }
+        Value::Array(items) => items.iter().any(prints).then(|| Printer {
+            path: path.to_vec(),
+            is_equal: true,
+            is_list: true,
+            new: None,
+        }),
+        _ => None,
+    }
+}
+
+/// What stands before and behind a part of a text that is a word of it.
+fn around<'t>(text: &'t str, part: &str) -> Option<(&'t str, &'t str)> {
+    let is_word = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    (part.len() >= TELLING).then_some(())?;
+    text.match_indices(part)
+        .map(|(at, _)| (text.get(..at).unwrap_or_default(), text.get(at + part.len()..).unwrap_or_default()))
+        .find(|(before, after)| !before.ends_with(is_word) && !after.starts_with(is_word))
+}

@@ -1,0 +1,166 @@
+//! What a revision was rendered from, read from its record when somebody asks.
+//!
+//! Entry points: [`Releases::source`], [`Releases::source_at_hand`]. Invariant: of records that are read for a message one
+//! is read after the other, for a small part of the time, and [`KEPT`] bytes of the last ones are kept: who is refused
+//! often must not keep the guard busy.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::super::payloads::Unpacked;
+use super::Releases;
+use crate::client::call::CallError;
+use crate::helm::record::{ChartSource, RecordError};
+use crate::helm::release::Head;
+use crate::model::ReleaseId;
+
+/// The most that is kept of records, in bytes.
+const KEPT: usize = 4 << 20;
+
+/// The most records that are kept.
+const RECORDS: usize = 16;
+
+/// So many times as long as reading a record took, none other is read.
+const PAUSE: u32 = 4;
+
+/// The records that were read last.
+#[derive(Default)]
+pub(super) struct Sources {
+    /// When the next one may be read.
+    next: tokio::sync::Mutex<Option<Instant>>,
+    kept: Mutex<VecDeque<Kept>>,
+}
+
+struct Kept {
+    uid: String,
+    version: String,
+    source: Arc<ChartSource>,
+}
+
+/// Why it is not known what a revision was rendered from.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// There is no such record any more.
+    #[error("there is no record of revision {0}")]
+    NoRecord(u64),
+    /// The record cannot be read.
+    #[error("the record of revision {revision} cannot be read: {reason}")]
+    Record {
+        /// The revision.
+        revision: u64,
+        /// Why.
+        reason: RecordError,
+    },
+    /// The API server gave no usable answer.
+    #[error("the record of revision {revision} cannot be read: {reason}")]
+    Call {
+        /// The revision.
+        revision: u64,
+        /// What the API server said.
+        reason: Box<CallError>,
+    },
+}
+
+impl Releases {
+    /// The revisions of a release of which there are records, the newest first.
+    pub fn revisions(&self, release: &ReleaseId) -> Vec<u64> {
+        let records = self.records.lock().of(&self.stored(release));
+        records.iter().rev().map(|known| known.head.revision).collect()
+    }
+
+    /// What a revision of a release was rendered from.
+    ///
+    /// # Errors
+    /// When its record cannot be read, or is too large to be read whole.
+    pub async fn source(
+        &self,
+        release: &ReleaseId,
+        revision: u64,
+        within: Duration,
+    ) -> Result<ChartSource, SourceError> {
+        let stored = self.stored(release);
+        let head = self.head(&stored, revision).ok_or(SourceError::NoRecord(revision))?;
+        self.read_source(&stored.namespace, &head, within).await
+    }
+
+    /// The same if it is at hand, or can be read within this time. None otherwise: nobody waits for it.
+    pub async fn source_at_hand(
+        &self,
+        release: &ReleaseId,
+        revision: u64,
+        within: Duration,
+    ) -> Option<Arc<ChartSource>> {
+        let stored = self.stored(release);
+        let head = self.head(&stored, revision)?;
+        if let Some(known) = self.sources.of(&head) {
+            return Some(known);
+        }
+        let reading = async {
+            let mut next = self.sources.next.lock().await;
+            // Whoever was first may have read it.
+            if let Some(known) = self.sources.of(&head) {
+                return Some(known);
+            }
+            if let Some(next) = *next {
+                sleep_until(next).await;
+            }
+            let began = Instant::now();
+            let read = self.read_source(&stored.namespace, &head, within).await;
+            *next = Some(Instant::now() + began.elapsed() * PAUSE);
+            match read {
+                Ok(source) => Some(self.sources.keep(&head, source)),
+                Err(error) => {
+                    tracing::debug!("the chart of release {release} is not known: {error}");
+                    None
+                }
+            }
+        };
+        timeout(within, reading).await.ok().flatten()
+    }
+
+    async fn read_source(
+        &self,
+        namespace: &str,
+        head: &Head,
+        within: Duration,
+    ) -> Result<ChartSource, SourceError> {
+        let revision = head.revision;
+        let unread = |reason| SourceError::Record { revision, reason };
+        let called = |reason| SourceError::Call { revision, reason: Box::new(reason) };
+        match self.payloads.packed(namespace, head, within).await.map_err(called)? {
+            Unpacked::Gone | Unpacked::Moved(_) => Err(SourceError::NoRecord(revision)),
+            Unpacked::Faulty(reason) => Err(unread(reason)),
+            Unpacked::Packed(packed) => {
+                let read = self.payloads.read(false, move || packed.source()).await;
+                read.map_err(called)?.map_err(unread)
+            }
+        }
+    }
+}
+
+impl Sources {
+    fn of(&self, head: &Head) -> Option<Arc<ChartSource>> {
+        let kept = self.kept.lock();
+        let found = kept.iter().find(|it| it.uid == head.uid && it.version == head.resource_version);
+        found.map(|found| Arc::clone(&found.source))
+    }
+
+    fn keep(&self, head: &Head, source: ChartSource) -> Arc<ChartSource> {
+        let source = Arc::new(source);
+        let mut kept = self.kept.lock();
+        kept.retain(|it| it.uid != head.uid);
+        if source.weight() <= KEPT {
+            let (uid, version) = (head.uid.clone(), head.resource_version.clone());
+            kept.push_front(Kept { uid, version, source: Arc::clone(&source) });
+        }
+        let weight = |kept: &VecDeque<Kept>| kept.iter().map(|it| it.source.weight()).sum::<usize>();
+        while kept.len() > RECORDS || weight(&kept) > KEPT {
+            kept.pop_back();
+        }
+        source
+    }
+}
