@@ -3,20 +3,14 @@
 //! Entry points: [`suspend`], [`resume`]. Invariant: everything goes through the
 //! GuardedRelease, so that the API server says who may, and keeps who did.
 
-use std::time::Duration;
-
-use anyhow::anyhow;
 use serde::Serialize;
 
 use super::Outcome;
-use super::connect::{self, ClusterArgs, NamespaceArgs, failed, parse_release, spoken};
+use super::connect::{self, ClusterArgs, NamespaceArgs, parse_release, spoken};
 use super::output::{self, OutputArgs};
-use crate::client::connection::Connection;
-use crate::client::guarded::{self, Setting};
+use crate::client::guarded::Setting;
+use crate::inspect::orders;
 use crate::model::ReleaseId;
-
-/// How long the API server has to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The flags of each of these commands.
 #[derive(Debug, clap::Args)]
@@ -69,7 +63,7 @@ fn say(args: Args, said: Said) -> anyhow::Result<Outcome> {
     let (answer, warnings) = connect::run(async move {
         let connection = cluster.connect().await?;
         let release = ReleaseId { namespace: namespace.or_default(&connection), name: release };
-        let warnings = set(&connection, &release, &setting, doing).await?;
+        let warnings = orders::set(&connection, &release, &setting, doing).await?;
         anyhow::Ok((Answer { release, said }, warnings))
     })?;
     warnings.iter().for_each(|warning| super::warn(warning));
@@ -81,22 +75,4 @@ fn say(args: Args, said: Said) -> anyhow::Result<Outcome> {
         Said::Resume => format!("release {name} is resumed"),
     };
     output::say(output.output, &answer, &text)
-}
-
-/// Sets something in a GuardedRelease; returns what the API server warns of.
-pub(super) async fn set(
-    connection: &Connection,
-    release: &ReleaseId,
-    setting: &Setting,
-    doing: &str,
-) -> anyhow::Result<Vec<String>> {
-    match guarded::set(&connection.client, release, setting, PATIENCE).await {
-        Ok(warnings) => Ok(warnings),
-        Err(error) if error.is_not_found() => Err(anyhow!(
-            "there is no GuardedRelease {}: `kubemoor get releases -n {}` says why",
-            spoken(release),
-            release.namespace
-        )),
-        Err(error) => Err(failed(connection, doing, error)),
-    }
 }

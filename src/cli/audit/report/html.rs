@@ -5,9 +5,9 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::chart;
-use super::facts::{Breakdown, Report, time};
-use super::spans::lasting;
+use crate::inspect::chart;
+use crate::inspect::ledger::facts::{Breakdown, Report, time};
+use crate::inspect::ledger::spans::lasting;
 
 /// What a page may load or run: nothing but its own style.
 const SECURITY: &str = "default-src 'none'; style-src 'unsafe-inline'";
@@ -63,7 +63,7 @@ fn breakdown(breakdown: &Breakdown, none: &str) -> anyhow::Result<Markup> {
         ("By field", "Field", &breakdown.fields),
     ];
     let pictures: Vec<_> =
-        parts.iter().map(|(_, _, counts)| chart::bars(counts)).collect::<anyhow::Result<_>>()?;
+        parts.iter().map(|(_, _, counts)| chart::bars(counts)).collect::<Result<_, _>>()?;
     Ok(html! {
         @for ((title, head, counts), picture) in parts.iter().zip(pictures) {
             section {

@@ -5,8 +5,8 @@
 
 use std::fmt::Write as _;
 
-use super::facts::{Breakdown, Report, time};
-use super::spans::lasting;
+use crate::inspect::ledger::facts::{Breakdown, Report, time};
+use crate::inspect::ledger::spans::lasting;
 
 /// The rows of a table that people read; a spreadsheet has them all.
 const MOST: usize = 25;

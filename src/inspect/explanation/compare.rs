@@ -22,19 +22,19 @@ const AS_DECLARED: &str = "as declared";
 const TAKEN: &str = "as declared, but another field manager owns some of its fields";
 
 /// The state of an object that should be there.
-pub(super) const MISSING: &str = "missing";
+pub(crate) const MISSING: &str = "missing";
 
 /// An object held against its manifest.
-pub(super) struct Comparison {
-    pub(super) state: &'static str,
-    pub(super) exceptions: Vec<String>,
-    pub(super) fields: Vec<Field>,
+pub(crate) struct Comparison {
+    pub(crate) state: &'static str,
+    pub(crate) exceptions: Vec<String>,
+    pub(crate) fields: Vec<Field>,
     /// What another field manager than Helm's owns.
-    pub(super) taken: Option<Taken>,
+    pub(crate) taken: Option<Taken>,
 }
 
 /// Holds an object against its manifest; `is_repaired` tells whether the guard repairs drift of its release.
-pub(super) fn compare(
+pub(crate) fn compare(
     subject: &drift::Subject<'_, '_>,
     declared: &Arc<Declared>,
     live: Option<&Value>,
@@ -68,7 +68,7 @@ pub(super) fn compare(
 
 impl Comparison {
     /// Where there is nothing to hold it against.
-    pub(super) fn of_nothing() -> Self {
+    pub(crate) fn of_nothing() -> Self {
         Self {
             state: "not managed, by the state of the record",
             exceptions: Vec::new(),
