@@ -14,6 +14,8 @@ pub mod admin;
 pub mod guard;
 pub mod webhook;
 
+pub mod inspect;
+
 pub mod mirror;
 
 pub mod client;

@@ -12,18 +12,9 @@ use serde::Serialize;
 use super::Outcome;
 use super::connect::{self, ClusterArgs, NamespaceArgs};
 use super::output::{self, OutputArgs};
-use super::times::parse_duration;
-use crate::client::allowances::{self, Kept, MakeError, Wish};
-use crate::client::connection::Connection;
-use crate::client::identity;
-use crate::model::{Actor, NamedObject, ObjectId};
-use crate::policy::allowance::{Allowance, Request};
-use crate::policy::flaw::Flaw;
-use crate::policy::grant::DELETE;
-use crate::policy::resource::DriftAllowance;
-
-/// How long the API server may take for one answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::inspect::exceptions::{self, Allowed, Asked};
+use crate::inspect::times::parse_duration;
+use crate::model::NamedObject;
 
 /// The flags of `kubemoor allow`.
 #[derive(Debug, clap::Args)]
@@ -76,19 +67,6 @@ pub(super) struct RevokeArgs {
     cluster: ClusterArgs,
 }
 
-/// The allowance that there is now.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Allowed {
-    namespace: String,
-    name: String,
-    /// Whether it was made now, not by an equal request before.
-    made: bool,
-    object: ObjectId,
-    paths: Vec<String>,
-    until: String,
-}
-
 /// The allowances that are no more.
 #[derive(Debug, Serialize)]
 struct Revoked {
@@ -124,92 +102,22 @@ async fn allow(args: Args) -> anyhow::Result<Allowed> {
         (None, Some(until)) => until,
         (None, None) => bail!("say until when, with --for or --until"),
     };
-    let request = Request::read(&path.join(","), Some(&until.to_string()), reason.as_deref());
-    let request = request.map_err(|flaws| anyhow!("{}", told(&flaws)))?;
-    request.until_from(now).map_err(|flaw| anyhow!("{}", told(&[flaw])))?;
-
     let connection = cluster.connect().await?;
-    let namespace = namespace.or_default(&connection);
-    let kinds = connect::kinds(&connection).await?;
-    let object = object.resolve(&connection, &kinds, &namespace).await?;
-    let user = identity::own_name(&connection.client, connection.claimed.clone()).await;
-    let user = user.map_err(|error| connect::failed(&connection, "ask who you are", error))?;
-    let by = user.map(|user| Actor { user, ..Actor::default() });
-    let patterns = request.grant.mask.0.iter().map(ToString::to_string);
-    let wish = Wish {
-        object: &object,
-        namespace: &namespace,
-        paths: patterns.chain(request.grant.deletes.then(|| DELETE.to_owned())).collect(),
-        until,
-        reason: reason.as_deref(),
-        by: by.as_ref(),
-    };
-    let resource = allowances::resource(&wish);
-    check_room(&connection, &resource, now).await?;
-    let kept = allowances::make(&connection.client, &resource, PATIENCE).await;
-    let kept = kept.map_err(|error| match error {
-        MakeError::Call(error) => connect::failed(&connection, "make the allowance", error),
-        other => anyhow::Error::new(other),
-    })?;
-    let resource = kept.resource();
-    Ok(Allowed {
-        name: resource.metadata.name.clone().unwrap_or_default(),
-        made: matches!(kept, Kept::Made(_)),
-        paths: resource.spec.paths.clone(),
-        until: resource.spec.until.clone(),
-        namespace,
-        object,
-    })
-}
-
-/// Fails where the guard would not count one more in its namespace. Whoever may
-/// not list them learns that from the guard alone.
-async fn check_room(connection: &Connection, wanted: &DriftAllowance, now: Timestamp) -> anyhow::Result<()> {
-    let namespace = wanted.metadata.namespace.clone().unwrap_or_default();
-    let Ok(listed) = allowances::list(&connection.client, Some(&namespace)).await else { return Ok(()) };
-    let others = listed.iter().filter(|it| it.metadata.name != wanted.metadata.name);
-    let open = others.filter(|it| Allowance::compile(it).is_ok_and(|it| it.open(now))).count();
-    if open >= allowances::MOST_HERE {
-        return Err(MakeError::Full { namespace }.into());
-    }
-    Ok(())
+    let namespace = &namespace.or_default(&connection);
+    let (object, paths, reason) = (&object, &path, reason.as_deref());
+    let asked = Asked { object, namespace, paths, until, reason };
+    let plan = exceptions::plan(&connection, &asked, now).await?;
+    Ok(plan.make(&connection).await?)
 }
 
 async fn revoked(args: RevokeArgs) -> anyhow::Result<Revoked> {
     let RevokeArgs { what, output: _, namespace, cluster } = args;
     let connection = cluster.connect().await?;
     let namespace = namespace.or_default(&connection);
-    let names =
-        if what.contains('/') { of_object(&connection, &what, &namespace).await? } else { vec![what] };
-    for name in &names {
-        let deleted = allowances::delete(&connection.client, &namespace, name, None).await;
-        if !deleted.map_err(|error| connect::failed(&connection, "delete the allowance", error))? {
-            bail!(
-                "there is no allowance {name} in namespace {namespace}: `kubemoor get allowances -A` lists all"
-            );
-        }
-    }
-    Ok(Revoked { namespace, names })
-}
-
-/// The names of the allowances for an object.
-async fn of_object(connection: &Connection, what: &str, namespace: &str) -> anyhow::Result<Vec<String>> {
-    let object: NamedObject = what.parse().map_err(|error: &str| anyhow!(error))?;
-    let kinds = connect::kinds(connection).await?;
-    let object = object.resolve(connection, &kinds, namespace).await?;
-    let listed = allowances::list(&connection.client, Some(namespace)).await;
-    let listed = listed.map_err(|error| connect::failed(connection, "list the allowances", error))?;
-    let is_for = |spec: &crate::policy::resource::AllowedObject| {
-        spec.group == object.group && spec.kind == object.kind && spec.name == object.name
+    let names = match what.contains('/') {
+        true => exceptions::names(&connection, &what, &namespace).await?,
+        false => vec![what],
     };
-    let of_object = listed.into_iter().filter(|allowance| is_for(&allowance.spec.object));
-    let names: Vec<_> = of_object.filter_map(|allowance| allowance.metadata.name).collect();
-    if names.is_empty() {
-        bail!("there is no allowance for {object}: `kubemoor get allowances -A` lists all");
-    }
-    Ok(names)
-}
-
-fn told(flaws: &[Flaw]) -> String {
-    flaws.iter().map(|flaw| flaw.message.clone()).collect::<Vec<_>>().join("; ")
+    exceptions::end(&connection, &namespace, &names).await?;
+    Ok(Revoked { namespace, names })
 }

@@ -19,8 +19,9 @@ use self::show::{Format, Show};
 use self::source::SourceArgs;
 use super::connect;
 use super::serve::ConflictError;
-use super::times::Moment;
 use super::{Outcome, warn};
+use crate::inspect::ledger;
+use crate::inspect::times::Moment;
 use crate::ledger::entry::Entry;
 use crate::ledger::query::{self, Filter};
 use crate::model::{NamedObject, Operation};
@@ -117,9 +118,9 @@ async fn audit(args: Args) -> anyhow::Result<()> {
     let (mut entries, more) = match would_deny {
         true => {
             filter.verdicts = PASSED.iter().map(|outcome| outcome.as_str().to_owned()).collect();
-            rows::rows(&source, &filter, most, Entry::would_be_denied).await?
+            ledger::rows(&source, &filter, most, Entry::would_be_denied).await?
         }
-        false => rows::rows(&source, &filter, most, |_| true).await?,
+        false => ledger::rows(&source, &filter, most, |_| true).await?,
     };
     entries.reverse();
     if let Some(oldest) = entries.first().filter(|_| more) {

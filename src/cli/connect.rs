@@ -8,18 +8,18 @@
 
 use std::future::Future;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use secrecy::SecretString;
 
-use super::times::parse_duration;
 use crate::client::call::CallError;
 use crate::client::connection::{self, Access, Connection};
-use crate::config;
-use crate::mirror::kinds::Kinds;
-use crate::model::ReleaseId;
+use crate::config::{self, RecordDriver};
+use crate::inspect::failure;
+use crate::inspect::times::parse_duration;
+
+pub(super) use crate::inspect::failure::spoken;
 
 /// Which cluster, and as whom: kubectl's own flags.
 #[derive(Clone, Debug, clap::Args)]
@@ -56,6 +56,14 @@ pub(super) struct ClusterArgs {
     /// How long a server may keep silent in a request, such as 10s; 0 for no limit of its own
     #[arg(long, value_name = "DURATION", default_value = "0", value_parser = parse_timeout)]
     request_timeout: Timeout,
+}
+
+/// How Helm keeps its records.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct RecordArgs {
+    /// The form in which Helm keeps its records (HELM_DRIVER)
+    #[arg(long, value_name = "DRIVER", default_value = "secret")]
+    pub(super) record_driver: RecordDriver,
 }
 
 /// How long a server may keep silent; none for no limit.
@@ -133,63 +141,9 @@ pub(super) fn run<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::R
     outcome
 }
 
-/// The kinds that the cluster serves: the first thing that most commands ask.
-pub(super) async fn kinds(connection: &Connection) -> anyhow::Result<Arc<Kinds>> {
-    Kinds::read(connection.client.clone())
-        .await
-        .map_err(|error| failed(connection, "list the API's kinds", error))
-}
-
 /// The sentence for a call that failed; `doing` completes "cannot …".
 pub(super) fn failed(connection: &Connection, doing: &str, error: CallError) -> anyhow::Error {
-    let url = &connection.url;
-    match &error {
-        CallError::Refused { code: 401, .. } => {
-            anyhow!(
-                "cannot {doing}: {url} does not accept these credentials: log in anew, or choose others with --context"
-            )
-        }
-        CallError::Refused { code: 403, message, .. } => {
-            anyhow!("cannot {doing}: {}", forbidden(message))
-        }
-        CallError::Unreachable { reason } => {
-            anyhow!("cannot {doing}: {url} cannot be reached: {reason}: check --context and the network")
-        }
-        CallError::Late { within } => {
-            anyhow!("cannot {doing}: {url} did not answer within {} s: try again", within.as_secs())
-        }
-        CallError::Refused { .. }
-        | CallError::Unserved
-        | CallError::TooLarge { .. }
-        | CallError::Unreadable { .. }
-        | CallError::Unformed { .. } => anyhow::Error::new(error).context(format!("cannot {doing}")),
-    }
-}
-
-/// What is missing where the API server refuses for want of rights.
-pub(super) fn forbidden(message: &str) -> String {
-    format!("no permission: {message}: ask for a role with this right (docs/cli.md)")
-}
-
-/// A release, in words.
-pub(super) fn spoken(release: &ReleaseId) -> String {
-    format!("{} in namespace {}", release.name, release.namespace)
-}
-
-/// The sentence for a release that has no records, as far as policies could be
-/// read; `unread` says why not.
-pub(super) fn unknown_release(release: &ReleaseId, unread: Option<&str>) -> anyhow::Error {
-    match unread {
-        None => anyhow!(
-            "there is no release {}: `helm list --all -n {}` names those that are there",
-            spoken(release),
-            release.namespace
-        ),
-        Some(unread) => anyhow!(
-            "there is no release {} with records there, and where else they may lie is not known: {unread}",
-            spoken(release)
-        ),
-    }
+    failure::failed(connection, doing, error).into()
 }
 
 /// A token.

@@ -4,8 +4,6 @@
 //! is written, but for the dry runs of `--settle`. Exit 1 when something has
 //! drifted; what is only in doubt is said, and is drift with `--strict`.
 
-mod object;
-mod report;
 mod show;
 
 use std::io::IsTerminal;
@@ -15,13 +13,14 @@ use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 
-use self::report::{ReleaseReport, Report};
-use super::connect::{self, ClusterArgs, NamespacesArgs, parse_release};
+use super::connect::{self, ClusterArgs, NamespacesArgs, RecordArgs, parse_release};
 use super::labels::LabelArgs;
 use super::list::{Items, SelectorArgs, nothing};
 use super::output::{self, OutputArgs};
-use super::reading::{Reader, RecordArgs};
 use super::{Outcome, warn};
+use crate::inspect::comparison::object::State;
+use crate::inspect::comparison::{self, ObjectReport, ReleaseReport};
+use crate::inspect::reading::Reader;
 use crate::model::ReleaseId;
 
 /// Releases that are compared at once.
@@ -61,6 +60,12 @@ pub(super) struct Args {
     cluster: ClusterArgs,
 }
 
+/// All releases that were compared.
+#[derive(Debug)]
+struct Report {
+    releases: Vec<ReleaseReport>,
+}
+
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let (output, strict) = (args.output.output, args.strict);
     let report = connect::run(compare(args))?;
@@ -93,13 +98,13 @@ async fn compare(args: Args) -> anyhow::Result<Report> {
     let labels = cluster_labels.labels()?;
     let connection = cluster.connect().await?;
     let namespace = namespaces.chosen(&connection);
-    let reader = Reader::new(connection, records, &labels).await?;
+    let reader = Reader::new(connection, records.record_driver, &labels).await?;
     let now = Timestamp::now();
     if let Some(name) = release {
         let namespace = namespace.context("a release is named by its namespace: leave -A out")?;
         let release = reader.release(&ReleaseId { namespace, name }).await?;
         let bar = progress(release.objects.len(), "objects");
-        let report = report::compare(&reader, &release, settle, now, &bar).await;
+        let report = comparison::compare(&reader, &release, settle, now, &|| bar.inc(1)).await;
         bar.finish_and_clear();
         return Ok(Report { releases: vec![report] });
     }
@@ -116,8 +121,8 @@ async fn compare(args: Args) -> anyhow::Result<Report> {
     let mut releases: Vec<ReleaseReport> = futures::stream::iter(listed)
         .map(|id| async move {
             let report = match reader.release(&id).await {
-                Ok(release) => report::compare(reader, &release, settle, now, &ProgressBar::hidden()).await,
-                Err(error) => ReleaseReport::unread(id, format!("{error:#}")),
+                Ok(release) => comparison::compare(reader, &release, settle, now, &|| ()).await,
+                Err(error) => ReleaseReport::unread(id, error.to_string()),
             };
             shown.inc(1);
             report
@@ -128,6 +133,36 @@ async fn compare(args: Args) -> anyhow::Result<Report> {
     bar.finish_and_clear();
     releases.sort_by(|left, right| left.release.cmp(&right.release));
     Ok(Report { releases })
+}
+
+impl Report {
+    /// Whether anything has drifted.
+    fn has_drift(&self) -> bool {
+        self.releases.iter().any(|release| release.drifted > 0)
+    }
+
+    /// Whether it is in doubt of anything whether it has.
+    fn has_doubt(&self) -> bool {
+        self.releases.iter().any(|release| release.counts.in_doubt > 0)
+    }
+
+    /// A sentence for each release and each object that could not be read, and
+    /// each doubt that was to be settled and could not be.
+    fn failures(&self) -> impl Iterator<Item = String> {
+        self.releases.iter().flat_map(|release| {
+            let sentence = |object: &ObjectReport| {
+                let reason = object.reason.as_deref()?;
+                let what = match object.state {
+                    State::Unread => "read",
+                    State::Drifted | State::InDoubt => "settle the doubt about",
+                    _ => return None,
+                };
+                Some(format!("cannot {what} {}: {reason}", object.object))
+            };
+            let objects: Vec<_> = release.objects.iter().filter_map(sentence).collect();
+            release.error.clone().into_iter().chain(objects)
+        })
+    }
 }
 
 /// A bar on standard error that counts `what`; none where nobody looks.

@@ -4,31 +4,20 @@
 //! Entry point: [`run`]. Invariant: what is said comes from the same records,
 //! policies and comparison that the guard judges by; nothing is written.
 
-mod advice;
-mod compare;
-mod exceptions;
-mod fields;
-mod pasted;
-mod report;
 mod show;
 
 use std::io::{self, Read};
-use std::sync::Arc;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::Context;
 use jiff::Timestamp;
 
-use self::pasted::Denial;
-use self::report::{Inquiry, Report};
 use super::Outcome;
-use super::connect::{self, ClusterArgs, NamespaceArgs};
+use super::connect::{self, ClusterArgs, NamespaceArgs, RecordArgs};
 use super::labels::LabelArgs;
 use super::output::{self, OutputArgs};
-use super::reading::{Found, Reader, RecordArgs};
-use crate::declaration::path::Path;
-use crate::helm::release::Release;
-use crate::model::{NamedObject, ObjectId, ReleaseId};
-use crate::policy::pattern::Pattern;
+use crate::inspect::explanation::report::Report;
+use crate::inspect::explanation::{self, Denial, Question, parse_path};
+use crate::inspect::reading::Reader;
 
 /// The most of a pasted message that is read.
 const PASTED: u64 = 64 << 10;
@@ -60,27 +49,18 @@ pub(super) struct Args {
     cluster: ClusterArgs,
 }
 
-/// What is asked about.
-struct Question {
-    object: String,
-    namespace: Option<String>,
-    /// The release that a denial names.
-    release: Option<ReleaseId>,
-    /// None for all fields that are not as declared.
-    paths: Vec<String>,
-}
-
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let output = args.output.output;
-    let question = question(&args)?;
-    let report = connect::run(explain(args, question))?;
-    output::print(output, &report, || report.text())
+    let denial = denial(&args)?;
+    let report = connect::run(explain(args, denial))?;
+    output::print(output, &report, || show::text(&report))
 }
 
-fn question(args: &Args) -> anyhow::Result<Question> {
+/// What a message on standard input is about, or what the flags name.
+fn denial(args: &Args) -> anyhow::Result<Denial> {
     if args.object != "-" {
         let (object, paths) = (args.object.clone(), args.path.clone());
-        return Ok(Question { object, namespace: None, release: None, paths });
+        return Ok(Denial { object, namespace: None, release: None, paths });
     }
     let mut text = String::new();
     io::stdin()
@@ -88,63 +68,20 @@ fn question(args: &Args) -> anyhow::Result<Question> {
         .take(PASTED)
         .read_to_string(&mut text)
         .context("cannot read the message from standard input")?;
-    let Denial { object, namespace, release, paths } = Denial::parse(&text).context(
+    let denial = Denial::parse(&text).context(
         "standard input holds no message of Kubemoor: paste the whole message, or name the object as KIND/NAME",
     )?;
-    let paths = if args.path.is_empty() { paths } else { args.path.clone() };
-    Ok(Question { object, namespace, release, paths })
+    let paths = if args.path.is_empty() { denial.paths } else { args.path.clone() };
+    Ok(Denial { paths, ..denial })
 }
 
-async fn explain(args: Args, question: Question) -> anyhow::Result<Report> {
+async fn explain(args: Args, denial: Denial) -> anyhow::Result<Report> {
     let Args { namespace, records, cluster_labels, cluster, .. } = args;
     let labels = cluster_labels.labels()?;
     let connection = cluster.connect().await?;
-    let reader = Reader::new(connection, records, &labels).await?;
-    let namespace = question.namespace.clone().unwrap_or_else(|| namespace.or_default(&reader.connection));
-    let text = &question.object;
-    let named: NamedObject = text.parse().map_err(|error: &str| anyhow!("{text:?}: {error}"))?;
-    let object = named.resolve(&reader.connection, &reader.kinds, &namespace).await?;
-    let preferred = reader
-        .kinds
-        .catalog()
-        .facts(&object.group, &object.kind)
-        .and_then(|facts| facts.versions.first().cloned());
-    let live = match reader.live(&object, &preferred.unwrap_or_default()).await {
-        Found::Object(live) => Some(live),
-        Found::Absent => None,
-        Found::NotServed => bail!("the API server serves no {} in the group {:?}", object.kind, object.group),
-        Found::Unread(reason) => return Err(anyhow!("cannot read {object}: {reason}")),
-    };
-    let named = live.as_ref().and_then(ReleaseId::named_by);
-    // The release that the object or the denial names, else any in its namespace.
-    let named: Vec<ReleaseId> = named.into_iter().chain(question.release).collect();
-    let mut release = declaring(&reader, named, &object).await;
-    if release.is_none() && object.namespace.is_some() {
-        release = declaring(&reader, reader.list(Some(&namespace)).await?, &object).await;
-    }
-    let patterns = question.paths.iter().filter_map(|path| Pattern::parse(path).ok()).collect();
-    let inquiry = Inquiry { object, live, release, patterns };
-    Ok(report::of(&reader, inquiry, Timestamp::now()).await)
-}
-
-/// The first of these releases that declares the object. One that cannot be
-/// read is none: annotations and denials can name anything.
-async fn declaring(reader: &Reader, releases: Vec<ReleaseId>, object: &ObjectId) -> Option<Arc<Release>> {
-    for id in releases {
-        match reader.release(&id).await {
-            Ok(release) if release.objects.contains_key(object) => return Some(release),
-            Ok(_) | Err(_) => {}
-        }
-    }
-    None
-}
-
-fn parse_path(text: &str) -> Result<String, String> {
-    // As people write it.
-    let pointer = match text.starts_with('/') {
-        true => None,
-        false => Path::from_plain(text).map(|path| path.to_string()),
-    };
-    let pointer = pointer.unwrap_or_else(|| text.to_owned());
-    Pattern::parse(&pointer).map(|_| pointer.clone()).map_err(|error| error.to_string())
+    let reader = Reader::new(connection, records.record_driver, &labels).await?;
+    let Denial { object, namespace: named, release, paths } = denial;
+    let namespace = named.unwrap_or_else(|| namespace.or_default(&reader.connection));
+    let question = Question { object, namespace, release, paths };
+    Ok(explanation::explain(&reader, question, Timestamp::now()).await?)
 }

@@ -11,12 +11,12 @@ use futures::StreamExt;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::connect::{self, ClusterArgs, NamespaceArgs, parse_release, spoken};
+use super::connect::{self, ClusterArgs, NamespaceArgs, RecordArgs, parse_release, spoken};
 use super::output::{self, NOTE, OutputArgs, PLAIN, Table, Text};
-use super::reading::{Found, Reader, RecordArgs};
 use super::{Outcome, warn};
 use crate::helm::record::ApplyMethod;
 use crate::helm::release::{Declared, Release};
+use crate::inspect::reading::{Found, Reader};
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::resolver::Labels;
 use crate::verdict::ownership::{self, Conflict, Manager, Operation, Owners};
@@ -104,7 +104,7 @@ async fn read(args: Args) -> anyhow::Result<Forecast> {
     let Args { release, output: _, namespace, records, cluster } = args;
     let connection = cluster.connect().await?;
     let id = ReleaseId { namespace: namespace.or_default(&connection), name: release };
-    let reader = &Reader::new(connection, records, &Labels::new()).await?;
+    let reader = &Reader::new(connection, records.record_driver, &Labels::new()).await?;
     let release = reader.release(&id).await?;
     for unread in reader.unread_records(Some(&id.namespace)) {
         warn(&format!("not considered: {unread}"));

@@ -20,18 +20,13 @@ mod labels;
 mod list;
 mod manifests;
 mod notify;
-mod object;
 mod output;
 mod policy;
 mod policy_files;
-mod pulses;
-mod reading;
 mod reconcile;
 mod reference;
 mod serve;
-mod sheet;
 mod steer;
-mod times;
 mod uninstall;
 
 use std::ffi::OsStr;

@@ -7,24 +7,20 @@ use std::time::Duration;
 
 use anyhow::bail;
 use futures::StreamExt;
-use jiff::Timestamp;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use super::connect::{self, ClusterArgs, NamespacesArgs, failed, parse_release, spoken};
 use super::list::{Items, nothing};
 use super::output::{self, OutputArgs};
-use super::pulses::Pulses;
-use super::times::parse_duration;
-use super::{Outcome, steer, warn};
+use super::{Outcome, warn};
 use crate::client::connection::Connection;
-use crate::client::guarded::{self, Setting};
+use crate::client::guarded;
+use crate::inspect::orders::{self, Answered, Given, LOOK};
+use crate::inspect::pulses::Pulses;
+use crate::inspect::times::parse_duration;
 use crate::model::ReleaseId;
 use crate::policy::guarded::{OrderAnswer, OrderResult};
-
-/// How long an answer to an order is waited for, and how often it is looked for.
-const WAIT: Duration = Duration::from_secs(15);
-const LOOK: Duration = Duration::from_millis(250);
 
 /// Orders that are given at once.
 const AT_ONCE: usize = 8;
@@ -75,19 +71,6 @@ struct Answer {
     /// How the release stands, where that was waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<State>,
-}
-
-/// What the guard made of an order.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-enum Answered {
-    /// It answered.
-    #[serde(rename = "answer")]
-    Given(OrderAnswer),
-    /// No guard runs.
-    Stale { message: String },
-    /// It has not answered yet.
-    Outstanding { why: String },
 }
 
 /// How a release stands.
@@ -149,12 +132,9 @@ async fn reconcile(args: Args) -> anyhow::Result<(Vec<Answer>, Vec<String>, Opti
 
 /// Orders a repair, and waits for the guard's answer; until `wait` also for the release to be in sync.
 async fn order(connection: &Connection, release: ReleaseId, wait: Option<Instant>) -> anyhow::Result<Answer> {
-    let at = Timestamp::now().to_string();
-    let setting = Setting::Reconcile(at.clone());
-    let warnings = steer::set(connection, &release, &setting, "have the release reconciled").await?;
-    warnings.iter().for_each(|warning| warn(warning));
     let pulses = Pulses::new(connection.client.clone());
-    let answered = answer(connection, &pulses, &release, &at).await;
+    let Given { answered, warnings } = orders::reconcile(connection, &pulses, &release).await?;
+    warnings.iter().for_each(|warning| warn(warning));
     let goes_on = match &answered {
         Answered::Given(OrderAnswer { result, .. }) => *result != OrderResult::Refused,
         Answered::Stale { .. } => false,
@@ -165,38 +145,6 @@ async fn order(connection: &Connection, release: ReleaseId, wait: Option<Instant
         None => None,
     };
     Ok(Answer { release, said: "Reconcile", answered, state })
-}
-
-/// Waits for the guard's answer to the order of `at`; of one that has to wait for
-/// something else no longer than its first answer.
-async fn answer(connection: &Connection, pulses: &Pulses, release: &ReleaseId, at: &str) -> Answered {
-    let until = Instant::now() + WAIT;
-    let mut last = None;
-    loop {
-        let status = match guarded::get(&connection.client, release).await {
-            Ok(guarded) => guarded.and_then(|guarded| guarded.status).unwrap_or_default(),
-            Err(error) => {
-                return Answered::Outstanding { why: format!("its answer cannot be read: {error}") };
-            }
-        };
-        last = status.order.clone().filter(|order| order.at == at).or(last);
-        match last {
-            Some(answer) if answer.result != OrderResult::Waiting => return Answered::Given(answer),
-            Some(answer) if Instant::now() >= until => return Answered::Given(answer),
-            None if Instant::now() >= until => {
-                let why = format!("the guard has not answered within {} s", WAIT.as_secs());
-                return Answered::Outstanding { why };
-            }
-            None => {
-                let told = pulses.told(status).await;
-                if told.is_stale() {
-                    return Answered::Stale { message: told.message };
-                }
-            }
-            Some(_) => {}
-        }
-        sleep(LOOK).await;
-    }
 }
 
 /// How the release stands once it is in sync, or at last.
@@ -231,21 +179,13 @@ impl Answer {
     }
 
     fn text(&self) -> String {
-        let (name, namespace) = (spoken(&self.release), &self.release.namespace);
+        let name = spoken(&self.release);
         if let Some(State { ready, reason, message }) = &self.state {
             return match ready {
                 true => format!("release {name} is in sync: {message}"),
                 false => format!("release {name} is not in sync yet ({reason}): {message}"),
             };
         }
-        match &self.answered {
-            Answered::Given(OrderAnswer { message, .. }) => format!("release {name}: {message}"),
-            Answered::Stale { message } => {
-                format!("the order for release {name} waits for a guard that runs: {message}")
-            }
-            Answered::Outstanding { why } => format!(
-                "the order for release {name} is given, and {why}: `kubemoor get releases -n {namespace}` shows how the release stands"
-            ),
-        }
+        self.answered.text(&self.release)
     }
 }

@@ -15,9 +15,9 @@ pub(super) use self::groups::names;
 use self::groups::{CallerArgs, LedgerArgs, RegisterArgs, TlsArgs};
 use super::Outcome;
 use super::labels::{self, LabelError};
-use super::times::parse_duration;
 use crate::app;
 use crate::config::{self, Cluster, LogFilter, RecordDriver, Source};
+use crate::inspect::times::parse_duration;
 use crate::model::{DriftMode, EditsMode};
 
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9443);

@@ -10,16 +10,13 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::Outcome;
-use super::connect::{self, ClusterArgs, NamespaceArgs, failed, parse_release, spoken};
+use super::connect::{self, ClusterArgs, NamespaceArgs, parse_release, spoken};
 use super::output::{self, OutputArgs};
-use super::times::parse_duration;
-use crate::client::connection::Connection;
-use crate::client::guarded::{self, Setting};
+use crate::client::guarded::Setting;
+use crate::inspect::orders;
+use crate::inspect::times::parse_duration;
 use crate::model::ReleaseId;
 use crate::policy::suspension::{MAX_REASON, Suspension};
-
-/// How long the API server has to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The flags of `kubemoor suspend`.
 #[derive(Debug, clap::Args)]
@@ -102,7 +99,7 @@ fn say(args: ReleaseArgs, suspension: Option<Suspension>) -> anyhow::Result<Outc
     let (answer, warnings) = connect::run(async move {
         let connection = cluster.connect().await?;
         let release = ReleaseId { namespace: namespace.or_default(&connection), name: release };
-        let warnings = set(&connection, &release, &setting, doing).await?;
+        let warnings = orders::set(&connection, &release, &setting, doing).await?;
         anyhow::Ok((Answer { release, said, until, reason }, warnings))
     })?;
     warnings.iter().for_each(|warning| super::warn(warning));
@@ -115,24 +112,6 @@ fn say(args: ReleaseArgs, suspension: Option<Suspension>) -> anyhow::Result<Outc
         Said::Resume => format!("release {name} is resumed"),
     };
     output::say(output.output, &answer, &text)
-}
-
-/// Sets something in a GuardedRelease; returns what the API server warns of.
-pub(super) async fn set(
-    connection: &Connection,
-    release: &ReleaseId,
-    setting: &Setting,
-    doing: &str,
-) -> anyhow::Result<Vec<String>> {
-    match guarded::set(&connection.client, release, setting, PATIENCE).await {
-        Ok(warnings) => Ok(warnings),
-        Err(error) if error.is_not_found() => Err(anyhow!(
-            "there is no GuardedRelease {}: `kubemoor get releases -n {}` says why",
-            spoken(release),
-            release.namespace
-        )),
-        Err(error) => Err(failed(connection, doing, error)),
-    }
 }
 
 /// A reason, as the API server accepts it.

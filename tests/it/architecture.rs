@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules by rank. A file imports only modules of a lower rank, beside
 /// its own; modules of one rank never import each other.
-const RANKS: [&[&str]; 12] = [
+const RANKS: [&[&str]; 13] = [
     &["model"],
     &["config"],
     &["declaration"],
@@ -22,7 +22,8 @@ const RANKS: [&[&str]; 12] = [
     &["callers", "tls", "telemetry", "metrics"],
     &["client", "ledger", "notify", "server"],
     &["mirror"],
-    &["webhook", "guard", "admin"],
+    &["inspect"],
+    &["webhook", "guard", "admin", "web"],
     &["app"],
 ];
 

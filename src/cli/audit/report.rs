@@ -3,22 +3,19 @@
 //! Entry point: [`run`]. Invariant: what users wrote (names, reasons, annotations) is text in every
 //! form of the report, never markup, script or a formula.
 
-mod chart;
-mod facts;
 mod html;
 mod markdown;
 mod section;
-mod spans;
 mod table;
 
-use anyhow::Context;
 use jiff::Timestamp;
 
-use self::facts::{Facts, Period};
 use super::source::SourceArgs;
 use crate::cli::serve::ConflictError;
-use crate::cli::times::Moment;
 use crate::cli::{Outcome, output};
+use crate::inspect::ledger;
+use crate::inspect::ledger::facts::{self, Facts, Period};
+use crate::inspect::times::Moment;
 use crate::ledger::query::{Filter, PAGE};
 
 /// The flags of `kubemoor audit report`.
@@ -83,9 +80,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Outcome> {
         let page = source.page(&filter).await?;
         page.items.iter().for_each(|entry| facts.add(entry));
         let Some(next) = page.next else { break };
-        filter.before = Some(
-            next.parse().context("the ledger's answer names no next page; use a program of its version")?,
-        );
+        filter.before = Some(ledger::place(&next)?);
     }
     let report = facts.finish();
     output::write(&match form {

@@ -1,17 +1,16 @@
-//! Rows out of a source, page by page.
+//! Rows that are added to a ledger while somebody looks.
 //!
-//! Entry points: [`rows`], [`follow`].
+//! Entry point: [`follow`].
 
 use std::collections::HashSet;
 use std::time::Duration;
 
-use anyhow::Context;
 use jiff::{SignedDuration, Timestamp};
 
 use super::show::Show;
-use super::source::Source;
+use crate::inspect::ledger::{Source, rows};
 use crate::ledger::entry::Entry;
-use crate::ledger::query::{Filter, PAGE};
+use crate::ledger::query::Filter;
 
 /// How often it is looked for new rows.
 const EVERY: Duration = Duration::from_secs(2);
@@ -19,30 +18,6 @@ const EVERY: Duration = Duration::from_secs(2);
 /// A row is written a moment after its time, and a database that was away for a
 /// moment takes it later still: that far back new rows are looked for.
 const OVERLAP: SignedDuration = SignedDuration::from_secs(15);
-
-/// The newest rows that `keep` takes, newest first, and whether there may be more.
-pub(super) async fn rows(
-    source: &Source,
-    filter: &Filter,
-    limit: usize,
-    keep: impl Fn(&Entry) -> bool,
-) -> anyhow::Result<(Vec<Entry>, bool)> {
-    let mut entries: Vec<Entry> = Vec::new();
-    let mut filter = filter.clone();
-    loop {
-        let left = u32::try_from(limit.saturating_sub(entries.len())).unwrap_or(u32::MAX);
-        filter.limit = Some(left.min(PAGE));
-        let page = source.page(&filter).await?;
-        entries.extend(page.items.into_iter().filter(|entry| keep(entry)));
-        let Some(next) = page.next else { return Ok((entries, false)) };
-        if entries.len() >= limit {
-            return Ok((entries, true));
-        }
-        filter.before = Some(
-            next.parse().context("the ledger's answer names no next page; use a program of its version")?,
-        );
-    }
-}
 
 /// Shows the rows that are added to those that are `shown` already. Ends with an error alone.
 pub(super) async fn follow(

@@ -6,8 +6,9 @@ use anyhow::Context;
 use serde::Serialize;
 
 use super::permit::{Permit, permits};
-use crate::cli::sheet::Sheet;
-use crate::ledger::entry::{Entry, Field};
+use crate::inspect::ledger::columns::{COLUMNS, changes, columns, plain};
+use crate::inspect::sheet::Sheet;
+use crate::ledger::entry::Entry;
 
 const HEAD: [&str; 8] = ["TIME", "VERDICT", "REASON", "RELEASE", "OBJECT", "OPERATION", "USER", "WHAT"];
 
@@ -17,30 +18,6 @@ const WIDTHS: [usize; 7] = [20, 9, 13, 16, 22, 9, 12];
 
 /// Fields that a line of the table names; the rest are counted.
 const FIELDS: usize = 3;
-
-/// The columns of a spreadsheet. They stay as they are: others may only be added behind them.
-const COLUMNS: [&str; 20] = [
-    "time",
-    "kind",
-    "verdict",
-    "reason",
-    "cluster",
-    "namespace",
-    "release",
-    "revision",
-    "objectGroup",
-    "objectKind",
-    "objectNamespace",
-    "objectName",
-    "operation",
-    "user",
-    "groups",
-    "changes",
-    "detail",
-    "moreFields",
-    "uid",
-    "id",
-];
 
 /// How rows are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -135,7 +112,7 @@ impl Show {
         for entry in entries {
             sheet.row(columns(entry))?;
         }
-        sheet.text()
+        Ok(sheet.text()?)
     }
 
     fn line(&self, row: &[String; 8]) -> String {
@@ -167,34 +144,6 @@ fn cells(entry: &Entry) -> [String; 8] {
     ]
 }
 
-/// The cells of [`COLUMNS`].
-fn columns(entry: &Entry) -> [String; 20] {
-    let Entry { id, time, kind, cluster, namespace, release, revision, object, .. } = entry;
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    [
-        time.to_string(),
-        kind.clone(),
-        entry.verdict.clone(),
-        entry.reason.clone(),
-        cluster.clone(),
-        namespace.clone(),
-        text(release),
-        revision.map(|revision| revision.to_string()).unwrap_or_default(),
-        object.group.clone(),
-        object.kind.clone(),
-        text(&object.namespace),
-        object.name.clone(),
-        text(&entry.operation),
-        entry.user.clone(),
-        entry.groups.join("; "),
-        changes(entry, usize::MAX).join("; "),
-        entry.detail.clone(),
-        entry.more_fields.to_string(),
-        entry.uid.clone(),
-        id.to_string(),
-    ]
-}
-
 /// The fields, from what to what, or the sentence.
 fn what(entry: &Entry, most: usize) -> String {
     let mut parts = changes(entry, most);
@@ -207,33 +156,6 @@ fn what(entry: &Entry, most: usize) -> String {
         parts.push(plain(&entry.detail));
     }
     parts.join("; ")
-}
-
-/// The first fields, from what to what.
-fn changes(entry: &Entry, most: usize) -> Vec<String> {
-    let value = |value: &Option<String>| value.as_deref().map_or_else(|| "absent".to_owned(), plain);
-    // Only an edit goes from a value to another; the loop finds one.
-    let is_edit = entry.kind == "verdict";
-    let field = |field: &Field| {
-        // Of long values the place at which they differ.
-        let Field { path, declared, old, new, line, .. } = field.difference.as_deref().unwrap_or(field);
-        let place = line.map_or_else(|| plain(path), |line| format!("{} line {line}", plain(path)));
-        match (old, new, declared) {
-            (None, None, None) => place,
-            (_, live, declared) if !is_edit => {
-                format!("{place} live {} (declared {})", value(live), value(declared))
-            }
-            (old, new, declared) => {
-                format!("{place} {} -> {} (declared {})", value(old), value(new), value(declared))
-            }
-        }
-    };
-    entry.fields.iter().take(most).map(field).collect()
-}
-
-/// Whatever an editor wrote, it moves no cursor and colours no terminal.
-fn plain(text: &str) -> String {
-    text.replace(char::is_control, " ")
 }
 
 fn lines<T: Serialize>(items: &[T]) -> anyhow::Result<String> {

@@ -1,24 +1,16 @@
-//! Where rows come from: a database, or a guard.
+//! The flags that choose where rows come from: a database, or a guard.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 
 use crate::cli::connect::{ClusterArgs, NamespacesArgs};
 use crate::cli::serve::ConflictError;
-use crate::client::call::CallError;
-use crate::client::connection::Access;
-use crate::client::{connection, guard_api};
 use crate::config::LedgerUrl;
-use crate::ledger::query::{Filter, Page};
-use crate::ledger::store::Store;
+use crate::inspect::ledger::Source;
 
 /// Where `kubectl port-forward` leads to the guard.
 const SERVER: &str = "https://localhost:9080";
-
-/// How long the guard may take, which asks the API server first.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The flags that choose where rows come from.
 #[derive(Debug, clap::Args)]
@@ -71,101 +63,6 @@ impl SourceArgs {
     }
 }
 
-/// Where rows come from.
-pub(super) enum Source {
-    Database(Store),
-    Guard { server: http::Uri, client: kube::Client },
-}
-
-impl Source {
-    async fn database(url: &LedgerUrl) -> anyhow::Result<Self> {
-        Ok(Self::Database(Store::read(url).await?))
-    }
-
-    /// With the credentials of the kubeconfig, which go to nobody but a guard
-    /// whose certificate `authority` vouches for.
-    async fn guard(server: http::Uri, authority: Option<&Path>, access: &Access) -> anyhow::Result<Self> {
-        let client = connection::connect_to(&server, authority, access).await?;
-        Ok(Self::Guard { server, client })
-    }
-
-    pub(super) async fn page(&self, filter: &Filter) -> anyhow::Result<Page> {
-        let (server, client) = match self {
-            Self::Database(store) => return Ok(store.page(filter).await?),
-            Self::Guard { server, client } => (server, client),
-        };
-        let body =
-            guard_api::get(client, &path(filter), PATIENCE).await.map_err(|error| said(server, &error))?;
-        serde_json::from_slice(&body)
-            .with_context(|| format!("{server} is no guard: its answer is no ledger's"))
-    }
-}
-
-/// The address and query of a page.
-fn path(filter: &Filter) -> String {
-    let Filter {
-        cluster: _,
-        namespace,
-        release,
-        user,
-        verdicts,
-        operations,
-        object,
-        since,
-        until,
-        before,
-        limit,
-    } = filter;
-    let list = |names: Vec<&str>| (!names.is_empty()).then(|| names.join(","));
-    let pairs = [
-        ("namespace", namespace.clone()),
-        ("release", release.clone()),
-        ("user", user.clone()),
-        ("verdict", list(verdicts.iter().map(String::as_str).collect())),
-        ("operation", list(operations.iter().map(|operation| operation.as_str()).collect())),
-        ("object", object.as_ref().map(ToString::to_string)),
-        ("since", since.map(|since| since.to_string())),
-        ("until", until.map(|until| until.to_string())),
-        ("continue", before.map(|before| before.to_string())),
-        ("limit", limit.map(|limit| limit.to_string())),
-    ];
-    let pairs = pairs.into_iter().filter_map(|(name, value)| {
-        let value = value?;
-        let value = percent_encoding::utf8_percent_encode(&value, percent_encoding::NON_ALPHANUMERIC);
-        Some(format!("{name}={value}"))
-    });
-    format!("/api/v1/ledger?{}", pairs.collect::<Vec<_>>().join("&"))
-}
-
-/// What a guard that does not answer, or refuses, means for who asks.
-fn said(server: &http::Uri, error: &CallError) -> anyhow::Error {
-    match error {
-        CallError::Refused { code: 401, .. } => anyhow::anyhow!(
-            "the guard at {server} does not know you: the kubeconfig must hold a bearer token (a client \
-             certificate is none; `kubectl create token` makes one for a service account)"
-        ),
-        CallError::Refused { code: 403, .. } => anyhow::anyhow!(
-            "you may not read this part of the ledger: it takes the right to list guardedreleases.kubemoor.dev \
-             in the namespace, and in all namespaces with -A"
-        ),
-        CallError::Refused { code: 400 | 503, message, .. } => {
-            anyhow::anyhow!("the guard at {server} does not answer: {message}")
-        }
-        CallError::Refused { code, .. } => {
-            anyhow::anyhow!("{server} is no guard of this version: it answers {code}")
-        }
-        CallError::Unreachable { reason } if reason.contains("certificate") => anyhow::anyhow!(
-            "the guard at {server} cannot be trusted ({reason}): name the CA of its certificate with \
-             --certificate-authority"
-        ),
-        CallError::Unreachable { .. } | CallError::Late { .. } => anyhow::anyhow!(
-            "the guard at {server} does not answer: run `kubectl -n kubemoor-system port-forward deploy/kubemoor \
-             9080`, name its address with --server, or a database with --ledger"
-        ),
-        other => anyhow::anyhow!("the guard at {server} gives no usable answer: {other}"),
-    }
-}
-
 /// A server is `https://`, a host and perhaps a port: a token is never sent in the
 /// clear, and no guard would answer.
 pub(super) fn parse_server(text: &str) -> Result<http::Uri, &'static str> {
@@ -183,33 +80,6 @@ pub(super) fn parse_server(text: &str) -> Result<http::Uri, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Operation;
-
-    #[test]
-    fn a_filter_becomes_a_query_that_keeps_every_character() {
-        let filter = Filter {
-            namespace: Some("shop".to_owned()),
-            user: Some("system:serviceaccount:ci:a&b".to_owned()),
-            verdicts: vec!["Deny".to_owned(), "Warn".to_owned()],
-            operations: vec![Operation::Delete],
-            object: Some("Deployments.apps/web".parse().unwrap()),
-            since: Some("2026-11-21T08:00:00Z".parse().unwrap()),
-            until: Some("2026-11-21T09:00:00Z".parse().unwrap()),
-            limit: Some(7),
-            ..Filter::default()
-        };
-        let query = [
-            "namespace=shop",
-            "user=system%3Aserviceaccount%3Aci%3Aa%26b",
-            "verdict=Deny%2CWarn",
-            "operation=DELETE",
-            "object=deployments%2Eapps%2Fweb",
-            "since=2026%2D11%2D21T08%3A00%3A00Z",
-            "until=2026%2D11%2D21T09%3A00%3A00Z",
-            "limit=7",
-        ];
-        assert_eq!(path(&filter), format!("/api/v1/ledger?{}", query.join("&")));
-    }
 
     #[test]
     fn a_server_is_a_url_without_extras() {

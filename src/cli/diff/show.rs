@@ -1,8 +1,9 @@
 //! A comparison in words, for people.
 
 use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Table, Text, counted};
-use super::object::{FieldReport, State, What};
-use super::report::{ObjectReport, ReleaseReport, Report};
+use super::Report;
+use crate::inspect::comparison::object::{FieldReport, State, What};
+use crate::inspect::comparison::{ObjectReport, ReleaseReport};
 use crate::verdict::difference::Difference;
 use crate::verdict::health::told::Told;
 use crate::verdict::health::{Health, Reason};

@@ -1,72 +1,67 @@
 //! What is known of an object, in words.
 //!
-//! Entry point: [`Report::text`].
+//! Entry point: [`text`].
 
 use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Table, Text};
-use super::fields::{Field, FieldState};
-use super::report::{GUARD, PolicyFacts, ReleaseFacts, Report};
 use crate::helm::values::Candidate;
+use crate::inspect::explanation::fields::{Field, FieldState};
+use crate::inspect::explanation::report::{GUARD, PolicyFacts, ReleaseFacts, Report};
 use crate::verdict::difference::Difference;
 use crate::verdict::health::told::Told;
 
-impl Report {
-    /// The answer in words.
-    pub(super) fn text(&self) -> Text {
-        let mut text = self.facts().text();
-        for field in &self.fields {
-            add_field(&mut text, field);
-        }
-        text.line();
-        for advice in &self.advice {
-            text.add(PLAIN, advice).line();
-        }
-        for unread in &self.unread {
-            text.add(NOTE, &format!("Not considered: {unread}")).line();
-        }
-        text
+/// The answer in words.
+pub(super) fn text(report: &Report) -> Text {
+    let mut text = facts(report).text();
+    for field in &report.fields {
+        add_field(&mut text, field);
     }
+    text.line();
+    for advice in &report.advice {
+        text.add(PLAIN, advice).line();
+    }
+    for unread in &report.unread {
+        text.add(NOTE, &format!("Not considered: {unread}")).line();
+    }
+    text
+}
 
-    fn facts(&self) -> Table {
-        let mut rows = Table::new(["OBJECT", &self.object.to_string()]);
-        rows.row(["STATE", self.state]);
-        if let Some(ReleaseFacts { release, revision, status, invalid, chart, means }) = &self.release {
-            rows.row(["RELEASE", &format!("{} in namespace {}", release.name, release.namespace)]);
-            rows.row(["RECORD", &format!("revision {revision}, {status}: {means}")]);
-            if let Some(chart) = chart {
-                rows.row(["CHART", chart]);
-            }
-            if let Some(invalid) = invalid {
-                rows.row(["INVALID", invalid]);
-            }
+fn facts(report: &Report) -> Table {
+    let mut rows = Table::new(["OBJECT", &report.object.to_string()]);
+    rows.row(["STATE", report.state]);
+    if let Some(ReleaseFacts { release, revision, status, invalid, chart, means }) = &report.release {
+        rows.row(["RELEASE", &format!("{} in namespace {}", release.name, release.namespace)]);
+        rows.row(["RECORD", &format!("revision {revision}, {status}: {means}")]);
+        if let Some(chart) = chart {
+            rows.row(["CHART", chart]);
         }
-        if let Some(PolicyFacts { matched, edits, drift }) = &self.policy {
-            let of_guard = || "the default of the guard".to_owned();
-            let names = if matched.is_empty() { "none".to_owned() } else { matched.join(", ") };
-            rows.row(["POLICIES", &names]);
-            rows.row(["EDITS", &edits.clone().unwrap_or_else(of_guard)]);
-            rows.row(["DRIFT", &drift.clone().unwrap_or_else(of_guard)]);
+        if let Some(invalid) = invalid {
+            rows.row(["INVALID", invalid]);
         }
-        match &self.guard {
-            Some(Told { edits, drift, ready, reason, message, .. }) => {
-                let reason = reason.as_ref().unwrap_or(ready);
-                rows.row(["GUARD", &format!("edits {edits}, drift {drift}; {reason}: {message}")]);
-            }
-            None if self.release.is_some() && !self.unread.iter().any(|unread| unread.starts_with(GUARD)) => {
-                rows.row([
-                    "GUARD",
-                    "has no status for this release yet: `kubectl moor get releases` says why",
-                ]);
-            }
-            None => {}
-        }
-        for exception in &self.exceptions {
-            rows.row(["EXCEPTION", exception]);
-        }
-        for flaw in &self.flaws {
-            rows.row(["INVALID ANNOTATION", flaw]);
-        }
-        rows
     }
+    if let Some(PolicyFacts { matched, edits, drift }) = &report.policy {
+        let of_guard = || "the default of the guard".to_owned();
+        let names = if matched.is_empty() { "none".to_owned() } else { matched.join(", ") };
+        rows.row(["POLICIES", &names]);
+        rows.row(["EDITS", &edits.clone().unwrap_or_else(of_guard)]);
+        rows.row(["DRIFT", &drift.clone().unwrap_or_else(of_guard)]);
+    }
+    match &report.guard {
+        Some(Told { edits, drift, ready, reason, message, .. }) => {
+            let reason = reason.as_ref().unwrap_or(ready);
+            rows.row(["GUARD", &format!("edits {edits}, drift {drift}; {reason}: {message}")]);
+        }
+        None if report.release.is_some() && !report.unread.iter().any(|unread| unread.starts_with(GUARD)) => {
+            rows.row(["GUARD", "has no status for this release yet: `kubectl moor get releases` says why"]);
+        }
+        None => {}
+    }
+    for exception in &report.exceptions {
+        rows.row(["EXCEPTION", exception]);
+    }
+    for flaw in &report.flaws {
+        rows.row(["INVALID ANNOTATION", flaw]);
+    }
+    rows
 }
 
 fn add_field(text: &mut Text, field: &Field) {

@@ -4,15 +4,12 @@
 
 use anstyle::Style;
 use jiff::Timestamp;
-use serde::Serialize;
 
 use crate::cli::Outcome;
 use crate::cli::connect::{self, ClusterArgs, NamespacesArgs};
 use crate::cli::list::{self, ListArgs, Listed};
 use crate::cli::output::{BAD, GOOD, PLAIN};
-use crate::client::allowances;
-use crate::policy::allowance::Allowance;
-use crate::policy::resource::{AllowedObject, DriftAllowance};
+use crate::inspect::allowances::{self, Row, State};
 
 /// The flags of `kubemoor get allowances`.
 #[derive(Debug, clap::Args)]
@@ -27,79 +24,20 @@ pub(super) struct Args {
     cluster: ClusterArgs,
 }
 
-/// One allowance in an answer.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Row {
-    namespace: String,
-    name: String,
-    object: AllowedObject,
-    paths: Vec<String>,
-    until: String,
-    state: State,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    by: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    reason: String,
-    /// What is wrong with it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    flaws: Vec<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-enum State {
-    /// It counts now.
-    Open,
-    /// It counts no more.
-    Ended,
-    /// It never counts.
-    Invalid,
-}
-
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let list = args.list.clone();
-    let (rows, namespace) = connect::run(allowances(args))?;
+    let (rows, namespace) = connect::run(rows(args))?;
     list::print(&list, rows, namespace.as_deref())
 }
 
 /// The allowances, and the one namespace that was looked at.
-async fn allowances(args: Args) -> anyhow::Result<(Vec<Row>, Option<String>)> {
+async fn rows(args: Args) -> anyhow::Result<(Vec<Row>, Option<String>)> {
     let Args { namespaces, list, cluster } = args;
     let connection = cluster.connect().await?;
     let namespace = namespaces.chosen(&connection);
     let labels = list.selector.labels.as_deref();
-    let found = match allowances::labelled(&connection.client, namespace.as_deref(), labels).await {
-        Ok(found) => found,
-        // Where the definition is absent there are none.
-        Err(error) if error.is_not_found() => Vec::new(),
-        Err(error) => return Err(connect::failed(&connection, "list the allowances", error)),
-    };
-    let now = Timestamp::now();
-    let mut rows: Vec<_> = found.into_iter().map(|allowance| Row::of(allowance, now)).collect();
-    rows.sort_by(|a, b| (&a.namespace, &a.until, &a.name).cmp(&(&b.namespace, &b.until, &b.name)));
+    let rows = allowances::read(&connection, namespace.as_deref(), labels, Timestamp::now()).await?;
     Ok((rows, namespace))
-}
-
-impl Row {
-    fn of(allowance: DriftAllowance, now: Timestamp) -> Self {
-        let (state, flaws) = match Allowance::compile(&allowance) {
-            Ok(compiled) if compiled.open(now) => (State::Open, Vec::new()),
-            Ok(_) => (State::Ended, Vec::new()),
-            Err(flaws) => (State::Invalid, flaws.iter().map(ToString::to_string).collect()),
-        };
-        let DriftAllowance { metadata, spec } = allowance;
-        Self {
-            namespace: metadata.namespace.unwrap_or_default(),
-            name: metadata.name.unwrap_or_default(),
-            object: spec.object,
-            paths: spec.paths,
-            until: spec.until,
-            state,
-            by: spec.requested_by.map(|by| by.user).unwrap_or_default(),
-            reason: spec.reason.unwrap_or_default(),
-            flaws,
-        }
-    }
 }
 
 impl Listed for Row {

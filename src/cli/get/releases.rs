@@ -1,36 +1,16 @@
 //! `kubemoor get releases`: how releases stand, and which are not guarded.
 //!
-//! Entry point: [`run`]. Invariant: reads only. What a release's records say and
-//! what the guard says of it are shown side by side; a release that no guard
-//! speaks of is shown as not guarded, with the reason as far as it can be known,
-//! and so is one that has no record.
-
-mod unrecorded;
-
-use std::collections::{BTreeMap, BTreeSet};
+//! Entry point: [`run`].
 
 use anstyle::Style;
-use futures::StreamExt;
-use jiff::Timestamp;
-use serde::Serialize;
 
-use self::unrecorded::Unrecorded;
-use crate::cli::connect::{self, ClusterArgs, NamespacesArgs, failed};
+use crate::cli::connect::{self, ClusterArgs, NamespacesArgs, RecordArgs};
 use crate::cli::list::{self, ListArgs, Listed};
 use crate::cli::output::{BAD, GOOD, NOTE, PLAIN};
-use crate::cli::reading::{Reader, RecordArgs};
 use crate::cli::{Outcome, warn};
-use crate::client::guarded;
-use crate::helm::record::Status;
-use crate::model::ReleaseId;
-use crate::policy::guarded::{GuardedRelease, GuardedReleaseSpec, ObjectCounts};
+use crate::inspect::reading::Reader;
+use crate::inspect::releases::{self, Listing, NOT_GUARDED, Row, State, parse_state};
 use crate::policy::resolver::Labels;
-use crate::policy::suspension::Suspension;
-use crate::verdict::health::Reason;
-use crate::verdict::health::told::Told;
-
-/// Releases whose records are read at once, where no guard speaks of them.
-const READ_AT_ONCE: usize = 8;
 
 /// The flags of `kubemoor get releases`.
 #[derive(Debug, clap::Args)]
@@ -52,184 +32,19 @@ pub(super) struct Args {
     cluster: ClusterArgs,
 }
 
-/// The reason of a release whose status nobody keeps any more.
-const STALE: &str = "Stale";
-
-/// A state that is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    NotGuarded,
-    /// No guard keeps it any more.
-    Stale,
-    /// The guard has not looked at it yet.
-    Unknown,
-    Reason(Reason),
-}
-
-/// One release.
-#[derive(Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Row {
-    namespace: String,
-    name: String,
-    guarded: bool,
-    /// `True`, `False`, `Unknown`; none for releases that are not guarded.
-    ready: Option<String>,
-    reason: Option<String>,
-    revision: Option<u64>,
-    declared: Option<u64>,
-    drifted: Option<u64>,
-    /// How the other objects stand.
-    counts: Option<ObjectCounts>,
-    edits: Option<String>,
-    drift: Option<String>,
-    /// That a person has suspended repairs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    suspended: Option<Suspended>,
-    /// Since when no guard keeps this, where it is stale.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stale_since: Option<Timestamp>,
-    /// What the guard says, or why the release is not guarded.
-    message: String,
-}
-
-/// A suspension that has not ended.
-#[derive(Debug, PartialEq, Serialize)]
-struct Suspended {
-    /// When it ends; none where a person ends it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    until: Option<Timestamp>,
-    /// Why.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    reason: String,
-}
-
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let (list, states) = (args.list.clone(), args.state.clone());
-    let Answer { mut rows, notes, namespace } = connect::run(rows(args))?;
+    let Args { namespaces, list, state: states, records, cluster } = args;
+    let labels = list.selector.labels.clone();
+    let (Listing { mut rows, notes }, namespace) = connect::run(async move {
+        let connection = cluster.connect().await?;
+        let namespace = namespaces.chosen(&connection);
+        let reader = Reader::new(connection, records.record_driver, &Labels::new()).await?;
+        let listing = releases::read(&reader, namespace.as_deref(), labels.as_deref()).await?;
+        anyhow::Ok((listing, namespace))
+    })?;
     notes.iter().for_each(|note| warn(note));
     rows.retain(|row| states.is_empty() || states.iter().any(|state| state.is_of(row)));
     list::print(&list, rows, namespace.as_deref())
-}
-
-/// What was found.
-struct Answer {
-    rows: Vec<Row>,
-    /// What could not be read.
-    notes: Vec<String>,
-    /// The one namespace that was looked at.
-    namespace: Option<String>,
-}
-
-async fn rows(args: Args) -> anyhow::Result<Answer> {
-    let Args { namespaces, list, state: _, records, cluster } = args;
-    let connection = cluster.connect().await?;
-    let namespace = namespaces.chosen(&connection);
-    let reader = Reader::new(connection, records, &Labels::new()).await?;
-    let listed = guarded::list(&reader.connection.client, namespace.as_deref()).await;
-    let listed = listed.map_err(|error| failed(&reader.connection, "list the GuardedReleases", error))?;
-    let is_defined = listed.is_some();
-    let mut known: BTreeMap<ReleaseId, GuardedRelease> = listed
-        .unwrap_or_default()
-        .into_iter()
-        .filter_map(|guarded| Some((guarded.release()?, guarded)))
-        .collect();
-    let stored = reader.list(namespace.as_deref()).await?;
-    let mut all: BTreeSet<_> = stored.iter().chain(known.keys()).cloned().collect();
-    let Unrecorded { mut releases, mut notes } = unrecorded::find(&reader, namespace.as_deref()).await;
-    releases.retain(|release, _| !all.contains(release));
-    all.extend(releases.keys().cloned());
-    if let Some(labels) = &list.selector.labels {
-        // What has no record has none of its labels.
-        all = reader.labelled(namespace.as_deref(), labels).await?;
-    }
-    let rows = all.into_iter().map(|release| {
-        let (guarded, origin) = (known.remove(&release), releases.get(&release).copied());
-        let reader = &reader;
-        async move {
-            let why = match (guarded, origin) {
-                (Some(guarded), _) => {
-                    let suspended = Suspended::of(&guarded.spec, Timestamp::now());
-                    let told = reader.pulses.told(guarded.status.unwrap_or_default()).await;
-                    return Row { suspended, ..Row::guarded(release, told) };
-                }
-                (None, Some(origin)) => unrecorded::why(origin, &release),
-                (None, None) => why_not(reader, &release, is_defined).await,
-            };
-            Row::unguarded(release, why)
-        }
-    });
-    let rows = futures::stream::iter(rows.collect::<Vec<_>>()).buffered(READ_AT_ONCE).collect().await;
-    notes.extend(reader.pulses.notes().await);
-    let unread = reader.unread_records(namespace.as_deref());
-    notes.extend(unread.into_iter().map(|unread| format!("releases may be missing: {unread}")));
-    Ok(Answer { rows, notes, namespace })
-}
-
-/// Why no guard speaks of a release.
-async fn why_not(reader: &Reader, release: &ReleaseId, is_defined: bool) -> String {
-    match reader.release(release).await {
-        Err(error) => format!("its records cannot be read: {error:#}"),
-        Ok(read) => match &read.invalid {
-            Some(invalid) => format!("its record {} cannot be believed: {}", invalid.secret, invalid.reason),
-            None if read.state.status == Status::Uninstalled => {
-                "it is uninstalled; its history was kept".to_owned()
-            }
-            None if is_defined => "no guard that runs covers its namespace".to_owned(),
-            None => {
-                "there is no definition of GuardedRelease: `kubemoor manifests crds` prints it".to_owned()
-            }
-        },
-    }
-}
-
-impl Suspended {
-    fn of(spec: &GuardedReleaseSpec, now: Timestamp) -> Option<Self> {
-        let suspension = Suspension::of(spec).filter(|suspension| !suspension.is_over(now));
-        suspension.map(|Suspension { until, reason }| Self { until, reason })
-    }
-}
-
-impl Row {
-    fn guarded(release: ReleaseId, told: Told) -> Self {
-        let Told { ready, reason, revision, declared, drifted, counts, edits, drift, stale_since, message } =
-            told;
-        Self {
-            namespace: release.namespace,
-            name: release.name,
-            guarded: true,
-            ready: Some(ready),
-            reason,
-            revision: Some(revision),
-            declared: Some(declared),
-            drifted: Some(drifted),
-            counts: Some(counts),
-            edits: Some(edits),
-            drift: Some(drift),
-            suspended: None,
-            stale_since,
-            message,
-        }
-    }
-
-    fn unguarded(release: ReleaseId, why: String) -> Self {
-        Self {
-            namespace: release.namespace,
-            name: release.name,
-            guarded: false,
-            ready: None,
-            reason: None,
-            revision: None,
-            declared: None,
-            drifted: None,
-            counts: None,
-            edits: None,
-            drift: None,
-            suspended: None,
-            stale_since: None,
-            message: why,
-        }
-    }
 }
 
 impl Listed for Row {
@@ -255,7 +70,7 @@ impl Listed for Row {
         };
         let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
         let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-        let reason = if self.guarded { text(&self.reason) } else { "NotGuarded".to_owned() };
+        let reason = if self.guarded { text(&self.reason) } else { NOT_GUARDED.to_owned() };
         let mut cells = vec![
             (self.namespace.clone(), PLAIN),
             (self.name.clone(), PLAIN),
@@ -281,36 +96,14 @@ impl Listed for Row {
     }
 }
 
-impl State {
-    fn is_of(self, row: &Row) -> bool {
-        match self {
-            Self::NotGuarded => !row.guarded,
-            Self::Stale => row.stale_since.is_some() || row.reason.as_deref() == Some(STALE),
-            Self::Unknown => row.guarded && row.reason.is_none(),
-            // However its drift is dealt with.
-            Self::Reason(Reason::Drifted) => row.drifted.is_some_and(|drifted| drifted > 0),
-            Self::Reason(reason) => row.reason.as_deref() == Some(reason.as_str()),
-        }
-    }
-}
-
-/// A state as people write it: `in-sync` and `InSync` are the same.
-fn parse_state(text: &str) -> Result<State, String> {
-    let plain = |text: &str| text.replace('-', "").to_lowercase();
-    let states = Reason::ALL.map(|reason| (reason.as_str(), State::Reason(reason)));
-    let others = [("NotGuarded", State::NotGuarded), (STALE, State::Stale), ("Unknown", State::Unknown)];
-    let mut known = states.into_iter().chain(others);
-    known.find(|(name, _)| plain(name) == plain(text)).map(|(_, state)| state).ok_or_else(|| {
-        let names: Vec<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
-        format!("there is no state {text:?}: use some of {}, NotGuarded, Stale, Unknown", names.join(", "))
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
+    use crate::model::ReleaseId;
     use crate::policy::guarded::GuardedReleaseStatus;
-    use crate::verdict::health::told::Pulse;
+    use crate::verdict::health::told::{Pulse, Told};
 
     #[test]
     fn what_is_not_guarded_stands_beside_what_is() {
@@ -333,21 +126,5 @@ mod tests {
         assert_eq!(states("unknown"), [true, false]);
         assert_eq!(states("not-guarded"), [false, true]);
         assert_eq!(states("drifted"), [false, false]);
-    }
-
-    #[test]
-    fn releases_are_drifted_however_their_drift_is_dealt_with() {
-        let row = |reason: &str, drifted: u64| {
-            let id = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
-            let row = Row::unguarded(id, String::new());
-            Row { guarded: true, reason: Some(reason.to_owned()), drifted: Some(drifted), ..row }
-        };
-        let is = |text: &str, row: &Row| parse_state(text).unwrap().is_of(row);
-        for reason in ["Drifted", "Contested", "Braked", "Unconfirmed", "Suspended"] {
-            assert!(is("drifted", &row(reason, 1)) && is(reason, &row(reason, 1)), "{reason}");
-        }
-        assert!(is("in-sync", &row("InSync", 0)) && !is("Drifted", &row("InSync", 0)));
-        let error = parse_state("broken").unwrap_err();
-        assert!(error.contains("Drifted") && error.ends_with("NotGuarded, Stale, Unknown"), "{error}");
     }
 }

@@ -69,7 +69,8 @@ fn values() -> Value {
 
 /// A revision with these values, of which the template is kept or not.
 fn source(revision: u64, values: &Value, manifest: &str, template: Option<&str>) -> ChartSource {
-    let templates = template.map(|text| json!([{"name": "templates/web.yaml", "data": BASE64_STANDARD.encode(text)}]));
+    let templates =
+        template.map(|text| json!([{"name": "templates/web.yaml", "data": BASE64_STANDARD.encode(text)}]));
     let release = json!({
         "name": "web", "namespace": "shop", "version": revision, "manifest": manifest, "config": {},
         "chart": {
@@ -95,7 +96,14 @@ fn ask(sources: &[ChartSource], path: &str, new: Option<Value>) -> Vec<Candidate
 fn check(path: &str, new: Option<Value>, expected: &str, set: Option<(&str, &str)>) {
     let found = ask(&[source(1, &values(), RENDERED, Some(TEMPLATE))], path, new);
     let first = found.first().map_or(("", None), |first| (&*first.value, first.set.clone()));
-    assert_eq!(first, (expected, set.map(|(flag, set)| (if flag == "--set" { "--set" } else { "--set-string" }, set.to_owned()))), "{path}: {found:?}");
+    assert_eq!(
+        first,
+        (
+            expected,
+            set.map(|(flag, set)| (if flag == "--set" { "--set" } else { "--set-string" }, set.to_owned()))
+        ),
+        "{path}: {found:?}"
+    );
 }
 
 #[test]
@@ -105,13 +113,43 @@ fn value_on_the_line_of_the_field_is_named_with_the_flag_that_sets_it() {
     let memory = "/spec/template/spec/containers/[name=app]/resources/limits/memory";
     check("/spec/replicas", Some(json!(5)), "replicaCount", Some(("--set", "replicaCount=5")));
     check("/spec/replicas", None, "replicaCount", None);
-    check(image, Some(json!("registry.example/app:1.21")), "image.tag", Some(("--set-string", "image.tag=1.21")));
-    check(image, Some(json!("mirror.example/app:1.20")), "image.repository", Some(("--set", "image.repository=mirror.example/app")));
+    check(
+        image,
+        Some(json!("registry.example/app:1.21")),
+        "image.tag",
+        Some(("--set-string", "image.tag=1.21")),
+    );
+    check(
+        image,
+        Some(json!("mirror.example/app:1.20")),
+        "image.repository",
+        Some(("--set", "image.repository=mirror.example/app")),
+    );
     check(image, Some(json!("mirror.example/app:2")), "image.repository", None);
-    check("/spec/template/spec/containers/[name=side]/image", Some(json!("registry.example/side:2")), "side.tag", Some(("--set-string", "side.tag=2")));
-    check(memory, Some(json!("1Gi")), "resources.limits.memory", Some(("--set", "resources.limits.memory=1Gi")));
-    check(pool, Some(json!("core")), r"nodeSelector.example\.org/pool", Some(("--set", r"nodeSelector.example\.org/pool=core")));
-    check("/spec/template/spec/containers/[name=app]/args/0", Some(json!("--level=debug")), "level", Some(("--set", "level=debug")));
+    check(
+        "/spec/template/spec/containers/[name=side]/image",
+        Some(json!("registry.example/side:2")),
+        "side.tag",
+        Some(("--set-string", "side.tag=2")),
+    );
+    check(
+        memory,
+        Some(json!("1Gi")),
+        "resources.limits.memory",
+        Some(("--set", "resources.limits.memory=1Gi")),
+    );
+    check(
+        pool,
+        Some(json!("core")),
+        r"nodeSelector.example\.org/pool",
+        Some(("--set", r"nodeSelector.example\.org/pool=core")),
+    );
+    check(
+        "/spec/template/spec/containers/[name=app]/args/0",
+        Some(json!("--level=debug")),
+        "level",
+        Some(("--set", "level=debug")),
+    );
     // What `--set` cannot carry is left out, and the name stays.
     for text in ["a,b", "a{b", "x\\y", "a\nb", "\"q\"", "", " a"] {
         check(memory, Some(json!(text)), "resources.limits.memory", None);
@@ -147,7 +185,10 @@ fn values_that_changed_with_the_field_are_named_without_a_template() {
 fn value_that_changed_without_the_field_is_not_its_own() {
     let before = json!({"replicaCount": 9});
     let sources = |values: &Value| {
-        [source(2, &json!({"replicaCount": 2}), RENDERED, Some(TEMPLATE)), source(1, values, RENDERED, Some(TEMPLATE))]
+        [
+            source(2, &json!({"replicaCount": 2}), RENDERED, Some(TEMPLATE)),
+            source(1, values, RENDERED, Some(TEMPLATE)),
+        ]
     };
     assert_eq!(ask(&sources(&json!({"replicaCount": 2})), "/spec/replicas", None).len(), 1);
     let doubted = ask(&sources(&before), "/spec/replicas", None);

@@ -5,9 +5,9 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::chart;
-use super::facts::{Report, time};
 use super::section::{MOST, Section, Table, sections};
+use crate::inspect::chart;
+use crate::inspect::ledger::facts::{Report, time};
 
 /// What a page may load or run: nothing but its own style.
 const SECURITY: &str = "default-src 'none'; style-src 'unsafe-inline'";

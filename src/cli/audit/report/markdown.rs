@@ -5,8 +5,8 @@
 
 use std::fmt::Write as _;
 
-use super::facts::{Report, time};
 use super::section::{MOST, Section, Table, sections};
+use crate::inspect::ledger::facts::{Report, time};
 
 pub(super) fn text(report: &Report) -> String {
     let mut text = String::new();

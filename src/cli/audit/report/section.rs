@@ -2,8 +2,8 @@
 //!
 //! Entry point: [`sections`]. Invariant: a page and a text made of them have the same tables. Must not know a format.
 
-use super::facts::{Breakdown, Report, time};
-use super::spans::lasting;
+use crate::inspect::ledger::facts::{Breakdown, Report, time};
+use crate::inspect::ledger::spans::lasting;
 
 /// The rows of a table that people read; a spreadsheet has them all.
 pub(super) const MOST: usize = 25;

@@ -2,8 +2,8 @@
 //!
 //! Entry point: [`text`]. Invariant: the head never changes, but for columns that are added behind.
 
-use super::facts::{Breakdown, Report};
-use crate::cli::sheet::Sheet;
+use crate::inspect::ledger::facts::{Breakdown, Report};
+use crate::inspect::sheet::Sheet;
 
 /// Each row is a number of `section`; cells that say nothing of it are empty.
 const COLUMNS: [&str; 10] =
@@ -39,5 +39,5 @@ pub(super) fn text(report: &Report) -> anyhow::Result<String> {
         let release = stay.release.to_string();
         sheet.row(["drift", &release, &drifts, &total, &longest, "", "", "", "", ""])?;
     }
-    sheet.text()
+    Ok(sheet.text()?)
 }

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::facts::Report;
-use super::spans::{Stay, lasting};
 use super::*;
+use crate::inspect::ledger::facts::Report;
+use crate::inspect::ledger::spans::{Stay, lasting};
 use crate::ledger::entry::Entry;
 
 /// A row of so many minutes after the beginning of the period.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use super::connect::{self, failed, forbidden, spoken, unknown_release};
+use super::failure::{Failure, failed, forbidden, spoken, unknown_release};
 use super::pulses::Pulses;
 use crate::client::call::CallError;
 use crate::client::connection::Connection;
@@ -32,7 +32,7 @@ use crate::policy::resource::Autoscalers;
 use crate::verdict::circumstances::Circumstances;
 
 /// How long a pending record may stay untouched: the default of `serve`.
-pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);
+pub(crate) const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Dry runs per second.
 const DRY_RUNS: NonZeroU32 = match NonZeroU32::new(10) {
@@ -46,23 +46,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The revisions of which charts and values are read.
 const SOURCES: usize = 5;
 
-/// How Helm keeps its records.
-#[derive(Clone, Copy, Debug, clap::Args)]
-pub(super) struct RecordArgs {
-    /// The form in which Helm keeps its records (HELM_DRIVER)
-    #[arg(long, value_name = "DRIVER", default_value = "secret")]
-    record_driver: RecordDriver,
-}
-
 /// Reads a cluster's releases and objects.
-pub(super) struct Reader {
-    pub(super) connection: Connection,
-    pub(super) kinds: Arc<Kinds>,
+pub(crate) struct Reader {
+    pub(crate) connection: Connection,
+    pub(crate) kinds: Arc<Kinds>,
     releases: Arc<Releases>,
     objects: Objects,
     arbiter: Arbiter,
     /// The policies of the cluster; the guard's own flags are not known here.
-    pub(super) resolver: PolicyResolver,
+    pub(crate) resolver: PolicyResolver,
     /// Why the policies could not be read, and with them where records may lie.
     unread: Option<String>,
     /// By the namespaces of releases and of records that are trusted for them
@@ -70,16 +62,16 @@ pub(super) struct Reader {
     closed: parking_lot::Mutex<BTreeMap<(String, String), String>>,
     namespaces: Mutex<HashMap<String, Arc<Place>>>,
     /// Whether guards still keep their statuses.
-    pub(super) pulses: Pulses,
+    pub(crate) pulses: Pulses,
 }
 
 /// What decides of a release's objects beside its records and policies.
-pub(super) struct Surroundings {
+pub(crate) struct Surroundings {
     place: Arc<Place>,
     /// Other releases that declare autoscalers of its objects.
     others: Vec<Arc<Release>>,
     /// What could not be read, and why.
-    pub(super) unread: Vec<String>,
+    pub(crate) unread: Vec<String>,
 }
 
 /// What decides in a namespace.
@@ -91,7 +83,7 @@ struct Place {
 }
 
 /// What is there of an object.
-pub(super) enum Found {
+pub(crate) enum Found {
     /// The object, in this version.
     Object(Value),
     /// It does not exist.
@@ -105,14 +97,24 @@ pub(super) enum Found {
 impl Reader {
     /// Learns which kinds the cluster serves and which policies are in force
     /// where clusters have the labels `cluster`.
-    pub(super) async fn new(
+    pub(crate) async fn new(
         connection: Connection,
-        records: RecordArgs,
+        driver: RecordDriver,
         cluster: &Labels,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self, Failure> {
+        let kinds = kinds(&connection).await?;
+        Ok(Self::of_kinds(connection, kinds, driver, cluster).await)
+    }
+
+    /// The same where it is known which kinds the cluster serves.
+    pub(crate) async fn of_kinds(
+        connection: Connection,
+        kinds: Arc<Kinds>,
+        driver: RecordDriver,
+        cluster: &Labels,
+    ) -> Self {
         let client = connection.client.clone();
-        let kinds = connect::kinds(&connection).await?;
-        let releases = Releases::once(client.clone(), records.record_driver, Arc::clone(&kinds));
+        let releases = Releases::once(client.clone(), driver, Arc::clone(&kinds));
         let objects = Objects::new(client, DRY_RUNS);
         let arbiter = Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS);
         let mut unread = None;
@@ -128,22 +130,11 @@ impl Reader {
         let resolver = PolicyResolver::of_policies(policies);
         let (closed, namespaces) = (parking_lot::Mutex::default(), Mutex::default());
         let pulses = Pulses::new(connection.client.clone());
-        Ok(Self {
-            connection,
-            kinds,
-            releases,
-            objects,
-            arbiter,
-            resolver,
-            unread,
-            closed,
-            namespaces,
-            pulses,
-        })
+        Self { connection, kinds, releases, objects, arbiter, resolver, unread, closed, namespaces, pulses }
     }
 
     /// The releases in a namespace; `None` for all.
-    pub(super) async fn list(&self, namespace: Option<&str>) -> anyhow::Result<Vec<ReleaseId>> {
+    pub(crate) async fn list(&self, namespace: Option<&str>) -> Result<Vec<ReleaseId>, Failure> {
         let listed = self.releases.list(namespace).await.map_err(|error| match namespace {
             Some(namespace) => {
                 failed(&self.connection, &format!("list the releases in namespace {namespace}"), error)
@@ -157,22 +148,22 @@ impl Reader {
     }
 
     /// Of the releases that were listed in a namespace those with these labels.
-    pub(super) async fn labelled(
+    pub(crate) async fn labelled(
         &self,
         namespace: Option<&str>,
         labels: &str,
-    ) -> anyhow::Result<BTreeSet<ReleaseId>> {
+    ) -> Result<BTreeSet<ReleaseId>, Failure> {
         let found = self.releases.labelled(namespace, labels).await;
         found.map_err(|error| failed(&self.connection, "list the releases with these labels", error))
     }
 
     /// A release as its records say.
-    pub(super) async fn release(&self, id: &ReleaseId) -> anyhow::Result<Arc<Release>> {
+    pub(crate) async fn release(&self, id: &ReleaseId) -> Result<Arc<Release>, Failure> {
         self.find(id).await?.ok_or_else(|| unknown_release(id, self.unread.as_deref()))
     }
 
     /// A release as its records say; `None` if there are none.
-    async fn find(&self, id: &ReleaseId) -> anyhow::Result<Option<Arc<Release>>> {
+    async fn find(&self, id: &ReleaseId) -> Result<Option<Arc<Release>>, Failure> {
         let failed = |what: &str, error| failed(&self.connection, &format!("read {what}"), error);
         let read = match self.releases.read_once(id).await {
             Ok(read) => read,
@@ -206,14 +197,14 @@ impl Reader {
     /// What could not be read of records of releases in `namespace` (`None`: in
     /// all), as far as they were asked for: releases may be missing, or have
     /// another history besides.
-    pub(super) fn unread_records(&self, namespace: Option<&str>) -> Vec<String> {
+    pub(crate) fn unread_records(&self, namespace: Option<&str>) -> Vec<String> {
         let closed = self.closed.lock();
         let here = closed.iter().filter(|((releases, _), _)| namespace.is_none_or(|it| it == releases));
         self.unread.iter().chain(here.map(|(_, why)| why)).cloned().collect()
     }
 
     /// A live object, in `version` when that is served.
-    pub(super) async fn live(&self, object: &ObjectId, version: &str) -> Found {
+    pub(crate) async fn live(&self, object: &ObjectId, version: &str) -> Found {
         let Some(target) = self.kinds.target(object, version) else { return Found::NotServed };
         match self.objects.get(&target).await {
             Ok(Some(live)) => Found::Object(live),
@@ -225,7 +216,7 @@ impl Reader {
 
     /// What the latest revisions of a release were rendered from, newest first: of its latest record and some before. Adds
     /// to `unread` why the latest cannot be read.
-    pub(super) async fn sources(&self, release: &Release, unread: &mut Vec<String>) -> Vec<ChartSource> {
+    pub(crate) async fn sources(&self, release: &Release, unread: &mut Vec<String>) -> Vec<ChartSource> {
         let mut found = Vec::new();
         let known = self.releases.revisions(&release.id).into_iter();
         for revision in known.filter(|revision| *revision <= release.state.revision).take(SOURCES) {
@@ -243,7 +234,7 @@ impl Reader {
     }
 
     /// How the API server would hold the object as `release` declares it.
-    pub(super) async fn canonical(
+    pub(crate) async fn canonical(
         &self,
         release: &Release,
         object: &ObjectId,
@@ -263,7 +254,7 @@ impl Reader {
     /// What else decides of a release's objects; has the resolver know the labels of
     /// its namespace. What cannot be read counts for nothing and is named in
     /// `unread`.
-    pub(super) async fn surroundings(&self, release: &Release) -> Surroundings {
+    pub(crate) async fn surroundings(&self, release: &Release) -> Surroundings {
         let namespace = &release.id.namespace;
         let place = self.place(namespace).await;
         let mut others: Vec<Arc<Release>> = Vec::new();
@@ -283,7 +274,7 @@ impl Reader {
                             others.extend(found);
                             None
                         }
-                        Err(error) => Some(format!("{error:#}")),
+                        Err(error) => Some(format!("{error}")),
                     },
                     None if own.by_keda => Some("KEDA made it, and it names no release".to_owned()),
                     None => None,
@@ -327,7 +318,7 @@ impl Reader {
 impl Surroundings {
     /// What is known of an object of `release`, as its policy decides by it.
     /// That an autoscaler went only the guard remembers.
-    pub(super) fn of(&self, release: &Release, object: &ObjectId) -> Circumstances {
+    pub(crate) fn of(&self, release: &Release, object: &ObjectId) -> Circumstances {
         let releases = || std::iter::once(release).chain(self.others.iter().map(Arc::as_ref));
         let scaling = self.place.autoscalers.iter().filter(|it| it.scales.target == *object);
         let autoscaler =
@@ -339,6 +330,12 @@ impl Surroundings {
             settled: None,
         }
     }
+}
+
+/// The kinds that the cluster serves.
+pub(crate) async fn kinds(connection: &Connection) -> Result<Arc<Kinds>, Failure> {
+    let read = Kinds::read(connection.client.clone()).await;
+    read.map_err(|error| failed(connection, "list the API's kinds", error))
 }
 
 /// Those of some releases that declare an object.

@@ -32,18 +32,18 @@ const FIELDS: usize = 64;
 
 /// What a denial is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Denial {
+pub(crate) struct Denial {
     /// The object as the command line takes it.
-    pub(super) object: String,
-    pub(super) namespace: Option<String>,
+    pub(crate) object: String,
+    pub(crate) namespace: Option<String>,
     /// None where the message names no release, or not that of the object.
-    pub(super) release: Option<ReleaseId>,
-    pub(super) paths: Vec<String>,
+    pub(crate) release: Option<ReleaseId>,
+    pub(crate) paths: Vec<String>,
 }
 
 impl Denial {
     /// Reads a message; none if it is something else.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let command = Self::of_command(&text);
         let claim = Self::of_claim(&text);

@@ -10,7 +10,7 @@ use super::spans::{Release, Spans, Stay};
 use crate::ledger::entry::{Entry, Field, Object};
 
 /// The verdicts of the rows that a report needs.
-pub(super) const VERDICTS: [&str; 11] = [
+pub(crate) const VERDICTS: [&str; 11] = [
     "Deny",
     "Revert",
     "Warn",
@@ -35,13 +35,13 @@ const MOST_EXCEPTIONS: usize = 10_000;
 
 /// From when to when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Period {
-    pub(super) since: Timestamp,
-    pub(super) until: Timestamp,
+pub(crate) struct Period {
+    pub(crate) since: Timestamp,
+    pub(crate) until: Timestamp,
 }
 
 /// What is known so far.
-pub(super) struct Facts {
+pub(crate) struct Facts {
     report: Report,
     spans: Spans,
     denied: Counts,
@@ -56,44 +56,44 @@ type Change = (Object, String, Option<String>, String, Vec<Field>);
 
 /// What a report tells.
 #[derive(Debug)]
-pub(super) struct Report {
-    pub(super) period: Period,
+pub(crate) struct Report {
+    pub(crate) period: Period,
     /// The one namespace; none for all.
-    pub(super) namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
     /// The one release.
-    pub(super) release: Option<String>,
+    pub(crate) release: Option<String>,
     /// Changes, by what became of them.
-    pub(super) changes: BTreeMap<String, u64>,
-    pub(super) denied: Breakdown,
-    pub(super) excepted: Breakdown,
+    pub(crate) changes: BTreeMap<String, u64>,
+    pub(crate) denied: Breakdown,
+    pub(crate) excepted: Breakdown,
     /// Newest first.
-    pub(super) exceptions: Vec<Exception>,
+    pub(crate) exceptions: Vec<Exception>,
     /// Exceptions that are not in the list.
-    pub(super) more_exceptions: u64,
+    pub(crate) more_exceptions: u64,
     /// Repairs by release and outcome.
-    pub(super) repairs: Vec<(Release, String, u64)>,
-    pub(super) drift: Vec<Stay>,
+    pub(crate) repairs: Vec<(Release, String, u64)>,
+    pub(crate) drift: Vec<Stay>,
 }
 
 /// Changes by release, by user and by field, the most frequent first.
 #[derive(Debug, Default)]
-pub(super) struct Breakdown {
-    pub(super) total: u64,
-    pub(super) releases: Vec<(String, u64)>,
-    pub(super) users: Vec<(String, u64)>,
-    pub(super) fields: Vec<(String, u64)>,
+pub(crate) struct Breakdown {
+    pub(crate) total: u64,
+    pub(crate) releases: Vec<(String, u64)>,
+    pub(crate) users: Vec<(String, u64)>,
+    pub(crate) fields: Vec<(String, u64)>,
 }
 
 /// An exception that was opened.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Exception {
-    pub(super) opened: Timestamp,
-    pub(super) release: Release,
-    pub(super) object: String,
-    pub(super) fields: Vec<String>,
-    pub(super) user: String,
+pub(crate) struct Exception {
+    pub(crate) opened: Timestamp,
+    pub(crate) release: Release,
+    pub(crate) object: String,
+    pub(crate) fields: Vec<String>,
+    pub(crate) user: String,
     /// Until when, and why.
-    pub(super) detail: String,
+    pub(crate) detail: String,
 }
 
 /// A [`Breakdown`] that grows.
@@ -106,7 +106,7 @@ struct Counts {
 }
 
 impl Facts {
-    pub(super) fn new(period: Period, namespace: Option<String>, release: Option<String>) -> Self {
+    pub(crate) fn new(period: Period, namespace: Option<String>, release: Option<String>) -> Self {
         let report = Report {
             period,
             namespace,
@@ -130,7 +130,7 @@ impl Facts {
     }
 
     /// Takes a row that is older than those before.
-    pub(super) fn add(&mut self, entry: &Entry) {
+    pub(crate) fn add(&mut self, entry: &Entry) {
         self.spans.add(entry);
         match entry.kind.as_str() {
             "verdict" if self.note_first(entry) => self.add_change(entry),
@@ -185,7 +185,7 @@ impl Facts {
     }
 
     /// What the rows come to.
-    pub(super) fn finish(self) -> Report {
+    pub(crate) fn finish(self) -> Report {
         let Self { mut report, spans, denied, excepted, repaired, recent: _ } = self;
         report.denied = denied.ranked();
         report.excepted = excepted.ranked();
@@ -232,7 +232,7 @@ fn user(entry: &Entry) -> String {
 
 impl Report {
     /// What it is about, in words.
-    pub(super) fn scope(&self) -> String {
+    pub(crate) fn scope(&self) -> String {
         let place =
             self.namespace.as_ref().map_or("all namespaces".to_owned(), |it| format!("namespace {it}"));
         match &self.release {
@@ -242,12 +242,12 @@ impl Report {
     }
 
     /// The changes of one outcome.
-    pub(super) fn count(&self, outcome: &str) -> u64 {
+    pub(crate) fn count(&self, outcome: &str) -> u64 {
         self.changes.get(outcome).copied().unwrap_or_default()
     }
 
     /// The headline numbers.
-    pub(super) fn summary(&self) -> [(&'static str, u64); 7] {
+    pub(crate) fn summary(&self) -> [(&'static str, u64); 7] {
         let repaired = |verdict: &str| {
             let repairs = self.repairs.iter().filter(|(_, found, _)| found == verdict);
             repairs.map(|(_, _, count)| *count).sum::<u64>()
@@ -266,6 +266,6 @@ impl Report {
 }
 
 /// A time to the second, in UTC.
-pub(super) fn time(time: Timestamp) -> String {
+pub(crate) fn time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }

@@ -2,16 +2,17 @@
 //!
 //! Entry point: [`compare`]. Invariant: a Secret's values stand in no report.
 
+pub(crate) mod object;
+
 use futures::StreamExt;
-use indicatif::ProgressBar;
 use jiff::Timestamp;
 use json_patch::Patch;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::super::connect::spoken;
-use super::super::reading::{Found, Reader, Surroundings};
-use super::object::{FieldReport, State};
+use self::object::{FieldReport, State};
+use super::failure::spoken;
+use super::reading::{Found, Reader, Surroundings};
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::Fields;
 use crate::declaration::path::Path;
@@ -34,72 +35,66 @@ const OBJECTS_AT_ONCE: usize = 8;
 /// Paths of one object that a reason names.
 const PATHS: usize = 5;
 
-/// All releases that were compared.
-#[derive(Debug, Serialize)]
-pub(super) struct Report {
-    pub(super) releases: Vec<ReleaseReport>,
-}
-
 /// One release.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ReleaseReport {
+pub(crate) struct ReleaseReport {
     #[serde(flatten)]
-    pub(super) release: ReleaseId,
+    pub(crate) release: ReleaseId,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) revision: Option<u64>,
+    pub(crate) revision: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) status: Option<String>,
+    pub(crate) status: Option<String>,
     /// Why the latest record does not count; an earlier one does then.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) invalid: Option<String>,
+    pub(crate) invalid: Option<String>,
     /// Why the release could not be compared.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) error: Option<String>,
+    pub(crate) error: Option<String>,
     /// What the guard says of the release; none where it says nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) guard: Option<Told>,
+    pub(crate) guard: Option<Told>,
     /// How the release stands by this comparison.
     #[serde(skip)]
-    pub(super) health: Option<Health>,
+    pub(crate) health: Option<Health>,
     /// What could not be read and may spare some of what is reported, or declare otherwise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) not_considered: Vec<String>,
+    pub(crate) not_considered: Vec<String>,
     /// How many objects were compared.
-    pub(super) compared: usize,
+    pub(crate) compared: usize,
     /// How many of them drifted.
-    pub(super) drifted: usize,
+    pub(crate) drifted: usize,
     /// How the others stand.
-    pub(super) counts: ObjectCounts,
+    pub(crate) counts: ObjectCounts,
     /// Those of them that are not in sync, and those that could not be compared.
-    pub(super) objects: Vec<ObjectReport>,
+    pub(crate) objects: Vec<ObjectReport>,
 }
 
 /// One object.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ObjectReport {
+pub(crate) struct ObjectReport {
     #[serde(flatten)]
-    pub(super) object: ObjectId,
-    pub(super) state: State,
+    pub(crate) object: ObjectId,
+    pub(crate) state: State,
     /// Why it could not be compared, or its doubt not be settled.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) reason: Option<String>,
+    pub(crate) reason: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) fields: Vec<FieldReport>,
+    pub(crate) fields: Vec<FieldReport>,
     /// What would make the live object as declared, as far as that is certain.
     /// Left out for Secrets: it would show their values.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) patch: Option<Patch>,
+    pub(crate) patch: Option<Patch>,
 }
 
 /// Holds every object of a release against its declaration.
-pub(super) async fn compare(
+pub(crate) async fn compare(
     reader: &Reader,
     release: &Release,
     settle: bool,
     now: Timestamp,
-    bar: &ProgressBar,
+    step: &(dyn Fn() + Sync),
 ) -> ReleaseReport {
     let surroundings = reader.surroundings(release).await;
     let policy = reader.resolver.of(&release.id);
@@ -117,7 +112,7 @@ pub(super) async fn compare(
     let mut reports: Vec<Option<ObjectReport>> = futures::stream::iter(release.objects.keys())
         .map(|object| subject.object(object))
         .buffer_unordered(OBJECTS_AT_ONCE)
-        .inspect(|_| bar.inc(1))
+        .inspect(|_| step())
         .filter_map(std::future::ready)
         .collect()
         .await;
@@ -290,7 +285,7 @@ impl ObjectReport {
 
 impl ReleaseReport {
     /// A release that could not be compared.
-    pub(super) fn unread(release: ReleaseId, error: String) -> Self {
+    pub(crate) fn unread(release: ReleaseId, error: String) -> Self {
         Self {
             release,
             revision: None,
@@ -305,35 +300,5 @@ impl ReleaseReport {
             counts: ObjectCounts::default(),
             objects: Vec::new(),
         }
-    }
-}
-
-impl Report {
-    /// Whether anything has drifted.
-    pub(super) fn has_drift(&self) -> bool {
-        self.releases.iter().any(|release| release.drifted > 0)
-    }
-
-    /// Whether it is in doubt of anything whether it has.
-    pub(super) fn has_doubt(&self) -> bool {
-        self.releases.iter().any(|release| release.counts.in_doubt > 0)
-    }
-
-    /// A sentence for each release and each object that could not be read, and
-    /// each doubt that was to be settled and could not be.
-    pub(super) fn failures(&self) -> impl Iterator<Item = String> {
-        self.releases.iter().flat_map(|release| {
-            let sentence = |object: &ObjectReport| {
-                let reason = object.reason.as_deref()?;
-                let what = match object.state {
-                    State::Unread => "read",
-                    State::Drifted | State::InDoubt => "settle the doubt about",
-                    _ => return None,
-                };
-                Some(format!("cannot {what} {}: {reason}", object.object))
-            };
-            let objects: Vec<_> = release.objects.iter().filter_map(sentence).collect();
-            release.error.clone().into_iter().chain(objects)
-        })
     }
 }

@@ -5,35 +5,40 @@
 
 use std::borrow::Cow;
 
-use anyhow::Context;
 use csv::{QuoteStyle, Terminator, WriterBuilder};
+
+use super::failure::Failure;
 
 /// What a spreadsheet takes for the beginning of a formula, also in their wide forms.
 const FORMULA: [char; 8] = ['=', '+', '-', '@', '＝', '＋', '－', '＠'];
 
 /// A table that grows row by row.
-pub(super) struct Sheet(csv::Writer<Vec<u8>>);
+pub(crate) struct Sheet(csv::Writer<Vec<u8>>);
 
 impl Sheet {
     /// A table without rows. Every cell is quoted, so that a cell does not end where a spreadsheet
     /// takes another character for the separator.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut form = WriterBuilder::new();
         form.terminator(Terminator::CRLF).quote_style(QuoteStyle::Always);
         Self(form.from_writer(Vec::new()))
     }
 
     /// Adds a row.
-    pub(super) fn row<C: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = C>) -> anyhow::Result<()> {
+    pub(crate) fn row<C: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = C>) -> Result<(), Failure> {
         let cells = cells.into_iter().map(|cell| safe(cell.as_ref()).into_owned());
-        self.0.write_record(cells).context("cannot write a row as CSV")
+        self.0.write_record(cells).map_err(|error| unwritten(&error))
     }
 
     /// The lines.
-    pub(super) fn text(self) -> anyhow::Result<String> {
-        let bytes = self.0.into_inner().map_err(|error| anyhow::anyhow!("cannot write CSV: {error}"))?;
-        String::from_utf8(bytes).context("cannot write CSV")
+    pub(crate) fn text(self) -> Result<String, Failure> {
+        let bytes = self.0.into_inner().map_err(|error| unwritten(&error))?;
+        String::from_utf8(bytes).map_err(|error| unwritten(&error))
     }
+}
+
+fn unwritten(error: &dyn std::error::Error) -> Failure {
+    Failure::Named(format!("cannot write CSV: {error}"))
 }
 
 /// A cell that is text to every spreadsheet: an apostrophe stands before what could be a formula, as

@@ -19,16 +19,16 @@ use crate::verdict::exceptions::{Exceptions, Source};
 
 /// What exceptions are put into words by.
 #[derive(Clone, Copy)]
-pub(super) struct Words<'a> {
-    pub(super) policy: &'a Policy,
-    pub(super) object: &'a ObjectId,
-    pub(super) declared: &'a Arc<Declared>,
-    pub(super) now: Timestamp,
+pub(crate) struct Words<'a> {
+    pub(crate) policy: &'a Policy,
+    pub(crate) object: &'a ObjectId,
+    pub(crate) declared: &'a Arc<Declared>,
+    pub(crate) now: Timestamp,
 }
 
 impl Words<'_> {
     /// All exceptions of the object, windows that are closed included.
-    pub(super) fn all(&self, exceptions: &Exceptions<'_>) -> Vec<String> {
+    pub(crate) fn all(&self, exceptions: &Exceptions<'_>) -> Vec<String> {
         let mut told: Vec<String> = self.ignored(None);
         let rules = self.policy.rules(self.object, self.declared);
         told.extend(rules.standing.iter().map(|standing| self.of_standing(standing)));
@@ -39,7 +39,7 @@ impl Words<'_> {
     }
 
     /// One exception; of what policies ignore those that cover the path.
-    pub(super) fn of_source(&self, source: Source<'_>, path: Option<&Path>) -> Vec<String> {
+    pub(crate) fn of_source(&self, source: Source<'_>, path: Option<&Path>) -> Vec<String> {
         match source {
             Source::Ignored(_) => self.ignored(path),
             Source::Standing(standing) => vec![self.of_standing(standing)],

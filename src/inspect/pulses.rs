@@ -16,7 +16,7 @@ use crate::policy::guarded::{GuardedReleaseStatus, LeaseReference};
 use crate::verdict::health::told::{Pulse, Told};
 
 /// The Leases of the guards whose statuses were read.
-pub(super) struct Pulses {
+pub(crate) struct Pulses {
     client: kube::Client,
     known: Mutex<HashMap<LeaseReferenceKey, Result<Pulse, String>>>,
 }
@@ -24,12 +24,12 @@ pub(super) struct Pulses {
 type LeaseReferenceKey = (String, String);
 
 impl Pulses {
-    pub(super) fn new(client: kube::Client) -> Self {
+    pub(crate) fn new(client: kube::Client) -> Self {
         Self { client, known: Mutex::default() }
     }
 
     /// What the guard says of a release; none where it says nothing.
-    pub(super) async fn of(&self, release: &ReleaseId) -> Result<Option<Told>, CallError> {
+    pub(crate) async fn of(&self, release: &ReleaseId) -> Result<Option<Told>, CallError> {
         let guarded = guarded::get(&self.client, release).await?;
         Ok(match guarded.and_then(|guarded| guarded.status) {
             Some(status) => Some(self.told(status).await),
@@ -38,7 +38,7 @@ impl Pulses {
     }
 
     /// What a status says now.
-    pub(super) async fn told(&self, status: GuardedReleaseStatus) -> Told {
+    pub(crate) async fn told(&self, status: GuardedReleaseStatus) -> Told {
         let pulse = match &status.lease {
             Some(lease) => self.pulse(lease).await,
             None => Pulse::Unknown,
@@ -47,7 +47,7 @@ impl Pulses {
     }
 
     /// What could not be read of Leases: a sentence each.
-    pub(super) async fn notes(&self) -> Vec<String> {
+    pub(crate) async fn notes(&self) -> Vec<String> {
         let known = self.known.lock().await;
         let failed = known.iter().filter_map(|((namespace, name), read)| {
             let why = read.as_ref().err()?;

@@ -23,76 +23,76 @@ use crate::verdict::health::told::Told;
 use crate::verdict::message::{Owner, Upgrade};
 
 /// What may not be read where a right is missing.
-pub(super) const GUARD: &str = "the guard's status of the release";
+pub(crate) const GUARD: &str = "the guard's status of the release";
 
 /// The answer.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report {
-    pub(super) object: ObjectId,
-    pub(super) state: &'static str,
+pub(crate) struct Report {
+    pub(crate) object: ObjectId,
+    pub(crate) state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) release: Option<ReleaseFacts>,
+    pub(crate) release: Option<ReleaseFacts>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) policy: Option<PolicyFacts>,
+    pub(crate) policy: Option<PolicyFacts>,
     /// What the guard says of the release: its policies, its flags and the emergency
     /// switch together; none where it says nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) guard: Option<Told>,
+    pub(crate) guard: Option<Told>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) exceptions: Vec<String>,
+    pub(crate) exceptions: Vec<String>,
     /// What is wrong with the manifest's own annotations, which then allow nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) flaws: Vec<String>,
-    pub(super) fields: Vec<Field>,
+    pub(crate) flaws: Vec<String>,
+    pub(crate) fields: Vec<Field>,
     /// What to do.
-    pub(super) advice: Vec<String>,
+    pub(crate) advice: Vec<String>,
     /// What could not be read, and may change the answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) unread: Vec<String>,
+    pub(crate) unread: Vec<String>,
 }
 
 /// What is known of the release that declares the object.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ReleaseFacts {
+pub(crate) struct ReleaseFacts {
     #[serde(flatten)]
-    pub(super) release: ReleaseId,
-    pub(super) revision: u64,
-    pub(super) status: String,
+    pub(crate) release: ReleaseId,
+    pub(crate) revision: u64,
+    pub(crate) status: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) invalid: Option<String>,
+    pub(crate) invalid: Option<String>,
     /// The chart that the revision was made from.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) chart: Option<String>,
+    pub(crate) chart: Option<String>,
     /// What its record's state means for edits.
-    pub(super) means: &'static str,
+    pub(crate) means: &'static str,
 }
 
 /// What policies say of the release.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct PolicyFacts {
+pub(crate) struct PolicyFacts {
     /// The policies that match.
-    pub(super) matched: Vec<String>,
+    pub(crate) matched: Vec<String>,
     /// `None`: the flag of the guard holds.
-    pub(super) edits: Option<String>,
-    pub(super) drift: Option<String>,
+    pub(crate) edits: Option<String>,
+    pub(crate) drift: Option<String>,
 }
 
 /// What is asked about, and what was read of it.
-pub(super) struct Inquiry {
-    pub(super) object: ObjectId,
+pub(crate) struct Inquiry {
+    pub(crate) object: ObjectId,
     /// None where it is absent.
-    pub(super) live: Option<Value>,
+    pub(crate) live: Option<Value>,
     /// The release that declares it.
-    pub(super) release: Option<Arc<Release>>,
+    pub(crate) release: Option<Arc<Release>>,
     /// The fields that are asked about; none for those that are not as declared.
-    pub(super) patterns: Vec<Pattern>,
+    pub(crate) patterns: Vec<Pattern>,
 }
 
 /// What is known of an object.
-pub(super) async fn of(reader: &Reader, inquiry: Inquiry, now: Timestamp) -> Report {
+pub(crate) async fn of(reader: &Reader, inquiry: Inquiry, now: Timestamp) -> Report {
     match inquiry.release.clone() {
         Some(release) => of_declared(reader, inquiry, &release, now).await,
         None => of_undeclared(reader, inquiry),

@@ -11,26 +11,26 @@ use crate::ledger::entry::{Entry, Object};
 
 /// A release, or the namespace of objects that no release declares.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Release {
-    pub(super) namespace: String,
-    pub(super) name: String,
+pub(crate) struct Release {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
 }
 
 /// How long one release's objects stood in drift.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Stay {
-    pub(super) release: Release,
+pub(crate) struct Stay {
+    pub(crate) release: Release,
     /// Drifts that were repaired.
-    pub(super) drifts: u64,
+    pub(crate) drifts: u64,
     /// The seconds of all of them.
-    pub(super) total: u64,
+    pub(crate) total: u64,
     /// The seconds of the longest.
-    pub(super) longest: u64,
+    pub(crate) longest: u64,
 }
 
 /// What is known while rows come, newest first.
 #[derive(Default)]
-pub(super) struct Spans {
+pub(crate) struct Spans {
     open: BTreeMap<(Release, ObjectKey), Open>,
     ended: BTreeMap<Release, Vec<u64>>,
 }
@@ -45,7 +45,7 @@ struct Open {
 
 impl Spans {
     /// Takes a row that is older than those before.
-    pub(super) fn add(&mut self, entry: &Entry) {
+    pub(crate) fn add(&mut self, entry: &Entry) {
         let Object { group, kind, namespace, name } = entry.object.clone();
         let key = (Release::of(entry), (group, kind, namespace, name));
         match (entry.kind.as_str(), entry.verdict.as_str()) {
@@ -76,7 +76,7 @@ impl Spans {
     }
 
     /// One stay for each release that has any, the longest first.
-    pub(super) fn finish(mut self) -> Vec<Stay> {
+    pub(crate) fn finish(mut self) -> Vec<Stay> {
         for ((release, _), open) in std::mem::take(&mut self.open) {
             self.end(release, &open);
         }
@@ -93,7 +93,7 @@ impl Spans {
 }
 
 impl Release {
-    pub(super) fn of(entry: &Entry) -> Self {
+    pub(crate) fn of(entry: &Entry) -> Self {
         Self { namespace: entry.namespace.clone(), name: entry.release.clone().unwrap_or_default() }
     }
 }
@@ -109,7 +109,7 @@ impl std::fmt::Display for Release {
 }
 
 /// Seconds, as people read them: `1d 2h`, `3m 20s`.
-pub(super) fn lasting(seconds: u64) -> String {
+pub(crate) fn lasting(seconds: u64) -> String {
     let units = [("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
     let first = units.iter().position(|(_, size)| seconds >= *size).unwrap_or(3);
     let parts = units.iter().skip(first).take(2).scan(seconds, |left, (unit, size)| {

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 
 /// An age, or a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Moment {
+pub(crate) enum Moment {
     /// So long ago.
     Ago(Duration),
     /// Then.
@@ -19,7 +19,7 @@ pub(super) enum Moment {
 
 impl Moment {
     /// The moment, seen from `now`.
-    pub(super) fn time(self, now: Timestamp) -> Timestamp {
+    pub(crate) fn time(self, now: Timestamp) -> Timestamp {
         match self {
             Self::At(time) => time,
             Self::Ago(age) => {
@@ -44,7 +44,7 @@ impl FromStr for Moment {
 }
 
 /// A positive time.
-pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let form = "a duration is a positive time such as 1h, 90m or 30d";
     positive(text).map_err(|error| format!("{form}: {error}"))?.ok_or_else(|| form.to_owned())
 }

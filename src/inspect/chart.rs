@@ -2,8 +2,9 @@
 //!
 //! Entry point: [`bars`]. Invariant: labels are text of the picture; the plotting crate escapes them.
 
-use anyhow::{Context, anyhow};
 use plotters::prelude::*;
+
+use super::failure::Failure;
 
 /// The most bars.
 const MOST: usize = 10;
@@ -15,13 +16,13 @@ const LABEL: usize = 38;
 const COLOUR: RGBColor = RGBColor(0x2f, 0x5d, 0x8a);
 
 /// A horizontal bar for each of the first counts; `None` where there is nothing to draw.
-pub(super) fn bars(counts: &[(String, u64)]) -> anyhow::Result<Option<String>> {
+pub(crate) fn bars(counts: &[(String, u64)]) -> Result<Option<String>, Failure> {
     let bars: Vec<_> = counts.iter().take(MOST).map(|(label, count)| (shortened(label), *count)).collect();
     if bars.iter().all(|(_, count)| *count == 0) {
         return Ok(None);
     }
     let mut picture = String::new();
-    draw(&mut picture, &bars).map_err(|error| anyhow!("{error}")).context("cannot draw a chart")?;
+    draw(&mut picture, &bars).map_err(|error| Failure::Named(format!("cannot draw a chart: {error}")))?;
     Ok(Some(picture))
 }
 

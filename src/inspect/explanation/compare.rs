@@ -22,29 +22,29 @@ const AS_DECLARED: &str = "as declared";
 const TAKEN: &str = "as declared, but another field manager owns some of its fields";
 
 /// The state of an object that should be there.
-pub(super) const MISSING: &str = "missing";
+pub(crate) const MISSING: &str = "missing";
 
 /// An object held against its manifest.
-pub(super) struct Comparison {
-    pub(super) state: &'static str,
-    pub(super) exceptions: Vec<String>,
-    pub(super) fields: Vec<Field>,
+pub(crate) struct Comparison {
+    pub(crate) state: &'static str,
+    pub(crate) exceptions: Vec<String>,
+    pub(crate) fields: Vec<Field>,
     /// What another field manager than Helm's owns.
-    pub(super) taken: Option<Taken>,
+    pub(crate) taken: Option<Taken>,
 }
 
 /// What is asked of an object, and what is known of its release.
-pub(super) struct Asked<'a> {
+pub(crate) struct Asked<'a> {
     /// The fields that are asked about; none for those that are not as declared.
-    pub(super) patterns: &'a [Pattern],
+    pub(crate) patterns: &'a [Pattern],
     /// Whether the guard repairs drift of the release.
-    pub(super) is_repaired: bool,
+    pub(crate) is_repaired: bool,
     /// What its latest revisions were rendered from, newest first.
-    pub(super) sources: &'a [ChartSource],
+    pub(crate) sources: &'a [ChartSource],
 }
 
 /// Holds an object against its manifest.
-pub(super) fn compare(
+pub(crate) fn compare(
     subject: &drift::Subject<'_, '_>,
     declared: &Arc<Declared>,
     live: Option<&Value>,
@@ -78,7 +78,7 @@ pub(super) fn compare(
 
 impl Comparison {
     /// Where there is nothing to hold it against.
-    pub(super) fn of_nothing() -> Self {
+    pub(crate) fn of_nothing() -> Self {
         Self {
             state: "not managed, by the state of the record",
             exceptions: Vec::new(),

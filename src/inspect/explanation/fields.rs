@@ -26,29 +26,29 @@ use crate::verdict::{additions, drift};
 /// One declared field.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Field {
-    pub(super) path: String,
-    pub(super) state: FieldState,
+pub(crate) struct Field {
+    pub(crate) path: String,
+    pub(crate) state: FieldState,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) declared: Option<Shown>,
+    pub(crate) declared: Option<Shown>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) live: Option<Shown>,
+    pub(crate) live: Option<Shown>,
     /// Where both first differ, of long or nested values.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) difference: Option<Box<Difference>>,
+    pub(crate) difference: Option<Box<Difference>>,
     /// Who owns it by `managedFields`.
-    pub(super) managers: Vec<Manager>,
+    pub(crate) managers: Vec<Manager>,
     /// The chart values that probably set it, the likeliest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) values: Vec<Candidate>,
+    pub(crate) values: Vec<Candidate>,
     /// The rules and allowances that cover it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) spared_by: Vec<String>,
+    pub(crate) spared_by: Vec<String>,
 }
 
 /// How a field stands to its declaration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(super) enum FieldState {
+pub(crate) enum FieldState {
     /// It is as declared.
     AsDeclared,
     /// It is not.
@@ -60,17 +60,17 @@ pub(super) enum FieldState {
 }
 
 /// An object whose fields are asked about.
-pub(super) struct Subject<'a> {
-    pub(super) object: &'a ObjectId,
-    pub(super) declared: &'a Declared,
+pub(crate) struct Subject<'a> {
+    pub(crate) object: &'a ObjectId,
+    pub(crate) declared: &'a Declared,
     /// None where it is absent.
-    pub(super) live: Option<&'a Value>,
-    pub(super) exceptions: &'a Exceptions<'a>,
-    pub(super) words: Words<'a>,
+    pub(crate) live: Option<&'a Value>,
+    pub(crate) exceptions: &'a Exceptions<'a>,
+    pub(crate) words: Words<'a>,
     /// Whether its release is deployed.
-    pub(super) is_deployed: bool,
+    pub(crate) is_deployed: bool,
     /// What the latest revisions were rendered from, newest first.
-    pub(super) sources: &'a [ChartSource],
+    pub(crate) sources: &'a [ChartSource],
 }
 
 /// What is known of one field.
@@ -86,7 +86,7 @@ struct Look {
 impl Subject<'_> {
     /// The declared fields that `patterns` name; without any, those that are not
     /// as declared.
-    pub(super) fn fields(&self, patterns: &[Pattern]) -> Vec<Field> {
+    pub(crate) fn fields(&self, patterns: &[Pattern]) -> Vec<Field> {
         let is_asked =
             |path: &Path| patterns.iter().any(|pattern| pattern.covers(path) || pattern.reaches_below(path));
         let changes = self.live.map(|live| self.drift(live)).unwrap_or_default();

@@ -34,16 +34,16 @@ const ADDED: &str =
     "the release does not set this field, and a policy seals it: the guard checks what is added there.";
 
 /// An object that a release declares, and what was asked of it.
-pub(super) struct Answered<'a> {
-    pub(super) object: &'a ObjectId,
+pub(crate) struct Answered<'a> {
+    pub(crate) object: &'a ObjectId,
     /// How the release is changed for good.
-    pub(super) upgrade: &'a Upgrade,
+    pub(crate) upgrade: &'a Upgrade,
     /// The fields that are asked about; none for those that are not as declared.
-    pub(super) patterns: &'a [Pattern],
+    pub(crate) patterns: &'a [Pattern],
 }
 
 /// What to know of an object that no release declares.
-pub(super) fn of_undeclared(object: &ObjectId) -> Vec<String> {
+pub(crate) fn of_undeclared(object: &ObjectId) -> Vec<String> {
     if matches!(object.kind.as_str(), "Secret" | "ConfigMap")
         && object.group.is_empty()
         && parse_record_name(&object.name).is_some()
@@ -67,7 +67,7 @@ pub(super) fn of_undeclared(object: &ObjectId) -> Vec<String> {
 }
 
 /// What the state of a release's record means for edits.
-pub(super) fn means(release: &Release, timeout: Duration, now: Timestamp) -> &'static str {
+pub(crate) fn means(release: &Release, timeout: Duration, now: Timestamp) -> &'static str {
     if release.invalid.is_some() {
         return "the latest record cannot be read: the last valid revision is used, and nothing is repaired";
     }
@@ -92,7 +92,7 @@ pub(super) fn means(release: &Release, timeout: Duration, now: Timestamp) -> &'s
 
 impl Answered<'_> {
     /// What to do, by what was found; `sealed` is what policies seal of the object.
-    pub(super) fn advice(&self, found: &Comparison, sealed: &Seal, is_guarded: bool) -> Vec<String> {
+    pub(crate) fn advice(&self, found: &Comparison, sealed: &Seal, is_guarded: bool) -> Vec<String> {
         let is_managed = |pattern: &&Pattern| {
             let paths = found.fields.iter().filter_map(|field| field.path.parse::<Path>().ok());
             paths.into_iter().any(|path| pattern.covers(&path) || pattern.reaches_below(&path))

@@ -15,7 +15,7 @@ use crate::verdict::shown::Shown;
 
 /// What is the matter with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(super) enum State {
+pub(crate) enum State {
     /// Some fields are not as declared.
     Drifted,
     /// It does not exist.
@@ -46,23 +46,23 @@ pub(super) enum State {
 
 /// One declared field that is not, or may not be, as declared.
 #[derive(Debug, Serialize)]
-pub(super) struct FieldReport {
-    pub(super) path: String,
-    pub(super) what: What,
+pub(crate) struct FieldReport {
+    pub(crate) path: String,
+    pub(crate) what: What,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) declared: Option<Shown>,
+    pub(crate) declared: Option<Shown>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) live: Option<Shown>,
+    pub(crate) live: Option<Shown>,
     /// Where both first differ, of long or nested values.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) difference: Option<Box<Difference>>,
-    pub(super) doubt: bool,
+    pub(crate) difference: Option<Box<Difference>>,
+    pub(crate) doubt: bool,
 }
 
 /// What is the matter with a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum What {
+pub(crate) enum What {
     /// It has another value.
     Changed,
     /// It is absent.
@@ -76,7 +76,7 @@ pub(super) enum What {
 }
 
 impl FieldReport {
-    pub(super) fn of(object: &ObjectId, field: FieldChange) -> Self {
+    pub(crate) fn of(object: &ObjectId, field: FieldChange) -> Self {
         let values = [field.declared.as_ref(), None, field.new.as_ref()];
         let Values { declared, new, difference, .. } = Values::of(object, &field.path, values);
         let what = match (field.path.0.last(), &field.new) {
@@ -100,7 +100,7 @@ impl FieldReport {
 
 impl State {
     /// How an object stands that is in this state.
-    pub(super) fn health(self) -> ObjectState {
+    pub(crate) fn health(self) -> ObjectState {
         match self {
             Self::Drifted => ObjectState::Changed,
             // Nothing exists of a kind that nobody serves.

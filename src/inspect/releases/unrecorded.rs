@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::reading::Reader;
+use super::super::reading::Reader;
 use crate::client::labelled::{self, Origin};
 use crate::model::{Gvk, ReleaseId};
 
@@ -21,15 +21,15 @@ const KINDS: [(&str, &str, &str); 5] = [
 
 /// What the objects of [`KINDS`] tell.
 #[derive(Debug, Default)]
-pub(super) struct Unrecorded {
+pub(crate) struct Unrecorded {
     /// All releases that objects name, those with records as well.
-    pub(super) releases: BTreeMap<ReleaseId, Origin>,
+    pub(crate) releases: BTreeMap<ReleaseId, Origin>,
     /// What was not looked at, and why: a sentence each.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// Looks at objects with Helm's label in `namespace`, or in all.
-pub(super) async fn find(reader: &Reader, namespace: Option<&str>) -> Unrecorded {
+pub(crate) async fn find(reader: &Reader, namespace: Option<&str>) -> Unrecorded {
     let kinds = KINDS.map(|(group, version, kind)| Gvk {
         group: group.to_owned(),
         version: version.to_owned(),
@@ -78,7 +78,7 @@ pub(super) async fn find(reader: &Reader, namespace: Option<&str>) -> Unrecorded
 }
 
 /// Why a release without a record is not guarded.
-pub(super) fn why(origin: Origin, release: &ReleaseId) -> String {
+pub(crate) fn why(origin: Origin, release: &ReleaseId) -> String {
     let namespace = &release.namespace;
     match origin {
         Origin::Helm => format!(

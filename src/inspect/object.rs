@@ -1,12 +1,10 @@
-//! Objects as people name them on the command line: `KIND/NAME`.
+//! Objects as people name them on the command line and on the page: `KIND/NAME`.
 //!
 //! Entry point: `NamedObject::resolve`. Invariant: what could mean two kinds is an
 //! error that says how to tell them apart, never a guess. Short names (`deploy`)
 //! are looked up only where no kind is called so.
 
-use anyhow::anyhow;
-
-use super::connect::failed;
+use super::failure::{Failure, failed};
 use crate::client::by_short_name;
 use crate::client::connection::Connection;
 use crate::declaration::catalog::{Catalog, KindFacts};
@@ -22,12 +20,12 @@ impl NamedObject {
     /// # Errors
     /// The kind is none of the cluster's, or may be several; or the API server
     /// fails.
-    pub(super) async fn resolve(
+    pub(crate) async fn resolve(
         &self,
         connection: &Connection,
         kinds: &Kinds,
         namespace: &str,
-    ) -> anyhow::Result<ObjectId> {
+    ) -> Result<ObjectId, Failure> {
         let catalog = kinds.catalog();
         let unknown = match self.kind(&catalog) {
             Ok(kind) => return Ok(self.of(kind, namespace)),
@@ -46,11 +44,11 @@ impl NamedObject {
             several => {
                 let names: Vec<_> =
                     several.iter().map(|(group, plural)| format!("{plural}.{group}")).collect();
-                Err(anyhow!(
+                Err(Failure::Named(format!(
                     "{} may be {}: write one of these before the name",
                     self.kind,
                     names.join(" or ")
-                ))
+                )))
             }
         }
     }
@@ -59,7 +57,7 @@ impl NamedObject {
     ///
     /// # Errors
     /// None is, or several are.
-    fn kind<'c>(&self, catalog: &'c Catalog) -> anyhow::Result<&'c KindFacts> {
+    fn kind<'c>(&self, catalog: &'c Catalog) -> Result<&'c KindFacts, Failure> {
         let is_named = |facts: &&KindFacts| {
             (facts.kind.to_lowercase() == self.kind || facts.plural == self.kind)
                 && self.group.as_ref().is_none_or(|group| *group == facts.group)
@@ -70,19 +68,19 @@ impl NamedObject {
         }
         match found.as_slice() {
             [one] => Ok(one),
-            [] => Err(anyhow!(
+            [] => Err(Failure::Named(format!(
                 "the cluster serves no kind {}: write the kind as in manifests, such as deployment/web",
                 self.kind
-            )),
+            ))),
             several => {
                 let mut names: Vec<_> =
                     several.iter().map(|it| format!("{}.{}", it.plural, it.group)).collect();
                 names.sort();
-                Err(anyhow!(
+                Err(Failure::Named(format!(
                     "{} may be {}: write one of these before the name",
                     self.kind,
                     names.join(" or ")
-                ))
+                )))
             }
         }
     }
@@ -120,7 +118,7 @@ mod tests {
         catalog.insert(facts("extensions", "Ingress", "ingresses"));
         catalog.insert(facts("example.org", "Widget", "widgets"));
         catalog.insert(facts("example.com", "Widget", "widgets"));
-        let found = text.parse::<NamedObject>().map_err(|error| anyhow!(error));
+        let found = text.parse::<NamedObject>().map_err(|error| Failure::Named(error.to_owned()));
         let found = found.and_then(|object| Ok(object.of(object.kind(&catalog)?, "shop")));
         match (found, expected) {
             (Ok(found), Ok(expected)) => {

@@ -1,0 +1,157 @@
+//! Exceptions that a person makes and ends: DriftAllowances.
+//!
+//! Entry points: [`plan`], then [`Plan::make`]; [`names`] and [`end`]. Invariant: all act with the person's own
+//! rights, and the same plan with the same end makes one allowance.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::failure::{Failure, failed};
+use super::reading;
+use crate::client::allowances::{self, Kept, MakeError, Wish};
+use crate::client::connection::Connection;
+use crate::client::identity;
+use crate::model::{Actor, NamedObject, ObjectId};
+use crate::policy::allowance::{Allowance, Request};
+use crate::policy::flaw::Flaw;
+use crate::policy::grant::DELETE;
+use crate::policy::resource::DriftAllowance;
+
+/// How long the API server may take for one answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a person asks for.
+pub(crate) struct Asked<'a> {
+    pub(crate) object: &'a NamedObject,
+    pub(crate) namespace: &'a str,
+    /// The paths as texts, `*` and `delete` among them.
+    pub(crate) paths: &'a [String],
+    pub(crate) until: Timestamp,
+    pub(crate) reason: Option<&'a str>,
+}
+
+/// An allowance that may be made.
+pub(crate) struct Plan {
+    pub(crate) resource: DriftAllowance,
+    pub(crate) object: ObjectId,
+}
+
+/// The allowance that there is now.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Allowed {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// Whether it was made now, not by an equal request before.
+    pub(crate) made: bool,
+    pub(crate) object: ObjectId,
+    pub(crate) paths: Vec<String>,
+    pub(crate) until: String,
+}
+
+/// The allowance that this amounts to; nothing is written.
+pub(crate) async fn plan(
+    connection: &Connection,
+    asked: &Asked<'_>,
+    now: Timestamp,
+) -> Result<Plan, Failure> {
+    let Asked { object, namespace, paths, until, reason } = asked;
+    let request = Request::read(&paths.join(","), Some(&until.to_string()), *reason);
+    let request = request.map_err(|flaws| told(&flaws))?;
+    request.until_from(now).map_err(|flaw| told(&[flaw]))?;
+    let kinds = reading::kinds(connection).await?;
+    let object = object.resolve(connection, &kinds, namespace).await?;
+    let user = identity::own_name(&connection.client, connection.claimed.clone()).await;
+    let user = user.map_err(|error| failed(connection, "ask who you are", error))?;
+    let by = user.map(|user| Actor { user, ..Actor::default() });
+    let patterns = request.grant.mask.0.iter().map(ToString::to_string);
+    let wish = Wish {
+        object: &object,
+        namespace,
+        paths: patterns.chain(request.grant.deletes.then(|| DELETE.to_owned())).collect(),
+        until: *until,
+        reason: *reason,
+        by: by.as_ref(),
+    };
+    let resource = allowances::resource(&wish);
+    check_room(connection, &resource, now).await?;
+    Ok(Plan { resource, object })
+}
+
+impl Plan {
+    /// Makes it.
+    pub(crate) async fn make(self, connection: &Connection) -> Result<Allowed, Failure> {
+        let Self { resource, object } = self;
+        let kept = allowances::make(&connection.client, &resource, PATIENCE).await;
+        let kept = kept.map_err(|error| match error {
+            MakeError::Call(error) => failed(connection, "make the allowance", error),
+            other => other.into(),
+        })?;
+        let resource = kept.resource();
+        Ok(Allowed {
+            name: resource.metadata.name.clone().unwrap_or_default(),
+            made: matches!(kept, Kept::Made(_)),
+            paths: resource.spec.paths.clone(),
+            until: resource.spec.until.clone(),
+            namespace: resource.metadata.namespace.clone().unwrap_or_default(),
+            object,
+        })
+    }
+}
+
+/// Deletes allowances.
+pub(crate) async fn end(connection: &Connection, namespace: &str, names: &[String]) -> Result<(), Failure> {
+    for name in names {
+        let deleted = allowances::delete(&connection.client, namespace, name, None).await;
+        if !deleted.map_err(|error| failed(connection, "delete the allowance", error))? {
+            return Err(Failure::Named(format!(
+                "there is no allowance {name} in namespace {namespace}: `kubemoor get allowances -A` lists all"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The names of the allowances for an object.
+pub(crate) async fn names(
+    connection: &Connection,
+    what: &str,
+    namespace: &str,
+) -> Result<Vec<String>, Failure> {
+    let object: Result<NamedObject, _> = what.parse();
+    let object = object.map_err(|error: &str| Failure::Named(error.to_owned()))?;
+    let kinds = reading::kinds(connection).await?;
+    let object = object.resolve(connection, &kinds, namespace).await?;
+    let listed = allowances::list(&connection.client, Some(namespace)).await;
+    let listed = listed.map_err(|error| failed(connection, "list the allowances", error))?;
+    let is_for = |spec: &crate::policy::resource::AllowedObject| {
+        spec.group == object.group && spec.kind == object.kind && spec.name == object.name
+    };
+    let of_object = listed.into_iter().filter(|allowance| is_for(&allowance.spec.object));
+    let names: Vec<_> = of_object.filter_map(|allowance| allowance.metadata.name).collect();
+    if names.is_empty() {
+        return Err(Failure::Named(format!(
+            "there is no allowance for {object}: `kubemoor get allowances -A` lists all"
+        )));
+    }
+    Ok(names)
+}
+
+/// Fails where the guard would not count one more in its namespace. Whoever may
+/// not list them learns that from the guard alone.
+async fn check_room(connection: &Connection, wanted: &DriftAllowance, now: Timestamp) -> Result<(), Failure> {
+    let namespace = wanted.metadata.namespace.clone().unwrap_or_default();
+    let Ok(listed) = allowances::list(&connection.client, Some(&namespace)).await else { return Ok(()) };
+    let others = listed.iter().filter(|it| it.metadata.name != wanted.metadata.name);
+    let open = others.filter(|it| Allowance::compile(it).is_ok_and(|it| it.open(now))).count();
+    if open >= allowances::MOST_HERE {
+        return Err(MakeError::Full { namespace }.into());
+    }
+    Ok(())
+}
+
+fn told(flaws: &[Flaw]) -> Failure {
+    Failure::Named(flaws.iter().map(|flaw| flaw.message.clone()).collect::<Vec<_>>().join("; "))
+}

@@ -1,0 +1,89 @@
+//! Why an object, or a field of it, is as it is, and what may be done about it.
+//!
+//! Entry points: [`explain`], [`Denial::parse`] for what people paste. Invariant: what is said comes from
+//! the same records, policies and comparison that the guard judges by; nothing is written.
+
+mod advice;
+mod compare;
+mod exceptions;
+pub(crate) mod fields;
+mod pasted;
+pub(crate) mod report;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+pub(crate) use self::pasted::Denial;
+use self::report::{Inquiry, Report};
+use super::failure::Failure;
+use super::reading::{Found, Reader};
+use crate::declaration::path::Path;
+use crate::helm::release::Release;
+use crate::model::{NamedObject, ObjectId, ReleaseId};
+use crate::policy::pattern::Pattern;
+
+/// What is asked about.
+pub(crate) struct Question {
+    pub(crate) object: String,
+    pub(crate) namespace: String,
+    /// The release that a denial names.
+    pub(crate) release: Option<ReleaseId>,
+    /// None for all fields that are not as declared.
+    pub(crate) paths: Vec<String>,
+}
+
+/// The answer to a question.
+pub(crate) async fn explain(reader: &Reader, question: Question, now: Timestamp) -> Result<Report, Failure> {
+    let Question { object: text, namespace, release, paths } = question;
+    let named: Result<NamedObject, _> = text.parse();
+    let named = named.map_err(|error: &str| Failure::Named(format!("{text:?}: {error}")))?;
+    let object = named.resolve(&reader.connection, &reader.kinds, &namespace).await?;
+    let preferred = reader
+        .kinds
+        .catalog()
+        .facts(&object.group, &object.kind)
+        .and_then(|facts| facts.versions.first().cloned());
+    let live = match reader.live(&object, &preferred.unwrap_or_default()).await {
+        Found::Object(live) => Some(live),
+        Found::Absent => None,
+        Found::NotServed => {
+            let (kind, group) = (&object.kind, &object.group);
+            return Err(Failure::Named(format!("the API server serves no {kind} in the group {group:?}")));
+        }
+        Found::Unread(reason) => return Err(Failure::Named(format!("cannot read {object}: {reason}"))),
+    };
+    let named = live.as_ref().and_then(ReleaseId::named_by);
+    // The release that the object or the denial names, else any in its namespace.
+    let named: Vec<ReleaseId> = named.into_iter().chain(release).collect();
+    let mut release = declaring(reader, named, &object).await;
+    if release.is_none() && object.namespace.is_some() {
+        release = declaring(reader, reader.list(Some(&namespace)).await?, &object).await;
+    }
+    let patterns = paths.iter().filter_map(|path| Pattern::parse(path).ok()).collect();
+    let inquiry = Inquiry { object, live, release, patterns };
+    Ok(report::of(reader, inquiry, now).await)
+}
+
+/// The first of these releases that declares the object. One that cannot be
+/// read is none: annotations and denials can name anything.
+async fn declaring(reader: &Reader, releases: Vec<ReleaseId>, object: &ObjectId) -> Option<Arc<Release>> {
+    for id in releases {
+        match reader.release(&id).await {
+            Ok(release) if release.objects.contains_key(object) => return Some(release),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    None
+}
+
+/// A path as people write it, such as `/spec/replicas` or `spec.replicas`.
+pub(crate) fn parse_path(text: &str) -> Result<String, String> {
+    // As people write it.
+    let pointer = match text.starts_with('/') {
+        true => None,
+        false => Path::from_plain(text).map(|path| path.to_string()),
+    };
+    let pointer = pointer.unwrap_or_else(|| text.to_owned());
+    Pattern::parse(&pointer).map(|_| pointer.clone()).map_err(|error| error.to_string())
+}

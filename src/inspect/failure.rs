@@ -1,0 +1,99 @@
+//! What goes wrong between a person and a cluster, as sentences.
+//!
+//! Entry points: [`Failure`], [`failed`]. Invariant: a sentence says what failed and what to do; it
+//! holds no value of a Secret.
+
+use crate::client::allowances::MakeError;
+use crate::client::call::CallError;
+use crate::client::connection::{ConnectError, Connection};
+use crate::ledger::store::StoreError;
+use crate::mirror::releases::LookError;
+use crate::model::ReleaseId;
+
+/// Why something could not be read or done.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The API server gave no usable answer.
+    #[error("cannot {doing}: {}", reason(.url, .error))]
+    Call {
+        /// What was tried; completes "cannot …".
+        doing: String,
+        /// The API server.
+        url: String,
+        /// What it said.
+        error: CallError,
+    },
+    /// There is no way to the cluster.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The records of a release cannot be read.
+    #[error(transparent)]
+    Records(#[from] LookError),
+    /// An allowance cannot be made.
+    #[error(transparent)]
+    Make(#[from] MakeError),
+    /// The ledger cannot be read.
+    #[error(transparent)]
+    Ledger(#[from] StoreError),
+    /// Something that was named does not exist, or cannot be meant.
+    #[error("{0}")]
+    Named(String),
+}
+
+impl Failure {
+    /// Whether the right to do it is missing.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Call { error, .. } if error.is_forbidden())
+    }
+}
+
+/// The failure of a call; `doing` completes "cannot …".
+pub(crate) fn failed(connection: &Connection, doing: &str, error: CallError) -> Failure {
+    Failure::Call { doing: doing.to_owned(), url: connection.url.clone(), error }
+}
+
+/// What is missing where the API server refuses for want of rights.
+pub(crate) fn forbidden(message: &str) -> String {
+    format!("no permission: {message}: ask for a role with this right (docs/cli.md)")
+}
+
+/// A release, in words.
+pub(crate) fn spoken(release: &ReleaseId) -> String {
+    format!("{} in namespace {}", release.name, release.namespace)
+}
+
+/// The failure for a release that has no records, as far as policies could be
+/// read; `unread` says why not.
+pub(crate) fn unknown_release(release: &ReleaseId, unread: Option<&str>) -> Failure {
+    Failure::Named(match unread {
+        None => format!(
+            "there is no release {}: `helm list --all -n {}` names those that are there",
+            spoken(release),
+            release.namespace
+        ),
+        Some(unread) => format!(
+            "there is no release {} with records there, and where else they may lie is not known: {unread}",
+            spoken(release)
+        ),
+    })
+}
+
+fn reason(url: &str, error: &CallError) -> String {
+    match error {
+        CallError::Refused { code: 401, .. } => {
+            format!("{url} does not accept these credentials: log in anew, or choose others with --context")
+        }
+        CallError::Refused { code: 403, message, .. } => forbidden(message),
+        CallError::Unreachable { reason } => {
+            format!("{url} cannot be reached: {reason}: check --context and the network")
+        }
+        CallError::Late { within } => {
+            format!("{url} did not answer within {} s: try again", within.as_secs())
+        }
+        CallError::Refused { .. }
+        | CallError::Unserved
+        | CallError::TooLarge { .. }
+        | CallError::Unreadable { .. }
+        | CallError::Unformed { .. } => error.to_string(),
+    }
+}

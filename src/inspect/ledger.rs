@@ -1,0 +1,183 @@
+//! The ledger as one person may read it: from a database, or from a guard.
+//!
+//! Entry points: [`Source`], [`rows`]. Invariant: reads only; a guard is asked with the person's own
+//! credentials, and shows no row that they may not see.
+
+pub(crate) mod columns;
+pub(crate) mod facts;
+pub(crate) mod spans;
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::failure::Failure;
+use crate::client::call::CallError;
+use crate::client::connection::{self, Access};
+use crate::client::guard_api;
+use crate::config::LedgerUrl;
+use crate::ledger::entry::Entry;
+use crate::ledger::query::{Filter, PAGE, Page};
+use crate::ledger::store::Store;
+
+/// How long the guard may take, which asks the API server first.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where rows come from.
+pub(crate) enum Source {
+    Database(Store),
+    Guard { server: http::Uri, client: kube::Client },
+}
+
+impl Source {
+    pub(crate) async fn database(url: &LedgerUrl) -> Result<Self, Failure> {
+        Ok(Self::Database(Store::read(url).await?))
+    }
+
+    /// With the credentials of the kubeconfig, which go to nobody but a guard
+    /// whose certificate `authority` vouches for.
+    pub(crate) async fn guard(
+        server: http::Uri,
+        authority: Option<&Path>,
+        access: &Access,
+    ) -> Result<Self, Failure> {
+        let client = connection::connect_to(&server, authority, access).await?;
+        Ok(Self::Guard { server, client })
+    }
+
+    pub(crate) async fn page(&self, filter: &Filter) -> Result<Page, Failure> {
+        let (server, client) = match self {
+            Self::Database(store) => return Ok(store.page(filter).await?),
+            Self::Guard { server, client } => (server, client),
+        };
+        let body =
+            guard_api::get(client, &path(filter), PATIENCE).await.map_err(|error| said(server, &error))?;
+        serde_json::from_slice(&body).map_err(|error| {
+            Failure::Named(format!("{server} is no guard: its answer is no ledger's: {error}"))
+        })
+    }
+}
+
+/// The newest rows that `keep` takes, newest first, and whether there may be more.
+pub(crate) async fn rows(
+    source: &Source,
+    filter: &Filter,
+    limit: usize,
+    keep: impl Fn(&Entry) -> bool,
+) -> Result<(Vec<Entry>, bool), Failure> {
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut filter = filter.clone();
+    loop {
+        let left = u32::try_from(limit.saturating_sub(entries.len())).unwrap_or(u32::MAX);
+        filter.limit = Some(left.min(PAGE));
+        let page = source.page(&filter).await?;
+        entries.extend(page.items.into_iter().filter(|entry| keep(entry)));
+        let Some(next) = page.next else { return Ok((entries, false)) };
+        if entries.len() >= limit {
+            return Ok((entries, true));
+        }
+        filter.before = Some(place(&next)?);
+    }
+}
+
+/// The place from which the next page goes on.
+pub(crate) fn place(next: &str) -> Result<i64, Failure> {
+    let unknown = "the ledger's answer names no next page; use a program of its version";
+    next.parse().map_err(|_| Failure::Named(unknown.to_owned()))
+}
+
+/// The address and query of a page.
+fn path(filter: &Filter) -> String {
+    let Filter {
+        cluster: _,
+        namespace,
+        release,
+        user,
+        verdicts,
+        operations,
+        object,
+        since,
+        until,
+        before,
+        limit,
+    } = filter;
+    let list = |names: Vec<&str>| (!names.is_empty()).then(|| names.join(","));
+    let pairs = [
+        ("namespace", namespace.clone()),
+        ("release", release.clone()),
+        ("user", user.clone()),
+        ("verdict", list(verdicts.iter().map(String::as_str).collect())),
+        ("operation", list(operations.iter().map(|operation| operation.as_str()).collect())),
+        ("object", object.as_ref().map(ToString::to_string)),
+        ("since", since.map(|since| since.to_string())),
+        ("until", until.map(|until| until.to_string())),
+        ("continue", before.map(|before| before.to_string())),
+        ("limit", limit.map(|limit| limit.to_string())),
+    ];
+    let pairs = pairs.into_iter().filter_map(|(name, value)| {
+        let value = value?;
+        let value = percent_encoding::utf8_percent_encode(&value, percent_encoding::NON_ALPHANUMERIC);
+        Some(format!("{name}={value}"))
+    });
+    format!("/api/v1/ledger?{}", pairs.collect::<Vec<_>>().join("&"))
+}
+
+/// What a guard that does not answer, or refuses, means for who asks.
+fn said(server: &http::Uri, error: &CallError) -> Failure {
+    Failure::Named(match error {
+        CallError::Refused { code: 401, .. } => format!(
+            "the guard at {server} does not know you: the kubeconfig must hold a bearer token (a client \
+             certificate is none; `kubectl create token` makes one for a service account)"
+        ),
+        CallError::Refused { code: 403, .. } => format!(
+            "you may not read this part of the ledger: it takes the right to list guardedreleases.kubemoor.dev \
+             in the namespace, and in all namespaces with -A"
+        ),
+        CallError::Refused { code: 400 | 503, message, .. } => {
+            format!("the guard at {server} does not answer: {message}")
+        }
+        CallError::Refused { code, .. } => {
+            format!("{server} is no guard of this version: it answers {code}")
+        }
+        CallError::Unreachable { reason } if reason.contains("certificate") => format!(
+            "the guard at {server} cannot be trusted ({reason}): name the CA of its certificate with \
+             --certificate-authority"
+        ),
+        CallError::Unreachable { .. } | CallError::Late { .. } => format!(
+            "the guard at {server} does not answer: run `kubectl -n kubemoor-system port-forward deploy/kubemoor \
+             9080`, name its address with --server, or a database with --ledger"
+        ),
+        other => format!("the guard at {server} gives no usable answer: {other}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Operation;
+
+    #[test]
+    fn a_filter_becomes_a_query_that_keeps_every_character() {
+        let filter = Filter {
+            namespace: Some("shop".to_owned()),
+            user: Some("system:serviceaccount:ci:a&b".to_owned()),
+            verdicts: vec!["Deny".to_owned(), "Warn".to_owned()],
+            operations: vec![Operation::Delete],
+            object: Some("Deployments.apps/web".parse().unwrap()),
+            since: Some("2026-11-21T08:00:00Z".parse().unwrap()),
+            until: Some("2026-11-21T09:00:00Z".parse().unwrap()),
+            limit: Some(7),
+            ..Filter::default()
+        };
+        let query = [
+            "namespace=shop",
+            "user=system%3Aserviceaccount%3Aci%3Aa%26b",
+            "verdict=Deny%2CWarn",
+            "operation=DELETE",
+            "object=deployments%2Eapps%2Fweb",
+            "since=2026%2D11%2D21T08%3A00%3A00Z",
+            "until=2026%2D11%2D21T09%3A00%3A00Z",
+            "limit=7",
+        ];
+        assert_eq!(path(&filter), format!("/api/v1/ledger?{}", query.join("&")));
+    }
+}

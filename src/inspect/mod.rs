@@ -1,0 +1,25 @@
+//! What one person may see and do in a cluster with their own rights: what the
+//! commands and the web page share.
+//!
+//! Entry points: [`reading::Reader`], then [`releases`], [`comparison`] and
+//! [`explanation`]; [`allowances`], [`policies`] and [`ledger`] for lists; [`orders`] and
+//! [`exceptions`] for what a person orders. Invariant: needs no guard and no right of its own: the API
+//! server decides who may; a Secret's values stand in no answer; every failure is
+//! one sentence. Must not print, know the command line or the page, or judge by
+//! other rules than the guard's.
+
+pub(crate) mod allowances;
+pub(crate) mod chart;
+pub(crate) mod comparison;
+pub(crate) mod exceptions;
+pub(crate) mod explanation;
+pub(crate) mod failure;
+pub(crate) mod ledger;
+pub(crate) mod object;
+pub(crate) mod orders;
+pub(crate) mod policies;
+pub(crate) mod pulses;
+pub(crate) mod reading;
+pub(crate) mod releases;
+pub(crate) mod sheet;
+pub(crate) mod times;

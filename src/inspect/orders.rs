@@ -1,0 +1,123 @@
+//! What a person orders of the guard for a release: to repair it now, to pause or to resume repairs.
+//!
+//! Entry points: [`set`], [`reconcile`]. Invariant: everything goes through the GuardedRelease, so that the
+//! API server says who may, and keeps who did; so does the answer. Nothing is repaired here.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+use super::failure::{Failure, failed, spoken};
+use super::pulses::Pulses;
+use crate::client::connection::Connection;
+use crate::client::guarded::{self, Setting};
+use crate::model::ReleaseId;
+use crate::policy::guarded::{OrderAnswer, OrderResult};
+
+/// How long the API server has to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long an answer to an order is waited for, and how often it is looked for.
+const WAIT: Duration = Duration::from_secs(15);
+pub(crate) const LOOK: Duration = Duration::from_millis(250);
+
+/// An order that was given.
+pub(crate) struct Given {
+    pub(crate) answered: Answered,
+    /// What the API server warns of.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// What the guard made of an order.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Answered {
+    /// It answered.
+    #[serde(rename = "answer")]
+    Given(OrderAnswer),
+    /// No guard runs.
+    Stale { message: String },
+    /// It has not answered yet.
+    Outstanding { why: String },
+}
+
+/// Sets something in a GuardedRelease; returns what the API server warns of.
+pub(crate) async fn set(
+    connection: &Connection,
+    release: &ReleaseId,
+    setting: &Setting,
+    doing: &str,
+) -> Result<Vec<String>, Failure> {
+    match guarded::set(&connection.client, release, setting, PATIENCE).await {
+        Ok(warnings) => Ok(warnings),
+        Err(error) if error.is_not_found() => Err(Failure::Named(format!(
+            "there is no GuardedRelease {}: `kubemoor get releases -n {}` says why",
+            spoken(release),
+            release.namespace
+        ))),
+        Err(error) => Err(failed(connection, doing, error)),
+    }
+}
+
+/// Orders a repair now, and waits for the guard's answer.
+pub(crate) async fn reconcile(
+    connection: &Connection,
+    pulses: &Pulses,
+    release: &ReleaseId,
+) -> Result<Given, Failure> {
+    let at = Timestamp::now().to_string();
+    let setting = Setting::Reconcile(at.clone());
+    let warnings = set(connection, release, &setting, "have the release reconciled").await?;
+    let answered = answer(connection, pulses, release, &at).await;
+    Ok(Given { answered, warnings })
+}
+
+/// Waits for the guard's answer to the order of `at`; of one that has to wait for
+/// something else no longer than its first answer.
+async fn answer(connection: &Connection, pulses: &Pulses, release: &ReleaseId, at: &str) -> Answered {
+    let until = Instant::now() + WAIT;
+    let mut last = None;
+    loop {
+        let status = match guarded::get(&connection.client, release).await {
+            Ok(guarded) => guarded.and_then(|guarded| guarded.status).unwrap_or_default(),
+            Err(error) => {
+                return Answered::Outstanding { why: format!("its answer cannot be read: {error}") };
+            }
+        };
+        last = status.order.clone().filter(|order| order.at == at).or(last);
+        match last {
+            Some(answer) if answer.result != OrderResult::Waiting => return Answered::Given(answer),
+            Some(answer) if Instant::now() >= until => return Answered::Given(answer),
+            None if Instant::now() >= until => {
+                let why = format!("the guard has not answered within {} s", WAIT.as_secs());
+                return Answered::Outstanding { why };
+            }
+            None => {
+                let told = pulses.told(status).await;
+                if told.is_stale() {
+                    return Answered::Stale { message: told.message };
+                }
+            }
+            Some(_) => {}
+        }
+        sleep(LOOK).await;
+    }
+}
+
+impl Answered {
+    /// The answer in a sentence.
+    pub(crate) fn text(&self, release: &ReleaseId) -> String {
+        let (name, namespace) = (spoken(release), &release.namespace);
+        match self {
+            Self::Given(OrderAnswer { message, .. }) => format!("release {name}: {message}"),
+            Self::Stale { message } => {
+                format!("the order for release {name} waits for a guard that runs: {message}")
+            }
+            Self::Outstanding { why } => format!(
+                "the order for release {name} is given, and {why}: `kubemoor get releases -n {namespace}` shows how the release stands"
+            ),
+        }
+    }
+}

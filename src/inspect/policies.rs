@@ -1,0 +1,76 @@
+//! The policies of a cluster, and which are in force.
+//!
+//! Entry point: [`read`]. Invariant: whether a policy is in force is what the guard says of the
+//! generation that is there, and nothing else.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::failure::{Failure, failed};
+use crate::client::connection::Connection;
+use crate::client::policy_statuses;
+
+/// One policy.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) priority: i64,
+    pub(crate) edits: Option<String>,
+    pub(crate) drift: Option<String>,
+    /// `True`, `False`, or `Unknown` where the guard has not judged this generation.
+    pub(crate) accepted: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) reason: String,
+    /// What is wrong with it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) message: String,
+    /// The globs of the releases that it is for; empty for all.
+    pub(crate) releases: Vec<String>,
+    /// The globs of their namespaces; empty for all.
+    pub(crate) namespaces: Vec<String>,
+}
+
+/// The policies that have these labels, the first to count first.
+pub(crate) async fn read(connection: &Connection, labels: Option<&str>) -> Result<Vec<Row>, Failure> {
+    let found = match policy_statuses::list(&connection.client, labels).await {
+        Ok(found) => found,
+        Err(error) if error.is_not_found() => {
+            let undefined = "there is no definition of DriftPolicy: `kubemoor manifests crds` prints it";
+            return Err(Failure::Named(undefined.to_owned()));
+        }
+        Err(error) => return Err(failed(connection, "list the policies", error)),
+    };
+    let mut rows: Vec<_> = found.iter().map(Row::of).collect();
+    rows.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(&b.name)));
+    Ok(rows)
+}
+
+impl Row {
+    pub(crate) fn of(policy: &Value) -> Self {
+        let text = |pointer: &str| policy.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let texts = |pointer: &str| {
+            let list = policy.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
+            list.filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let conditions = policy.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+        let is_accepted =
+            |condition: &&Value| condition.get("type").and_then(Value::as_str) == Some("Accepted");
+        let generation = policy.pointer("/metadata/generation").and_then(Value::as_i64);
+        let judged = policy.pointer("/status/observedGeneration").and_then(Value::as_i64);
+        let condition = conditions.into_iter().find(is_accepted).filter(|_| judged == generation);
+        let of = |key: &str| condition.and_then(|it| it.get(key)?.as_str()).unwrap_or_default().to_owned();
+        let accepted = condition.map_or_else(|| "Unknown".to_owned(), |_| of("status"));
+        Self {
+            name: text("/metadata/name").unwrap_or_default(),
+            priority: policy.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default(),
+            edits: text("/spec/edits"),
+            drift: text("/spec/drift"),
+            message: if accepted == "False" { of("message") } else { String::new() },
+            accepted,
+            reason: of("reason"),
+            releases: texts("/spec/releases/names"),
+            namespaces: texts("/spec/releases/namespaces"),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! How the releases of a cluster stand, and which are not guarded.
+//!
+//! Entry points: [`read`], [`Row`]. Invariant: reads only. What a release's records say and
+//! what the guard says of it are shown side by side; a release that no guard
+//! speaks of is shown as not guarded, with the reason as far as it can be known,
+//! and so is one that has no record.
+
+pub(crate) mod unrecorded;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use self::unrecorded::Unrecorded;
+use super::failure::{Failure, failed};
+use super::reading::Reader;
+use crate::client::guarded;
+use crate::helm::record::Status;
+use crate::model::ReleaseId;
+use crate::policy::guarded::{GuardedRelease, GuardedReleaseSpec, ObjectCounts};
+use crate::policy::suspension::Suspension;
+use crate::verdict::health::Reason;
+use crate::verdict::health::told::Told;
+
+/// Releases whose records are read at once, where no guard speaks of them.
+const READ_AT_ONCE: usize = 8;
+
+/// The reason of a release whose status nobody keeps any more.
+const STALE: &str = "Stale";
+
+/// The reason of a release that no guard speaks of.
+pub(crate) const NOT_GUARDED: &str = "NotGuarded";
+
+/// A state that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    NotGuarded,
+    /// No guard keeps it any more.
+    Stale,
+    /// The guard has not looked at it yet.
+    Unknown,
+    Reason(Reason),
+}
+
+/// One release.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Row {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) guarded: bool,
+    /// `True`, `False`, `Unknown`; none for releases that are not guarded.
+    pub(crate) ready: Option<String>,
+    pub(crate) reason: Option<String>,
+    pub(crate) revision: Option<u64>,
+    pub(crate) declared: Option<u64>,
+    pub(crate) drifted: Option<u64>,
+    /// How the other objects stand.
+    pub(crate) counts: Option<ObjectCounts>,
+    pub(crate) edits: Option<String>,
+    pub(crate) drift: Option<String>,
+    /// That a person has suspended repairs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) suspended: Option<Suspended>,
+    /// Since when no guard keeps this, where it is stale.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stale_since: Option<Timestamp>,
+    /// What the guard says, or why the release is not guarded.
+    pub(crate) message: String,
+}
+
+/// A suspension that has not ended.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct Suspended {
+    /// When it ends; none where a person ends it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<Timestamp>,
+    /// Why.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reason: String,
+}
+
+/// What was found.
+pub(crate) struct Listing {
+    pub(crate) rows: Vec<Row>,
+    /// What could not be read.
+    pub(crate) notes: Vec<String>,
+}
+
+/// The releases in a namespace, or in all; only those with these labels, if any are named.
+pub(crate) async fn read(
+    reader: &Reader,
+    namespace: Option<&str>,
+    labels: Option<&str>,
+) -> Result<Listing, Failure> {
+    let listed = guarded::list(&reader.connection.client, namespace).await;
+    let listed = listed.map_err(|error| failed(&reader.connection, "list the GuardedReleases", error))?;
+    let is_defined = listed.is_some();
+    let mut known: BTreeMap<ReleaseId, GuardedRelease> = listed
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|guarded| Some((guarded.release()?, guarded)))
+        .collect();
+    let stored = reader.list(namespace).await?;
+    let mut all: BTreeSet<_> = stored.iter().chain(known.keys()).cloned().collect();
+    let Unrecorded { mut releases, mut notes } = unrecorded::find(reader, namespace).await;
+    releases.retain(|release, _| !all.contains(release));
+    all.extend(releases.keys().cloned());
+    if let Some(labels) = labels {
+        // What has no record has none of its labels.
+        all = reader.labelled(namespace, labels).await?;
+    }
+    let rows = all.into_iter().map(|release| {
+        let (guarded, origin) = (known.remove(&release), releases.get(&release).copied());
+        async move {
+            let why = match (guarded, origin) {
+                (Some(guarded), _) => {
+                    let suspended = Suspended::of(&guarded.spec, Timestamp::now());
+                    let told = reader.pulses.told(guarded.status.unwrap_or_default()).await;
+                    return Row { suspended, ..Row::guarded(release, told) };
+                }
+                (None, Some(origin)) => unrecorded::why(origin, &release),
+                (None, None) => why_not(reader, &release, is_defined).await,
+            };
+            Row::unguarded(release, why)
+        }
+    });
+    let rows = futures::stream::iter(rows.collect::<Vec<_>>()).buffered(READ_AT_ONCE).collect().await;
+    notes.extend(reader.pulses.notes().await);
+    let unread = reader.unread_records(namespace);
+    notes.extend(unread.into_iter().map(|unread| format!("releases may be missing: {unread}")));
+    Ok(Listing { rows, notes })
+}
+
+/// Why no guard speaks of a release.
+pub(crate) async fn why_not(reader: &Reader, release: &ReleaseId, is_defined: bool) -> String {
+    match reader.release(release).await {
+        Err(error) => format!("its records cannot be read: {error}"),
+        Ok(read) => match &read.invalid {
+            Some(invalid) => format!("its record {} cannot be believed: {}", invalid.secret, invalid.reason),
+            None if read.state.status == Status::Uninstalled => {
+                "it is uninstalled; its history was kept".to_owned()
+            }
+            None if is_defined => "no guard that runs covers its namespace".to_owned(),
+            None => {
+                "there is no definition of GuardedRelease: `kubemoor manifests crds` prints it".to_owned()
+            }
+        },
+    }
+}
+
+impl Suspended {
+    fn of(spec: &GuardedReleaseSpec, now: Timestamp) -> Option<Self> {
+        let suspension = Suspension::of(spec).filter(|suspension| !suspension.is_over(now));
+        suspension.map(|Suspension { until, reason }| Self { until, reason })
+    }
+}
+
+impl Row {
+    pub(crate) fn guarded(release: ReleaseId, told: Told) -> Self {
+        let Told { ready, reason, revision, declared, drifted, counts, edits, drift, stale_since, message } =
+            told;
+        Self {
+            namespace: release.namespace,
+            name: release.name,
+            guarded: true,
+            ready: Some(ready),
+            reason,
+            revision: Some(revision),
+            declared: Some(declared),
+            drifted: Some(drifted),
+            counts: Some(counts),
+            edits: Some(edits),
+            drift: Some(drift),
+            suspended: None,
+            stale_since,
+            message,
+        }
+    }
+
+    pub(crate) fn unguarded(release: ReleaseId, why: String) -> Self {
+        Self {
+            namespace: release.namespace,
+            name: release.name,
+            guarded: false,
+            ready: None,
+            reason: None,
+            revision: None,
+            declared: None,
+            drifted: None,
+            counts: None,
+            edits: None,
+            drift: None,
+            suspended: None,
+            stale_since: None,
+            message: why,
+        }
+    }
+}
+
+impl State {
+    pub(crate) fn is_of(self, row: &Row) -> bool {
+        match self {
+            Self::NotGuarded => !row.guarded,
+            Self::Stale => row.stale_since.is_some() || row.reason.as_deref() == Some(STALE),
+            Self::Unknown => row.guarded && row.reason.is_none(),
+            // However its drift is dealt with.
+            Self::Reason(Reason::Drifted) => row.drifted.is_some_and(|drifted| drifted > 0),
+            Self::Reason(reason) => row.reason.as_deref() == Some(reason.as_str()),
+        }
+    }
+}
+
+/// A state as people write it: `in-sync` and `InSync` are the same.
+pub(crate) fn parse_state(text: &str) -> Result<State, String> {
+    let plain = |text: &str| text.replace('-', "").to_lowercase();
+    let states = Reason::ALL.map(|reason| (reason.as_str(), State::Reason(reason)));
+    let others = [("NotGuarded", State::NotGuarded), (STALE, State::Stale), ("Unknown", State::Unknown)];
+    let mut known = states.into_iter().chain(others);
+    known.find(|(name, _)| plain(name) == plain(text)).map(|(_, state)| state).ok_or_else(|| {
+        let names: Vec<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
+        format!("there is no state {text:?}: use some of {}, NotGuarded, Stale, Unknown", names.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_drifted_however_their_drift_is_dealt_with() {
+        let row = |reason: &str, drifted: u64| {
+            let id = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+            let row = Row::unguarded(id, String::new());
+            Row { guarded: true, reason: Some(reason.to_owned()), drifted: Some(drifted), ..row }
+        };
+        let is = |text: &str, row: &Row| parse_state(text).unwrap().is_of(row);
+        for reason in ["Drifted", "Contested", "Braked", "Unconfirmed", "Suspended"] {
+            assert!(is("drifted", &row(reason, 1)) && is(reason, &row(reason, 1)), "{reason}");
+        }
+        assert!(is("in-sync", &row("InSync", 0)) && !is("Drifted", &row("InSync", 0)));
+        let error = parse_state("broken").unwrap_err();
+        assert!(error.contains("Drifted") && error.ends_with("NotGuarded, Stale, Unknown"), "{error}");
+    }
+}
