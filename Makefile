@@ -8,6 +8,8 @@ tools := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kubemoor/tools
 deny_version := 0.20.2
 machete_version := 0.9.2
 cargo_deny := $(tools)/cargo-deny-$(deny_version)/bin/cargo-deny
+inferno_version := 0.12.4
+inferno := $(tools)/inferno-$(inferno_version)/bin/inferno-flamegraph
 cargo_machete := $(tools)/cargo-machete-$(machete_version)/bin/cargo-machete
 
 # A tool is built once per machine and runs for a second: compile time counts, not speed.
@@ -16,7 +18,7 @@ install_tool := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 
 
 with_control_plane = provided=$$(tests/control-plane/provide); set -a; eval "$$provided"; set +a
 
-.PHONY: help provide demo test oracle forecasts lint fuzz build-fuzz bench image test-image plugin manifests reference
+.PHONY: help provide demo test oracle forecasts lint fuzz build-fuzz bench profile image test-image plugin manifests reference
 
 help: ## say what there is
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1: \2/p' Makefile
@@ -78,6 +80,10 @@ bench: ## measure: ratios and medians, on a control plane where it takes one
 	@$(with_control_plane)
 	cargo bench --locked
 
+profile: $(inferno) ## sample the benches and draw flame graphs of them below target/profile
+	@$(with_control_plane)
+	INFERNO=$(dir $(inferno)) benches/profile target/profile
+
 image_archive = target/kubemoor.oci.tar
 
 image: ## build the container image as an OCI archive
@@ -116,3 +122,6 @@ $(cargo_deny):
 
 $(cargo_machete):
 	$(install_tool) --root $(tools)/cargo-machete-$(machete_version) cargo-machete@$(machete_version)
+
+$(inferno):
+	$(install_tool) --root $(tools)/inferno-$(inferno_version) inferno@$(inferno_version)

@@ -43,7 +43,7 @@ fn main() {
     }
     let folder = tempfile::tempdir().unwrap();
     load::write_store(folder.path());
-    load::write_policies(folder.path());
+    load::write_policies(folder.path(), load::POLICIES);
     let server = Served::start(folder.path());
     println!("CPU of the server per review, median of {ROUNDS} rounds of {REQUESTS} reviews");
     headline("against a handler that says yes", "yes", "verdict");

@@ -118,7 +118,7 @@ pub struct Autoscaler {
     pub declared_by: Vec<ReleaseId>,
 }
 
-/// What becomes of an edit that drifts. Ordered from lenient to strict.
+/// How to answer a change that causes drift, from lenient to strict.
 #[derive(
     Clone,
     Copy,
@@ -135,30 +135,30 @@ pub struct Autoscaler {
 )]
 #[value(rename_all = "PascalCase")]
 pub enum EditsMode {
-    /// It passes, unrecorded.
+    /// The change passes and is not recorded.
     Allow,
-    /// It passes and is recorded.
+    /// The change passes and is recorded.
     Record,
-    /// It passes, is recorded, and the editor is warned.
+    /// The change passes and is recorded, and the user gets a warning.
     Warn,
-    /// What drifts is set back, the rest passes, and the editor is warned. An
-    /// edit that is nothing but drift is refused.
+    /// Fields that would drift are reverted, the rest of the change passes, and the user
+    /// gets a warning. A change that would only cause drift is denied.
     Revert,
-    /// It is refused and recorded.
+    /// The change is denied and recorded.
     Deny,
 }
 
-/// What becomes of drift that the loop finds.
+/// How to treat drift in the cluster.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema, clap::ValueEnum,
 )]
 #[value(rename_all = "PascalCase")]
 pub enum DriftMode {
-    /// Nothing: it is not looked at.
+    /// The guard does not look for drift.
     Ignore,
-    /// It is logged and counted.
+    /// Drift is logged, counted and shown in the status.
     Report,
-    /// It is repaired, logged and counted.
+    /// Drift is repaired, logged and counted.
     Repair,
 }
 

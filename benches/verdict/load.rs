@@ -1,5 +1,5 @@
 //! The release and the reviews: updates of a Deployment with three containers
-//! and 60 environment variables, as the API server sends them.
+//! and as many environment variables as are asked for, as the API server sends them.
 
 use std::fs;
 use std::path::Path;
@@ -16,28 +16,34 @@ pub(crate) struct Review {
 /// The policies of the guard that has many.
 pub(crate) const POLICIES: usize = 200;
 
+/// The environment variables of each container.
+pub(crate) const VARIABLES: usize = 20;
+
 /// Of each policy: half of them ignore, half allow.
 const RULES: usize = 10;
 
 const CONTAINERS: [&str; 3] = ["web", "worker", "proxy"];
-/// Of each container; 60 together.
-const VARIABLES: usize = 20;
-
 /// A part of the answer that lets a review pass.
 pub(crate) const ALLOWED: &str = "\"allowed\":true";
 const DENIED: &str = "\"allowed\":false";
 
 /// Writes the release `shop/web` as a store's file.
 pub(crate) fn write_store(folder: &Path) {
+    write_release(folder, "web", &[manifest(VARIABLES)]);
+}
+
+/// Writes a release of the namespace `shop` as a store's file.
+pub(crate) fn write_release(folder: &Path, name: &str, objects: &[Value]) {
     let folder = folder.join("store/shop");
     fs::create_dir_all(&folder).unwrap();
     // JSON is YAML.
-    fs::write(folder.join("web.yaml"), manifest().to_string()).unwrap();
+    let documents: Vec<String> = objects.iter().map(Value::to_string).collect();
+    fs::write(folder.join(name).with_extension("yaml"), documents.join("\n---\n")).unwrap();
 }
 
-/// Writes policies that are for the release `shop/web`, with rules that are for
+/// Writes so many policies that are for the release `shop/web`, with rules that are for
 /// its Deployment and for nothing that the reviews change.
-pub(crate) fn write_policies(folder: &Path) {
+pub(crate) fn write_policies(folder: &Path, policies: usize) {
     let policy = |number: usize| {
         let target = json!({"group": "apps", "kind": "(Deployment|StatefulSet)"});
         let path = |rule: usize| match rule % 4 {
@@ -60,7 +66,7 @@ pub(crate) fn write_policies(folder: &Path) {
         let name = format!("policy-{number}");
         json!({"apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": name}, "spec": spec})
     };
-    let documents: Vec<String> = (0..POLICIES).map(|number| policy(number).to_string()).collect();
+    let documents: Vec<String> = (0..policies).map(|number| policy(number).to_string()).collect();
     fs::write(folder.join("policies.yaml"), documents.join("\n---\n")).unwrap();
 }
 
@@ -103,22 +109,23 @@ pub(crate) fn with_another_image() -> Review {
     review("declared, images and env (refused)", "web", edit, DENIED)
 }
 
-fn variables(container: &str) -> Vec<Value> {
+fn variables(container: &str, count: usize) -> Vec<Value> {
     let variable = |n: usize| {
         let value = format!(
             "https://{container}-{n}.{container}.shop.svc.cluster.local:80{n:02}/v1/settings/of/{container}/and/its/{n}th/neighbour?deadline=30s&retries=3&trace=sampled"
         );
         json!({"name": format!("SHOP_SETTING_{n:02}"), "value": value})
     };
-    (0..VARIABLES).map(variable).collect()
+    (0..count).map(variable).collect()
 }
 
-fn manifest() -> Value {
+/// The manifest of the Deployment `web`, each of whose containers has so many variables.
+pub(crate) fn manifest(variables_each: usize) -> Value {
     let container = |name: &&str| {
         json!({
             "name": name,
             "image": format!("registry.example/shop/{name}:1.27.3"),
-            "env": variables(name),
+            "env": variables(name, variables_each),
             "ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}],
             "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}},
             "readinessProbe": {"httpGet": {"path": "/ready", "port": "http"}, "periodSeconds": 5},
@@ -146,8 +153,7 @@ fn manifest() -> Value {
 
 /// The Deployment as the API server holds it: with its defaults, what Helm
 /// adds, a status and who manages what.
-fn live(name: &str) -> Value {
-    let mut object = manifest();
+pub(crate) fn live(name: &str, mut object: Value) -> Value {
     let manages = managed(&object["spec"]);
     let metadata = &mut object["metadata"];
     metadata["name"] = json!(name);
@@ -226,11 +232,16 @@ fn managed(value: &Value) -> Value {
 }
 
 fn review(name: &'static str, object: &str, edit: impl Fn(&mut Value), answer: &'static str) -> Review {
-    let old = live(object);
-    let mut new = live(object);
+    let old = live(object, manifest(VARIABLES));
+    let mut new = old.clone();
     edit(&mut new);
+    Review { name, text: update(object, &old, &new), answer }
+}
+
+/// The review of an update of a Deployment of the namespace `shop`.
+pub(crate) fn update(name: &str, old: &Value, new: &Value) -> String {
     // The order of the API server's own type.
-    let text = format!(
+    format!(
         concat!(
             r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{{"#,
             r#""uid":"705ab4f5-6393-11e8-b7cc-42010a800002","#,
@@ -243,9 +254,8 @@ fn review(name: &'static str, object: &str, edit: impl Fn(&mut Value), answer: &
             r#""object":{new},"oldObject":{old},"dryRun":false,"#,
             r#""options":{{"kind":"UpdateOptions","apiVersion":"meta.k8s.io/v1","fieldManager":"kubectl-edit"}}}}}}"#
         ),
-        name = object,
+        name = name,
         new = new,
         old = old,
-    );
-    Review { name, text, answer }
+    )
 }

@@ -42,8 +42,6 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::load::POLICIES;
-
 /// What the API server proves itself by.
 const TOKEN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
@@ -104,11 +102,7 @@ impl Served {
 
     /// The CPU that a server takes while `work` runs.
     pub(crate) fn cpu_of(&self, role: &str, work: impl FnOnce()) -> Cpu {
-        let server = self.server(role);
-        let before = server.cpu();
-        work();
-        let after = server.cpu();
-        Cpu { answering: after.answering - before.answering, keeping: after.keeping - before.keeping }
+        self.server(role).cpu_of(work)
     }
 
     pub(crate) fn server(&self, role: &str) -> &Server {
@@ -135,6 +129,14 @@ impl Server {
         let ca = fs::read_to_string(folder.join(role).join("ca.crt")).unwrap();
         let path = if role == OPEN { "/validate".to_owned() } else { format!("/validate/{TOKEN}") };
         Self { child, said, address, ca, path }
+    }
+
+    /// The CPU that it takes while `work` runs.
+    pub(crate) fn cpu_of(&self, work: impl FnOnce()) -> Cpu {
+        let before = self.cpu();
+        work();
+        let after = self.cpu();
+        Cpu { answering: after.answering - before.answering, keeping: after.keeping - before.keeping }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -190,7 +192,10 @@ impl Drop for Server {
 
 /// Serves until standard input ends, in the role that `folder` is named for.
 pub(crate) fn run(folder: &Path) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    // A profile tells the roles apart by the names of their threads.
+    let role = folder.file_name().unwrap().to_str().unwrap();
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.thread_name(role).enable_all().build().unwrap();
     let others = Others::default();
     let heard = others.clone();
     // The benchmark holds the other end: it is closed however that ends.
@@ -270,7 +275,7 @@ fn resolver(folder: &Path) -> PolicyResolver {
     let text = fs::read_to_string(folder.with_file_name("policies.yaml")).unwrap();
     let (accepted, flawed) = policy::read::read([("policies.yaml", text.as_str())]);
     assert!(flawed.is_empty(), "{flawed:?}");
-    assert_eq!(accepted.len(), POLICIES);
+    assert!(!accepted.is_empty());
     PolicyResolver::of_policies(Policies::new(defaults, &Labels::new(), accepted))
 }
 

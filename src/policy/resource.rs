@@ -36,14 +36,14 @@ const NAMESPACE: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 /// What a glob of a release or a namespace looks like.
 const GLOB: &str = r"^[-a-z0-9.*?]+$";
 
-/// Decides what becomes of edits and drift of the releases that it matches.
+/// Rules for changes to, and drift of, the releases that the policy matches.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "kubemoor.dev",
     version = "v1alpha1",
     kind = "DriftPolicy",
     plural = "driftpolicies",
-    doc = "Decides what becomes of edits and drift of the Helm releases that it matches.",
+    doc = "Rules for changes to, and drift of, the Helm releases that the policy matches.",
     category = "kubemoor",
     status = "DriftPolicyStatus",
     derive = "PartialEq",
@@ -64,107 +64,107 @@ const GLOB: &str = r"^[-a-z0-9.*?]+$";
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DriftPolicySpec {
-    /// Which policy a single value comes from where several match a release:
-    /// the highest; of equals, the first by name.
+    /// If several policies match a release, the one with the highest priority decides each
+    /// single value; among equal priorities, the first by name.
     #[serde(default)]
     pub priority: i32,
-    /// Which releases this policy is for; all, where nothing is said.
+    /// The releases that this policy applies to; all releases if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub releases: Option<ReleaseSelector>,
-    /// In which clusters this policy is in force: those whose labels, as the
-    /// guard is told by --cluster-label, match.
+    /// The clusters in which this policy is in force, by the labels that the guard
+    /// gets with --cluster-label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_selector: Option<LabelSelector>,
-    /// What becomes of an edit that drifts.
+    /// How to answer a change that causes drift.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edits: Option<EditsMode>,
-    /// What becomes of drift that the loop finds.
+    /// How to treat drift in the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftMode>,
-    /// What else a repair may write.
+    /// Objects that repairs may write in addition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair: Option<RepairSpec>,
-    /// Which autoscalers may move replicas.
+    /// The autoscalers that may change the number of replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autoscalers: Option<Autoscalers>,
-    /// What is never compared and never touched by a repair or a revert.
+    /// Fields that are never compared, repaired or reverted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_RULES))]
     pub ignore: Vec<IgnoreRule>,
-    /// What may be changed locally, by whom and when.
+    /// Standing exceptions: who may change which fields, and when.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_RULES))]
     pub allow: Vec<AllowRule>,
-    /// Where additions that the release does not declare are drift as well.
+    /// Paths below which anything that the release does not declare counts as drift too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_RULES))]
     pub seal: Vec<SealRule>,
-    /// Whose edits are not judged.
+    /// Users whose changes are not judged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_RULES))]
     pub exempt: Vec<SubjectSpec>,
-    /// Who may write the release's records; anyone with the right, where
-    /// nobody is named.
+    /// Users who may write the records of the release; everyone with the right in
+    /// RBAC if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_RULES))]
     pub operators: Vec<SubjectSpec>,
-    /// The notifiers that are told, by name.
+    /// The names of the notifiers that get messages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_RULES), inner(length(min = 1, max = 63)))]
     pub notify: Vec<String>,
-    /// Which namespaces may hold the records of releases in others, as Flux
-    /// does with storageNamespace. Whoever may write Secrets in such a
-    /// namespace can act as Helm in the others. Holds whatever releases says.
+    /// Namespaces that may hold the records of releases in other namespaces, as with
+    /// storageNamespace of Flux. Everyone who may write Secrets in such a namespace can
+    /// act as Helm in the others. Applies whatever `releases` selects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_RULES))]
     pub storage: Vec<StoragePair>,
 }
 
-/// Which releases; every part that is given must hold.
+/// Selects releases; all given conditions must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReleaseSelector {
-    /// Globs of release names: `*` is any text, `?` any letter.
+    /// Globs of release names: `*` matches any text, `?` any one character.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_RULES), inner(length(min = 1, max = 253), regex(pattern = GLOB)))]
     pub names: Vec<String>,
-    /// Globs of the namespaces of releases.
+    /// Globs of the namespaces of the releases.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_RULES), inner(length(min = 1, max = 63), regex(pattern = GLOB)))]
     pub namespaces: Vec<String>,
-    /// The labels of the namespaces of releases.
+    /// Selects releases by the labels of their namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
 }
 
-/// A selector of labels, as everywhere in Kubernetes.
+/// A label selector, as everywhere in Kubernetes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LabelSelector {
-    /// Labels with these values.
+    /// Labels that must have these values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
-    /// Requirements of labels.
+    /// Requirements that the labels must meet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub match_expressions: Vec<LabelExpression>,
 }
 
-/// One requirement of a label.
+/// A requirement that a label must meet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LabelExpression {
-    /// The label.
+    /// The label key.
     pub key: String,
-    /// How its value is held against the values.
+    /// How the label relates to the values.
     pub operator: SelectorOperator,
-    /// The values; none for Exists and DoesNotExist.
+    /// The values; must be empty for Exists and DoesNotExist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub values: Vec<String>,
 }
 
-/// How a label is held against values.
+/// How a label relates to values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs, reason = "the words of the Kubernetes API")]
 pub enum SelectorOperator {
@@ -174,56 +174,55 @@ pub enum SelectorOperator {
     DoesNotExist,
 }
 
-/// What else a repair may write.
+/// Objects that repairs may write in addition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RepairSpec {
-    /// Roles, bindings, webhook configurations and definitions.
+    /// Roles, role bindings, webhook configurations and CustomResourceDefinitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rbac: Option<bool>,
-    /// Objects without a namespace, and in other namespaces than the release's.
+    /// Cluster-scoped objects, and objects in namespaces other than the release's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_scoped: Option<bool>,
 }
 
-/// Which autoscalers may move replicas.
+/// The autoscalers that may change the number of replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Autoscalers {
-    /// Any that targets the workload.
+    /// Every autoscaler that targets the workload.
     #[default]
     Any,
-    /// Those that a release declares.
+    /// Only autoscalers that a release declares.
     Declared,
 }
 
-/// What is never compared and never touched.
+/// Fields that are never compared, repaired or reverted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IgnoreRule {
-    /// In which objects; in all, where nothing is said.
+    /// The objects that the rule applies to; all objects if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<TargetSpec>,
-    /// Which paths: JSON Pointers whose segments may be [key=value] or *; or *
-    /// alone for everything.
+    /// JSON Pointers, in which a segment may be [key=value] or *; a single * means
+    /// every field.
     #[schemars(length(min = 1, max = MAX_PATHS), inner(length(min = 1, max = 1024), regex(pattern = PATH)))]
     pub paths: Vec<String>,
 }
 
-/// Where additions that the release does not declare are drift as well.
+/// Paths below which anything that the release does not declare counts as drift too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SealRule {
-    /// In which objects; in all, where nothing is said.
+    /// The objects that the rule applies to; all objects if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<TargetSpec>,
-    /// Below which paths, as in ignore. The status and most of the metadata cannot be sealed.
+    /// Paths as in `ignore`. The status and most of the metadata cannot be sealed.
     #[schemars(length(min = 1, max = MAX_PATHS), inner(length(min = 1, max = 1024), regex(pattern = PATH)))]
     pub paths: Vec<String>,
 }
 
-/// Objects, with the names and the meaning that Flux gives them: regular
-/// expressions that match whole values, and selector expressions over the
-/// manifest's labels and annotations.
+/// Selects objects as Flux does: by regular expressions that must match the whole value,
+/// and by selectors over the labels and annotations of the manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TargetSpec {
@@ -231,7 +230,7 @@ pub struct TargetSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub group: Option<String>,
-    /// The version in which the manifest spells the object.
+    /// The API version in the manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub version: Option<String>,
@@ -247,49 +246,49 @@ pub struct TargetSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub name: Option<String>,
-    /// The manifest's labels: key=value, key in (a,b), !key, with commas.
+    /// A selector over the labels of the manifest, such as key=value,key in (a,b),!key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub label_selector: Option<String>,
-    /// The manifest's annotations, likewise.
+    /// A selector over the annotations of the manifest, written in the same way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub annotation_selector: Option<String>,
 }
 
-/// A standing allowance.
+/// A standing exception.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AllowRule {
-    /// What the allowance is called in messages.
+    /// The name of the exception in messages.
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
-    /// In which objects; in all, where nothing is said.
+    /// The objects that the rule applies to; all objects if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<TargetSpec>,
-    /// Which paths, as in ignore; delete for the deletion of the object.
+    /// Paths as in `ignore`; `delete` allows the deletion of the object.
     #[schemars(length(min = 1, max = MAX_PATHS), inner(length(min = 1, max = 1024), regex(pattern = GRANTED_PATH)))]
     pub paths: Vec<String>,
-    /// When; always, where nothing is said.
+    /// When the exception applies; always if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ScheduleSpec>,
-    /// By whom; by anyone with the right, where nobody is named.
+    /// Users who may make the changes; everyone with the right in RBAC if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_RULES))]
     pub subjects: Vec<SubjectSpec>,
 }
 
-/// Windows of time.
+/// Recurring windows of time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ScheduleSpec {
-    /// When a window opens: minute, hour, day of month, month, day of week.
+    /// When a window opens, in cron syntax: minute, hour, day of month, month, day of week.
     #[schemars(length(min = 9, max = 256))]
     pub cron: String,
-    /// How long it stays open, such as 10h or 1h30m; at most 744h.
+    /// How long the window stays open, such as 10h or 1h30m; at most 744h.
     #[schemars(length(min = 2, max = 32), regex(pattern = r"^([0-9]+h)?([0-9]+m)?([0-9]+s)?$"))]
     pub duration: String,
-    /// Whose clock the cron reads, by its IANA name; UTC, where nothing is said.
+    /// The IANA name of the time zone of the cron expression; UTC if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     pub time_zone: Option<String>,
@@ -303,18 +302,18 @@ pub struct ScheduleSpec {
     "message": "a ServiceAccount has a namespace; users and groups have none",
 }]))]
 pub struct SubjectSpec {
-    /// Of which sort.
+    /// User, Group or ServiceAccount.
     pub kind: SubjectKind,
-    /// The whole name.
+    /// The full name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// The namespace of a service account.
+    /// The namespace of a ServiceAccount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub namespace: Option<String>,
 }
 
-/// Of which sort a subject is.
+/// The kinds of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs, reason = "the words of the Kubernetes API")]
 pub enum SubjectKind {
@@ -330,19 +329,19 @@ pub struct StoragePair {
     /// The namespace that holds the records.
     #[schemars(length(min = 1, max = 63), regex(pattern = NAMESPACE))]
     pub records: String,
-    /// The namespaces that the releases are in, each by its whole name.
+    /// The namespaces of the releases, by their full names.
     #[schemars(length(min = 1, max = MAX_RULES), inner(length(min = 1, max = 63), regex(pattern = NAMESPACE)))]
     pub releases: Vec<String>,
 }
 
-/// What the guard says of a policy.
+/// The status that the guard gives to a policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DriftPolicyStatus {
-    /// The generation that the conditions are about.
+    /// The generation that the conditions describe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Accepted: whether this policy is in force as it is written.
+    /// Accepted: whether this policy is in force as written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -352,18 +351,18 @@ pub struct DriftPolicyStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// What is said of.
+    /// The aspect that the condition describes, such as Accepted.
     pub r#type: String,
     /// True, False or Unknown.
     pub status: String,
-    /// Why, in one word.
+    /// The reason, as one word.
     pub reason: String,
-    /// Why, for a person.
+    /// The reason, as a sentence for people.
     pub message: String,
-    /// Since when.
+    /// When the status last changed.
     #[schemars(with = "String", extend("format" = "date-time"))]
     pub last_transition_time: Timestamp,
-    /// The generation that this is about.
+    /// The generation that the condition describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }

@@ -13,6 +13,7 @@ use crate::cli::connect::{self, ClusterArgs, NamespacesArgs};
 use crate::cli::list::nothing;
 use crate::cli::{Outcome, output, policy_files, warn};
 use crate::client::pages::Pages;
+use crate::inspect::reading::kinds;
 use crate::model::Gvk;
 use crate::policy::flux::{self, Lost};
 use crate::policy::read;
@@ -99,7 +100,7 @@ async fn of_cluster(
 ) -> anyhow::Result<(Vec<Value>, Option<String>)> {
     let connection = cluster.connect().await?;
     let namespace = namespaces.chosen(&connection);
-    let kinds = connect::kinds(&connection).await?;
+    let kinds = kinds(&connection).await?;
     let gvk = Gvk { group: flux::GROUP.to_owned(), version: "v2".to_owned(), kind: flux::KIND.to_owned() };
     let resource = kinds.resource(&gvk).context(
         "the cluster serves no HelmReleases: name files with HelmReleases, or choose another cluster with --context",

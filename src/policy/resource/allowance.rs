@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{GRANTED_PATH, MAX_PATHS};
 
-/// Lets named fields of one object change until a time.
+/// A temporary exception: these fields of one object may change until a given time.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "kubemoor.dev",
@@ -33,23 +33,23 @@ use super::{GRANTED_PATH, MAX_PATHS};
 pub struct DriftAllowanceSpec {
     /// The object.
     pub object: AllowedObject,
-    /// Which paths: JSON Pointers whose segments may be [key=value] or *; *
-    /// alone for everything; delete for the deletion of the object.
+    /// JSON Pointers, in which a segment may be [key=value] or *; a single * means every
+    /// field, `delete` the deletion of the object.
     #[schemars(length(min = 1, max = MAX_PATHS), inner(length(min = 1, max = 1024), regex(pattern = GRANTED_PATH)))]
     pub paths: Vec<String>,
-    /// Until when (RFC 3339); at most 31 days after the allowance was made.
+    /// When the exception ends (RFC 3339); at most 31 days after it was created.
     #[schemars(extend("format" = "date-time"))]
     pub until: String,
-    /// Why.
+    /// The reason for the exception.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub reason: Option<String>,
-    /// Who asked for it.
+    /// The user who asked for the exception.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<Requester>,
 }
 
-/// One object, as an allowance names it.
+/// The object that an exception applies to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AllowedObject {
@@ -61,7 +61,7 @@ pub struct AllowedObject {
     /// The kind.
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
-    /// The namespace, which is that of the allowance.
+    /// The namespace, which must be that of the allowance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub namespace: Option<String>,
@@ -70,7 +70,7 @@ pub struct AllowedObject {
     pub name: String,
 }
 
-/// Who asked for an allowance.
+/// The user who asked for an exception.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Requester {
