@@ -21,6 +21,7 @@ pub mod difference;
 pub mod drift;
 pub mod edit;
 pub mod exceptions;
+pub mod facts;
 pub mod health;
 pub mod identities;
 pub mod judge;
