@@ -1,10 +1,12 @@
-//! `kubemoor policy test`: what policies make of edits, as a table of cases.
+//! `kubemoor policy test` and `replay`: what policies make of edits, as a table of cases and of those that
+//! were recorded.
 //!
 //! Entry point: [`run`]. Invariant: a verdict here is the webhook's, had it the
 //! case's release and policies and no API server to ask.
 
 mod edit;
 mod junit;
+mod replay;
 mod suite;
 
 use std::fs;
@@ -16,7 +18,7 @@ use serde::Serialize;
 
 use self::suite::Suite;
 use super::output::{self, BAD, GOOD, HEAD, PLAIN, Text};
-use super::{Outcome, policy_files, warn};
+use super::{Outcome, connect, policy_files, warn};
 
 /// The flags of `kubemoor policy`.
 #[derive(Debug, clap::Args)]
@@ -29,6 +31,8 @@ pub(super) struct Args {
 enum Command {
     /// Judge the cases of every PolicyTest in a directory; exit 1 when one fails
     Test(Test),
+    /// Judge recorded changes by the policies of a directory; exit 1 when one would be refused that passed
+    Replay(Box<replay::Args>),
 }
 
 #[derive(Debug, clap::Args)]
@@ -84,7 +88,10 @@ struct CaseResult {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let Command::Test(Test { directory, output }) = args.command;
+    let Test { directory, output } = match args.command {
+        Command::Test(test) => test,
+        Command::Replay(args) => return connect::run(replay::run(*args)),
+    };
     let tally = test(&directory, Timestamp::now())?;
     match output {
         Format::Table => output::write(tally.text().as_str())?,

@@ -1,16 +1,28 @@
 //! What an edit does to an object of a release, before any rule is asked.
 //!
-//! Entry point: [`EditFacts`]. Invariant: nothing here hangs on a policy, an exception or a mode, but
+//! Entry point: [`Facts`]. Invariant: nothing here hangs on a policy, an exception or a mode, but
 //! for additions, which are looked for only where a policy seals: so other policies can judge the same
 //! facts later. Plain values; those of Secrets are among them.
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::circumstances::Circumstances;
 use super::edit::{Evidence, Reason};
+use super::records::RecordFacts;
 use crate::declaration::fields::FieldChange;
 use crate::helm::release::Declared;
 use crate::model::ReleaseId;
+
+/// What an edit does, to whatever object.
+#[derive(Clone, Debug)]
+pub enum Facts {
+    /// To an object that a release declares.
+    Edit(EditFacts),
+    /// To a record of Helm.
+    Record(RecordFacts),
+}
 
 /// What one edit does, as the releases see it that were heard about it.
 #[derive(Clone, Debug)]
@@ -65,9 +77,11 @@ pub struct ChangeFacts {
 }
 
 /// What kind of difference a change is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ChangeKind {
     /// A declared field is not as declared.
+    #[default]
     Declared,
     /// A field that undoes a release is set.
     Sealed,
@@ -78,9 +92,11 @@ pub enum ChangeKind {
 }
 
 /// What doubts were settled by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum EvidenceKind {
     /// Nobody was asked.
+    #[default]
     None,
     /// The API server's own form of the manifest.
     Canonical,

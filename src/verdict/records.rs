@@ -11,6 +11,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::edit::{Grounds, Reason, Rules, Verdict};
 use super::identities;
 use crate::helm::record::{Record, RecordError, Status, parse_record_name};
@@ -50,7 +52,8 @@ pub struct Stored {
 }
 
 /// Why an edit falsifies a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Falsified {
     /// The manifest of an existing record would change.
     Manifest,

@@ -98,6 +98,7 @@ mod policies_watched;
 mod policy_command;
 mod policy_library;
 mod policy_library_traffic;
+mod policy_replay;
 mod policy_resources;
 mod records_guarded;
 mod refusals;

@@ -11,7 +11,8 @@ use crate::client::call::CallError;
 use crate::client::connection::Access;
 use crate::client::{connection, guard_api};
 use crate::config::LedgerUrl;
-use crate::ledger::query::{Filter, Page};
+use crate::ledger::entry::Entry;
+use crate::ledger::query::{Filter, PAGE, Page};
 use crate::ledger::store::Store;
 
 /// Where `kubectl port-forward` leads to the guard.
@@ -22,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The flags that choose where rows come from.
 #[derive(Debug, clap::Args)]
-pub(super) struct SourceArgs {
+pub(in crate::cli) struct SourceArgs {
     /// Read this database: sqlite:PATH or postgres://USER@HOST/DATABASE
     #[arg(long, value_name = "URL")]
     ledger: Option<LedgerUrl>,
@@ -44,13 +45,13 @@ pub(super) struct SourceArgs {
 
 impl SourceArgs {
     /// Whether the flags go together. An address in the environment is for when no database is named.
-    pub(super) fn check(&self) -> Result<(), ConflictError> {
+    pub(in crate::cli) fn check(&self) -> Result<(), ConflictError> {
         let authority = ("--certificate-authority", self.certificate_authority.is_some());
         ConflictError::check_exclusions([[("--ledger", self.ledger.is_some()), authority]])
     }
 
     /// The source, and the one namespace whose rows are wanted.
-    pub(super) async fn open(self) -> anyhow::Result<(Source, Option<String>)> {
+    pub(in crate::cli) async fn open(self) -> anyhow::Result<(Source, Option<String>)> {
         let Self { ledger, server, certificate_authority, namespaces, cluster } = self;
         if let Some(url) = ledger {
             let source = Source::database(&url).await?;
@@ -72,7 +73,7 @@ impl SourceArgs {
 }
 
 /// Where rows come from.
-pub(super) enum Source {
+pub(in crate::cli) enum Source {
     Database(Store),
     Guard { server: http::Uri, client: kube::Client },
 }
@@ -89,7 +90,25 @@ impl Source {
         Ok(Self::Guard { server, client })
     }
 
-    pub(super) async fn page(&self, filter: &Filter) -> anyhow::Result<Page> {
+    /// Gives every row to `take`, newest first, with no more than a page of them in memory.
+    pub(in crate::cli) async fn each(
+        &self,
+        mut filter: Filter,
+        mut take: impl FnMut(Entry),
+    ) -> anyhow::Result<()> {
+        filter.limit = Some(PAGE);
+        loop {
+            let page = self.page(&filter).await?;
+            page.items.into_iter().for_each(&mut take);
+            let Some(next) = page.next else { return Ok(()) };
+            filter.before = Some(
+                next.parse()
+                    .context("the ledger's answer names no next page; use a program of its version")?,
+            );
+        }
+    }
+
+    pub(in crate::cli) async fn page(&self, filter: &Filter) -> anyhow::Result<Page> {
         let (server, client) = match self {
             Self::Database(store) => return Ok(store.page(filter).await?),
             Self::Guard { server, client } => (server, client),
@@ -114,6 +133,7 @@ fn path(filter: &Filter) -> String {
         since,
         until,
         before,
+        facts,
         limit,
     } = filter;
     let list = |names: Vec<&str>| (!names.is_empty()).then(|| names.join(","));
@@ -126,6 +146,7 @@ fn path(filter: &Filter) -> String {
         ("object", object.as_ref().map(ToString::to_string)),
         ("since", since.map(|since| since.to_string())),
         ("until", until.map(|until| until.to_string())),
+        ("facts", facts.then(|| "true".to_owned())),
         ("continue", before.map(|before| before.to_string())),
         ("limit", limit.map(|limit| limit.to_string())),
     ];
@@ -168,7 +189,7 @@ fn said(server: &http::Uri, error: &CallError) -> anyhow::Error {
 
 /// A server is `https://`, a host and perhaps a port: a token is never sent in the
 /// clear, and no guard would answer.
-pub(super) fn parse_server(text: &str) -> Result<http::Uri, &'static str> {
+pub(in crate::cli) fn parse_server(text: &str) -> Result<http::Uri, &'static str> {
     let form = "a server is https://HOST[:PORT]: a guard answers over TLS alone";
     let uri: http::Uri = text.parse().map_err(|_| form)?;
     if uri.scheme_str() == Some("https")
