@@ -1,10 +1,11 @@
 //! What the ledger carries and what it costs: rows a second that are written,
-//! filtered queries over many rows, bytes per row, on SQLite and PostgreSQL; and
-//! the webhook's answers beside a ledger that is written to all the time.
+//! filtered queries over many rows, bytes per row, on SQLite and PostgreSQL; recorded
+//! changes that are judged by other policies; and the webhook's answers beside a ledger
+//! that is written to all the time.
 //!
-//! `cargo bench --bench ledger` takes all; `-- write`, `-- query` and
+//! `cargo bench --bench ledger` takes all; `-- write`, `-- query`, `-- replay` and
 //! `-- webhook` take one, or several. A number behind one is how many rows
-//! it takes, or how many rounds: `-- write 200000 query 5000000 webhook 24`,
+//! it takes, or how many rounds: `-- write 200000 query 5000000 replay 1000000 webhook 24`,
 //! which are the numbers without one.
 // A benchmark that cannot go on says why and ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -13,6 +14,7 @@
 
 mod ledger {
     pub(crate) mod query;
+    pub(crate) mod replay;
     pub(crate) mod rows;
     pub(crate) mod webhook;
     pub(crate) mod write;
@@ -33,7 +35,8 @@ mod support;
 use std::path::Path;
 
 /// The parts, and how much of each.
-const PARTS: [(&str, u64); 3] = [("write", 200_000), ("query", 5_000_000), ("webhook", 24)];
+const PARTS: [(&str, u64); 4] =
+    [("write", 200_000), ("query", 5_000_000), ("replay", 1_000_000), ("webhook", 24)];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -54,6 +57,7 @@ fn main() {
         match part {
             "write" => runtime().block_on(ledger::write::measure(number)),
             "query" => runtime().block_on(ledger::query::measure(number)),
+            "replay" => runtime().block_on(ledger::replay::measure(number)),
             _ => ledger::webhook::measure(number),
         }
     }

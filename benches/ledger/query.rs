@@ -20,7 +20,7 @@ const ROUNDS: usize = 15;
 
 /// Rows that are written as the guard writes them; the others are these once
 /// more, at other times.
-const WRITTEN: u64 = 100_000;
+pub(super) const WRITTEN: u64 = 100_000;
 
 /// Pages that are turned.
 const PAGES: usize = 10;
@@ -60,7 +60,7 @@ pub(crate) async fn measure(rows: u64) {
 
 /// Writes rows that leave room in time for that many copies behind them, and a few
 /// rows of a user who is hardly ever there.
-async fn fill(url: &LedgerUrl, rows: u64, copies: u64) {
+pub(super) async fn fill(url: &LedgerUrl, rows: u64, copies: u64) {
     let written = Written::start(url).await;
     let seconds = i64::try_from(rows / 10 * (copies + 1)).unwrap();
     let begin = Timestamp::now() - SignedDuration::from_secs(seconds + 60);
@@ -76,10 +76,10 @@ async fn fill(url: &LedgerUrl, rows: u64, copies: u64) {
 }
 
 /// The statement that has the first rows stand there once more, so many times later.
-fn once_more(rows: u64, copy: u64) -> String {
+pub(super) fn once_more(rows: u64, copy: u64) -> String {
     let columns = "revision, more_fields, same, namespace_key, release_key, user_key, verdict_key, cluster, kind, \
                    namespace, release, object_group, object_kind, object_namespace, object_name, operation, \
-                   user_name, user_groups, verdict, reason, detail, fields, uid";
+                   user_name, user_groups, verdict, reason, detail, fields, uid, facts";
     // Behind the time in microseconds an id has 12 bits; there are ten rows a second.
     let period = (rows * 100_000) << 12;
     format!(

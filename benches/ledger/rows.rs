@@ -96,7 +96,7 @@ pub(crate) fn row(begin: Timestamp, number: u64) -> Row {
 
 /// An edit of the image of this release by this user.
 pub(crate) fn edit(time: Timestamp, release: u64, user: String, verdict: &'static str, tag: u64) -> Row {
-    let namespace = format!("team-{}", release % 50);
+    let namespace = namespace_of(release);
     let object = ObjectId {
         group: "apps".to_owned(),
         kind: "Deployment".to_owned(),
@@ -130,8 +130,36 @@ pub(crate) fn edit(time: Timestamp, release: u64, user: String, verdict: &'stati
         detail: String::new(),
         fields: Changes::Listed(vec![change], 0),
         uid: format!("{tag:08x}-0000-4000-8000-000000000000"),
+        facts: Some(facts(&namespace_of(release), release, tag)),
         same: None,
-        unread: false,
+        yields: false,
         object,
     }
+}
+
+fn namespace_of(release: u64) -> String {
+    format!("team-{}", release % 50)
+}
+
+/// What the edit did, as the ledger keeps it.
+fn facts(namespace: &str, release: u64, tag: u64) -> String {
+    let name = format!("release-{release}");
+    let image = |tag: u64| format!("registry.example.com/team/application:1.{tag}");
+    let labels = json!({
+        "app.kubernetes.io/name": "application", "app.kubernetes.io/instance": name,
+        "app.kubernetes.io/version": "1.1", "helm.sh/chart": "application-7.1.0",
+    });
+    let change = json!({
+        "path": "/spec/template/spec/containers/[name=app]/image", "is": "differs",
+        "declared": image(1), "old": image(1), "new": image(tag),
+    });
+    json!({"edit": {
+        "claims": [{
+            "release": {"namespace": namespace, "name": name, "labels": {"team": namespace}},
+            "revision": 7, "evidence": "canonical",
+            "alternatives": [{"declared": {"version": "v1", "labels": labels}, "changes": [change]}],
+        }],
+        "manager": "kubectl-set",
+    }})
+    .to_string()
 }

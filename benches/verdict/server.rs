@@ -351,8 +351,9 @@ fn patterns() -> Vec<Row> {
             detail: String::new(),
             fields: Changes::Listed(vec![change], 0),
             uid: format!("{number:08x}-0000-4000-8000-000000000000"),
+            facts: None,
             same: None,
-            unread: false,
+            yields: false,
             object,
         }
     };

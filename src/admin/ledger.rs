@@ -70,6 +70,7 @@ pub(super) struct Asked {
     object: Option<String>,
     since: Option<Timestamp>,
     until: Option<Timestamp>,
+    facts: Option<bool>,
     limit: Option<u32>,
     r#continue: Option<String>,
 }
@@ -175,8 +176,19 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 impl Asked {
     /// Only rows of the guard's own cluster: the rights were asked for there.
     fn filter(self, cluster: Option<&str>) -> Result<Filter, Refusal> {
-        let Self { namespace, release, user, verdict, operation, object, since, until, limit, r#continue } =
-            self;
+        let Self {
+            namespace,
+            release,
+            user,
+            verdict,
+            operation,
+            object,
+            since,
+            until,
+            facts,
+            limit,
+            r#continue,
+        } = self;
         let object =
             object.map(|text| text.parse().map_err(|form: &str| Refusal::Malformed(form.to_owned())));
         let before = r#continue.map(|text| {
@@ -198,6 +210,7 @@ impl Asked {
             since,
             until,
             before: before.transpose()?,
+            facts: facts.unwrap_or_default(),
             limit,
         })
     }

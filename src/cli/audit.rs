@@ -9,7 +9,7 @@ mod permit;
 mod report;
 mod rows;
 mod show;
-mod source;
+pub(super) mod source;
 
 use std::io::{self, Write};
 

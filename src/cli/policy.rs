@@ -1,5 +1,5 @@
-//! `kubemoor policy`: `test` says what policies make of edits, as a table of cases; `lint` what in them
-//! has no effect; `import` makes them of the rules of other tools.
+//! `kubemoor policy`: `test` says what policies make of edits, as a table of cases, `replay` of those that
+//! were recorded; `lint` what in them has no effect; `import` makes them of the rules of other tools.
 //!
 //! Entry point: [`run`]. Invariant: a verdict here is the webhook's, had it the
 //! case's release and policies and no API server to ask.
@@ -8,6 +8,7 @@ mod edit;
 mod import;
 mod junit;
 mod lint;
+mod replay;
 mod suite;
 
 use std::fs;
@@ -19,7 +20,7 @@ use serde::Serialize;
 
 use self::suite::Suite;
 use super::output::{self, BAD, GOOD, HEAD, PLAIN, Text};
-use super::{Outcome, policy_files, warn};
+use super::{Outcome, connect, policy_files, warn};
 
 /// The flags of `kubemoor policy`.
 #[derive(Debug, clap::Args)]
@@ -32,6 +33,8 @@ pub(super) struct Args {
 enum Command {
     /// Judge the cases of every PolicyTest in a directory; exit 1 when one fails
     Test(Test),
+    /// Judge recorded changes by the policies of a directory; exit 1 when one would be refused that passed
+    Replay(Box<replay::Args>),
     /// Find what has no effect in policies: values that another policy always overrides, rules that another rule makes useless, subjects that are everybody; exit 1 if there is any
     Lint(lint::Args),
     /// Print rules of other tools as policies
@@ -93,6 +96,7 @@ struct CaseResult {
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     match args.command {
         Command::Test(args) => run_tests(args),
+        Command::Replay(args) => connect::run(replay::run(*args)),
         Command::Lint(args) => lint::run(args),
         Command::Import(args) => import::run(args),
     }

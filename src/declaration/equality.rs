@@ -29,7 +29,8 @@ mod whole;
 pub(super) mod work;
 
 /// Whether a live value is the declared one. Ordered from good to bad.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Agreement {
     /// It is.
     Agrees,

@@ -128,6 +128,21 @@ impl Fields {
         }
     }
 
+    /// The declared entries of the map at a path of plain field names, as of `["metadata", "labels"]`.
+    pub fn entries(&self, path: &[&str]) -> Vec<(&str, Value)> {
+        let mut node = &self.root;
+        for name in path {
+            let Some(below) = node.entry(name) else { return Vec::new() };
+            node = below;
+        }
+        let Node::Object(entries) = node else { return Vec::new() };
+        let leaf = |entry: &'_ Entry| match &entry.node {
+            Node::Leaf(leaf) => Some(leaf.value.value()),
+            _ => None,
+        };
+        entries.iter().filter_map(|entry| Some((&*entry.name, leaf(entry)?))).collect()
+    }
+
     /// What tells apart the element that stands at `index` of the declared list
     /// at `path`. None where there is no such list, or its elements are not told
     /// apart.

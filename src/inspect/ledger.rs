@@ -44,6 +44,17 @@ impl Source {
         Ok(Self::Guard { server, client })
     }
 
+    /// Gives every row to `take`, newest first, with no more than a page of them in memory.
+    pub(crate) async fn each(&self, mut filter: Filter, mut take: impl FnMut(Entry)) -> Result<(), Failure> {
+        filter.limit = Some(PAGE);
+        loop {
+            let page = self.page(&filter).await?;
+            page.items.into_iter().for_each(&mut take);
+            let Some(next) = page.next else { return Ok(()) };
+            filter.before = Some(place(&next)?);
+        }
+    }
+
     pub(crate) async fn page(&self, filter: &Filter) -> Result<Page, Failure> {
         let (server, client) = match self {
             Self::Database(store) => return Ok(store.page(filter).await?),
@@ -98,6 +109,7 @@ fn path(filter: &Filter) -> String {
         since,
         until,
         before,
+        facts,
         limit,
     } = filter;
     let list = |names: Vec<&str>| (!names.is_empty()).then(|| names.join(","));
@@ -110,6 +122,7 @@ fn path(filter: &Filter) -> String {
         ("object", object.as_ref().map(ToString::to_string)),
         ("since", since.map(|since| since.to_string())),
         ("until", until.map(|until| until.to_string())),
+        ("facts", facts.then(|| "true".to_owned())),
         ("continue", before.map(|before| before.to_string())),
         ("limit", limit.map(|limit| limit.to_string())),
     ];

@@ -19,6 +19,9 @@ const FIELDS_CAP: usize = 4 << 10;
 /// The most bytes of the groups of one entry.
 const GROUPS_CAP: usize = 2 << 10;
 
+/// What begins the mark of groups that are not kept.
+const MORE: &str = "… ";
+
 /// The most characters of any other text.
 const TEXT_CAP: usize = 1000;
 
@@ -71,6 +74,9 @@ pub struct Entry {
     pub fields: Vec<Field>,
     /// How many more fields there were than are kept.
     pub more_fields: i64,
+    /// What an edit did, by that other policies can judge it; only where that is asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub facts: Option<String>,
     /// The uid of the admission request; may be empty.
     pub uid: String,
     /// Set where every guard of a cluster sees the same, which is kept once.
@@ -120,7 +126,19 @@ impl Entry {
     /// key, values of Secrets show as nothing but masked.
     pub(super) fn seal(row: Row, id: i64, cluster: &str, key: Option<&SealingKey>) -> Self {
         let Row {
-            kind, release, object, operation, actor, verdict, reason, detail, fields, uid, same, ..
+            kind,
+            release,
+            object,
+            operation,
+            actor,
+            verdict,
+            reason,
+            detail,
+            fields,
+            facts,
+            uid,
+            same,
+            ..
         } = row;
         let (fields, beyond) = fields.into_listed();
         let beyond = i64::try_from(beyond).unwrap_or(i64::MAX);
@@ -150,6 +168,8 @@ impl Entry {
             detail: cut(&detail),
             fields,
             more_fields: more_fields.saturating_add(beyond),
+            // A NUL stands there as six letters.
+            facts,
             uid: cut(&uid),
             same: same.as_deref().map(id::of_same),
         }
@@ -157,6 +177,11 @@ impl Entry {
 }
 
 impl Entry {
+    /// Whether all groups of the user are kept.
+    pub fn has_all_groups(&self) -> bool {
+        !self.groups.last().is_some_and(|group| group.starts_with(MORE))
+    }
+
     /// Whether the edit passed under a milder mode and `Deny` would have refused it.
     pub fn would_be_denied(&self) -> bool {
         let is = |outcomes: &[Outcome]| outcomes.iter().any(|outcome| outcome.as_str() == self.verdict);
@@ -229,7 +254,7 @@ fn some(groups: &[String]) -> Vec<String> {
         })
         .collect();
     if kept.len() < groups.len() {
-        kept.push(format!("… {} more", groups.len() - kept.len()));
+        kept.push(format!("{MORE}{} more", groups.len() - kept.len()));
     }
     kept
 }

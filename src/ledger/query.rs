@@ -39,6 +39,8 @@ pub struct Filter {
     pub until: Option<Timestamp>,
     /// Only rows before this one: the last one of the page before.
     pub before: Option<i64>,
+    /// Only verdicts on edits, with what a replay judges them by.
+    pub facts: bool,
     /// The most rows; at most [`PAGE`], none for that many.
     pub limit: Option<u32>,
 }

@@ -3,20 +3,20 @@
 //! Entry points: the constructors of [`Row`]. Invariant: values in a row are
 //! [`Shown`], so that no plain value of a Secret can be in it. Pure.
 
-use std::sync::Arc;
+mod changes;
 
 use jiff::Timestamp;
 
+use self::changes::FIELDS;
+pub use self::changes::{Change, Changes};
 use crate::helm::release::Release;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
 use crate::policy::allowance::Allowance;
-use crate::verdict::difference::Difference;
-use crate::verdict::edit::{Finding, Grounds, Verdict};
+use crate::verdict::edit::Verdict;
+#[cfg(doc)]
+use crate::verdict::recorded;
+#[cfg(doc)]
 use crate::verdict::shown::Shown;
-
-/// The most fields of a verdict that are kept; a queue of rows must not be a
-/// way to fill the memory.
-const FIELDS: usize = 100;
 
 /// What a row is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,37 +120,15 @@ pub struct Row {
     pub detail: String,
     /// The declared fields that it hung on.
     pub fields: Changes,
+    /// What an edit did, as [`recorded::text`] gives it: by that other policies can judge it.
+    pub facts: Option<String>,
     /// The uid of the admission request; may be empty.
     pub uid: String,
     /// Set where every guard of a cluster sees the same: what makes it the same.
     pub same: Option<String>,
-    /// Whether it is about a request that was not read. Such rows leave half of the
-    /// room in the queue to others: who sends what is not read may send much of it.
-    pub unread: bool,
-}
-
-/// The fields of a row.
-#[derive(Clone, Debug)]
-pub enum Changes {
-    /// Those of a verdict, which are put into words when the row is sealed.
-    Of(Arc<Grounds>),
-    /// These, and so many more that are not kept.
-    Listed(Vec<Change>, usize),
-}
-
-/// One field.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Change {
-    /// The field.
-    pub path: String,
-    /// Its declared value; none where the manifest has none.
-    pub declared: Option<Shown>,
-    /// Its value before.
-    pub old: Option<Shown>,
-    /// Its value after.
-    pub new: Option<Shown>,
-    /// Where the values first differ, of long or nested ones.
-    pub difference: Option<Box<Difference>>,
+    /// Whether it leaves half of the room in the queue to others, as what may come in masses does: requests
+    /// that were not read, and edits that pass.
+    pub yields: bool,
 }
 
 impl Row {
@@ -169,9 +147,10 @@ impl Row {
             reason: verdict.reason.as_str(),
             detail: String::new(),
             fields: grounds.map_or_else(Changes::default, Changes::of),
+            facts: None,
             uid,
             same: None,
-            unread: false,
+            yields: false,
         }
     }
 
@@ -195,9 +174,10 @@ impl Row {
             reason,
             detail: String::new(),
             fields: Changes::default(),
+            facts: None,
             uid,
             same: None,
-            unread: false,
+            yields: false,
         }
     }
 
@@ -231,9 +211,10 @@ impl Row {
             reason: "",
             detail: invalid.map(|invalid| invalid.reason.clone()).unwrap_or_default(),
             fields: Changes::default(),
+            facts: None,
             uid: String::new(),
             same: Some(format!("{} {} {verdict}", release.latest.uid, release.latest.resource_version)),
-            unread: false,
+            yields: false,
         }
     }
 
@@ -264,9 +245,10 @@ impl Row {
             reason: "drift",
             detail: detail.to_owned(),
             fields: Changes::Listed(fields, 0),
+            facts: None,
             uid: String::new(),
             same: None,
-            unread: false,
+            yields: false,
         }
     }
 
@@ -284,9 +266,10 @@ impl Row {
             reason: "",
             detail: String::new(),
             fields: Changes::default(),
+            facts: None,
             uid,
             same: None,
-            unread: false,
+            yields: false,
         }
     }
 
@@ -324,43 +307,11 @@ impl Row {
                 grant.paths().take(FIELDS).map(change).collect(),
                 grant.paths().count().saturating_sub(FIELDS),
             ),
+            facts: None,
             uid: String::new(),
             same: Some(format!("{uid} {generation} {verdict}")),
-            unread: false,
+            yields: false,
         }
-    }
-}
-
-impl Changes {
-    /// The fields of a verdict. Of many only the first are kept.
-    fn of(grounds: &Arc<Grounds>) -> Self {
-        match grounds.fields.len().checked_sub(FIELDS) {
-            Some(more) => Self::Listed(grounds.fields.iter().take(FIELDS).map(Change::of).collect(), more),
-            None => Self::Of(Arc::clone(grounds)),
-        }
-    }
-
-    /// The fields in words, and how many more there were.
-    pub(super) fn into_listed(self) -> (Vec<Change>, usize) {
-        match self {
-            Self::Of(grounds) => (grounds.fields.iter().map(Change::of).collect(), 0),
-            Self::Listed(changes, more) => (changes, more),
-        }
-    }
-}
-
-impl Default for Changes {
-    fn default() -> Self {
-        Self::Listed(Vec::new(), 0)
-    }
-}
-
-impl Change {
-    /// What an edit does to a field.
-    pub fn of(finding: &Finding) -> Self {
-        let Finding { path, declared, old, new, difference, doubt: _, added: _ } = finding;
-        let (declared, old, new) = (declared.clone(), old.clone(), new.clone());
-        Self { path: path.to_string(), declared, old, new, difference: difference.clone() }
     }
 }
 

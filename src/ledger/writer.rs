@@ -117,7 +117,7 @@ impl Ledger {
     /// Records a row. Never waits: a row that finds no room goes to standard
     /// output.
     pub fn record(&self, row: Row) {
-        let sent = match row.unread && self.queue.capacity() <= QUEUE / 2 {
+        let sent = match row.yields && self.queue.capacity() <= QUEUE / 2 {
             true => Err(row),
             false => self.queue.try_send(row).map_err(mpsc::error::TrySendError::into_inner),
         };

@@ -144,6 +144,12 @@ impl Compiled {
             && self.namespace_selector.matches(|key| labels.get(key).map(|value| value.as_str().into()))
     }
 
+    /// Which objects its rules are about.
+    pub(super) fn targets(&self) -> impl Iterator<Item = &Target> {
+        let masked = self.ignore.iter().chain(&self.seal).map(|(target, _)| target);
+        masked.chain(self.allow.iter().map(|(target, _)| target))
+    }
+
     /// The paths of rules that mean Helm's own label or annotations.
     fn paths_of_helms(&self) -> Vec<String> {
         let ignored = self.ignore.iter().map(|(_, mask)| mask);

@@ -36,6 +36,13 @@ impl Grant {
         grant
     }
 
+    /// The grant of these texts; none where one of them is not understood.
+    pub fn parse<'t>(texts: impl Iterator<Item = &'t str>) -> Option<Self> {
+        let mut flaws = Flaws::default();
+        let grant = Self::read(texts, |_| String::new(), &mut flaws);
+        flaws.or(grant).ok()
+    }
+
     /// The texts of everything that may be changed.
     pub fn paths(&self) -> impl Iterator<Item = String> {
         let fields = self.mask.0.iter().map(ToString::to_string);

@@ -50,6 +50,7 @@ use self::resource::Autoscalers;
 use self::seal::Seal;
 use self::standing::Standing;
 use self::subject::Subject;
+use self::target::Target;
 use crate::declaration::path::Path;
 use crate::helm::release::Declared;
 use crate::model::{DriftMode, EditsMode, ObjectId};
@@ -174,6 +175,11 @@ impl Policy {
     /// The names of the policies that match, the one that counts most in front.
     pub fn matched(&self) -> impl Iterator<Item = &str> {
         self.matched.iter().map(|policy| policy.name.as_str())
+    }
+
+    /// Whether a rule chooses objects by labels or annotations.
+    pub fn reads_metadata(&self) -> bool {
+        self.matched.iter().any(|policy| policy.targets().any(Target::reads_metadata))
     }
 
     /// What each of these policies ignores of one object, with the policy's name.

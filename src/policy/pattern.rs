@@ -96,6 +96,20 @@ impl Pattern {
         self.0.iter().any(|step| step.index().is_some())
     }
 
+    /// Whether it would be about `path`, what is above it or what is below it, if the places that it
+    /// names are those of the path's elements.
+    pub fn meets_by_place(&self, path: &Path) -> bool {
+        let mut by_place = false;
+        for (step, segment) in self.0.iter().zip(&path.0) {
+            match (step.matches(segment), segment) {
+                (true, _) => {}
+                (false, Segment::Key(_) | Segment::Element(_)) if step.index().is_some() => by_place = true,
+                _ => return false,
+            }
+        }
+        by_place
+    }
+
     /// The pattern with elements named by their keys where it has their place
     /// in the manifest's list, as `/containers/0/image` has.
     pub(super) fn placed(&self, fields: &Fields) -> Self {

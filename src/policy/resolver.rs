@@ -28,6 +28,7 @@ pub struct Policies {
     defaults: Policy,
     ranked: Vec<Arc<Compiled>>,
     storage: Storage,
+    cluster: Labels,
 }
 
 /// What holds for each release. Shared by whoever asks and whoever learns of
@@ -61,7 +62,7 @@ impl Policies {
         ranked.sort_by(|a, b| (Reverse(a.priority), &a.name).cmp(&(Reverse(b.priority), &b.name)));
         let pairs = ranked.iter().flat_map(|policy| &policy.storage);
         let storage = pairs.map(|(records, releases)| (records.as_str(), releases.as_str())).collect();
-        Self { defaults, ranked, storage }
+        Self { defaults, ranked, storage, cluster: cluster.clone() }
     }
 
     /// What holds for a release, whose namespace has these labels: each single
@@ -103,6 +104,11 @@ impl Policies {
     /// front.
     pub fn ranked(&self) -> &[Arc<Compiled>] {
         &self.ranked
+    }
+
+    /// The labels of this cluster.
+    pub fn cluster(&self) -> &Labels {
+        &self.cluster
     }
 
     /// Which namespaces may hold the records of releases in others, by any of
@@ -206,6 +212,11 @@ impl PolicyResolver {
         current.resolved.retain(|release, _| release.namespace != name);
         // With more releases than are remembered, any may have been asked for.
         many >= REMEMBERED || current.resolved.len() < many
+    }
+
+    /// The labels of a namespace; none where they are not known.
+    pub fn labels_of(&self, namespace: &str) -> Labels {
+        self.current.read().namespaces.get(namespace).cloned().unwrap_or_default()
     }
 
     /// The namespaces whose labels are known.

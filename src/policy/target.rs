@@ -61,6 +61,11 @@ impl Target {
             && self.annotations.matches(entry("annotations"))
     }
 
+    /// Whether it looks at labels or annotations.
+    pub(super) fn reads_metadata(&self) -> bool {
+        !self.labels.is_empty() || !self.annotations.is_empty()
+    }
+
     pub(super) fn compile(
         spec: Option<&TargetSpec>,
         at: &str,

@@ -27,6 +27,7 @@ use crate::policy::pattern_trie::PatternTrie;
 use crate::policy::resource::Autoscalers;
 use crate::policy::seal::Seal;
 use crate::policy::standing::Standing;
+use crate::policy::subject::Subject;
 use crate::policy::{ObjectRules, Policy};
 
 /// Patterns of grants above which they are not asked one by one.
@@ -138,6 +139,23 @@ impl<'a> Exceptions<'a> {
             mask.0.extend(Pattern::parse(&path.to_string()));
         }
         mask
+    }
+
+    /// Whether it hangs on the values at `path` whether it may differ, and not on the path alone.
+    pub fn hang_on_values(&self, path: &Path) -> bool {
+        !self.masks().any(|mask| mask.covers(path)) && self.masks().any(|mask| mask.reaches_below(path))
+    }
+
+    /// Whether it hangs on the places of list elements in the manifest whether `path` may differ.
+    pub fn hang_on_places(&self, path: &Path) -> bool {
+        let meets = |mask: &Mask| mask.0.iter().any(|pattern| pattern.meets_by_place(path));
+        !self.masks().any(|mask| mask.covers(path)) && self.masks().any(meets)
+    }
+
+    /// Whether somebody's groups decide what may differ.
+    pub fn hang_on_groups(&self) -> bool {
+        let names_group = |subject: &Subject| matches!(subject, Subject::Group(_));
+        self.rules.standing.iter().any(|standing| standing.subjects.iter().any(names_group))
     }
 
     /// Whether an autoscaler that is there scales the object.

@@ -1,25 +1,30 @@
 //! The verdict on an edit of a declared object.
 //!
-//! Entry point: [`judge`]. Invariant: past the exceptions, an edit of a
+//! Entry points: [`judge`], [`judge_with_facts`]; [`decide`] is the same decision on facts that were
+//! kept. Invariant: past the exceptions, an edit of a
 //! declared path is never allowed under `Deny` unless it restores the declared
 //! value, and one that touches neither a declared path nor a sealed field is
 //! never refused.
 
+mod decide;
+mod observe;
 mod weigh;
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use self::weigh::{Weighed, Weighing};
+pub(super) use self::decide::{Claim, Decision, Heard, decide};
+use self::observe::Observation;
 use super::circumstances::DeclaredObject;
 use super::claims::counting;
-use super::edit::{Edit, Evidence, Finding, Grounds, Outcome, Reason, Rules, Verdict};
+use super::edit::{Edit, Evidence, Outcome, Reason, Rules, Verdict};
 use super::exceptions::Exceptions;
+use super::facts::{AlternativeFacts, EditFacts};
 use super::identities;
 use crate::helm::release::{Declared, Release};
 use crate::helm::state::{self, Standing};
-use crate::model::{EditsMode, Operation, PROBE_MANAGER};
+use crate::model::{Operation, PROBE_MANAGER};
 use crate::policy::Policy;
 
 /// Judges one edit by the releases that declare its object (`claims`, the one
@@ -46,14 +51,27 @@ pub fn judge(
     evidence: Evidence<'_>,
     now: Timestamp,
 ) -> Verdict {
+    judge_with_facts(edit, claims, rules, evidence, now).0
+}
+
+/// The same, with what the edit does: by that other policies can judge it later. None where it passes
+/// whatever the policies say.
+pub fn judge_with_facts(
+    edit: &Edit<'_>,
+    claims: &[Arc<Release>],
+    rules: &Rules<'_>,
+    evidence: Evidence<'_>,
+    now: Timestamp,
+) -> (Verdict, Option<EditFacts>) {
+    let plain = |reason| (Verdict::allow(reason), None);
     if claims.is_empty() {
-        return Verdict::allow(Reason::NotDeclared);
+        return plain(Reason::NotDeclared);
     }
     // Nothing is stored, and the arbiter must not wait for itself.
     if edit.dry_run && edit.field_manager == PROBE_MANAGER {
-        return Verdict::allow(Reason::Probe);
+        return plain(Reason::Probe);
     }
-    let claims: Vec<_> = counting(claims, edit.object, &edit.owner)
+    let hearings: Vec<_> = counting(claims, edit.object, &edit.owner)
         .filter_map(|release| {
             let policy = rules.resolver.of(&release.id);
             let standing = state::standing(release, edit.object, policy.operation_timeout, now)?;
@@ -61,144 +79,91 @@ pub fn judge(
                 Some(version) => standing.in_version(version)?,
                 None => standing,
             };
-            Some(Claim { standing, policy })
+            Some(Hearing { standing, policy })
         })
         .collect();
-    if claims.is_empty() {
-        return Verdict::allow(Reason::NotDeclared);
+    if hearings.is_empty() {
+        return plain(Reason::NotDeclared);
     }
     if edit
         .old
         .is_some_and(|old| old.get("metadata").is_some_and(|own| own.get("deletionTimestamp").is_some()))
     {
-        return Verdict::allow(Reason::BeingDeleted);
+        return plain(Reason::BeingDeleted);
     }
     let own = rules.own_account.is_some_and(|own| own == edit.actor.user);
     if own || (edit.operation == Operation::Delete && identities::deletes(edit.actor, edit.object)) {
-        return Verdict::allow(Reason::Identity);
+        return plain(Reason::Identity);
     }
     let unaided = if matches!(evidence, Evidence::Nowhere) { evidence } else { Evidence::None };
-    let (asked, verdict) = mildest(edit, &claims, now, |_| unaided);
-    if verdict.passes() || matches!(evidence, Evidence::None | Evidence::Nowhere) {
-        return verdict;
+    let hear = |aided: Option<usize>| {
+        let of = |index| if aided == Some(index) { evidence } else { unaided };
+        let heard = hearings.iter().enumerate().map(|(index, it)| it.heard(edit, of(index), now));
+        decide(heard)
+    };
+    let mut decision = hear(None);
+    if !decision.verdict.passes() && !matches!(evidence, Evidence::None | Evidence::Nowhere) {
+        // The arbiter was asked about this release's manifest and says nothing of
+        // another's.
+        decision = hear(Some(decision.index));
     }
-    // The arbiter was asked about this release's manifest and says nothing of
-    // another's.
-    mildest(edit, &claims, now, |index| if index == asked { evidence } else { unaided }).1
+    let Decision { verdict, claims, .. } = decision;
+    let differs = || claims.iter().flat_map(|it| &it.alternatives).any(|it| !it.changes.is_empty());
+    if verdict.outcome == Outcome::Allow && !differs() {
+        return (verdict, None);
+    }
+    let unheard = hearings.len().saturating_sub(claims.len());
+    let circumstances = edit.circumstances.clone();
+    (verdict, Some(EditFacts { claims, unheard, circumstances }))
 }
 
 /// What one release says of the object, and what holds for that release.
-struct Claim<'r> {
+struct Hearing<'r> {
     standing: Standing<'r>,
     policy: Arc<Policy>,
 }
 
-/// The verdict of the release that lets the edit pass; where none does, of the
-/// one that is mildest, then of one that the arbiter may turn, then of the
-/// first. With the place of that release.
-fn mildest<'e>(
-    edit: &Edit<'_>,
-    claims: &[Claim<'_>],
-    now: Timestamp,
-    evidence: impl Fn(usize) -> Evidence<'e>,
-) -> (usize, Verdict) {
-    let mut mildest: Option<(usize, Verdict)> = None;
-    for (index, claim) in claims.iter().enumerate() {
-        let verdict = match edit.operation {
-            Operation::Delete => deletion(edit, claim, now),
-            Operation::Create | Operation::Update => change(edit, claim, evidence(index), now),
+impl Hearing<'_> {
+    fn heard(&self, edit: &Edit<'_>, evidence: Evidence<'_>, now: Timestamp) -> Heard {
+        let Self { standing, policy } = self;
+        let claim = Claim {
+            release: &standing.release.id,
+            revision: standing.release.state.revision,
+            pending: standing.pending,
+            authorised: edit.operation == Operation::Delete
+                && edit.old.is_some_and(|old| standing.deletion.covers(old)),
+            evidence: evidence.into(),
+            policy,
         };
-        if verdict.passes() {
-            return (index, verdict);
-        }
-        let rank = |verdict: &Verdict| (verdict.outcome, !verdict.arguable);
-        if mildest.as_ref().is_none_or(|(_, kept)| rank(&verdict) < rank(kept)) {
-            mildest = Some((index, verdict));
-        }
+        let alternatives = standing.alternatives.iter().enumerate().map(|(index, declared)| {
+            // The arbiter was asked about the first alternative.
+            let evidence = if index == 0 { evidence } else { Evidence::None };
+            let exceptions = self.exceptions(edit, declared, now);
+            (self.facts(edit, declared, evidence, &exceptions), exceptions)
+        });
+        claim.heard(edit, alternatives)
     }
-    mildest.unwrap_or_else(|| (0, Verdict::allow(Reason::NotDeclared)))
-}
 
-fn deletion(edit: &Edit<'_>, claim: &Claim<'_>, now: Timestamp) -> Verdict {
-    let Claim { standing, policy } = claim;
-    if standing.alternatives.iter().any(|declared| declared.opted_out) {
-        return Verdict::allow(Reason::OptedOut);
-    }
-    if edit.old.is_some_and(|old| standing.deletion.covers(old)) {
-        return Verdict::allow(Reason::InBand);
-    }
-    let grounds = grounds(standing.release, Vec::new());
-    let allowed = || {
-        let mut alternatives = standing.alternatives.iter();
-        alternatives.find_map(|declared| claim.exceptions(edit, declared, now).of_deletion())
-    };
-    match exempt(edit, policy).or_else(allowed) {
-        Some(reason) => Verdict::excused(policy, reason, grounds),
-        None => Verdict::by_mode(policy, Reason::Deletion, Some(grounds)),
-    }
-}
-
-fn change(edit: &Edit<'_>, claim: &Claim<'_>, evidence: Evidence<'_>, now: Timestamp) -> Verdict {
-    let Claim { standing, policy } = claim;
-    let Some(new) = edit.new else { return Verdict::allow(Reason::Unchanged) };
-    let mut least: Option<Weighed> = None;
-    for (index, declared) in standing.alternatives.iter().enumerate() {
-        if declared.opted_out {
-            return Verdict::allow(Reason::OptedOut);
-        }
-        // The arbiter was asked about the first alternative.
-        let evidence = if index == 0 { evidence } else { Evidence::None };
-        let exceptions = claim.exceptions(edit, declared, now);
-        let fields = &*declared.fields();
-        let weighed = Weighing { edit, new, standing, declared, fields, exceptions, evidence }.weigh();
-        if weighed.findings.is_empty() {
-            return match weighed.allowed.is_empty() {
-                true => Verdict::allow(weighed.reason),
-                false => {
-                    let grounds = grounds(standing.release, weighed.allowed);
-                    Verdict::excused(policy, Reason::Allowed, grounds)
-                }
-            };
-        }
-        if least.as_ref().is_none_or(|least| weighed.weight() < least.weight()) {
-            least = Some(weighed);
+    /// What the edit changes; of a deletion, and of what the manifest opts out, nothing is compared.
+    fn facts(
+        &self,
+        edit: &Edit<'_>,
+        declared: &Arc<Declared>,
+        evidence: Evidence<'_>,
+        exceptions: &Exceptions<'_>,
+    ) -> AlternativeFacts {
+        let (standing, seal) = (&self.standing, exceptions.sealed());
+        match edit.new {
+            Some(new) if edit.operation != Operation::Delete && !declared.opted_out => {
+                Observation { edit, new, standing, declared, evidence, seal }.facts()
+            }
+            _ => {
+                let declared = Arc::clone(declared);
+                AlternativeFacts { declared, changes: Vec::new(), reason: Reason::Unchanged, seal: None }
+            }
         }
     }
-    let (certain, is_in_doubt) =
-        least.as_ref().map_or((false, true), |weighed| (weighed.certain, weighed.in_doubt));
-    let findings = least.map(|weighed| weighed.findings).unwrap_or_default();
-    if let Some(reason) = exempt(edit, policy) {
-        return Verdict::excused(policy, reason, grounds(standing.release, findings));
-    }
-    let all_in_doubt = findings.iter().all(|finding| finding.doubt);
-    let grounds = grounds(standing.release, findings);
-    if all_in_doubt && matches!(evidence, Evidence::Nowhere) {
-        // Where nobody can settle a doubt it is said as one, never a refusal.
-        let outcome = Verdict::by_mode(policy, Reason::Unsettled, None).outcome.min(Outcome::Warn);
-        let grounds = Some(Arc::new(grounds));
-        return Verdict { outcome, reason: Reason::Unsettled, grounds, arguable: false };
-    }
-    if !certain && standing.pending && matches!(evidence, Evidence::Unavailable | Evidence::Nowhere) {
-        // A valid write of Helm's can fail a dry run, so what a webhook or the
-        // server may have made of it must not stop it where nobody can tell.
-        let grounds = Some(Arc::new(grounds));
-        return Verdict { grounds, ..Verdict::unjudged(policy, Reason::Unsettled) };
-    }
-    let arguable = matches!(evidence, Evidence::None) && !edit.scale && (is_in_doubt || standing.pending);
-    let verdict = Verdict::by_mode(policy, Reason::Drift, Some(grounds));
-    // A Scale is nothing but its replicas, and of a new object nothing was.
-    let outcome = match policy.edits {
-        EditsMode::Revert if edit.operation == Operation::Update && !edit.scale => Outcome::Revert,
-        _ => verdict.outcome,
-    };
-    Verdict { arguable, outcome, ..verdict }
-}
 
-fn exempt(edit: &Edit<'_>, policy: &Policy) -> Option<Reason> {
-    policy.exempt.iter().any(|subject| subject.is(edit.actor)).then_some(Reason::Exempt)
-}
-
-impl Claim<'_> {
     /// What may differ of the object as one of the manifests declares it.
     fn exceptions<'a>(
         &'a self,
@@ -209,10 +174,6 @@ impl Claim<'_> {
         let of = DeclaredObject { object: edit.object, release: &self.standing.release.id, declared };
         Exceptions::new(of, &self.policy, edit.circumstances, Some(edit.actor), now)
     }
-}
-
-fn grounds(release: &Release, fields: Vec<Finding>) -> Grounds {
-    Grounds { release: release.id.clone(), revision: release.state.revision, fields }
 }
 
 #[cfg(test)]

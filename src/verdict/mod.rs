@@ -2,7 +2,7 @@
 //!
 //! Entry points: [`judge::judge`] for edits of declared objects,
 //! [`records::judge`] for edits of Helm's records, [`dependants::judge`] for
-//! deletions of namespaces and definitions; [`revert::plan`] sets back what of
+//! deletions of namespaces and definitions; [`replay::Replay`] judges recorded edits by other policies; [`revert::plan`] sets back what of
 //! an edit drifts, [`ownership`] says whose the declared fields are, [`health::Health`] how a
 //! release stands as a whole. Webhook, loop and command line
 //! call the same functions.
@@ -21,13 +21,16 @@ pub mod difference;
 pub mod drift;
 pub mod edit;
 pub mod exceptions;
+pub mod facts;
 pub mod health;
 pub mod identities;
 pub mod judge;
 pub mod message;
 pub mod ownership;
 pub mod patch;
+pub mod recorded;
 pub mod records;
+pub mod replay;
 pub mod revert;
 pub mod sealed;
 pub mod shown;

@@ -1,6 +1,6 @@
 //! The one rule that guards Helm's records.
 //!
-//! Entry points: [`judge`], [`judge_unread`]. Refused is changing the manifest of an existing
+//! Entry points: [`judge`], [`judge_unread`]; [`facts`] and [`decide`] are the two halves of it. Refused is changing the manifest of an existing
 //! record, deleting the last deployed record outside of an uninstallation, and
 //! making a record's name, labels and payload disagree. All else passes:
 //! pruning, restores, deleting a stuck pending record, re-encryption; unless a
@@ -9,11 +9,16 @@
 //! Invariant: this prevents accidents; who may write Secrets in a namespace can
 //! still act as Helm there. No payload leaves this module.
 
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
 use super::edit::{Grounds, Reason, Rules, Verdict};
 use super::identities;
 use crate::helm::record::{Record, RecordError, Status, parse_record_name};
 use crate::helm::release::Release;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
+use crate::policy::Policy;
 use crate::policy::subject::Subject;
 
 /// One edit of one record.
@@ -47,7 +52,8 @@ pub struct Stored {
 }
 
 /// Why an edit falsifies a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Falsified {
     /// The manifest of an existing record would change.
     Manifest,
@@ -57,6 +63,17 @@ pub enum Falsified {
     Disagreement,
     /// A policy names who may write the release's records, and not this actor.
     Stranger,
+}
+
+/// What one edit does to a record, before any rule is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordFacts {
+    /// Its revision.
+    pub revision: u64,
+    /// The releases for which it speaks, before and after.
+    pub releases: Vec<ReleaseId>,
+    /// What would be falsified, whoever writes.
+    pub falsified: Option<Falsified>,
 }
 
 /// The release and revision that a record's name tells.
@@ -74,29 +91,52 @@ pub fn judge(
     release: Option<&Release>,
     rules: &Rules<'_>,
 ) -> (Verdict, Option<Falsified>) {
-    let Some((id, revision)) = names(edit.object) else {
-        return (Verdict::allow(Reason::NotDeclared), None);
-    };
+    match facts(edit, release, rules) {
+        Ok(facts) => decide(edit.actor, &facts, |release| rules.resolver.of(release)),
+        Err(reason) => (Verdict::allow(reason), None),
+    }
+}
+
+/// What an edit does to a record.
+///
+/// # Errors
+/// Why the edit passes whatever the policies say.
+pub fn facts(
+    edit: &RecordEdit<'_>,
+    release: Option<&Release>,
+    rules: &Rules<'_>,
+) -> Result<RecordFacts, Reason> {
+    let (id, revision) = names(edit.object).ok_or(Reason::NotDeclared)?;
     if edit.being_deleted {
-        return (Verdict::allow(Reason::BeingDeleted), None);
+        return Err(Reason::BeingDeleted);
     }
     if edit.operation == Operation::Delete && identities::deletes(edit.actor, edit.object) {
-        return (Verdict::allow(Reason::Identity), None);
+        return Err(Reason::Identity);
     }
-    let releases = spoken_for(edit, &id, release, rules);
-    let policies: Vec<_> = releases.iter().map(|release| rules.resolver.of(release)).collect();
-    let among = |subjects: &[Subject]| subjects.iter().any(|subject| subject.is(edit.actor));
-    let is_stranger = policies.iter().any(|policy| !policy.operators.is_empty() && !among(&policy.operators));
     let falsified = match edit.operation {
-        _ if is_stranger => Some(Falsified::Stranger),
         Operation::Delete => last_deployed(edit, revision, release),
         Operation::Create | Operation::Update => rewritten(edit, &id, revision),
     };
+    Ok(RecordFacts { revision, releases: spoken_for(edit, &id, release, rules), falsified })
+}
+
+/// What becomes of an edit that does this, by the policies of its releases.
+pub fn decide(
+    actor: &Actor,
+    facts: &RecordFacts,
+    policy: impl Fn(&ReleaseId) -> Arc<Policy>,
+) -> (Verdict, Option<Falsified>) {
+    let RecordFacts { revision, releases, falsified } = facts;
+    let policies: Vec<_> = releases.iter().map(policy).collect();
+    let among = |subjects: &[Subject]| subjects.iter().any(|subject| subject.is(actor));
+    let is_stranger = policies.iter().any(|policy| !policy.operators.is_empty() && !among(&policy.operators));
+    let falsified = if is_stranger { Some(Falsified::Stranger) } else { *falsified };
     if falsified.is_none() {
         return (Verdict::allow(Reason::RecordIntact), None);
     }
     let governed = || releases.iter().zip(&policies);
-    let grounds = |release: &ReleaseId| Grounds { release: release.clone(), revision, fields: Vec::new() };
+    let grounds =
+        |release: &ReleaseId| Grounds { release: release.clone(), revision: *revision, fields: Vec::new() };
     let strictest = governed().filter(|(_, policy)| !among(&policy.exempt)).max_by_key(|(_, it)| it.edits);
     let verdict = match (strictest, governed().next()) {
         (Some((release, policy)), _) => Verdict::by_mode(policy, Reason::Record, Some(grounds(release))),

@@ -147,6 +147,13 @@ impl Serialize for Shown {
     }
 }
 
+/// `value` as it is, where anybody may see all of it and its JSON has at most so many bytes.
+pub(super) fn whole(object: &ObjectId, path: &Path, value: &Value, bytes: usize) -> Option<Value> {
+    let is_masked = is_secret(object, path) || holds_token(object, value);
+    let is_short = || front(value, bytes).1;
+    (!is_masked && is_short()).then(|| value.clone())
+}
+
 /// The place is part of it: two Secrets with the same password must not show
 /// that they have.
 fn digest(object: &ObjectId, path: &Path, value: &Value) -> [u8; 32] {

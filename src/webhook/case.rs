@@ -32,7 +32,8 @@ use crate::verdict::circumstances::Circumstances;
 use crate::verdict::claims::has_say;
 use crate::verdict::dependants::{self, Dependant, Taken};
 use crate::verdict::edit::{Edit, Evidence, Outcome, Owner, Reason, Rules, Verdict};
-use crate::verdict::judge::judge;
+use crate::verdict::facts::Facts;
+use crate::verdict::judge::judge_with_facts;
 use crate::verdict::message::{self, Context, Message};
 
 /// What a review is about.
@@ -109,6 +110,8 @@ pub struct Judgement {
     pub named: Option<ReleaseId>,
     /// The claims that count, that of the object's owner in front.
     pub claims: Vec<Arc<Release>>,
+    /// What the edit does, by that other policies can judge it.
+    pub facts: Option<Facts>,
     /// The uid of the object as it is; empty before it exists.
     pub uid: String,
     /// What dry runs have settled of the object.
@@ -282,14 +285,15 @@ impl<'a> Case<'a> {
             let verdict = dependants::judge(&edit, &claims, &dependants, rules, now);
             return self.of_dependants(verdict, &dependants, claims, rules);
         }
-        let verdict = judge(&edit, &claims, rules, evidence, now);
+        let (verdict, facts) = judge_with_facts(&edit, &claims, rules, evidence, now);
         let message = self.message(&verdict, &claims, rules);
         let looks = verdict.outcome != Outcome::Allow;
         let rests_on = claims.iter().filter(|_| looks).map(|claim| claim.id.clone()).collect();
         let named = looks.then(|| self.newly_named(&claims)).flatten();
         let uid = old.as_ref().and_then(|old| old.get("metadata")?.get("uid")?.as_str()).unwrap_or_default();
         let (uid, settled) = (uid.to_owned(), circumstances.settled.clone());
-        Judgement { uid, named, settled, ..Judgement::of(verdict, message, rests_on, claims) }
+        let facts = facts.map(Facts::Edit);
+        Judgement { uid, named, facts, settled, ..Judgement::of(verdict, message, rests_on, claims) }
     }
 
     /// The verdict on a deletion that takes others along, in words.
@@ -343,7 +347,8 @@ impl<'a> Case<'a> {
 
 impl Judgement {
     fn of(verdict: Verdict, message: Message, rests_on: Vec<ReleaseId>, claims: Vec<Arc<Release>>) -> Self {
-        Self { verdict, message, rests_on, named: None, claims, uid: String::new(), settled: None }
+        let uid = String::new();
+        Self { verdict, message, rests_on, named: None, claims, facts: None, uid, settled: None }
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod keep;
 mod respond;
+mod spared;
 mod unread;
 
 use std::net::IpAddr;
@@ -19,6 +20,7 @@ use hyper::body::{Body, Bytes};
 use tokio::time::{Instant, timeout_at};
 
 use self::respond::{annotated, decision, put, says};
+use self::spared::SparedEdits;
 use super::aside::aside;
 use super::case::{Aspect, Case, Subject};
 use super::claims::{certain, governing};
@@ -99,6 +101,7 @@ pub struct Validator {
     /// For records, which are decoded, and for large reviews.
     decoding: Arc<Turns<String>>,
     judging: Arc<Turns<String>>,
+    spared: Arc<SparedEdits>,
 }
 
 impl Validator {
@@ -107,7 +110,8 @@ impl Validator {
         // As many as there are processors, and of one namespace half of them.
         let count = available_parallelism().map_or(2, NonZeroUsize::get).max(2);
         let turns = || Arc::new(Turns::new(count, count / 2));
-        Self { intake, setup: Arc::new(setup), decoding: turns(), judging: turns() }
+        let (decoding, judging, spared) = (turns(), turns(), Arc::default());
+        Self { intake, setup: Arc::new(setup), decoding, judging, spared }
     }
 
     /// Answers one request of the API server, which comes from `peer`; everybody else gets nothing.
@@ -294,7 +298,7 @@ impl Validator {
                         self.judge_unread_record(&case.subject, case.operation, &case.actor, Reason::Late);
                     let response = put(&verdict, &message).respond(&uid);
                     if !case.dry_run {
-                        self.keep(&verdict, case, uid.into_owned());
+                        self.keep(&verdict, None, case, uid.into_owned());
                     }
                     return Ok((response, verdict));
                 }

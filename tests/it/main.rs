@@ -100,6 +100,7 @@ mod policy_command;
 mod policy_import;
 mod policy_library;
 mod policy_library_traffic;
+mod policy_replay;
 mod policy_resources;
 mod records_guarded;
 mod refusals;

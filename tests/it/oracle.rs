@@ -11,19 +11,23 @@ mod judge;
 mod kinds;
 mod meaning;
 mod repairs;
+mod replays;
 mod scene;
 mod values;
 mod workloads;
 
-use std::env;
+use std::process::Command;
 use std::time::Instant;
+use std::{env, fs};
 
 use futures::StreamExt as _;
 
 use self::forecasts::Forecasts;
 use self::judge::Tally;
 use self::repairs::{BATCH, Findings};
+use self::replays::Replays;
 use self::scene::Scene;
+use crate::support::folder;
 
 /// Judged in every run of the tests.
 const EDITS: usize = 1000;
@@ -36,6 +40,9 @@ const REPAIRS: u64 = 60;
 
 /// Charts whose edited objects are forecast in every run of the tests.
 const FORECASTS: u64 = 4;
+
+/// Charts whose edits are recorded, replayed and made again in every run of the tests.
+const REPLAYS: u64 = 2;
 
 /// Edits of one object.
 const EACH: u64 = 14;
@@ -116,6 +123,58 @@ async fn forecasts_are_exactly_the_conflicts_of_the_next_upgrade() {
     let summary = format!("{conflicting} conflict, {clear} do not, {} disagreements", disagreements.len());
     assert!(disagreements.is_empty(), "{summary}\n{}", disagreements.join("\n"));
     assert!(conflicting > 0 && clear > 0, "{summary}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recorded_edits_replayed_under_deny_are_refused_exactly_if_deny_refuses_them() {
+    let (charts, seed) = (number("REPLAYS", REPLAYS), number("SEED", SEED));
+    let mut scene = Scene::start(&["--register", "--edits", "Warn"]).await;
+    // Dry runs settle doubts under each mode.
+    scene.control_plane.apply_deploy(&["enforce/arbiter.yaml"]).await;
+    let begun = jiff::Timestamp::now().to_string();
+    let mut recorded = Vec::new();
+    for seed in seed..seed + charts {
+        let release = scene.install(seed, kinds::all()).await;
+        scene.set_strict(&release, true).await;
+        scene.wait_until_guarded(&release).await;
+        scene.set_strict(&release, false).await;
+        let mut edits = scene.record_release(&release, EACH).await;
+        scene.set_strict(&release, true).await;
+        scene.try_again(&mut edits).await;
+        scene.set_strict(&release, false).await;
+        recorded.extend(edits);
+        scene.remove(&release).await;
+    }
+    // It writes what is left.
+    assert!(scene.guard.terminate().success());
+    let rows = replays::rows(scene.guard.ledger()).await;
+    let Replays { refused, passed, unreplayable, disagreements } = replays::compare(&recorded, &rows);
+    let summary = format!(
+        "{refused} refused, {passed} passed, {} not replayable, {} disagreements",
+        unreplayable.len(),
+        disagreements.len()
+    );
+    if env::var_os("REPLAYS").is_some() {
+        show(&summary);
+    }
+    assert!(disagreements.is_empty(), "{summary}\n{}", disagreements.join("\n"));
+    assert!(refused > 100 && passed > 100, "{summary}");
+    assert!(unreplayable.len() * 20 < refused, "{summary}\n{}", unreplayable.join("\n"));
+
+    let policies = folder("strict");
+    let policy = "apiVersion: kubemoor.dev/v1alpha1\nkind: DriftPolicy\nmetadata: {name: strict}\nspec: {edits: Deny}\n";
+    fs::write(policies.join("strict.yaml"), policy).unwrap();
+    let told = Command::new(env!("CARGO_BIN_EXE_kubemoor"))
+        .args(["policy", "replay", policies.to_str().unwrap(), "-A", "-o", "json", "--since", &begun])
+        .arg(format!("--ledger=sqlite:{}", scene.guard.ledger().display()))
+        .output()
+        .unwrap();
+    let told: (Option<i32>, serde_json::Value) =
+        (told.status.code(), serde_json::from_slice(&told.stdout).unwrap_or_else(|_| panic!("{told:?}")));
+    assert_eq!(told.0, Some(1), "{}", told.1);
+    assert!(told.1["refused"].as_u64() >= Some(refused as u64), "{summary}\n{}", told.1);
+    assert_eq!(told.1["helmOperationsTouched"], 0, "{}", told.1);
+    assert_eq!(told.1["helmOperations"].as_u64(), Some(charts), "{}", told.1);
 }
 
 /// A number of the environment.

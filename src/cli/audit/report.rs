@@ -13,10 +13,9 @@ use jiff::Timestamp;
 use super::source::SourceArgs;
 use crate::cli::serve::ConflictError;
 use crate::cli::{Outcome, output};
-use crate::inspect::ledger;
 use crate::inspect::ledger::facts::{self, Facts, Period};
 use crate::inspect::times::Moment;
-use crate::ledger::query::{Filter, PAGE};
+use crate::ledger::query::Filter;
 
 /// The flags of `kubemoor audit report`.
 #[derive(Debug, clap::Args)]
@@ -66,22 +65,15 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Outcome> {
     let now = Timestamp::now();
     let period = Period { since: since.time(now), until: until.map_or(now, |until| until.time(now)) };
     let mut facts = Facts::new(period, namespace.clone(), release.clone());
-    let mut filter = Filter {
+    let filter = Filter {
         namespace,
         release,
         verdicts: facts::VERDICTS.map(str::to_owned).to_vec(),
         since: Some(period.since),
         until: Some(period.until),
-        limit: Some(PAGE),
         ..Filter::default()
     };
-    // Newest first, and no more than a page of them in memory.
-    loop {
-        let page = source.page(&filter).await?;
-        page.items.iter().for_each(|entry| facts.add(entry));
-        let Some(next) = page.next else { break };
-        filter.before = Some(ledger::place(&next)?);
-    }
+    source.each(filter, |entry| facts.add(&entry)).await?;
     let report = facts.finish();
     output::write(&match form {
         Form::Html => html::page(&report)?,

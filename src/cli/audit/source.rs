@@ -14,7 +14,7 @@ const SERVER: &str = "https://localhost:9080";
 
 /// The flags that choose where rows come from.
 #[derive(Debug, clap::Args)]
-pub(super) struct SourceArgs {
+pub(in crate::cli) struct SourceArgs {
     /// Read this database: sqlite:PATH or postgres://USER@HOST/DATABASE
     #[arg(long, value_name = "URL")]
     ledger: Option<LedgerUrl>,
@@ -36,13 +36,13 @@ pub(super) struct SourceArgs {
 
 impl SourceArgs {
     /// Whether the flags go together. An address in the environment is for when no database is named.
-    pub(super) fn check(&self) -> Result<(), ConflictError> {
+    pub(in crate::cli) fn check(&self) -> Result<(), ConflictError> {
         let authority = ("--certificate-authority", self.certificate_authority.is_some());
         ConflictError::check_exclusions([[("--ledger", self.ledger.is_some()), authority]])
     }
 
     /// The source, and the one namespace whose rows are wanted.
-    pub(super) async fn open(self) -> anyhow::Result<(Source, Option<String>)> {
+    pub(in crate::cli) async fn open(self) -> anyhow::Result<(Source, Option<String>)> {
         let Self { ledger, server, certificate_authority, namespaces, cluster } = self;
         if let Some(url) = ledger {
             let source = Source::database(&url).await?;
@@ -65,7 +65,7 @@ impl SourceArgs {
 
 /// A server is `https://`, a host and perhaps a port: a token is never sent in the
 /// clear, and no guard would answer.
-pub(super) fn parse_server(text: &str) -> Result<http::Uri, &'static str> {
+pub(in crate::cli) fn parse_server(text: &str) -> Result<http::Uri, &'static str> {
     let form = "a server is https://HOST[:PORT]: a guard answers over TLS alone";
     let uri: http::Uri = text.parse().map_err(|_| form)?;
     if uri.scheme_str() == Some("https")

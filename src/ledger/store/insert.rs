@@ -11,10 +11,10 @@ use crate::ledger::entry::Entry;
 /// What a row holds, in the order in which it is bound.
 const COLUMNS: &str = "id, revision, more_fields, same, namespace_key, release_key, user_key, verdict_key, kind, \
                        namespace, release, object_group, object_kind, object_namespace, object_name, operation, \
-                       user_name, user_groups, verdict, reason, detail, fields, uid, cluster";
+                       user_name, user_groups, verdict, reason, detail, fields, uid, facts, cluster";
 
 /// One row of a statement for SQLite.
-const VALUES: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+const VALUES: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
 
 /// Rows of one statement for SQLite: few sizes, so that each is prepared once.
 const CHUNKS: [usize; 5] = [256, 64, 16, 4, 1];
@@ -32,10 +32,10 @@ static SQLITE: LazyLock<[String; CHUNKS.len()]> = LazyLock::new(|| {
 /// each column.
 static POSTGRES: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "INSERT INTO entries ({COLUMNS}) SELECT new.*, $24::int2 FROM unnest($1::int8[], $2::int8[], $3::int8[], \
+        "INSERT INTO entries ({COLUMNS}) SELECT new.*, $25::int2 FROM unnest($1::int8[], $2::int8[], $3::int8[], \
          $4::int8[], $5::int4[], $6::int4[], $7::int4[], $8::int4[], $9::text[], $10::text[], $11::text[], \
          $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], \
-         $20::text[], $21::text[], $22::text[], $23::text[]) AS new ON CONFLICT DO NOTHING"
+         $20::text[], $21::text[], $22::text[], $23::text[], $24::text[]) AS new ON CONFLICT DO NOTHING"
     )
 });
 
@@ -107,6 +107,7 @@ async fn insert_into_sqlite(
             .bind(entry.detail.as_str())
             .bind(json(&entry.fields))
             .bind(entry.uid.as_str())
+            .bind(entry.facts.as_deref())
             .bind(cluster.0);
     }
     query.execute(&mut **transaction).await.map(drop)
@@ -144,6 +145,7 @@ async fn insert_into_postgres(
         .bind(column(entries, |entry| entry.detail.as_str()))
         .bind(column(entries, |entry| json(&entry.fields)))
         .bind(column(entries, |entry| entry.uid.as_str()))
+        .bind(column(entries, |entry| entry.facts.as_deref()))
         .bind(cluster.0)
         .execute(&mut **transaction)
         .await

@@ -5,11 +5,13 @@ use sqlx::{Row as _, SqlSafeStr};
 
 use super::{Pool, Store, StoreError, said};
 
-const SQLITE: [&str; 1] = [include_str!("../migrations/sqlite.1.sql")];
-const POSTGRES: [&str; 1] = [include_str!("../migrations/postgres.1.sql")];
+const SQLITE: [&str; 2] =
+    [include_str!("../migrations/sqlite.1.sql"), include_str!("../migrations/sqlite.2.sql")];
+const POSTGRES: [&str; 2] =
+    [include_str!("../migrations/postgres.1.sql"), include_str!("../migrations/postgres.2.sql")];
 
 /// The version of the tables that this program writes and reads.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 /// In a database of others the name says whose it is.
 const TABLE: &str = "kubemoor_migrations";

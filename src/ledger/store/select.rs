@@ -9,10 +9,11 @@ use super::{Pool, Store, StoreError};
 use crate::ledger::entry::{Entry, Object};
 use crate::ledger::id;
 use crate::ledger::query::{Filter, Page};
+use crate::ledger::row::Kind;
 
 const SELECT: &str = "SELECT id, kind, namespace, release, revision, object_group, object_kind, \
                       object_namespace, object_name, operation, user_name, user_groups, verdict, reason, \
-                      detail, fields, more_fields, uid FROM entries";
+                      detail, fields, more_fields, uid";
 
 /// How many rows back it is looked how far they go.
 const DEPTH: i64 = 1000;
@@ -53,6 +54,9 @@ macro_rules! selection {
                 list.push_bind(kind);
             }
             query.push(")");
+        }
+        if filter.facts {
+            query.push(" AND kind = ").push_bind(Kind::Verdict.as_str());
         }
         query.push(" ORDER BY id DESC LIMIT ").push_bind($limit);
         query
@@ -95,15 +99,15 @@ impl Store {
     ) -> Result<Vec<Entry>, sqlx::Error> {
         match &self.pool {
             Pool::Sqlite { reading: pool, .. } => {
-                let select = match rarest(pool, cluster, wanted).await? {
-                    Some(name) => format!("{SELECT} INDEXED BY {}", name.index),
-                    None => SELECT.to_owned(),
-                };
+                let mut select = wanted.select();
+                if let Some(name) = rarest(pool, cluster, wanted).await? {
+                    select = format!("{select} INDEXED BY {}", name.index);
+                }
                 let mut query = selection!(sqlx::Sqlite, select, cluster, wanted, limit);
                 query.build().fetch_all(pool).await?.iter().map(|row| entry(row, name)).collect()
             }
             Pool::Postgres(pool) => {
-                let mut query = selection!(sqlx::Postgres, SELECT, cluster, wanted, limit);
+                let mut query = selection!(sqlx::Postgres, wanted.select(), cluster, wanted, limit);
                 query.build().fetch_all(pool).await?.iter().map(|row| entry(row, name)).collect()
             }
         }
@@ -131,6 +135,12 @@ impl<'f> Wanted<'f> {
         let Filter { release, user, namespace, .. } = self.filter;
         let texts = [release.as_deref(), user.as_deref(), namespace.as_deref(), self.verdict];
         key::NAMES.into_iter().zip(texts).filter_map(|(name, text)| Some((name, text?)))
+    }
+
+    /// The columns; what a replay judges by is long, and is read only where it is asked for.
+    fn select(self) -> String {
+        let facts = if self.filter.facts { "facts" } else { "NULL AS facts" };
+        format!("{SELECT}, {facts} FROM entries")
     }
 
     /// Only rows with lower ids are wanted.
@@ -201,6 +211,7 @@ where
         detail: text("detail")?,
         fields: serde_json::from_str(&text("fields")?).unwrap_or_default(),
         more_fields: row.try_get("more_fields")?,
+        facts: row.try_get("facts")?,
         uid: text("uid")?,
         same: None,
     })

@@ -90,7 +90,7 @@ async fn what_was_not_read_leaves_half_of_the_queue_to_others() {
     let (ledger, writer) = ledger(&url, &out);
     // Nobody writes yet.
     for number in 0..QUEUE {
-        ledger.record(Row { unread: true, ..row(number) });
+        ledger.record(Row { yields: true, ..row(number) });
     }
     for number in QUEUE..QUEUE + QUEUE / 2 {
         ledger.record(row(number));

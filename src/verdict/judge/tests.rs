@@ -16,6 +16,7 @@ mod agreement;
 mod deletions;
 mod exceptions;
 mod properties;
+mod replays;
 
 const MANIFEST: &str = r#"
 apiVersion: apps/v1
@@ -76,6 +77,15 @@ impl Default for Case<'_> {
 
 impl Case<'_> {
     fn verdict(&self) -> Verdict {
+        self.judged(&self.resolver()).0
+    }
+
+    fn resolver(&self) -> PolicyResolver {
+        let policies = (!self.policy.is_empty()).then(|| policy("shop", self.policy));
+        book_of(self.mode, policies)
+    }
+
+    fn judged(&self, resolver: &PolicyResolver) -> (Verdict, Option<EditFacts>) {
         let claims: Vec<_> = self.claims.iter().cloned().map(Arc::new).collect();
         let actor = Actor { user: self.user.to_owned(), ..Actor::default() };
         let edit = Edit {
@@ -91,10 +101,8 @@ impl Case<'_> {
             field_manager: self.dry_run.unwrap_or("kubectl-edit"),
             circumstances: &self.circumstances,
         };
-        let policies = (!self.policy.is_empty()).then(|| policy("shop", self.policy));
-        let resolver = book_of(self.mode, policies);
-        let rules = Rules { resolver: &resolver, own_account: self.own_account };
-        judge(&edit, &claims, &rules, self.evidence, self.now.parse().unwrap())
+        let rules = Rules { resolver, own_account: self.own_account };
+        judge_with_facts(&edit, &claims, &rules, self.evidence, self.now.parse().unwrap())
     }
 }
 
@@ -171,6 +179,7 @@ fn told(verdict: &Verdict) -> String {
 #[track_caller]
 fn check(case: Case<'_>, wanted: &str) {
     assert_eq!(told(&case.verdict()), wanted);
+    replays::check_replay(&case);
 }
 
 #[test]

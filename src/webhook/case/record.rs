@@ -7,7 +7,9 @@ use parking_lot::RwLock;
 
 use super::{Case, Judgement};
 use crate::helm::index::Index;
+use crate::model::ReleaseId;
 use crate::verdict::edit::{Reason, Rules, Verdict};
+use crate::verdict::facts::Facts;
 use crate::verdict::message::{self, Message};
 use crate::verdict::records::{self, RecordEdit};
 use crate::webhook::held::Held;
@@ -44,12 +46,21 @@ impl Case<'_> {
             new: held.new.as_ref(),
             being_deleted,
         };
-        let (verdict, falsified) = records::judge(&edit, release.as_deref(), rules);
+        let facts = match records::facts(&edit, release.as_deref(), rules) {
+            Ok(facts) => facts,
+            Err(reason) => {
+                let verdict = Verdict::allow(reason);
+                return Judgement::of(verdict, Message::default(), Vec::new(), Vec::new());
+            }
+        };
+        let policy = |release: &ReleaseId| rules.resolver.of(release);
+        let (verdict, falsified) = records::decide(&self.actor, &facts, policy);
         let message = falsified.map(|falsified| message::of_record(object, falsified)).unwrap_or_default();
         let rests_on = match falsified {
             Some(records::Falsified::LastDeployed) => vec![release.map_or(id, |release| release.id.clone())],
             _ => Vec::new(),
         };
-        Judgement::of(verdict, message, rests_on, Vec::new())
+        let judgement = Judgement::of(verdict, message, rests_on, Vec::new());
+        Judgement { facts: Some(Facts::Record(facts)), ..judgement }
     }
 }

@@ -90,6 +90,7 @@ async fn unknown(mode: EditsMode) -> Result<Vec<String>, Unreached> {
         message: message::Message::default(),
         rests_on: Vec::new(),
         named: None,
+        facts: None,
         claims: vec![release],
         uid: String::new(),
         settled: None,

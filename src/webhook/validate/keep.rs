@@ -2,7 +2,7 @@
 //!
 //! Entry points: `Validator::record`, `Validator::keep_unread`,
 //! `Validator::keep_unreached`, `Validator::keep_acts`. Invariant: nobody waits for it, and what is plainly
-//! allowed or known to be a dry run leaves no row.
+//! allowed or known to be a dry run leaves no row; what passes by a rule alone leaves one now and then.
 
 use std::sync::Arc;
 
@@ -10,13 +10,16 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::Validator;
+use super::spared::Spared;
 use crate::client::guarded::KIND;
 use crate::client::resource::GROUP;
 use crate::helm::release::Release;
-use crate::ledger::row::{ReviewedEdit, Row};
-use crate::model::{ObjectId, ReleaseId};
+use crate::ledger::row::{Changes, ReviewedEdit, Row};
+use crate::model::{EditsMode, ObjectId, ReleaseId};
 use crate::notify::Denial;
 use crate::verdict::edit::{Outcome, Reason, Verdict};
+use crate::verdict::facts::Facts;
+use crate::verdict::recorded::{self, Recording};
 use crate::verdict::records;
 use crate::webhook::acts::acts;
 use crate::webhook::case::{Aspect, Case, Judgement, Subject};
@@ -30,12 +33,13 @@ pub(super) const UNREACHED: &str = "unreached";
 impl Validator {
     /// Records what was not plainly allowed. A dry run leaves no trace.
     pub(super) fn record(&self, judgement: &Judgement, case: Case<'_>, uid: String) {
-        let Judgement { verdict, message, .. } = judgement;
+        let Judgement { verdict, message, facts, .. } = judgement;
+        let facts = facts.as_ref();
         if case.dry_run {
             return;
         }
         if verdict.outcome == Outcome::Allow {
-            return self.keep(verdict, case, uid);
+            return self.keep(verdict, facts, case, uid);
         }
         let grounds = verdict.grounds.as_ref();
         tracing::info!(
@@ -51,24 +55,49 @@ impl Validator {
             "{}",
             message.line()
         );
-        self.keep(verdict, case, uid);
+        self.keep(verdict, facts, case, uid);
     }
 
     /// Keeps what was not plainly allowed, and every edit of a record: who
-    /// writes Helm's records is what releases hang on.
-    pub(super) fn keep(&self, verdict: &Verdict, case: Case<'_>, uid: String) {
+    /// writes Helm's records is what releases hang on. Of what passes by a rule one of
+    /// many is kept.
+    pub(super) fn keep(&self, verdict: &Verdict, facts: Option<&Facts>, case: Case<'_>, uid: String) {
         let of_record = verdict.reason == Reason::RecordIntact;
-        if verdict.outcome == Outcome::Allow && !of_record {
+        let spared = Spared::of(verdict, facts);
+        let is_kept = |spared: &Spared<'_>| {
+            self.setup.resolver.of(&spared.claim.release).edits != EditsMode::Allow
+                && self.spared.take_turn(&case, spared)
+        };
+        if verdict.outcome == Outcome::Allow && !of_record && !spared.as_ref().is_some_and(is_kept) {
             return;
         }
+        let now = Timestamp::now();
+        // Another rule than the policies' has refused it, which nobody can ask again.
+        let facts = facts.filter(|_| verdict.reason != Reason::Request);
+        let facts = facts.map(|facts| recorded::text(facts, self.recording(&case, now)));
         let (object, operation) = (case.subject.object, Some(case.operation));
         let edit = ReviewedEdit { object, operation, actor: case.actor, uid };
-        let mut row = Row::verdict(Timestamp::now(), edit, verdict);
+        let mut row = Row { facts, ..Row::verdict(now, edit, verdict) };
+        if let Some(Spared { claim, changes }) = spared {
+            row.release = Some((claim.release.clone(), claim.revision));
+            row.fields = Changes::passing(&row.object, changes);
+            row.yields = true;
+        }
         if row.release.is_none() && case.subject.aspect == Aspect::Record {
             row.release = self.recorded(&row.object);
         }
         self.announce(&row, verdict);
         self.setup.ledger.record(row);
+    }
+
+    fn recording<'a>(&'a self, case: &'a Case<'_>, now: Timestamp) -> Recording<'a> {
+        Recording {
+            object: &case.subject.object,
+            scale: matches!(case.subject.aspect, Aspect::Scale(_)),
+            manager: case.field_manager(),
+            resolver: &self.setup.resolver,
+            now,
+        }
     }
 
     /// Has people told of a denial.
@@ -107,7 +136,7 @@ impl Validator {
                 first(&certain(&subject.object, subject.version_of(head), &index))
             }
         };
-        let row = Row { release, unread: true, ..row };
+        let row = Row { release, yields: true, ..row };
         self.announce(&row, verdict);
         self.setup.ledger.record(row);
     }

@@ -192,7 +192,7 @@ impl Scene {
 }
 
 /// Whether the guard refused it; none if somebody else did.
-fn is_refused(answer: &Answer) -> Option<bool> {
+pub(super) fn is_refused(answer: &Answer) -> Option<bool> {
     let by_guard = answer.body["message"].as_str().is_some_and(|said| said.contains("denied the request"));
     match answer.code {
         200 | 201 => Some(false),

@@ -1,0 +1,87 @@
+//! `kubemoor policy replay`: recorded changes, judged by other policies.
+//!
+//! Entry point: [`run`]. Invariant: the verdicts are those of [`crate::verdict::replay`]; what it cannot
+//! tell is counted and never shown as a verdict.
+
+mod show;
+mod tally;
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+
+use self::show::Format;
+use self::tally::Tally;
+use crate::cli::audit::source::SourceArgs;
+use crate::cli::check::OPERATION_TIMEOUT;
+use crate::cli::serve::ConflictError;
+use crate::cli::{Outcome, output, policy_files, warn};
+use crate::inspect::times::Moment;
+use crate::ledger::query::Filter;
+use crate::model::{DriftMode, EditsMode};
+use crate::policy::Policy;
+use crate::verdict::replay::Replay;
+
+/// The flags of `kubemoor policy replay`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The directory of the policies
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+
+    /// How to answer a change that causes drift, unless a policy decides
+    #[arg(long, value_name = "MODE", default_value = "Warn", ignore_case = true)]
+    edits: EditsMode,
+
+    /// Only this release
+    #[arg(long, value_name = "NAME")]
+    release: Option<String>,
+
+    /// Changes since this time or age: 30d, 24h, 90m, 2026-11-21T08:00:00Z
+    #[arg(long, value_name = "TIME", default_value = "7d")]
+    since: Moment,
+
+    /// Only changes before this time or age
+    #[arg(long, value_name = "TIME")]
+    until: Option<Moment>,
+
+    /// How the answer is printed
+    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
+    output: Format,
+
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+impl Args {
+    /// Whether the flags go together.
+    fn check(&self) -> Result<(), ConflictError> {
+        self.source.check()
+    }
+}
+
+pub(super) async fn run(args: Args) -> anyhow::Result<Outcome> {
+    args.check()?;
+    let Args { directory, edits, release, since, until, output: format, source } = args;
+    let accepted = policy_files::folder(&directory)?;
+    if accepted.is_empty() {
+        warn(&format!("no policy is in {}: {edits:?} holds for every release", directory.display()));
+    }
+    let mut replay = Replay::new(Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT), accepted);
+    let (source, namespace) = source.open().await?;
+    let now = Timestamp::now();
+    let since = since.time(now);
+    let filter = Filter {
+        namespace,
+        release,
+        since: Some(since),
+        until: until.map(|until| until.time(now)),
+        facts: true,
+        ..Filter::default()
+    };
+    let mut tally = Tally::new(since);
+    source.each(filter, |entry| tally.add(&mut replay, &entry)).await?;
+    let report = tally.finish();
+    output::write(&show::text(&report, format)?)?;
+    Ok(if report.refused == 0 { Outcome::Clean } else { Outcome::Found })
+}

@@ -1,0 +1,131 @@
+//! What a replay has found, for people, programs and spreadsheets.
+//!
+//! Entry point: [`text`].
+
+use anyhow::Context;
+
+use super::tally::{Changed, Key, Report};
+use crate::cli::output::{BAD, GOOD, PLAIN, Table, Text};
+use crate::cli::warn;
+use crate::inspect::sheet::Sheet;
+
+const HEAD: [&str; 8] = ["RELEASE", "USER", "FIELD", "WAS", "NOW", "RULE", "CHANGES", "LAST"];
+
+/// The columns of a spreadsheet. They stay as they are: others may only be added behind them.
+const COLUMNS: [&str; 12] = [
+    "cluster",
+    "namespace",
+    "release",
+    "user",
+    "kind",
+    "field",
+    "was",
+    "now",
+    "rule",
+    "changes",
+    "first",
+    "last",
+];
+
+/// Why changes could not be judged anew, in words.
+const WHY: [(&str, &str); 11] = [
+    ("unrecorded", "recorded without what a replay needs"),
+    ("whole", "judged as a whole: too large, too late, or a deletion that takes others along"),
+    ("cut", "too long to be kept whole"),
+    ("unknown", "recorded in a form that this version does not know"),
+    ("value", "a rule looks into a value that was not kept"),
+    ("place", "a rule names a list element by its place"),
+    ("metadata", "a rule looks at labels or annotations that were not kept"),
+    ("groups", "a rule names a group, and not all groups of the user were kept"),
+    ("seal", "a policy seals what nobody looked at then"),
+    ("unsettled", "only a dry run could tell whether a value is as declared"),
+    ("unheard", "another release or revision would have had to be asked"),
+];
+
+/// How the answer is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Format {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+    /// For spreadsheets: the verdicts that would change
+    Csv,
+}
+
+pub(super) fn text(report: &Report, format: Format) -> anyhow::Result<String> {
+    match format {
+        Format::Json => {
+            Ok(serde_json::to_string_pretty(report).context("cannot write the answer as JSON")? + "\n")
+        }
+        Format::Csv => {
+            for line in summary(report) {
+                warn(&line);
+            }
+            sheet(report)
+        }
+        Format::Table => Ok(table(report).as_str().to_owned()),
+    }
+}
+
+fn sheet(report: &Report) -> anyhow::Result<String> {
+    let mut sheet = Sheet::new();
+    sheet.row(COLUMNS)?;
+    for Changed { key, edits, first, last } in &report.changes {
+        let Key { cluster, namespace, release, user, kind, field, was, now, rule } = key;
+        let (edits, first, last) = (edits.to_string(), first.to_string(), last.to_string());
+        let cells: [&str; 12] =
+            [cluster, namespace, release, user, kind, field, was, now, rule, &edits, &first, &last];
+        sheet.row(cells)?;
+    }
+    sheet.text()
+}
+
+fn table(report: &Report) -> Text {
+    let mut text = Text::default();
+    if !report.changes.is_empty() {
+        let mut table = Table::new(HEAD);
+        for Changed { key, edits, last, .. } in &report.changes {
+            let Key { namespace, release, user, kind, field, was, now, rule, .. } = key;
+            let refused = ["Deny", "Revert"].contains(now);
+            let place = if field.is_empty() { "(the object)" } else { field };
+            table.styled([
+                (format!("{namespace}/{release}"), PLAIN),
+                (user.clone(), PLAIN),
+                (format!("{kind} {place}"), PLAIN),
+                (was.clone(), PLAIN),
+                ((*now).to_owned(), if refused { BAD } else { GOOD }),
+                (rule.clone(), PLAIN),
+                (edits.to_string(), PLAIN),
+                (last.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(), PLAIN),
+            ]);
+        }
+        text.append(&table.text()).line();
+    }
+    for line in summary(report) {
+        text.add(PLAIN, &line).line();
+    }
+    text
+}
+
+fn summary(report: &Report) -> Vec<String> {
+    let Report { since, edits, replayed, refused, permitted, .. } = report;
+    let since = since.strftime("%Y-%m-%dT%H:%M:%SZ");
+    let mut lines = vec![
+        format!("{edits} changes recorded since {since}, {replayed} judged by these policies:"),
+        format!("  {refused} passed and would be refused"),
+        format!("  {permitted} were refused and would pass"),
+        format!(
+            "  {} of {} Helm operations would be refused something",
+            report.helm_operations_touched, report.helm_operations
+        ),
+    ];
+    for (why, count) in &report.not_replayable {
+        let words = WHY.iter().find(|(name, _)| name == why).map_or(*why, |(_, words)| *words);
+        lines.push(format!("{count} not judged: {words}"));
+    }
+    if report.more_changes > 0 {
+        lines.push(format!("{} more changed verdicts are not listed", report.more_changes));
+    }
+    lines
+}

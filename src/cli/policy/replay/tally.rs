@@ -1,0 +1,256 @@
+//! What a replay finds, row by row.
+//!
+//! Entry point: [`Tally`], which takes rows newest first and becomes a [`Report`].
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::ledger::entry::{Entry, Object};
+use crate::ledger::query::parse_operation;
+use crate::model::{Actor, ObjectId, Operation, ReleaseId};
+use crate::policy::Policy;
+use crate::policy::mask::Mask;
+use crate::verdict::edit::{Outcome, Reason};
+use crate::verdict::recorded::RecordedFacts;
+use crate::verdict::records::Falsified;
+use crate::verdict::replay::{PastEdit, Replay, Replayed};
+
+/// The most different changes of verdicts that are told one by one.
+const MOST: usize = 10_000;
+
+/// The reasons of rows that are about a request as a whole, of which no field is known.
+const WHOLE: [Reason; 6] =
+    [Reason::TooLarge, Reason::TooDeep, Reason::Busy, Reason::Late, Reason::Request, Reason::Dependants];
+
+/// What a replay has found.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Report {
+    pub(super) since: Timestamp,
+    /// Rows about changes.
+    pub(super) edits: u64,
+    pub(super) replayed: u64,
+    /// How many could not be judged, by why.
+    pub(super) not_replayable: BTreeMap<&'static str, u64>,
+    /// How many passed and would be refused.
+    pub(super) refused: u64,
+    /// How many were refused and would pass.
+    pub(super) permitted: u64,
+    /// How many Helm operations were begun.
+    pub(super) helm_operations: usize,
+    /// Helm operations of which something passed that would be refused.
+    pub(super) helm_operations_touched: usize,
+    /// The verdicts that would change, the most frequent first.
+    pub(super) changes: Vec<Changed>,
+    /// Changed verdicts that are not among them.
+    pub(super) more_changes: u64,
+}
+
+/// Changes of one user that would be judged otherwise.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Changed {
+    #[serde(flatten)]
+    pub(super) key: Key,
+    /// How many.
+    pub(super) edits: u64,
+    pub(super) first: Timestamp,
+    pub(super) last: Timestamp,
+}
+
+/// What makes changed verdicts one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Key {
+    pub(super) cluster: String,
+    pub(super) namespace: String,
+    pub(super) release: String,
+    pub(super) user: String,
+    /// The object's kind.
+    pub(super) kind: String,
+    /// The field; empty where it is about the object as a whole.
+    pub(super) field: String,
+    /// The verdict that was.
+    pub(super) was: String,
+    /// The verdict that would be.
+    pub(super) now: &'static str,
+    /// The rule by which.
+    pub(super) rule: String,
+}
+
+/// What a replay has found so far.
+pub(super) struct Tally {
+    report: Report,
+    changes: BTreeMap<Key, (u64, Timestamp, Timestamp)>,
+    /// Who wrote the records of which revisions.
+    writers: HashSet<(ReleaseId, u64, String)>,
+    begun: BTreeSet<(ReleaseId, u64)>,
+    /// Who would be refused while which operation was under way.
+    refused: HashSet<(ReleaseId, u64, String)>,
+    touched: BTreeSet<(ReleaseId, u64)>,
+}
+
+impl Tally {
+    pub(super) fn new(since: Timestamp) -> Self {
+        let report = Report {
+            since,
+            edits: 0,
+            replayed: 0,
+            not_replayable: BTreeMap::new(),
+            refused: 0,
+            permitted: 0,
+            helm_operations: 0,
+            helm_operations_touched: 0,
+            changes: Vec::new(),
+            more_changes: 0,
+        };
+        let (changes, writers, refused) = (BTreeMap::new(), HashSet::new(), HashSet::new());
+        Self { report, changes, writers, begun: BTreeSet::new(), refused, touched: BTreeSet::new() }
+    }
+
+    /// Takes a row that is older than those before.
+    pub(super) fn add(&mut self, replay: &mut Replay, entry: &Entry) {
+        if entry.kind != "verdict" {
+            return;
+        }
+        self.report.edits += 1;
+        match replayed(replay, entry) {
+            Ok((replayed, is_record, operation)) => {
+                self.report.replayed += 1;
+                self.compare(entry, &replayed, is_record, operation);
+            }
+            Err(why) => *self.report.not_replayable.entry(why).or_default() += 1,
+        }
+    }
+
+    pub(super) fn finish(self) -> Report {
+        let Self { mut report, changes, writers, begun, refused, mut touched } = self;
+        touched.extend(
+            refused.intersection(&writers).map(|(release, revision, _)| (release.clone(), *revision)),
+        );
+        (report.helm_operations, report.helm_operations_touched) = (begun.len(), touched.len());
+        let changed = |(key, (edits, first, last))| Changed { key, edits, first, last };
+        report.changes = changes.into_iter().map(changed).collect();
+        report.changes.sort_by_key(|it| std::cmp::Reverse(it.edits));
+        report
+    }
+
+    fn compare(&mut self, entry: &Entry, replayed: &Replayed, is_record: bool, operation: Operation) {
+        let was_refused = ["Deny", "Revert"].contains(&entry.verdict.as_str());
+        let is_refused = replayed.verdict.outcome.is_refusal();
+        let by_user =
+            |(release, revision): &(ReleaseId, u64)| (release.clone(), *revision, entry.user.clone());
+        if let Some(under_way) = &replayed.operation {
+            if is_record {
+                self.writers.insert(by_user(under_way));
+                self.begun.extend((operation == Operation::Create).then(|| under_way.clone()));
+            }
+            if is_refused && !was_refused {
+                match is_record {
+                    true => drop(self.touched.insert(under_way.clone())),
+                    false => drop(self.refused.insert(by_user(under_way))),
+                }
+            }
+        }
+        self.report.refused += u64::from(is_refused && !was_refused);
+        self.report.permitted += u64::from(was_refused && !is_refused);
+        // What is to be reverted is denied where nothing would remain of it.
+        let is_denied_revert = was_refused && replayed.verdict.outcome == Outcome::Revert;
+        if replayed.verdict.outcome.as_str() != entry.verdict && !is_denied_revert {
+            self.add_changes(entry, replayed);
+        }
+    }
+
+    fn add_changes(&mut self, entry: &Entry, replayed: &Replayed) {
+        let Object { group, kind, namespace, name } = entry.object.clone();
+        let object = ObjectId { group, kind, namespace, name };
+        let grounds = replayed.verdict.grounds.as_ref();
+        let mut fields: Vec<String> =
+            grounds.iter().flat_map(|it| &it.fields).map(|field| field.path.to_string()).collect();
+        if fields.is_empty() {
+            fields = entry.fields.iter().map(|field| field.path.clone()).collect();
+        }
+        if fields.is_empty() {
+            fields.push(String::new());
+        }
+        for field in fields {
+            let key = Key {
+                cluster: entry.cluster.clone(),
+                namespace: entry.namespace.clone(),
+                release: entry.release.clone().unwrap_or_default(),
+                user: entry.user.clone(),
+                kind: object.kind.clone(),
+                rule: rule(replayed, &object, &field),
+                field,
+                was: entry.verdict.clone(),
+                now: replayed.verdict.outcome.as_str(),
+            };
+            if self.changes.len() >= MOST && !self.changes.contains_key(&key) {
+                self.report.more_changes += 1;
+                continue;
+            }
+            let (edits, first, _) = self.changes.entry(key).or_insert((0, entry.time, entry.time));
+            (*edits, *first) = (*edits + 1, entry.time);
+        }
+    }
+}
+
+/// What would become of the edit that a row is about, whether that is one of a record, and what was done.
+fn replayed(replay: &mut Replay, entry: &Entry) -> Result<(Replayed, bool, Operation), &'static str> {
+    let Some(facts) = &entry.facts else {
+        let is_whole = entry.verdict == "Error" || WHOLE.iter().any(|it| it.as_str() == entry.reason);
+        return Err(if is_whole { "whole" } else { "unrecorded" });
+    };
+    let facts: RecordedFacts = serde_json::from_str(facts).map_err(|_| "unknown")?;
+    let operation = entry.operation.as_deref().and_then(|it| parse_operation(it).ok()).ok_or("unknown")?;
+    let Object { group, kind, namespace, name } = entry.object.clone();
+    let object = ObjectId { group, kind, namespace, name };
+    let actor = Actor { user: entry.user.clone(), groups: entry.groups.clone(), ..Actor::default() };
+    let past = PastEdit {
+        time: entry.time,
+        operation,
+        object: &object,
+        actor: &actor,
+        has_all_groups: entry.has_all_groups(),
+        facts: &facts,
+    };
+    let replayed = replay.verdict(past).map_err(|why| why.as_str())?;
+    Ok((replayed, matches!(facts, RecordedFacts::Record(_)), operation))
+}
+
+/// The rule by which a verdict is what it is.
+fn rule(replayed: &Replayed, object: &ObjectId, field: &str) -> String {
+    let Replayed { verdict, policy, declared, falsified, .. } = replayed;
+    let Some(policy) = policy else { return String::new() };
+    let by_mode = || format!("edits: {:?} ({})", policy.edits, policy.sources.edits);
+    match verdict.reason {
+        Reason::Exempt => "exempt".to_owned(),
+        Reason::Allowed => "exception".to_owned(),
+        Reason::Autoscaled => "autoscalers".to_owned(),
+        Reason::Record | Reason::RecordIntact if *falsified == Some(Falsified::Stranger) => {
+            "operators".to_owned()
+        }
+        Reason::Ignored => match declared.as_ref().and_then(|it| ignoring(policy, object, it, field)) {
+            Some(name) => format!("ignore (policy {name})"),
+            None => "ignore".to_owned(),
+        },
+        _ => by_mode(),
+    }
+}
+
+/// The name of the policy that ignores a field.
+fn ignoring(
+    policy: &Policy,
+    object: &ObjectId,
+    declared: &crate::helm::release::Declared,
+    field: &str,
+) -> Option<String> {
+    let path = field.parse().ok()?;
+    let about = |mask: &Mask| mask.covers(&path) || mask.reaches_below(&path);
+    policy.ignoring(object, declared).find(|(_, mask)| about(mask)).map(|(name, _)| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+use serde_json::json;
+
+use super::*;
+use crate::policy::samples::policy;
+
+/// A row about a change of the replicas of `shop/web` or of a record of it.
+fn row(verdict: &str, user: &str, facts: Option<&serde_json::Value>) -> Entry {
+    serde_json::from_value(json!({
+        "id": "1", "time": "2026-11-21T12:00:00Z", "kind": "verdict", "cluster": "here", "namespace": "shop",
+        "release": "web", "revision": 1,
+        "object": {"group": "apps", "kind": "Deployment", "namespace": "shop", "name": "web"},
+        "operation": "UPDATE", "user": user, "groups": [], "verdict": verdict, "reason": "drift",
+        "detail": "", "fields": [{"path": "/spec/replicas"}], "moreFields": 0, "uid": "",
+        "facts": facts.map(ToString::to_string),
+    }))
+    .unwrap()
+}
+
+fn scaled(pending: bool) -> serde_json::Value {
+    json!({"edit": {"claims": [{
+        "release": {"namespace": "shop", "name": "web"}, "revision": 1, "pending": pending,
+        "evidence": "canonical",
+        "alternatives": [{
+            "declared": {"version": "v1"},
+            "changes": [{"path": "/spec/replicas", "is": "differs", "declared": 2, "old": 2, "new": 5}],
+        }],
+    }]}})
+}
+
+fn recorded() -> serde_json::Value {
+    json!({"record": {"revision": 1, "releases": [{"namespace": "shop", "name": "web"}]}})
+}
+
+fn report(spec: &str, rows: &[Entry]) -> Report {
+    let defaults = Policy::new(
+        crate::model::EditsMode::Warn,
+        crate::model::DriftMode::Report,
+        std::time::Duration::from_secs(3600),
+    );
+    let mut replay = Replay::new(defaults, vec![policy("strict", spec)]);
+    let mut tally = Tally::new("2026-11-20T12:00:00Z".parse().unwrap());
+    rows.iter().for_each(|row| tally.add(&mut replay, row));
+    tally.finish()
+}
+
+fn told(report: &Report) -> Vec<String> {
+    let line = |Changed { key, edits, .. }: &Changed| {
+        let Key { user, field, was, now, rule, .. } = key;
+        format!("{edits} {user} {field}: {was} -> {now} by {rule}")
+    };
+    report.changes.iter().map(line).collect()
+}
+
+#[test]
+fn verdicts_that_change_are_told_by_user_field_and_rule() {
+    let facts = scaled(false);
+    let row = |verdict, user| row(verdict, user, Some(&facts));
+    let rows = [row("Warn", "alice"), row("Warn", "alice"), row("Warn", "bob"), row("Deny", "bob")];
+    let found = report("edits: Deny", &rows);
+    assert_eq!((found.edits, found.replayed, found.refused, found.permitted), (4, 4, 3, 0));
+    assert_eq!(
+        told(&found),
+        [
+            "2 alice /spec/replicas: Warn -> Deny by edits: Deny (policy strict)",
+            "1 bob /spec/replicas: Warn -> Deny by edits: Deny (policy strict)"
+        ]
+    );
+    let found = report("ignore: [{paths: [/spec]}]", &rows);
+    assert_eq!((found.refused, found.permitted), (0, 1));
+    assert!(
+        told(&found).contains(&"1 bob /spec/replicas: Deny -> Allow by ignore (policy strict)".to_owned())
+    );
+}
+
+#[test]
+fn what_cannot_be_judged_is_counted_by_why() {
+    let cut = json!("cut");
+    let (mut whole, mut garbled) = (row("Deny", "alice", None), row("Warn", "alice", None));
+    whole.reason = "too-large".to_owned();
+    garbled.facts = Some("{}".to_owned());
+    let rows = [whole, garbled, row("Warn", "alice", None), row("Warn", "alice", Some(&cut))];
+    let found = report("edits: Deny", &rows);
+    assert_eq!((found.edits, found.replayed, found.refused), (4, 0, 0));
+    let why: Vec<_> = found.not_replayable.into_iter().collect();
+    assert_eq!(why, [("cut", 1), ("unknown", 1), ("unrecorded", 1), ("whole", 1)]);
+}
+
+#[test]
+fn a_helm_operation_is_touched_by_a_refusal_of_who_runs_it() {
+    let (during, record) = (scaled(true), recorded());
+    let created = |user| {
+        let mut row = row("Allow", user, Some(&record));
+        row.operation = Some("CREATE".to_owned());
+        row
+    };
+    let touched = |spec, rows: &[Entry]| {
+        let found = report(spec, rows);
+        (found.helm_operations, found.helm_operations_touched, found.refused)
+    };
+    // Newest first.
+    let by_helm = [row("Warn", "helm", Some(&during)), created("helm")];
+    assert_eq!(touched("edits: Deny", &by_helm), (1, 1, 1));
+    assert_eq!(touched("edits: Warn", &by_helm), (1, 0, 0));
+    let by_hand = [row("Warn", "alice", Some(&during)), created("helm")];
+    assert_eq!(touched("edits: Deny", &by_hand), (1, 0, 1));
+    let operators = "edits: Deny\noperators: [{kind: User, name: ci}]";
+    assert_eq!(touched(operators, &[created("helm")]), (1, 1, 1));
+    assert_eq!(touched(operators, &[created("ci")]), (1, 0, 0));
+}

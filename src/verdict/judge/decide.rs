@@ -1,0 +1,182 @@
+//! The decision on what an edit changes, by the rules.
+//!
+//! Entry points: [`Claim::heard`] for one release, [`decide`] for all of them. Invariant: looks at
+//! facts alone and never at an object, so that facts that were kept give the verdict that the edit
+//! itself would have given.
+
+use std::sync::Arc;
+
+use super::super::edit::{Edit, Finding, Grounds, Outcome, Reason, Verdict};
+use super::super::exceptions::Exceptions;
+use super::super::facts::{AlternativeFacts, ClaimFacts, EvidenceKind};
+use super::weigh::{Weighed, weigh};
+use crate::model::{EditsMode, Operation, ReleaseId};
+use crate::policy::Policy;
+
+/// One release that speaks for the object.
+pub(in super::super) struct Claim<'a> {
+    pub(in super::super) release: &'a ReleaseId,
+    pub(in super::super) revision: u64,
+    /// An operation of Helm is under way.
+    pub(in super::super) pending: bool,
+    /// The edit is a deletion that the state of the record authorises.
+    pub(in super::super) authorised: bool,
+    pub(in super::super) evidence: EvidenceKind,
+    pub(in super::super) policy: &'a Policy,
+}
+
+/// What one release says of the edit, and by what.
+pub(in super::super) struct Heard {
+    pub(in super::super) verdict: Verdict,
+    pub(in super::super) facts: ClaimFacts,
+}
+
+/// What all releases say together.
+pub(in super::super) struct Decision {
+    pub(in super::super) verdict: Verdict,
+    /// The place of the release whose verdict it is.
+    pub(in super::super) index: usize,
+    /// By what: the releases that were heard.
+    pub(in super::super) claims: Vec<ClaimFacts>,
+}
+
+/// The verdict of the release that lets the edit pass, after which no other is
+/// heard; where none does, of the one that is mildest, then of one that the
+/// arbiter may turn, then of the first.
+pub(in super::super) fn decide(heard: impl Iterator<Item = Heard>) -> Decision {
+    let mut mildest: Option<(usize, Verdict)> = None;
+    let mut claims = Vec::new();
+    for (index, Heard { verdict, facts }) in heard.enumerate() {
+        claims.push(facts);
+        if verdict.passes() {
+            return Decision { verdict, index, claims };
+        }
+        let rank = |verdict: &Verdict| (verdict.outcome, !verdict.arguable);
+        if mildest.as_ref().is_none_or(|(_, kept)| rank(&verdict) < rank(kept)) {
+            mildest = Some((index, verdict));
+        }
+    }
+    let (index, verdict) = mildest.unwrap_or_else(|| (0, Verdict::allow(Reason::NotDeclared)));
+    Decision { verdict, index, claims }
+}
+
+impl Claim<'_> {
+    /// What the release says of the edit, held against each manifest in turn.
+    pub(in super::super) fn heard<'e>(
+        &self,
+        edit: &Edit<'_>,
+        mut alternatives: impl ExactSizeIterator<Item = (AlternativeFacts, Exceptions<'e>)>,
+    ) -> Heard {
+        let mut weighed = Vec::new();
+        let verdict = match edit.operation {
+            Operation::Delete => self.deletion(edit, &mut alternatives, &mut weighed),
+            Operation::Create | Operation::Update => self.change(edit, &mut alternatives, &mut weighed),
+        };
+        let facts = ClaimFacts {
+            release: self.release.clone(),
+            revision: self.revision,
+            pending: self.pending,
+            authorised: self.authorised,
+            evidence: self.evidence,
+            alternatives: weighed,
+            unweighed: alternatives.len(),
+        };
+        Heard { verdict, facts }
+    }
+
+    fn deletion<'e>(
+        &self,
+        edit: &Edit<'_>,
+        alternatives: &mut dyn Iterator<Item = (AlternativeFacts, Exceptions<'e>)>,
+        weighed: &mut Vec<AlternativeFacts>,
+    ) -> Verdict {
+        let mut allowed = None;
+        for (facts, exceptions) in alternatives {
+            if facts.declared.opted_out {
+                return Verdict::allow(Reason::OptedOut);
+            }
+            allowed = allowed.or_else(|| exceptions.of_deletion());
+            weighed.push(facts);
+        }
+        if self.authorised {
+            return Verdict::allow(Reason::InBand);
+        }
+        let grounds = self.grounds(Vec::new());
+        match self.exempt(edit).or(allowed) {
+            Some(reason) => Verdict::excused(self.policy, reason, grounds),
+            None => Verdict::by_mode(self.policy, Reason::Deletion, Some(grounds)),
+        }
+    }
+
+    fn change<'e>(
+        &self,
+        edit: &Edit<'_>,
+        alternatives: &mut dyn Iterator<Item = (AlternativeFacts, Exceptions<'e>)>,
+        seen: &mut Vec<AlternativeFacts>,
+    ) -> Verdict {
+        let mut least: Option<Weighed> = None;
+        for (facts, exceptions) in alternatives {
+            if facts.declared.opted_out {
+                return Verdict::allow(Reason::OptedOut);
+            }
+            let weighed = weigh(edit.object, &facts, &exceptions);
+            seen.push(facts);
+            if weighed.findings.is_empty() {
+                return match weighed.allowed.is_empty() {
+                    true => Verdict::allow(weighed.reason),
+                    false => Verdict::excused(self.policy, Reason::Allowed, self.grounds(weighed.allowed)),
+                };
+            }
+            if least.as_ref().is_none_or(|least| weighed.weight() < least.weight()) {
+                least = Some(weighed);
+            }
+        }
+        let (certain, is_in_doubt) =
+            least.as_ref().map_or((false, true), |weighed| (weighed.certain, weighed.in_doubt));
+        let findings = least.map(|weighed| weighed.findings).unwrap_or_default();
+        if let Some(reason) = self.exempt(edit) {
+            return Verdict::excused(self.policy, reason, self.grounds(findings));
+        }
+        self.by_mode(edit, findings, (certain, is_in_doubt))
+    }
+
+    /// What the mode makes of an edit that drifts by these fields.
+    fn by_mode(
+        &self,
+        edit: &Edit<'_>,
+        findings: Vec<Finding>,
+        (certain, is_in_doubt): (bool, bool),
+    ) -> Verdict {
+        let Self { policy, evidence, pending, .. } = *self;
+        let all_in_doubt = findings.iter().all(|finding| finding.doubt);
+        let grounds = self.grounds(findings);
+        if all_in_doubt && evidence == EvidenceKind::Nowhere {
+            // Where nobody can settle a doubt it is said as one, never a refusal.
+            let outcome = Verdict::by_mode(policy, Reason::Unsettled, None).outcome.min(Outcome::Warn);
+            let grounds = Some(Arc::new(grounds));
+            return Verdict { outcome, reason: Reason::Unsettled, grounds, arguable: false };
+        }
+        if !certain && pending && matches!(evidence, EvidenceKind::Unavailable | EvidenceKind::Nowhere) {
+            // A valid write of Helm's can fail a dry run, so what a webhook or the
+            // server may have made of it must not stop it where nobody can tell.
+            let grounds = Some(Arc::new(grounds));
+            return Verdict { grounds, ..Verdict::unjudged(policy, Reason::Unsettled) };
+        }
+        let arguable = evidence == EvidenceKind::None && !edit.scale && (is_in_doubt || pending);
+        let verdict = Verdict::by_mode(policy, Reason::Drift, Some(grounds));
+        // A Scale is nothing but its replicas, and of a new object nothing was.
+        let outcome = match policy.edits {
+            EditsMode::Revert if edit.operation == Operation::Update && !edit.scale => Outcome::Revert,
+            _ => verdict.outcome,
+        };
+        Verdict { arguable, outcome, ..verdict }
+    }
+
+    fn exempt(&self, edit: &Edit<'_>) -> Option<Reason> {
+        self.policy.exempt.iter().any(|subject| subject.is(edit.actor)).then_some(Reason::Exempt)
+    }
+
+    fn grounds(&self, fields: Vec<Finding>) -> Grounds {
+        Grounds { release: self.release.clone(), revision: self.revision, fields }
+    }
+}

@@ -1,0 +1,163 @@
+//! `kubemoor policy replay`: what the ledger keeps for it, and what it tells from a database and from a guard.
+
+use std::fs;
+use std::path::PathBuf;
+
+use kubemoor::ledger::query::Filter;
+use kubemoor::ledger::row::Row;
+use kubemoor::ledger::store::Store;
+use serde_json::{Value, json};
+use sqlx::{Connection as _, SqliteConnection};
+
+use crate::ledger::{FOREVER, Written, both, row};
+use crate::support::{ControlPlane, Guard, Identity, SOON, Scene, charts, eventually, folder, moor};
+
+/// A directory with one policy.
+fn policies(spec: &Value) -> PathBuf {
+    let folder = folder("policies");
+    let policy = json!({
+        "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": "new"}, "spec": spec,
+    });
+    fs::write(folder.join("new.yaml"), policy.to_string()).unwrap();
+    folder
+}
+
+/// The exit code and the report of a replay.
+fn replay(spec: &Value, arguments: &[&str]) -> (i32, Value) {
+    let directory = policies(spec);
+    let first = ["policy", "replay", directory.to_str().unwrap(), "-o", "json"];
+    let ran = moor(ControlPlane::get(), Identity::Alice, &[&first, arguments].concat());
+    (ran.code, serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}")))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_denied_change_passes_a_replay_by_a_policy_that_ignores_it() {
+    let shop = Scene::shared().install("replay", charts::SETTINGS).await;
+    let settings = shop.config_map("settings");
+    shop.wait_until_guarded(&settings).await;
+    let patch = json!({"data": {"level": "debug"}});
+    shop.alice.merge(&settings, &patch).await.refused("shop").unwrap();
+    let database = format!("--ledger=sqlite:{}", shop.guard().ledger().display());
+    let asked = shop.guard().asked();
+    let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
+    let here = ["-n", &shop.namespace, "--since", "1h"];
+
+    let ignoring =
+        json!({"edits": "Deny", "ignore": [{"target": {"kind": "ConfigMap"}, "paths": ["/data/level"]}]});
+    eventually("the denial is replayed", SOON, || async {
+        let (code, told) = replay(&ignoring, &[&[database.as_str()], &here[..]].concat());
+        if code == 0 && told["permitted"] == 1 { Ok(()) } else { Err(told.to_string()) }
+    })
+    .await;
+    let (_, told) = replay(&ignoring, &[&[database.as_str()], &here[..]].concat());
+    let changed = &told["changes"][0];
+    assert_eq!(
+        (&changed["user"], &changed["field"], &changed["was"], &changed["now"], &changed["rule"]),
+        (
+            &json!("alice"),
+            &json!("/data/level"),
+            &json!("Deny"),
+            &json!("Allow"),
+            &json!("ignore (policy new)")
+        ),
+    );
+    // The guard gives what its database holds.
+    let (code, by_guard) = replay(&ignoring, &[&asked[..], &here].concat());
+    assert_eq!((code, &by_guard["changes"], &by_guard["edits"]), (0, &told["changes"], &told["edits"]));
+
+    // Helm's own writes are among what is replayed.
+    let operators = json!({"edits": "Deny", "operators": [{"kind": "User", "name": "nobody"}]});
+    let (code, told) = replay(&operators, &[&[database.as_str()], &here[..]].concat());
+    assert_eq!(
+        (code, &told["helmOperations"], &told["helmOperationsTouched"]),
+        (1, &json!(1), &json!(1)),
+        "{told}"
+    );
+    let (code, told) = replay(&json!({"edits": "Deny"}), &[&[database.as_str()], &here[..]].concat());
+    assert_eq!((code, &told["refused"], &told["helmOperationsTouched"]), (0, &json!(0), &json!(0)), "{told}");
+    assert_eq!(told["notReplayable"], json!({}), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_rule_lets_pass_is_kept_once_an_hour_and_can_be_judged_by_a_stricter_policy() {
+    let directory = policies(&json!({"ignore": [{"paths": ["/data/image"]}]}));
+    let flags = ["--edits=Deny".to_owned(), format!("--policies={}", directory.display())];
+    let guard = Guard::start_embedded(&flags.each_ref().map(String::as_str)).await;
+    let object = |image: &str, other: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "name": "settings", "namespace": "shop", "labels": {"app.kubernetes.io/managed-by": "Helm"},
+                "annotations": {"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"},
+            },
+            "data": {"image": image, "other": other},
+        })
+        .to_string()
+    };
+    let edit = async |old: &str, new: &str| {
+        guard.judge(crate::support::Review::of_settings("shop", old, new).text()).await.passes()
+    };
+    for image in ["b", "c", "d"] {
+        assert!(edit(&object("a", ""), &object(image, "")).await, "{image}");
+    }
+    assert!(edit(&object("a", ""), &object("a", "more")).await, "nothing declared changes");
+    let ledger = format!("--ledger=sqlite:{}", guard.ledger().display());
+    let told = eventually("the change is kept", SOON, || async {
+        let (code, told) = replay(&json!({"edits": "Deny"}), &[&ledger, "-A"]);
+        if code == 1 { Ok(told) } else { Err(told.to_string()) }
+    })
+    .await;
+    assert_eq!((&told["edits"], &told["refused"]), (&json!(1), &json!(1)), "{told}");
+    assert_eq!(told["changes"][0]["was"], "Allow", "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn facts_come_back_only_where_they_are_asked_for() {
+    for url in both().await {
+        let written = Written::start(&url, "east", FOREVER);
+        let facts = |row: Row, facts: &str| Row { facts: Some(facts.to_owned()), ..row };
+        let verdict = |seconds| Row {
+            kind: kubemoor::ledger::row::Kind::Verdict,
+            ..row(seconds, "shop", "web", "alice", "Warn")
+        };
+        written.ledger.record(facts(verdict(1), "\"cut\""));
+        written.ledger.record(verdict(2));
+        written.ledger.record(row(3, "shop", "web", "", "Recreated"));
+        written.close().await;
+        let store = Store::read(&url).await.unwrap();
+        let told = async |facts| {
+            let page = store.page(&Filter { facts, ..Filter::default() }).await.unwrap();
+            page.items.into_iter().map(|entry| (entry.detail, entry.facts)).collect::<Vec<_>>()
+        };
+        let cut = Some("\"cut\"".to_owned());
+        assert_eq!(told(true).await, [("row 2".to_owned(), None), ("row 1".to_owned(), cut)], "{url}");
+        let plain = ["row 3", "row 2", "row 1"].map(|detail| (detail.to_owned(), None));
+        assert_eq!(told(false).await, plain, "{url}");
+        store.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_an_older_ledger_are_counted_and_not_judged() {
+    let path = folder("older").join("ledger.db");
+    let url: kubemoor::config::LedgerUrl = format!("sqlite:{}", path.display()).parse().unwrap();
+    let written = Written::start(&url, "east", FOREVER);
+    for seconds in 0..3 {
+        let kind = kubemoor::ledger::row::Kind::Verdict;
+        written.ledger.record(Row { kind, ..row(seconds, "shop", "web", "alice", "Warn") });
+    }
+    written.close().await;
+    // As the version before left it.
+    let mut connection = SqliteConnection::connect(&format!("sqlite:{}", path.display())).await.unwrap();
+    for statement in
+        ["ALTER TABLE entries DROP COLUMN facts", "DELETE FROM kubemoor_migrations WHERE version > 1"]
+    {
+        sqlx::query(statement).execute(&mut connection).await.unwrap();
+    }
+    connection.close().await.unwrap();
+    Written::start(&url, "east", FOREVER).close().await;
+    let ledger = format!("--ledger=sqlite:{}", path.display());
+    let (code, told) = replay(&json!({"edits": "Deny"}), &[&ledger, "-A", "--since", "2026-11-19T00:00:00Z"]);
+    assert_eq!((code, &told["edits"], &told["replayed"]), (0, &json!(3), &json!(0)), "{told}");
+    assert_eq!(told["notReplayable"], json!({"unrecorded": 3}), "{told}");
+}
