@@ -56,14 +56,15 @@ use crate::notify;
 use crate::notify::{Notifiers, Worker};
 use crate::policy::Policy;
 use crate::policy::resolver::PolicyResolver;
-use crate::server::{self, Limits, TlsPort, descriptors};
+use crate::server::{self, Ending, Limits, TlsPort, descriptors};
 use crate::tls::{self, Certificates};
 use crate::webhook::look::ReleaseSource;
 use crate::webhook::validate::Setup;
 
 /// How long a guard behind a Service goes on serving once it is told to stop:
-/// the API server learns only after a moment that its endpoint is gone.
-const LINGER: Duration = Duration::from_secs(3);
+/// the API server learns only after a moment that its endpoint is gone. With what
+/// the server and the ledger take to end, less than the chart's `terminationGracePeriodSeconds`.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// What the parts of the program share, built once.
 #[derive(Clone)]
@@ -108,14 +109,14 @@ struct Metrics {
 struct Serving<'a> {
     certificates: &'a Certificates,
     connections: ConnectionMetrics,
-    stop: CancellationToken,
+    ending: Ending,
 }
 
 /// What is told to stop after the guard's own work.
 #[derive(Default)]
 struct Stops {
     /// Answering, and health.
-    serving: CancellationToken,
+    serving: Ending,
     /// The ledger.
     closing: CancellationToken,
 }
@@ -183,7 +184,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let router = admin::router(readiness.clone(), Arc::new(registry), books.clone());
 
     let mut parts = Parts::default();
-    let serving = Serving { certificates: &certificates, connections, stop: stops.serving.clone() };
+    let serving = Serving { certificates: &certificates, connections, ending: stops.serving.clone() };
     serving.admin(admin_listener, router, &mut parts)?;
     serving.webhook(webhook_listener, (&calling, &judging), &mut parts)?;
     let (naming, named) = oneshot::channel();
@@ -204,7 +205,7 @@ impl Serving<'_> {
     /// Answers for health, metrics and the ledger.
     fn admin(&self, listener: TcpListener, router: Router, parts: &mut Parts) -> anyhow::Result<()> {
         let (tls, metrics) = (self.certificates.server_config()?, self.connections.of(Port::Admin));
-        let admin = admin::serve(TlsPort { listener, tls, metrics }, router, self.stop.clone());
+        let admin = admin::serve(TlsPort { listener, tls, metrics }, router, self.ending.clone());
         parts.spawn("serving health and metrics", admin);
         Ok(())
     }
@@ -220,7 +221,7 @@ impl Serving<'_> {
         let judging = judging.clone();
         let answer = move |peer, request| judging.clone().answer(peer, request);
         let port = TlsPort { listener, tls, metrics };
-        parts.spawn("the webhook", server::serve(port, answer, Limits::default(), self.stop.clone()));
+        parts.spawn("the webhook", server::serve(port, answer, Limits::default(), self.ending.clone()));
         Ok(())
     }
 }
@@ -319,12 +320,13 @@ impl Run {
             error = self.parts.ended() => Some(error),
         };
         self.readiness.condition("serving").unmet("it is shutting down");
+        stops.serving.leaving.cancel();
         self.services.stop.cancel();
         let finish = async {
             if failed.is_none() {
                 tokio::time::sleep(linger).await;
             }
-            stops.serving.cancel();
+            stops.serving.stop.cancel();
             // Whoever still works may record.
             self.parts.all_but(1).await;
             stops.closing.cancel();

@@ -23,7 +23,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -49,6 +50,16 @@ pub struct TlsPort {
     pub tls: Arc<ServerConfig>,
     /// Where they are counted.
     pub metrics: ConnectionMetrics,
+}
+
+/// How a server is told to end.
+#[derive(Clone, Debug, Default)]
+pub struct Ending {
+    /// From now on each answer is the last of its connection, so that clients
+    /// look for another server while this one still answers everybody.
+    pub leaving: CancellationToken,
+    /// Nothing is accepted any more.
+    pub stop: CancellationToken,
 }
 
 /// The times and numbers that keep one client from holding up the others.
@@ -88,8 +99,7 @@ struct Shared<H> {
     answer: H,
     limits: Limits,
     metrics: ConnectionMetrics,
-    /// No further requests.
-    stop: CancellationToken,
+    ending: Ending,
     /// No further patience with requests in flight.
     abort: CancellationToken,
 }
@@ -109,14 +119,14 @@ impl Default for Limits {
 
 /// Accepts connections on `port` and answers their requests by `answer`,
 /// which is told the peer's address,
-/// until `stop` is cancelled. Then it closes the port and idle connections,
+/// until `ending` tells it to stop. Then it closes the port and idle connections,
 /// lets requests in flight end within [`Limits::drain`], cuts off the rest and
 /// returns.
 ///
 /// A handshake, head or request that fails ends its connection and is counted
 /// in the port's metrics. When the system refuses further connections, accepting pauses
 /// and goes on.
-pub async fn serve<H, F, B>(port: TlsPort, answer: H, limits: Limits, stop: CancellationToken)
+pub async fn serve<H, F, B>(port: TlsPort, answer: H, limits: Limits, ending: Ending)
 where
     H: Fn(IpAddr, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
@@ -130,12 +140,12 @@ where
         answer,
         limits,
         metrics: metrics.clone(),
-        stop: stop.clone(),
+        ending: ending.clone(),
         abort: abort.clone(),
     });
     let seats = Seats::new(limits.connections);
     let tasks = TaskTracker::new();
-    while let Some((stream, peer)) = accept(&listener, &seats, &stop).await {
+    while let Some((stream, peer)) = accept(&listener, &seats, &ending.stop).await {
         let turn = Turn::default();
         // One peer, whichever way its address is spelled.
         let address = peer.ip().to_canonical();
@@ -224,8 +234,12 @@ where
         let service = service_fn(move |request| {
             let serving = served.begin();
             let response = (self.answer)(peer, request);
+            let leaving = &self.ending.leaving;
             async move {
-                let response = response.await;
+                let mut response = response.await;
+                if leaving.is_cancelled() {
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
                 seat.answered(response.status().is_success());
                 drop(serving);
                 Ok::<_, Infallible>(response)
@@ -240,15 +254,7 @@ where
             tokio::select! {
                 biased;
                 () = self.abort.cancelled() => return ConnectionEnd::CutOff,
-                () = self.stop.cancelled(), if !stopping => {
-                    stopping = true;
-                    connection.as_mut().graceful_shutdown();
-                }
-                () = seat.needed(), if farewell.is_none() => {
-                    // One look at it is enough to close it, if nothing is under way.
-                    farewell = Some(Instant::now());
-                    connection.as_mut().graceful_shutdown();
-                }
+                // First, so that a request that has arrived already is answered.
                 ended = connection.as_mut() => return match ended {
                     Ok(()) if stopping => ConnectionEnd::Stopped,
                     Ok(()) if farewell.is_some() => ConnectionEnd::Displaced,
@@ -258,6 +264,15 @@ where
                         if ran_out_of_time(&error) { ConnectionEnd::Slow } else { ConnectionEnd::Failed }
                     }
                 },
+                () = self.ending.stop.cancelled(), if !stopping => {
+                    stopping = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                () = seat.needed(), if farewell.is_none() => {
+                    // One look at it is enough to close it, if nothing is under way.
+                    farewell = Some(Instant::now());
+                    connection.as_mut().graceful_shutdown();
+                }
                 () = until(farewell) => {
                     if !idling.is_serving() {
                         return ConnectionEnd::Displaced;
@@ -275,7 +290,7 @@ impl<H> Shared<H> {
     async fn handshake(&self, stream: TcpStream, seat: &Seat) -> Result<TlsStream<TcpStream>, ConnectionEnd> {
         let handshake = timeout(self.limits.handshake, self.tls.accept(stream));
         tokio::select! {
-            () = self.stop.cancelled() => Err(ConnectionEnd::Stopped),
+            () = self.ending.stop.cancelled() => Err(ConnectionEnd::Stopped),
             () = seat.needed() => Err(ConnectionEnd::Displaced),
             shaken = handshake => match shaken {
                 Ok(Ok(stream)) => Ok(stream),

@@ -27,7 +27,7 @@ use kubemoor::notify::Notifiers;
 use kubemoor::notify::file::Settings;
 use kubemoor::policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor::policy::{self, Policy};
-use kubemoor::server::{Limits, TlsPort, serve};
+use kubemoor::server::{Ending, Limits, TlsPort, serve};
 use kubemoor::tls::{Certificates, Source};
 use kubemoor::verdict::shown::Shown;
 use kubemoor::webhook::door::{Door, Proof};
@@ -236,9 +236,9 @@ where
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let connections = ConnectionMetrics::register(&mut metrics::registry());
     println!("{}", listener.local_addr().unwrap());
-    let (tls, stop) = (certificates.server_config().unwrap(), CancellationToken::new());
+    let tls = certificates.server_config().unwrap();
     let port = TlsPort { listener, tls, metrics: connections };
-    serve(port, answer, Limits::default(), stop).await;
+    serve(port, answer, Limits::default(), Ending::default()).await;
 }
 
 fn validator(folder: &Path, others: &Others) -> Validator {

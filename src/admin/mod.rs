@@ -19,12 +19,11 @@ use http::{Request, StatusCode, header};
 use hyper::body::Incoming;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
-use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 pub use self::ledger::Books;
 pub use self::readiness::{Condition, Readiness};
-use crate::server::{self, Limits, TlsPort};
+use crate::server::{self, Ending, Limits, TlsPort};
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -58,8 +57,8 @@ pub fn router(readiness: Readiness, metrics: Arc<Registry>, books: Books) -> Rou
         .route(ledger::PATH, get(ledger::answer).with_state(books))
 }
 
-/// Serves `router` on `port` until `stop` is cancelled.
-pub async fn serve(port: TlsPort, router: Router, stop: CancellationToken) {
+/// Serves `router` on `port` until `ending` tells it to stop.
+pub async fn serve(port: TlsPort, router: Router, ending: Ending) {
     let answer = move |peer, mut request: Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer));
         let answered = router.clone().call(request);
@@ -68,7 +67,7 @@ pub async fn serve(port: TlsPort, router: Router, stop: CancellationToken) {
             response
         }
     };
-    server::serve(port, answer, LIMITS, stop).await;
+    server::serve(port, answer, LIMITS, ending).await;
 }
 
 async fn ready(State(readiness): State<Readiness>) -> impl axum::response::IntoResponse {

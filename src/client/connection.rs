@@ -7,16 +7,26 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::HeaderValue;
 use http::header::USER_AGENT;
+use http::{HeaderValue, Request};
 use kube::Config;
+use kube::client::Body;
+use kube::client::retry::RetryPolicy;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use secrecy::SecretString;
+use tower::retry::RetryLayer;
+use tower::{BoxError, Layer, service_fn};
 
 use super::call::causes_of;
 use super::identity;
+
+/// The first and the longest pause before a request is sent again that a server turned away.
+const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// How often it is sent again at most.
+const RETRIES: u32 = 15;
 
 /// A client and what its credentials say of themselves.
 #[derive(Clone)]
@@ -116,10 +126,28 @@ pub async fn connect_by(access: &Access) -> Result<Connection, ConnectError> {
     let url = config.cluster_url.to_string();
     let namespace = config.default_namespace.clone();
     let claimed = identity::claimed(&config.auth_info);
-    match kube::Client::try_from(config) {
+    match self::client(config) {
         Ok(client) => Ok(Connection { client, url, namespace, claimed }),
         Err(error) => Err(ConnectError::Client { url, reason: causes_of(&error) }),
     }
+}
+
+/// The client of a configuration. A server that turns requests away is asked again soon, as long as whoever asks waits:
+/// kube's own pauses grow beyond what anybody waits for, and would outlast the server's return.
+fn client(mut config: Config) -> kube::Result<kube::Client> {
+    config.default_retry = false;
+    let namespace = config.default_namespace.clone();
+    let client = kube::Client::try_from(config)?;
+    let valid_until = *client.valid_until();
+    let once = service_fn(move |request: Request<Body>| {
+        let client = client.clone();
+        async move { client.send(request).await.map_err(BoxError::from) }
+    });
+    let (first, longest) = RETRY;
+    let policy = RetryPolicy::new(first, longest, RETRIES, true)
+        .map_err(|error| kube::Error::Service(Box::new(error)))?;
+    let service = RetryLayer::new(policy).layer(once);
+    Ok(kube::Client::new(service, namespace).with_valid_until(valid_until))
 }
 
 /// A client for the server at `url`, with the credentials that `access`
@@ -141,8 +169,7 @@ pub async fn connect_to(
     config.root_cert_file = None;
     config.accept_invalid_certs = false;
     config.tls_server_name = None;
-    kube::Client::try_from(config)
-        .map_err(|error| ConnectError::Client { url: url.to_string(), reason: causes_of(&error) })
+    client(config).map_err(|error| ConnectError::Client { url: url.to_string(), reason: causes_of(&error) })
 }
 
 /// The certificates in a file of PEM.

@@ -10,6 +10,8 @@
 //! that exists is listed; after that every change is told. No more than one page
 //! of a list is held. Safe to cancel.
 
+mod pace;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -18,10 +20,10 @@ use futures::stream::BoxStream;
 use http::Request;
 use kube::core::params::{ListParams, WatchParams};
 use kube::core::{Request as Requests, WatchEvent};
-use kube::runtime::watcher::DefaultBackoff;
 use serde::de::DeserializeOwned;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
+use self::pace::Pace;
 use super::call::{self, CallError, PATIENCE};
 use super::pages::{PAGE, Page};
 use super::resource::{Meta, Partial, Resource};
@@ -32,12 +34,12 @@ const LIFE: Duration = Duration::from_secs(290);
 /// How long after [`LIFE`] a silent connection counts as dead.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// How long a watch may be silent before it is opened anew: a peer that is gone without a word is not told from one to
+/// whom nothing happens. Longer than the minute after which most API servers send a bookmark.
+const QUIET: Duration = Duration::from_secs(75);
+
 /// A watch that ended before this share of its life was cut off.
 const EARLY: Duration = Duration::from_secs(240);
-
-/// How long after nobody answered at all it is tried again: asking costs a server that is away nothing, and one that
-/// is back is to be followed at once.
-const AWAY: Duration = Duration::from_secs(2);
 
 /// What happened to the objects under watch.
 #[derive(Debug)]
@@ -84,9 +86,7 @@ pub(crate) struct Watch<F: Form> {
     state: State<F>,
     /// Objects per page, less after a page that was too large.
     limit: u32,
-    /// Not before this instant is the API server asked again.
-    not_before: Option<Instant>,
-    backoff: DefaultBackoff,
+    pace: Pace,
 }
 
 /// What is asked for.
@@ -156,23 +156,19 @@ impl<F: Form> Watch<F> {
             source: Source { client, path: resource.path(namespace), selector: selector.map(str::to_owned) },
             state: State::Fresh,
             limit: F::PAGE,
-            not_before: None,
-            backoff: DefaultBackoff::default(),
+            pace: Pace::default(),
         }
     }
 
     /// What happens next.
     pub(crate) async fn next(&mut self) -> Event<F> {
         loop {
-            if let Some(instant) = self.not_before {
-                sleep_until(instant).await;
-                self.not_before = None;
-            }
+            self.pace.wait().await;
             match self.step().await {
                 Ok(Some(event)) => return event,
                 Ok(None) => {}
                 Err(error) => {
-                    self.pause_after(&error);
+                    self.pace.pause_after(&error);
                     return Event::Broken(error);
                 }
             }
@@ -207,8 +203,10 @@ impl<F: Form> Watch<F> {
             }
             State::Open { since, changes, .. } => {
                 let left = (*since + LIFE + GRACE).saturating_duration_since(Instant::now());
-                let change = timeout(left, changes.next()).await;
-                self.changed(change.unwrap_or_default())
+                match timeout(left.min(QUIET), changes.next()).await {
+                    Ok(change) => self.changed(change),
+                    Err(_) => Ok(self.ask_anew()),
+                }
             }
         }
     }
@@ -254,6 +252,14 @@ impl<F: Form> Watch<F> {
         }
     }
 
+    /// Leaves a watch that has been silent for long, and goes on from where it stood.
+    fn ask_anew(&mut self) -> Option<Event<F>> {
+        if let State::Open { version, .. } = &self.state {
+            self.state = State::Listed { version: version.clone(), trusted: false };
+        }
+        None
+    }
+
     /// Takes in a change; none where the watch has ended.
     fn changed(
         &mut self,
@@ -276,15 +282,15 @@ impl<F: Form> Watch<F> {
                 Ok(None)
             }
             Some(Ok(WatchEvent::Error(status))) => {
-                let early = since.elapsed() < EARLY;
+                let lasted = since.elapsed();
                 self.state = State::Fresh;
                 let error = CallError::from(*status);
                 if !error.is_gone() {
                     return Err(error);
                 }
                 // Expired is an ordinary end, unless it comes again and again.
-                if early {
-                    self.pause();
+                if lasted < EARLY {
+                    self.pace.pause_after_end(lasted);
                 }
                 Ok(None)
             }
@@ -293,27 +299,15 @@ impl<F: Form> Watch<F> {
                 Err(error.into())
             }
             None => {
-                let early = since.elapsed() < EARLY;
+                let lasted = since.elapsed();
                 // A server that ends its watches in order may be one that is stopped for a restoration.
                 self.state = State::Listed { version: version.clone(), trusted: false };
-                if early {
-                    self.pause();
+                if lasted < EARLY {
+                    self.pace.pause_after_end(lasted);
                 }
                 Ok(None)
             }
         }
-    }
-
-    /// A server that answers with an error is asked less and less often.
-    fn pause_after(&mut self, error: &CallError) {
-        match error {
-            CallError::Unreachable { .. } => self.not_before = Some(Instant::now() + AWAY),
-            _ => self.pause(),
-        }
-    }
-
-    fn pause(&mut self) {
-        self.not_before = self.backoff.next().map(|pause| Instant::now() + pause);
     }
 }
 

@@ -180,7 +180,8 @@ impl Writer {
             if before >= MANY {
                 self.gather(&closing).await;
             }
-            let unopened = self.open.is_none() && self.shared.cluster.get().is_some();
+            let is_wanting = self.failing.is_some() || self.open.is_none();
+            let is_tried = is_wanting && self.shared.cluster.get().is_some();
             let again = self.failing.map_or_else(Instant::now, |(at, _)| at);
             tokio::select! {
                 biased;
@@ -192,7 +193,7 @@ impl Writer {
                     before = received;
                     self.write(&mut rows).await;
                 }
-                () = sleep_until(again), if unopened => self.attempt_to_open().await,
+                () = sleep_until(again), if is_tried => self.attempt().await,
             }
         }
         self.drain(rows).await;
@@ -256,6 +257,16 @@ impl Writer {
                 self.failed(&reason);
                 self.shared.spill(&entries, Written::Unavailable);
             }
+        }
+    }
+
+    /// Tries a database that fails again, so that it is known when it is back though nothing is written.
+    async fn attempt(&mut self) {
+        let Some(Open { store, cluster, .. }) = &self.open else { return self.attempt_to_open().await };
+        match timeout(PATIENCE, store.probe(*cluster)).await {
+            Ok(Ok(())) => self.recovered(),
+            Ok(Err(error)) => self.failed(&error.to_string()),
+            Err(_) => self.failed(&late()),
         }
     }
 

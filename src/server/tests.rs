@@ -165,7 +165,7 @@ async fn a_request_in_flight_ends_before_the_server_does() {
     busy.send("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     begun.notified().await;
 
-    running.stop.cancel();
+    running.ending.stop.cancel();
     assert_eq!(idle.rest().await, "");
     let mut rest = Vec::new();
     assert!(timeout(LONG, silent.read_to_end(&mut rest)).await.is_ok());
@@ -178,6 +178,21 @@ async fn a_request_in_flight_ends_before_the_server_does() {
     assert!(reply.head.contains("connection: close"));
     assert_eq!(busy.rest().await, "");
     timeout(LONG, running.server).await.expect("the server ends").unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_leaves_answers_everybody_once_more() {
+    let running = Running::start(UNHURRIED, hello).await;
+    let mut open = running.connect().await;
+    assert!(!open.get("/").await.head.contains("connection: close"));
+    running.ending.leaving.cancel();
+    for mut client in [open, running.connect().await] {
+        let reply = client.get("/last").await;
+        assert_eq!((reply.status, reply.body.as_str()), (200, "hello /last"));
+        assert!(reply.head.contains("connection: close"), "{}", reply.head);
+        assert_eq!(client.rest().await, "");
+    }
+    assert!(!running.server.is_finished());
 }
 
 #[tokio::test]
@@ -197,7 +212,7 @@ async fn a_request_that_outlasts_the_drain_is_cut_off() {
     let mut busy = running.connect().await;
     busy.send("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     begun.notified().await;
-    running.stop.cancel();
+    running.ending.stop.cancel();
     assert_eq!(busy.rest().await, "");
     timeout(LONG, running.server).await.expect("the server ends").unwrap();
 }

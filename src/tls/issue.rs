@@ -60,10 +60,10 @@ fn not_issued(source: rcgen::Error) -> TlsError {
     TlsError::Issue { names: "the certificate authority".to_owned(), source }
 }
 
-/// Whether two thirds of a life are over.
+/// Whether two thirds of a life are over, or it has not begun: a clock that was ahead has been set back.
 pub(super) fn is_due(from: Timestamp, until: Timestamp, now: Timestamp) -> bool {
     let life = until.duration_since(from);
-    now.duration_since(from) >= life / 3 * 2
+    now < from || now.duration_since(from) >= life / 3 * 2
 }
 
 /// Whether a certificate is for exactly these names and addresses.

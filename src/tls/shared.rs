@@ -150,7 +150,7 @@ impl SharedCertificate {
     pub fn due(&self, names: &[String], now: Timestamp, seen: Duration, pace: &Pace) -> Due {
         let Facts { signer, issuer, signer_validity, issuer_validity, validity } = self.facts;
         let is_over = |(_, until): (Timestamp, Timestamp)| until <= now;
-        let is_old = |(from, until): (Timestamp, Timestamp)| now < from || is_due(from, until, now);
+        let is_old = |(from, until): (Timestamp, Timestamp)| is_due(from, until, now);
         let is_useless = is_over(validity) || now < validity.0 || !self.is_for(names);
         if is_over(signer_validity) {
             Due::Everything

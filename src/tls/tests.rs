@@ -111,6 +111,17 @@ fn a_certificate_is_renewed_after_two_thirds_of_its_life_under_the_same_authorit
 }
 
 #[test]
+fn what_was_made_by_a_clock_that_was_ahead_is_made_anew_once_it_is_right() {
+    let root = tempfile::tempdir().unwrap();
+    let certificates = load(made(root.path(), &["a"]), after_days(400)).unwrap();
+    assert!(!accepts(&file(root.path(), "ca.crt"), &file(root.path(), "tls.crt"), "a", now()));
+    assert!(certificates.refresh(now()).unwrap());
+    let bundle = certificates.ca_bundle().borrow().clone().unwrap();
+    assert!(accepts(&bundle, &file(root.path(), "tls.crt"), "a", now()));
+    assert!(!certificates.refresh(now()).unwrap());
+}
+
+#[test]
 fn a_certificate_is_renewed_when_its_names_change() {
     let root = tempfile::tempdir().unwrap();
     load(made(root.path(), &["a", "10.0.0.1"]), now()).unwrap();

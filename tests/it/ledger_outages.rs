@@ -7,12 +7,12 @@ use serde_json::Value;
 use crate::support::{Guard, Postgres, Review, SOON, eventually, folder};
 
 /// A guard of one release in a directory, with this ledger.
-async fn guard(ledger: &str) -> Guard {
+pub(crate) async fn guard(ledger: &str) -> Guard {
     Guard::start_embedded(&["--edits=Deny", &format!("--ledger={ledger}")]).await
 }
 
 /// Has an edit refused that carries this value.
-async fn refused(guard: &Guard, value: &str) {
+pub(crate) async fn refused(guard: &Guard, value: &str) {
     let object = |image: &str| {
         format!(
             r#"{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {{"name": "settings", "namespace": "shop",
@@ -27,16 +27,17 @@ async fn refused(guard: &Guard, value: &str) {
 }
 
 /// The new values in the rows that went to standard output.
-fn spilled(guard: &Guard) -> Vec<String> {
+pub(crate) fn spilled(guard: &Guard) -> Vec<String> {
     let lines = guard.log();
     let rows = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     rows.filter_map(|row| Some(row.get("ledger")?["fields"][0]["new"].as_str()?.to_owned())).collect()
 }
 
 /// The new values in the rows of the database.
-fn kept(ledger: &str) -> Vec<String> {
+pub(crate) fn kept(ledger: &str) -> Vec<String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
-    let output = command.args(["audit", "--ledger", ledger, "-A", "-o", "json"]).output().unwrap();
+    let output =
+        command.args(["audit", "--ledger", ledger, "-A", "-o", "json", "--limit", "0"]).output().unwrap();
     let rows = String::from_utf8_lossy(&output.stdout).into_owned();
     let rows = rows.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     rows.filter_map(|row| {

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use sqlx::{Postgres, Sqlite, Transaction};
+use sqlx::{Connection as _, Postgres, Sqlite, SqliteConnection, Transaction};
 
 use super::schema::Cluster;
 use super::{Pool, Store, StoreError, key};
@@ -52,16 +52,14 @@ impl Store {
         let written = async {
             match &self.pool {
                 Pool::Sqlite { writing, .. } => {
-                    let mut transaction = writing.begin().await?;
-                    let mut rest = entries;
-                    for (statement, rows) in SQLITE.iter().zip(CHUNKS) {
-                        let (whole, less) = rest.split_at(rest.len() - rest.len() % rows);
-                        for chunk in whole.chunks(rows) {
-                            insert_into_sqlite(&mut transaction, statement, cluster, chunk).await?;
-                        }
-                        rest = less;
+                    let mut connection = writing.acquire().await?;
+                    let written = write_to_sqlite(&mut connection, cluster, entries).await;
+                    if written.is_err() {
+                        // SQLite has ended the transaction by itself, and the driver does not know: it would take
+                        // the next one for a part of it, whose rows nobody ever sees.
+                        connection.close_on_drop();
                     }
-                    transaction.commit().await
+                    written
                 }
                 Pool::Postgres(pool) => {
                     let mut transaction = pool.begin().await?;
@@ -72,6 +70,23 @@ impl Store {
         };
         written.await.map_err(self.failed("written"))
     }
+}
+
+async fn write_to_sqlite(
+    connection: &mut SqliteConnection,
+    cluster: Cluster,
+    entries: &[Entry],
+) -> Result<(), sqlx::Error> {
+    let mut transaction = connection.begin().await?;
+    let mut rest = entries;
+    for (statement, rows) in SQLITE.iter().zip(CHUNKS) {
+        let (whole, less) = rest.split_at(rest.len() - rest.len() % rows);
+        for chunk in whole.chunks(rows) {
+            insert_into_sqlite(&mut transaction, statement, cluster, chunk).await?;
+        }
+        rest = less;
+    }
+    transaction.commit().await
 }
 
 async fn insert_into_sqlite(

@@ -99,6 +99,21 @@ impl Store {
         })
     }
 
+    /// Writes what is there already: whether rows could be written.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub(in crate::ledger) async fn probe(&self, cluster: Cluster) -> Result<(), StoreError> {
+        let update = "UPDATE clusters SET name = name WHERE id = $1";
+        let written = match &self.pool {
+            Pool::Sqlite { writing, .. } => {
+                sqlx::query(update).bind(cluster.0).execute(writing).await.map(drop)
+            }
+            Pool::Postgres(pool) => sqlx::query(update).bind(cluster.0).execute(pool).await.map(drop),
+        };
+        written.map_err(self.failed("written"))
+    }
+
     /// The clusters with their numbers: that of this name, or all.
     pub(super) async fn clusters(&self, name: Option<&str>) -> Result<Vec<(i16, String)>, sqlx::Error> {
         let select = "SELECT id, name FROM clusters WHERE $1 IS NULL OR name = $1 ORDER BY id";

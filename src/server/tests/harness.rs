@@ -20,7 +20,7 @@ pub(crate) struct Running {
     pub(crate) certificates: Certificates,
     pub(crate) directory: tempfile::TempDir,
     registry: prometheus_client::registry::Registry,
-    pub(crate) stop: CancellationToken,
+    pub(crate) ending: Ending,
     pub(crate) server: JoinHandle<()>,
 }
 
@@ -50,11 +50,11 @@ impl Running {
         let metrics = ConnectionMetrics::register(&mut registry);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let stop = CancellationToken::new();
+        let ending = Ending::default();
         let tls = certificates.server_config().unwrap();
         let port = TlsPort { listener, tls, metrics };
-        let server = tokio::spawn(serve(port, answer, limits, stop.clone()));
-        Self { address, certificates, directory, registry, stop, server }
+        let server = tokio::spawn(serve(port, answer, limits, ending.clone()));
+        Self { address, certificates, directory, registry, ending, server }
     }
 
     pub(crate) async fn tcp(&self) -> TcpStream {

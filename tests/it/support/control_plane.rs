@@ -12,12 +12,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleRef, Subject};
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use super::identity::Identity;
@@ -34,6 +36,7 @@ pub(crate) struct ControlPlane {
     apiserver: Process,
     etcd: Process,
     etcd_data: EtcdData,
+    etcd_url: String,
     dir: PathBuf,
     minor: u32,
     namespaces: AtomicU32,
@@ -132,6 +135,11 @@ impl ControlPlane {
         self.apiserver.kill();
     }
 
+    /// Asks the API server to end, and ends it after ten seconds, as whoever replaces it does.
+    pub(crate) fn stop_apiserver(&mut self) {
+        self.apiserver.end_within(Duration::from_secs(10));
+    }
+
     /// Starts the API server again, at the same address, and waits until it is ready.
     pub(crate) fn start_apiserver(&mut self) {
         self.apiserver.start();
@@ -150,6 +158,24 @@ impl ControlPlane {
 
     pub(crate) fn resume_apiserver(&mut self) {
         self.apiserver.resume();
+    }
+
+    /// Freezes etcd: the API server runs on and has no storage.
+    pub(crate) fn pause_etcd(&self) {
+        self.etcd.pause();
+    }
+
+    pub(crate) fn resume_etcd(&self) {
+        self.etcd.resume();
+    }
+
+    /// Takes an object out of etcd, by its key below `/registry`: nobody is told, and no API server is needed.
+    pub(crate) async fn delete_in_etcd(&self, key: &str) {
+        let url = format!("{}/v3/kv/deleterange", self.etcd_url);
+        let body = json!({"key": STANDARD.encode(format!("/registry/{key}"))});
+        let answer = reqwest::Client::new().post(url).json(&body).send().await.unwrap();
+        let answer: Value = answer.json().await.unwrap();
+        assert_eq!(answer["deleted"], "1", "{answer}");
     }
 
     /// Keeps what etcd holds now. The API server has no storage for a moment and is ready again afterwards.
@@ -198,6 +224,7 @@ impl ControlPlane {
                 settings::controller_manager(&dir, minor),
                 &dir,
             ),
+            etcd_url: etcd_url.clone(),
             etcd_data: EtcdData(settings::etcd_data(&dir)),
             dir,
             minor,

@@ -105,17 +105,36 @@ impl Guard {
 
     /// Starts a guard without a cluster: of the release `shop/web` in a directory, which declares [`charts::MANIFEST`].
     pub(crate) async fn start_embedded(flags: &[&str]) -> Self {
+        Self::embedded(flags, None).await
+    }
+
+    /// The same, where no file may grow beyond so many bytes.
+    pub(crate) async fn start_embedded_within(file_limit: u64, flags: &[&str]) -> Self {
+        Self::embedded(flags, Some(file_limit)).await
+    }
+
+    async fn embedded(flags: &[&str], file_limit: Option<u64>) -> Self {
         let store = folder("store");
         fs::create_dir(store.join("shop")).unwrap();
         fs::write(store.join("shop").join("web.yaml"), charts::MANIFEST).unwrap();
         let store = format!("--store=dir:{}", store.display());
-        let mut guard = Self::launch(&[&[store.as_str(), "--cluster-name=here"], flags].concat());
+        let mut guard =
+            Self::launch_within(file_limit, &[&[store.as_str(), "--cluster-name=here"], flags].concat());
         guard.ready().await;
         guard
     }
 
+    /// Files may grow as they like from now on.
+    pub(crate) fn lift_file_limit(&mut self) {
+        self.process.lift_file_limit();
+    }
+
     /// Starts a guard with these flags besides its addresses, and does not wait.
     pub(crate) fn launch(flags: &[&str]) -> Self {
+        Self::launch_within(None, flags)
+    }
+
+    fn launch_within(file_limit: Option<u64>, flags: &[&str]) -> Self {
         let dir = folder("guard");
         let (webhook_port, admin_port, tls_dir) = (free_port(), free_port(), dir.join("tls"));
         let mut arguments = vec![
@@ -137,7 +156,8 @@ impl Guard {
         let token_file = (!knows_callers).then(|| token_file(&dir));
         arguments.extend(token_file.iter().map(|file| format!("--caller-token-file={}", file.display())));
         arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
-        let mut process = Process::new("kubemoor", env!("CARGO_BIN_EXE_kubemoor").into(), arguments, &dir);
+        let program = env!("CARGO_BIN_EXE_kubemoor").into();
+        let mut process = Process::new("kubemoor", program, arguments, &dir).with_file_limit(file_limit);
         process.start();
         Self { process, webhook_port, admin_port, tls_dir, ledger: dir.join("ledger.db"), token_file }
     }

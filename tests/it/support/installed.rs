@@ -88,7 +88,8 @@ impl<'a> Installed<'a> {
         pods
     }
 
-    async fn start_one(&self) -> Pod {
+    /// Starts one replica of the live Deployment, and neither waits for it nor has the Service lead to it.
+    pub(crate) async fn start_one(&self) -> Pod {
         let path = format!("/apis/apps/v1/namespaces/{HOME}/deployments/{NAME}");
         let deployment = self.admin.get(&path).await.done().unwrap();
         let mut run = self.run(&deployment["spec"]["template"]["spec"]).await;
@@ -106,14 +107,19 @@ impl<'a> Installed<'a> {
 
     /// Has the Service lead to these replicas, as the endpoints controller would.
     pub(crate) async fn route(&self, pods: &[&Pod]) {
+        self.route_to(&pods.iter().map(|pod| pod.port).collect::<Vec<_>>()).await;
+    }
+
+    /// Has the Service lead to these ports of this machine.
+    pub(crate) async fn route_to(&self, ports: &[u16]) {
         let address: Ipv4Addr = own_address();
-        let subset = |pod: &&Pod| {
+        let subset = |port: &u16| {
             json!({
                 "addresses": [{"ip": address}],
-                "ports": [{"name": "webhook", "port": pod.port, "protocol": "TCP"}],
+                "ports": [{"name": "webhook", "port": port, "protocol": "TCP"}],
             })
         };
-        let subsets: Vec<_> = pods.iter().map(subset).collect();
+        let subsets: Vec<_> = ports.iter().map(subset).collect();
         let endpoints = json!({
             "apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": NAME}, "subsets": subsets,
         });
@@ -226,6 +232,11 @@ impl Pod {
         .await;
     }
 
+    /// Where it answers the API server.
+    pub(crate) fn address(&self) -> SocketAddr {
+        SocketAddr::from((own_address(), self.port))
+    }
+
     /// Where it serves health, metrics and the ledger.
     pub(crate) fn admin_url(&self) -> String {
         format!("https://localhost:{}", self.admin_port)
@@ -256,8 +267,7 @@ impl Pod {
         install_crypto_provider();
         let host = format!("{NAME}.{HOME}.svc");
         let authorities = reqwest::Certificate::from_pem_bundle(authorities.as_bytes()).unwrap();
-        let address = SocketAddr::from((own_address(), self.port));
-        let client = reqwest::Client::builder().tls_certs_only(authorities).resolve(&host, address);
+        let client = reqwest::Client::builder().tls_certs_only(authorities).resolve(&host, self.address());
         let client = client.tls_info(true).timeout(Duration::from_secs(10)).build().unwrap();
         let answer = client.get(format!("https://{host}:{}/", self.port)).send().await;
         let answer = answer.map_err(|error| format!("{error:?}"))?;

@@ -9,6 +9,7 @@
 //! Invariant: every process and folder made here is gone once the test process is, however that ended.
 
 mod alertmanager;
+mod balancer;
 mod caller;
 pub(crate) mod charts;
 mod control_plane;
@@ -36,8 +37,10 @@ mod shell;
 mod storage;
 mod wait;
 mod widgets;
+mod wire;
 
 pub(crate) use alertmanager::Alertmanager;
+pub(crate) use balancer::Balancer;
 pub(crate) use caller::{Answer, Caller, refusal};
 pub(crate) use control_plane::ControlPlane;
 pub(crate) use document::{Block, Document, documents, names, root};
@@ -53,7 +56,7 @@ pub(crate) use postgres::Postgres;
 pub(crate) use process::folder;
 pub(crate) use receiver::Receiver;
 pub(crate) use records::{bomb, encoded, forged, holding, opened, record_name, sealed};
-pub(crate) use review::{Review, reply};
+pub(crate) use review::{Reply, Review, reply};
 pub(crate) use rewriter::Rewriter;
 pub(crate) use scene::{Cluster, POLICED, RELEASE, Scene, SceneBuilder};
 pub(crate) use scene_waits::{wait_until_guarded, wait_until_recreated};
@@ -63,3 +66,4 @@ pub(crate) use shell::{Shell, Statement, simple_commands, statements};
 pub(crate) use storage::StorageNamespace;
 pub(crate) use wait::{SOON, eventually};
 pub(crate) use widgets::{add_widgets, define_widgets};
+pub(crate) use wire::Wire;

@@ -62,6 +62,10 @@ impl Postgres {
         format!("postgres://moor@127.0.0.1:{}/{name}", self.port)
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// What a statement gives, as text.
     pub(crate) fn psql(&self, database: &str, statement: &str) -> Result<String, String> {
         let output = Command::new(self.programs.join("psql"))

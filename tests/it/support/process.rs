@@ -38,6 +38,8 @@ pub(crate) struct Process {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     log: PathBuf,
+    /// In bytes, the largest file that it may write.
+    file_limit: Option<u64>,
     child: Option<Child>,
 }
 
@@ -45,7 +47,20 @@ impl Process {
     /// Describes the process; its output will go to a file in `dir`.
     pub(crate) fn new(name: &'static str, program: PathBuf, arguments: Vec<String>, dir: &Path) -> Self {
         let (environment, log) = (Vec::new(), dir.join(format!("{name}.log")));
-        Self { name, program, arguments, environment, log, child: None }
+        Self { name, program, arguments, environment, log, file_limit: None, child: None }
+    }
+
+    /// Lets no file grow beyond so many bytes, until [`Process::lift_file_limit`]: a full disk that takes no rights.
+    pub(crate) fn with_file_limit(mut self, file_limit: Option<u64>) -> Self {
+        self.file_limit = file_limit;
+        self
+    }
+
+    /// Files may grow as they like from now on.
+    pub(crate) fn lift_file_limit(&mut self) {
+        let pid = self.id().to_string();
+        let status = Command::new("prlimit").args(["--fsize=unlimited:", "--pid", &pid]).status();
+        assert!(status.unwrap().success(), "the limit of {} stays", self.name);
     }
 
     /// Adds variables to the environment.
@@ -57,7 +72,20 @@ impl Process {
     pub(crate) fn start(&mut self) {
         assert!(self.child.is_none(), "{} runs already", self.name);
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
-        let mut command = Command::new(&self.program);
+        let mut command = match self.file_limit {
+            None => Command::new(&self.program),
+            Some(bytes) => {
+                let mut command = Command::new("prlimit");
+                // A write beyond the limit fails, where it would end the process.
+                command.arg(format!("--fsize={bytes}:")).args([
+                    "sh",
+                    "-c",
+                    "trap '' XFSZ; exec \"$0\" \"$@\"",
+                ]);
+                command.arg(&self.program);
+                command
+            }
+        };
         // As deploy/ runs the guard: what a thread has freed is not kept for it alone.
         command.env("MALLOC_ARENA_MAX", "2").envs(self.environment.iter().cloned());
         command.args(&self.arguments).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
@@ -93,6 +121,16 @@ impl Process {
             assert!(Instant::now() < deadline, "{} ignores SIGTERM for {within:?}{}", self.name, self.tail());
             thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Asks it to end (SIGTERM), and ends it if it still runs after the time given.
+    pub(crate) fn end_within(&mut self, grace: Duration) {
+        self.signal("TERM");
+        let deadline = Instant::now() + grace;
+        while self.exited().is_none() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(10));
+        }
+        self.kill();
     }
 
     /// Freezes it: connections stay open and nothing answers.

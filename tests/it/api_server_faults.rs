@@ -1,0 +1,153 @@
+//! An API server that is restarted, that loses its storage, or that vanishes from the line: the guard lives on, and
+//! puts right what happened meanwhile.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::support::{
+    Caller, Guard, Identity, LaggingWatch, Reply, Review, SOON, Scene, Wire, charts, eventually,
+    wait_until_recreated,
+};
+
+const FLAGS: [&str; 3] = ["--service=kubemoor-system/kubemoor", "--edits=Deny", "--drift=Repair"];
+
+/// Within this time after the API server is ready, the loop has put right what it did not see.
+const REPAIRED: Duration = Duration::from_secs(5);
+
+/// Within this time the guard notices that nothing comes on its watches any more, and asks anew.
+const NOTICED: Duration = Duration::from_secs(110);
+
+/// Longer than a Lease counts.
+const LONG: Duration = Duration::from_secs(13);
+
+async fn uid(scene: &Scene, path: &str) -> Value {
+    scene.get(path).await["metadata"]["uid"].take()
+}
+
+/// Posts an edit of the ConfigMap `settings` of a namespace to a guard: from what is declared to `level`.
+async fn edited(guard: &Guard, namespace: &str, release: &str, level: &str) -> Reply {
+    let object = |level: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"level": level},
+            "metadata": {"name": "settings", "namespace": namespace,
+                "labels": {"app.kubernetes.io/managed-by": "Helm"},
+                "annotations": {"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": namespace}},
+        })
+        .to_string()
+    };
+    let (old, new) = (object("info"), object(level));
+    guard.judge_behind(Review::of_settings(namespace, &old, &new).text()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_went_while_the_api_server_was_away_is_back_within_seconds() {
+    let mut scene = Scene::own().install("restarts", charts::TWO).await;
+    let mut guard = scene.start_guard(&FLAGS).await;
+    scene.wait_for_confirmed(2).await;
+    for (number, away) in [Duration::ZERO, LONG, Duration::from_secs(3), LONG].into_iter().enumerate() {
+        // Each of both but twice: what goes more often is contested.
+        let name = ["settings", "extra"][number % 2];
+        let path = scene.config_map(name);
+        let old = uid(&scene, &path).await;
+        if number % 2 == 0 {
+            scene.control_plane.stop_apiserver();
+        } else {
+            scene.control_plane.kill_apiserver();
+        }
+        let key = format!("configmaps/{}/{name}", scene.namespace);
+        scene.control_plane.delete_in_etcd(&key).await;
+        sleep(away).await;
+        scene.control_plane.start_apiserver();
+        let ready = Instant::now();
+        scene.alice = Caller::new(&scene.control_plane, Identity::Alice).await;
+        wait_until_recreated(&scene.alice, &path, &old).await;
+        let took = ready.elapsed();
+        assert!(took < REPAIRED, "restart {number}: it took {took:?}\n{}", guard.log());
+    }
+    assert!(guard.is_ready().await);
+    assert!(guard.terminate().success(), "{}", guard.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_turned_requests_away_for_long_is_asked_again_at_once() {
+    let scene = Scene::own().install("busy", charts::TWO).await;
+    let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
+    let guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &FLAGS).await;
+    scene.wait_for_confirmed(2).await;
+    let extra = scene.config_map("extra");
+    let old = uid(&scene, &extra).await;
+    proxy.throttle(true);
+    scene.control_plane.delete_unhindered(&extra).await;
+    sleep(LONG).await;
+    assert!(proxy.turned_away() > 0, "nothing was asked");
+    proxy.throttle(false);
+    let since = Instant::now();
+    wait_until_recreated(&scene.alice, &extra, &old).await;
+    assert!(since.elapsed() < REPAIRED, "it took {:?}\n{}", since.elapsed(), guard.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_outlives_an_etcd_that_stands_still() {
+    let scene = Scene::own().install("frozen", charts::TWO).await;
+    let guard = scene.start_guard(&FLAGS).await;
+    scene.wait_for_confirmed(2).await;
+    let extra = scene.config_map("extra");
+    let old = uid(&scene, &extra).await;
+    scene.control_plane.pause_etcd();
+    let began = Instant::now();
+    let controller = Caller::new(&scene.control_plane, Identity::NamespaceController).await;
+    let path = extra.clone();
+    // It is done once etcd goes on, or given up by then.
+    let deletion = tokio::spawn(async move { controller.delete(&path).await });
+    // What no release declares passes, and a refusal is left to failurePolicy: nobody says what the records are now.
+    let reply = edited(&guard, "elsewhere", "none", "mine").await;
+    assert!(reply.passes(), "{reply:?}");
+    let reply = edited(&guard, &scene.namespace, "shop", "mine").await;
+    assert_eq!(reply.code, 500, "{reply:?}");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    sleep(Duration::from_secs(20).saturating_sub(began.elapsed())).await;
+    assert!(guard.https().get(guard.admin_url("/livez")).send().await.unwrap().status() == 200);
+    scene.control_plane.resume_etcd();
+
+    eventually("the API server answers", SOON, || async { scene.alice.get(&extra).await.done().map(drop) })
+        .await;
+    if deletion.await.unwrap().code != 200 {
+        // The guard may have been faster.
+        scene.control_plane.delete_unhindered(&extra).await;
+    }
+    wait_until_recreated(&scene.alice, &extra, &old).await;
+    assert!(guard.is_ready().await, "{}", guard.log());
+    eventually("edits are refused again", SOON, || async {
+        let reply = edited(&guard, &scene.namespace, "shop", "mine").await;
+        if reply.code == 200 && !reply.passes() { Ok(()) } else { Err(format!("{reply:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_are_lost_without_a_word_are_noticed() {
+    let scene = Scene::own().install("lost", charts::TWO).await;
+    let (wire, kubeconfig) = Wire::to_api_server(&scene.control_plane, Identity::Guard).await;
+    let guard = Guard::start_through(&scene.control_plane, &kubeconfig, &FLAGS).await;
+    scene.wait_for_confirmed(2).await;
+    let extra = scene.config_map("extra");
+    let old = uid(&scene, &extra).await;
+    wire.lose();
+    let since = Instant::now();
+    scene.control_plane.delete_unhindered(&extra).await;
+    eventually("edits are refused", NOTICED, || async {
+        let reply = edited(&guard, &scene.namespace, "shop", "mine").await;
+        if reply.code == 200 && !reply.passes() { Ok(()) } else { Err(format!("{reply:?}")) }
+    })
+    .await;
+    let refused = since.elapsed();
+    eventually("the object is back", NOTICED, || async {
+        let object = scene.alice.get(&extra).await.done()?;
+        if object["metadata"]["uid"] == old { Err("it is still the old one".to_owned()) } else { Ok(()) }
+    })
+    .await;
+    assert!(since.elapsed() < NOTICED, "{:?}, refusals after {refused:?}\n{}", since.elapsed(), guard.log());
+    assert!(guard.is_ready().await, "{}", guard.log());
+}
