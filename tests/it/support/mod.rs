@@ -9,6 +9,7 @@
 //! Invariant: every process and folder made here is gone once the test process is, however that ended.
 
 mod alertmanager;
+mod browser;
 mod caller;
 pub(crate) mod charts;
 mod control_plane;
@@ -22,6 +23,7 @@ mod installed;
 mod lag;
 mod member;
 mod moor;
+mod page;
 mod postgres;
 mod process;
 mod receiver;
@@ -38,6 +40,7 @@ mod wait;
 mod widgets;
 
 pub(crate) use alertmanager::Alertmanager;
+pub(crate) use browser::{Browser, ENTER, Look};
 pub(crate) use caller::{Answer, Caller, refusal};
 pub(crate) use control_plane::ControlPlane;
 pub(crate) use document::{Block, Document, documents, names, root};
@@ -49,6 +52,7 @@ pub(crate) use installed::{HOME, Installed, Pod};
 pub(crate) use lag::LaggingWatch;
 pub(crate) use member::{Member, Right};
 pub(crate) use moor::{Ran, moor, run};
+pub(crate) use page::{Page, Shown};
 pub(crate) use postgres::Postgres;
 pub(crate) use process::folder;
 pub(crate) use receiver::Receiver;
