@@ -13,11 +13,12 @@ use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::audit::parse_server;
 use super::connect::{self, RecordArgs};
 use super::labels::LabelArgs;
 use super::{Outcome, output, warn};
 use crate::client::connection::{self, Access};
-use crate::web::{ClusterSettings, Page, Settings};
+use crate::web::{ClusterSettings, GuardAddress, Page, Settings};
 
 /// The flags of `kubemoor ui`.
 #[derive(Debug, clap::Args)]
@@ -31,6 +32,9 @@ pub(super) struct Args {
     no_browser: bool,
 
     #[command(flatten)]
+    guard: GuardArgs,
+
+    #[command(flatten)]
     cluster_labels: LabelArgs,
 
     #[command(flatten)]
@@ -38,6 +42,18 @@ pub(super) struct Args {
 
     #[command(flatten)]
     clusters: ClustersArgs,
+}
+
+/// Where the ledger is read.
+#[derive(Debug, clap::Args)]
+struct GuardArgs {
+    /// Show the ledger of the guard at this address (its --admin-listen), with the kubeconfig's credentials
+    #[arg(long, env = "KUBEMOOR_SERVER", value_name = "URL", value_parser = parse_server)]
+    server: Option<http::Uri>,
+
+    /// The CA of the guard's certificate (PEM) [default: the system's]
+    #[arg(long, value_name = "FILE", requires = "server")]
+    certificate_authority: Option<PathBuf>,
 }
 
 /// Which clusters, and as whom: kubectl's own flags, with several contexts.
@@ -66,13 +82,15 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 }
 
 async fn serve(args: Args) -> anyhow::Result<Outcome> {
-    let Args { port, no_browser, cluster_labels, records, clusters } = args;
+    let Args { port, no_browser, guard, cluster_labels, records, clusters } = args;
     let labels = cluster_labels.labels()?;
+    let guard = guard.address(&clusters)?;
     let settings = clusters.named()?.into_iter().map(|(name, access)| ClusterSettings {
         name,
         access,
         driver: records.record_driver,
         labels: labels.clone(),
+        guard: guard.clone(),
     });
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let listener = TcpListener::bind(address).await;
@@ -97,6 +115,21 @@ async fn serve(args: Args) -> anyhow::Result<Outcome> {
     });
     page.serve(stop).await?;
     Ok(Outcome::Clean)
+}
+
+impl GuardArgs {
+    /// The guard of the one cluster that is shown.
+    fn address(self, clusters: &ClustersArgs) -> anyhow::Result<Option<GuardAddress>> {
+        let Self { server, certificate_authority: authority } = self;
+        let Some(server) = server else { return Ok(None) };
+        if clusters.context.len() > 1 {
+            bail!("--server is the guard of one cluster: give one --context, or leave --server out");
+        }
+        if clusters.user.is_some() {
+            bail!("a guard asks whose your token is, not whom you act as: leave --as or --server out");
+        }
+        Ok(Some(GuardAddress { server, authority }))
+    }
 }
 
 impl ClustersArgs {

@@ -136,6 +136,11 @@ pub(crate) async fn why_not(reader: &Reader, release: &ReleaseId, is_defined: bo
 }
 
 impl Row {
+    /// The release.
+    pub(crate) fn id(&self) -> ReleaseId {
+        ReleaseId { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+
     pub(crate) fn guarded(release: ReleaseId, told: Told) -> Self {
         let Told { ready, reason, revision, declared, drifted, counts, edits, drift, stale_since, message } =
             told;

@@ -261,6 +261,7 @@ fn permission(plan: &Plan) -> Result<Markup, Failure> {
 async fn done(visitor: &Visitor, asked: &Asked) -> Result<Response, Failure> {
     let (order, cluster) = (Order::asked(asked)?, visitor.cluster(asked)?);
     let connection = cluster.connection().await?;
+    let mut is_done = true;
     let (said, warnings) = match order {
         Order::Allow => {
             let allowed = plan(cluster, asked).await?.0.make(connection).await?;
@@ -276,6 +277,7 @@ async fn done(visitor: &Visitor, asked: &Asked) -> Result<Response, Failure> {
             let release = named(asked)?;
             let pulses = Pulses::new(connection.client.clone());
             let given = orders::reconcile(connection, &pulses, &release).await?;
+            is_done = given.answered.is_taken();
             (given.answered.text(&release), given.warnings)
         }
         Order::Suspend | Order::Resume => {
@@ -292,7 +294,7 @@ async fn done(visitor: &Visitor, asked: &Asked) -> Result<Response, Failure> {
     };
     Ok(Frame::still(order.title(), page(order)).around(&html! {
         h1 { (order.title()) }
-        p.done role="status" { (said) }
+        p class=(if is_done { "done" } else { "note" }) role="status" { (said) }
         @for warning in &warnings { p.note { (warning) } }
         p { a href=(back(order, cluster, asked)) { "Back" } }
     }))

@@ -4,6 +4,7 @@
 //! fails for this cluster alone.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use crate::client::identity;
 use crate::client::resource::GROUP;
 use crate::config::RecordDriver;
 use crate::inspect::failure::{Failure, failed};
+use crate::inspect::ledger::Source;
 use crate::inspect::reading::{self, Reader};
 use crate::mirror::kinds::Kinds;
 use crate::policy::resolver::Labels;
@@ -39,6 +41,17 @@ pub(crate) struct Settings {
     pub(crate) driver: RecordDriver,
     /// Its labels, by which policies select clusters.
     pub(crate) labels: Labels,
+    /// The guard that is asked for the ledger.
+    pub(crate) guard: Option<GuardAddress>,
+}
+
+/// Where a guard is asked for the ledger.
+#[derive(Clone)]
+pub(crate) struct GuardAddress {
+    /// Its address.
+    pub(crate) server: http::Uri,
+    /// The CA of its certificate; none for the system's.
+    pub(crate) authority: Option<PathBuf>,
 }
 
 /// One cluster.
@@ -47,6 +60,7 @@ pub(super) struct Cluster {
     settings: Settings,
     connection: OnceCell<Connection>,
     user: OnceCell<Option<String>>,
+    ledger: OnceCell<Source>,
     kinds: tokio::sync::Mutex<Option<(Instant, Arc<Kinds>)>>,
     boards: Mutex<HashMap<Option<String>, Arc<Board>>>,
 }
@@ -69,6 +83,7 @@ impl Cluster {
             settings,
             connection: OnceCell::new(),
             user: OnceCell::new(),
+            ledger: OnceCell::new(),
             kinds: tokio::sync::Mutex::default(),
             boards: Mutex::default(),
         }
@@ -94,6 +109,23 @@ impl Cluster {
         let kinds = self.kinds(&connection).await?;
         let Settings { driver, labels, .. } = &self.settings;
         Ok(Reader::of_kinds(connection, kinds, *driver, labels).await)
+    }
+
+    /// Whether the ledger can be asked for.
+    pub(super) fn has_ledger(&self) -> bool {
+        self.settings.guard.is_some()
+    }
+
+    /// The ledger, as its guard shows it to the visitor.
+    pub(super) async fn ledger(&self) -> Result<&Source, Failure> {
+        let open = || async {
+            let Some(GuardAddress { server, authority }) = &self.settings.guard else {
+                let why = "this page asks no guard for the ledger: start it with --server, the address of the guard";
+                return Err(Failure::Named(why.to_owned()));
+            };
+            Source::guard(server.clone(), authority.as_deref(), &self.settings.access).await
+        };
+        self.ledger.get_or_try_init(open).await
     }
 
     async fn kinds(&self, connection: &Connection) -> Result<Arc<Kinds>, Failure> {

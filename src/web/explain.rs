@@ -36,7 +36,11 @@ pub(super) async fn pasted(
 ) -> Response {
     let asked = Asked::of(form);
     if !door::is_token(&visitor, asked.get("token").unwrap_or_default()) {
-        return (StatusCode::FORBIDDEN, write::notice("This form is not from a page of yours, or it is old.")).into_response();
+        return (
+            StatusCode::FORBIDDEN,
+            write::notice("This form is not from a page of yours, or it is old."),
+        )
+            .into_response();
     }
     answer(&visitor, &asked).await
 }
@@ -64,7 +68,9 @@ async fn report(visitor: &Visitor, asked: &Asked) -> Result<Report, Failure> {
     };
     let denial = match asked.get("text") {
         Some(text) => Denial::parse(text).ok_or_else(|| {
-            Failure::Named("this is no message of Kubemoor: paste the whole message, or name the object".to_owned())
+            Failure::Named(
+                "this is no message of Kubemoor: paste the whole message, or name the object".to_owned(),
+            )
         })?,
         None => named(asked)?,
     };
@@ -75,7 +81,8 @@ async fn report(visitor: &Visitor, asked: &Asked) -> Result<Report, Failure> {
 }
 
 fn named(asked: &Asked) -> Result<Denial, Failure> {
-    let paths: Result<Vec<_>, _> = asked.all("path").flat_map(str::split_whitespace).map(parse_path).collect();
+    let paths: Result<Vec<_>, _> =
+        asked.all("path").flat_map(str::split_whitespace).map(parse_path).collect();
     Ok(Denial {
         object: asked.get("object").unwrap_or_default().to_owned(),
         namespace: asked.get("namespace").map(str::to_owned),

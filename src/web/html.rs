@@ -17,7 +17,14 @@ use crate::inspect::releases::{NOT_GUARDED, Row};
 pub(super) const COOKIE: &str = "kubemoor";
 
 /// The pages that the head links to.
-const PAGES: [(&str, &str); 3] = [("", "Overview"), ("releases", "Releases"), ("exceptions", "Exceptions")];
+const PAGES: [(&str, &str); 6] = [
+    ("", "Overview"),
+    ("releases", "Releases"),
+    ("exceptions", "Exceptions"),
+    ("ledger", "Ledger"),
+    ("policies", "Policies"),
+    ("explain", "Explain"),
+];
 
 /// A page around its content.
 pub(super) struct Frame<'a> {
@@ -82,7 +89,7 @@ pub(super) fn failure(page: &'static str, error: &Failure) -> Response {
 /// A sentence for whoever is not let in.
 pub(super) fn notice(why: &str) -> Html<String> {
     let content = html! { main #content { h1 { "Kubemoor" } p { (why) } } };
-    Html(document("Kubemoor", content).into_string())
+    Html(document("Not let in", content).into_string())
 }
 
 /// The page that leads on once the cookie is set.

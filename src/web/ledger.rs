@@ -159,7 +159,8 @@ impl Rest {
             Form::Json => {
                 let line = |entry: &Entry| serde_json::to_string(entry).map(|line| line + "\n");
                 let lines: Result<Vec<_>, _> = entries.iter().map(line).collect();
-                let lines = lines.map_err(|error| Failure::Named(format!("cannot write a row as JSON: {error}")))?;
+                let lines =
+                    lines.map_err(|error| Failure::Named(format!("cannot write a row as JSON: {error}")))?;
                 Ok(lines.concat())
             }
         }

@@ -12,8 +12,11 @@ mod board;
 mod cluster;
 mod door;
 mod exceptions;
+mod explain;
 mod html;
+mod ledger;
 mod overview;
+mod policies;
 mod release;
 mod releases;
 mod stream;
@@ -28,7 +31,7 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::cluster::Settings as ClusterSettings;
+pub(crate) use self::cluster::{GuardAddress, Settings as ClusterSettings};
 use self::door::Door;
 
 /// The largest form: a denial that was pasted, and its token.
@@ -92,6 +95,11 @@ fn router(door: Arc<Door>) -> Router {
         .route(&at("releases"), get(releases::page))
         .route(&at("release"), get(release::page))
         .route(&at("exceptions"), get(exceptions::page))
+        .route(&at("ledger"), get(ledger::page))
+        .route(&at("ledger.csv"), get(ledger::csv))
+        .route(&at("ledger.json"), get(ledger::json))
+        .route(&at("policies"), get(policies::page))
+        .route(&at("explain"), get(explain::page).post(explain::pasted))
         .route(&at("act"), get(act::confirm).post(act::carry_out))
         .route(&at("allow"), get(act::ask))
         .route(&at("stream"), get(stream::changes))

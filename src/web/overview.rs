@@ -9,17 +9,20 @@ use axum::Extension;
 use axum::extract::Query;
 use axum::response::Response;
 use futures::future::join_all;
-use jiff::{SignedDuration, Timestamp};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp, ToSpan as _};
 use maud::{Markup, html};
 
 use super::address::{Asked, Link};
 use super::board::Rows;
 use super::cluster::Cluster;
 use super::html::{self as write, Frame, notes, trouble};
+use super::ledger;
 use super::visitor::Visitor;
 use crate::inspect::allowances::{self, State};
 use crate::inspect::chart;
 use crate::inspect::failure::Failure;
+use crate::ledger::query::Filter;
 use crate::verdict::health::Reason;
 
 /// Fields that are shown; the list of releases has all.
@@ -31,11 +34,28 @@ const SOON: SignedDuration = SignedDuration::from_hours(24);
 /// Exceptions that are shown; their own page has all.
 const ENDING: usize = 8;
 
+/// The days of which denied changes are shown, the same as an age, and the most changes that are counted.
+const DAYS: i64 = 10;
+const SPAN: &str = "10d";
+const DENIALS: usize = 3000;
+
 /// What is known of a cluster at a glance.
 struct Glance {
     rows: Rows,
     fields: Vec<(String, usize)>,
     exceptions: Result<Vec<allowances::Row>, Failure>,
+    /// None where no guard is asked for the ledger.
+    denials: Option<Result<Denials, Failure>>,
+}
+
+/// The changes that were denied of late.
+struct Denials {
+    /// By day, the oldest first.
+    days: Vec<(String, u64)>,
+    /// By user, the most first.
+    users: Vec<(String, u64)>,
+    /// Whether there are more than were read.
+    is_cut: bool,
 }
 
 /// The page.
@@ -71,11 +91,34 @@ async fn glance(cluster: &Cluster, now: Timestamp) -> Result<Glance, Failure> {
     let exceptions = allowances::read(connection, board.namespace.as_deref(), None, now).await;
     let mut fields: Vec<_> = board.fields(None).into_iter().collect();
     fields.sort_by(|(left, fewer), (right, more)| more.cmp(fewer).then_with(|| left.cmp(right)));
-    Ok(Glance { rows: board.rows(now), fields, exceptions })
+    let denials = match cluster.has_ledger() {
+        true => Some(denials(cluster, board.namespace.clone(), now).await),
+        false => None,
+    };
+    Ok(Glance { rows: board.rows(now), fields, exceptions, denials })
+}
+
+async fn denials(cluster: &Cluster, namespace: Option<String>, now: Timestamp) -> Result<Denials, Failure> {
+    let today = now.to_zoned(TimeZone::UTC).date();
+    let dates: Vec<_> = (0..DAYS).rev().filter_map(|age| today.checked_sub(age.days()).ok()).collect();
+    let since = dates.first().and_then(|date| date.to_zoned(TimeZone::UTC).ok()).map(|it| it.timestamp());
+    let filter = Filter { namespace, verdicts: vec!["Deny".to_owned()], since, ..Filter::default() };
+    let entries = ledger::newest(cluster.ledger().await?, filter, DENIALS).await?;
+    let mut days: BTreeMap<String, u64> = dates.iter().map(|date| (date.to_string(), 0)).collect();
+    let mut users: BTreeMap<String, u64> = BTreeMap::new();
+    for entry in &entries {
+        let day = entry.time.to_zoned(TimeZone::UTC).date().to_string();
+        days.entry(day).and_modify(|count| *count += 1);
+        *users.entry(entry.user.clone()).or_default() += 1;
+    }
+    let mut users: Vec<_> = users.into_iter().collect();
+    users.sort_by(|(left, fewer), (right, more)| more.cmp(fewer).then_with(|| left.cmp(right)));
+    users.truncate(FIELDS);
+    Ok(Denials { days: days.into_iter().collect(), users, is_cut: entries.len() >= DENIALS })
 }
 
 fn shown(cluster: &Cluster, glance: &Glance, now: Timestamp) -> Markup {
-    let Glance { rows, fields, exceptions } = glance;
+    let Glance { rows, fields, exceptions, denials } = glance;
     html! {
         (notes(&rows.notes))
         @if !rows.is_blind { (states(cluster, rows)) }
@@ -87,6 +130,42 @@ fn shown(cluster: &Cluster, glance: &Glance, now: Timestamp) -> Markup {
                     Ok(exceptions) => (ending(cluster, exceptions, now)),
                     Err(error) => (trouble(&error.to_string())),
                 }
+            }
+            @match denials {
+                None => {},
+                Some(Ok(denials)) => (denied(cluster, denials)),
+                Some(Err(error)) => section { h3 { "Denied changes" } (trouble(&error.to_string())) },
+            }
+        }
+    }
+}
+
+/// The changes that were denied, by day and by user.
+fn denied(cluster: &Cluster, Denials { days, users, is_cut }: &Denials) -> Markup {
+    let rows = Link::to("ledger").with("cluster", &cluster.name).with("verdict", "Deny");
+    let total: u64 = days.iter().map(|(_, count)| count).sum();
+    let of_day = |day: &str| {
+        let link = rows.clone().with("since", &format!("{day}T00:00:00Z"));
+        link.with("until", &format!("{day}T23:59:59.999999999Z")).text()
+    };
+    let of_user = |user: &str| rows.clone().with("by", user).with("since", SPAN).text();
+    html! {
+        section {
+            h3 { "Denied changes of " (DAYS) " days" }
+            @if total == 0 { p.quiet { "No change was denied." } } @else {
+                (picture(days))
+                ul.ranked {
+                    @for (day, count) in days.iter().rev().filter(|(_, count)| *count > 0) {
+                        li { a href=(of_day(day)) { (day) } span.count { (count) } }
+                    }
+                }
+                @if *is_cut { p.quiet { "Only the newest " (DENIALS) " are counted." } }
+            }
+        }
+        @if !users.is_empty() {
+            section {
+                h3 { "Users whose changes were denied" }
+                ul.ranked { @for (user, count) in users { li { a href=(of_user(user)) { (user) } span.count { (count) } } } }
             }
         }
     }
@@ -126,16 +205,10 @@ fn drifting(cluster: &Cluster, fields: &[(String, usize)]) -> Markup {
     if fields.is_empty() {
         return html! { p.quiet { "No field drifts." } };
     }
-    let counts: Vec<_> = fields
-        .iter()
-        .take(FIELDS)
-        .map(|(field, count)| (field.clone(), u64::try_from(*count).unwrap_or(u64::MAX)))
-        .collect();
     let link = |field: &str| Link::to("releases").with("cluster", &cluster.name).with("field", field).text();
     html! {
-        (picture(&counts))
         ul.ranked {
-            @for (field, count) in &counts {
+            @for (field, count) in fields.iter().take(FIELDS) {
                 li { a href=(link(field)) { code { (field) } } span.count { (count) } }
             }
         }
@@ -144,7 +217,7 @@ fn drifting(cluster: &Cluster, fields: &[(String, usize)]) -> Markup {
 }
 
 /// A picture of counts that stand beside it as text.
-pub(super) fn picture(counts: &[(String, u64)]) -> Markup {
+fn picture(counts: &[(String, u64)]) -> Markup {
     match chart::bars(counts) {
         // The crate that draws escapes what it writes.
         Ok(Some(picture)) => html! { figure aria-hidden="true" { (maud::PreEscaped(picture)) } },
@@ -174,6 +247,6 @@ fn ending(cluster: &Cluster, exceptions: &[allowances::Row], now: Timestamp) -> 
                 }
             }
         }
-        p { a href=(all.text()) { (open.len()) " open exceptions" } }
+        p { a href=(all.text()) { (open.len()) @if open.len() == 1 { " open exception" } @else { " open exceptions" } } }
     }
 }

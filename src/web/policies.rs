@@ -3,7 +3,7 @@
 //! Entry point: [`page`]. Invariant: whether a policy is in force is what the guard says of it; what it matches
 //! is found by the guard's own rules.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use axum::Extension;
@@ -19,6 +19,8 @@ use super::html::{Frame, notes, trouble};
 use super::visitor::Visitor;
 use crate::inspect::failure::{Failure, failed};
 use crate::inspect::policies::{self, Row};
+use crate::inspect::reading::Reader;
+use crate::inspect::releases;
 use crate::model::ReleaseId;
 
 /// What is known of a cluster's policies.
@@ -51,33 +53,44 @@ pub(super) async fn page(
     })
 }
 
+/// Of these releases those that a policy matches; `None` where no policy is named.
+pub(super) async fn matched(
+    cluster: &Cluster,
+    policy: Option<&str>,
+    rows: &[Arc<releases::Row>],
+) -> Result<Option<HashSet<ReleaseId>>, Failure> {
+    let Some(policy) = policy else { return Ok(None) };
+    let reader = cluster.reader().await?;
+    // What may not be read selects nothing, as on the page of policies, which says so.
+    drop(learn_namespaces(&reader).await);
+    let is_matched = |release: &ReleaseId| reader.resolver.of(release).matched().any(|name| name == policy);
+    Ok(Some(rows.iter().map(|row| row.id()).filter(is_matched).collect()))
+}
+
+/// Has the policies know the labels of namespaces.
+async fn learn_namespaces(reader: &Reader) -> Result<(), Failure> {
+    let namespaces = policies::namespaces(&reader.connection.client).await;
+    let namespaces = namespaces.map_err(|error| failed(&reader.connection, "list the namespaces", error))?;
+    for (name, labels) in namespaces {
+        reader.resolver.set_namespace(&name, Some(labels));
+    }
+    Ok(())
+}
+
 async fn read(cluster: &Cluster) -> Result<Known, Failure> {
     let reader = cluster.reader().await?;
     let rows = policies::read(&reader.connection, None).await?;
     let board = cluster.board(None).await?;
-    let mut unread = Vec::new();
-    match policies::namespaces(&reader.connection.client).await {
-        Ok(namespaces) => {
-            for (name, labels) in namespaces {
-                reader.resolver.set_namespace(&name, Some(labels));
-            }
-        }
-        Err(error) => {
-            let error = failed(&reader.connection, "list the namespaces", error);
-            unread.push(format!("policies that select namespaces by labels may match more: {error}"));
-        }
-    }
+    let unread = learn_namespaces(&reader).await.err();
+    let unread =
+        unread.map(|error| format!("policies that select namespaces by labels may match more: {error}"));
     let mut matched: BTreeMap<String, usize> = BTreeMap::new();
-    for release in matching(board.rows(Timestamp::now()).rows.iter().map(|row| row.id())) {
-        for name in reader.resolver.of(&release).matched() {
+    for row in &board.rows(Timestamp::now()).rows {
+        for name in reader.resolver.of(&row.id()).matched() {
             *matched.entry(name.to_owned()).or_default() += 1;
         }
     }
-    Ok(Known { rows, matched, notes: unread })
-}
-
-fn matching(releases: impl Iterator<Item = ReleaseId>) -> BTreeSet<ReleaseId> {
-    releases.collect()
+    Ok(Known { rows, matched, notes: unread.into_iter().collect() })
 }
 
 fn shown(cluster: &Cluster, Known { rows, matched, notes: unread }: &Known) -> Markup {

@@ -71,7 +71,7 @@ async fn read(visitor: &Visitor, asked: &Asked, now: Timestamp) -> Result<Markup
         compare(&reader, release, now),
         allowances::read(connection, Some(&release.namespace), None, now),
         cluster.rights(&release.namespace),
-        timeline::read(connection, release),
+        timeline::read(cluster, connection, release),
     );
     let guarded = guarded
         .map_err(|error| crate::inspect::failure::failed(connection, "read the GuardedRelease", error));
@@ -134,7 +134,11 @@ impl View<'_> {
                     Err(error) => (trouble(&error.to_string())),
                 }
             }
-            section { h2 { "What happened" } (self.timeline.shown(now)) }
+            section {
+                h2 { "What happened" }
+                (self.timeline.shown(now))
+                @if self.cluster.has_ledger() { p { a href=(self.rows()) { "All rows of the ledger" } } }
+            }
         }
     }
 
@@ -185,6 +189,13 @@ impl View<'_> {
                 }
             }
         }
+    }
+
+    /// The rows of the ledger.
+    fn rows(&self) -> String {
+        let ReleaseId { namespace, name } = self.release;
+        let link = Link::to("ledger").with("cluster", &self.cluster.name).with("namespace", namespace);
+        link.with("release", name).with("since", "30d").text()
     }
 
     /// The exceptions for objects of this release that count.

@@ -15,6 +15,7 @@ use maud::{Markup, html};
 
 use super::address::{Asked, Link};
 use super::html::{self as write, Frame, badge, notes, trouble};
+use super::policies;
 use super::visitor::Visitor;
 use crate::inspect::releases::{NOT_GUARDED, Row, parse_state};
 use crate::model::ReleaseId;
@@ -39,6 +40,13 @@ const COLUMNS: [(&str, &str); 5] = [
 struct Line {
     cluster: String,
     row: Arc<Row>,
+}
+
+impl Line {
+    /// What tells one line from all others.
+    fn place(&self) -> (&str, &str, &str) {
+        (&self.row.name, &self.row.namespace, &self.cluster)
+    }
 }
 
 /// Those lines that are asked for.
@@ -92,8 +100,13 @@ async fn find(visitor: &Visitor, asked: &Asked) -> Found {
         };
         let rows = board.rows(now);
         found.notes.extend(rows.notes.iter().map(|note| place(note)));
-        let with_field = asked.get("field").map(|field| board.with_field(field));
-        let is_meant = wanted(asked, with_field);
+        let mut among: Vec<HashSet<ReleaseId>> = Vec::new();
+        among.extend(asked.get("field").map(|field| board.with_field(field)));
+        match policies::matched(cluster, asked.get("policy"), &rows.rows).await {
+            Ok(matched) => among.extend(matched),
+            Err(error) => found.failures.push(place(&error.to_string())),
+        }
+        let is_meant = wanted(asked, among);
         let rows = rows.rows.into_iter().filter(|row| is_meant(row));
         found.lines.extend(rows.map(|row| Line { cluster: cluster.name.clone(), row }));
     }
@@ -101,17 +114,16 @@ async fn find(visitor: &Visitor, asked: &Asked) -> Found {
 }
 
 /// Whether a row is one that is asked for.
-fn wanted(asked: &Asked, with_field: Option<HashSet<ReleaseId>>) -> impl Fn(&Row) -> bool {
+fn wanted(asked: &Asked, among: Vec<HashSet<ReleaseId>>) -> impl Fn(&Row) -> bool {
     let states: Vec<_> = asked.all("state").filter_map(|state| parse_state(state).ok()).collect();
     let namespace = asked.get("namespace").map(str::to_owned);
     let words: Vec<_> =
         asked.get("q").unwrap_or_default().split_whitespace().map(str::to_lowercase).collect();
     move |row| {
         let text = || format!("{}/{} {}", row.namespace, row.name, row.message).to_lowercase();
-        let id = || ReleaseId { namespace: row.namespace.clone(), name: row.name.clone() };
         namespace.as_ref().is_none_or(|namespace| *namespace == row.namespace)
             && (states.is_empty() || states.iter().any(|state| state.is_of(row)))
-            && with_field.as_ref().is_none_or(|with_field| with_field.contains(&id()))
+            && among.iter().all(|releases| releases.contains(&row.id()))
             && (words.is_empty() || {
                 let text = text();
                 words.iter().all(|word| text.contains(word))
@@ -122,7 +134,6 @@ fn wanted(asked: &Asked, with_field: Option<HashSet<ReleaseId>>) -> impl Fn(&Row
 /// Sorts by a column; those that need somebody come first, where it is by state.
 fn sort(lines: &mut [Line], by: &str) {
     let (by, is_down) = by.strip_prefix('-').map_or((by, false), |by| (by, true));
-    let name = |line: &Line| (line.row.name.clone(), line.row.namespace.clone(), line.cluster.clone());
     let place = |line: &Line| {
         let state = write::state(&line.row);
         let place = Reason::ALL.iter().position(|reason| reason.as_str() == state);
@@ -141,7 +152,7 @@ fn sort(lines: &mut [Line], by: &str) {
         _ => Ordering::Equal,
     };
     lines.sort_by(|left, right| {
-        let order = order(left, right).then_with(|| name(left).cmp(&name(right)));
+        let order = order(left, right).then_with(|| left.place().cmp(&right.place()));
         if is_down { order.reverse() } else { order }
     });
 }
@@ -175,6 +186,9 @@ fn filter(visitor: &Visitor, asked: &Asked) -> Markup {
             }
             @if let Some(field) = asked.get("field") {
                 label { "Field that drifts" input name="field" value=(field); }
+            }
+            @if let Some(policy) = asked.get("policy") {
+                label { "Policy that matches" input name="policy" value=(policy); }
             }
             @if let Some(sort) = asked.get("sort") { input type="hidden" name="sort" value=(sort); }
             button { "Show" }
@@ -210,7 +224,7 @@ fn head(asked: &Asked, sorted: &str, column: &str, name: &str) -> Markup {
 }
 
 fn row(visitor: &Visitor, Line { cluster, row }: &Line) -> Markup {
-    let release = ReleaseId { namespace: row.namespace.clone(), name: row.name.clone() };
+    let release = row.id();
     let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
     let message: String = row.message.chars().take(MESSAGE).collect();
     let more = if message.len() < row.message.len() { "…" } else { "" };

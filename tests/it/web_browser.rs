@@ -15,15 +15,21 @@ const TEMPLATES: &str = concat!(
 #[tokio::test(flavor = "multi_thread")]
 async fn each_page_fits_its_window_and_keeps_nobody_out() {
     let scene = Scene::own().install("browser", TEMPLATES).await;
-    let _guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;
-    scene.wait_until_guarded(&scene.deployment("web")).await;
+    scene.control_plane.apply_deploy(&["enforce/arbiter.yaml", "enforce/repair.yaml"]).await;
+    let guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;
+    scene.wait_for_confirmed(3).await;
     scene.edit(&scene.deployment("web"), json!({"spec": {"replicas": 5}})).await;
     scene.data("settings", json!({"level": "debug"})).await.done().unwrap();
     let allow =
         ["allow", "configmap/extra", "--path=/data/color", "--for=2h", "--reason=INC-7: try another colour"];
     assert_eq!(scene.moor(&allow).code, 0);
     scene.status("two objects drift", |status| status["drifted"] == json!(2)).await;
-    let page = Page::open(&scene.control_plane, Identity::Alice, &[]).await;
+    scene
+        .policy("calm", json!({"priority": 5, "ignore": [{"target": {"kind": "Job"}, "paths": ["/spec"]}]}))
+        .await;
+    let asked = guard.asked();
+    let flags: Vec<_> = asked.iter().map(String::as_str).collect();
+    let page = Page::open(&scene.control_plane, Identity::Alice, &flags).await;
     let of_release = format!("namespace={}&name=shop", scene.namespace);
     for look in Look::ALL {
         let browser = Browser::start(look).await;
@@ -40,6 +46,13 @@ async fn each_page_fits_its_window_and_keeps_nobody_out() {
                 format!("allow?namespace={}&object=deployment/web", scene.namespace),
                 "For how long",
             ),
+            ("ledger", "ledger".to_owned(), "/spec/replicas"),
+            ("policies", "policies".to_owned(), "calm"),
+            (
+                "explain",
+                format!("explain?object=deployment/web&namespace={}", scene.namespace),
+                "What you can do",
+            ),
             ("missing", "release?name=none&namespace=none".to_owned(), "Not available"),
         ] {
             browser.go(&format!("{}{path}", page.base)).await;
@@ -53,8 +66,9 @@ async fn each_page_fits_its_window_and_keeps_nobody_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn repairs_are_ordered_by_keyboard_alone_and_open_pages_follow() {
     let scene = Scene::own().install("keyboard", TEMPLATES).await;
+    scene.control_plane.apply_deploy(&["enforce/arbiter.yaml", "enforce/repair.yaml"]).await;
     let _guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;
-    scene.wait_until_guarded(&scene.deployment("web")).await;
+    scene.wait_for_confirmed(3).await;
     let page = Page::open(&scene.control_plane, Identity::Alice, &[]).await;
     let browser = Browser::start(Look::ALL[0]).await;
     browser.go(&page.address).await;

@@ -65,7 +65,7 @@ impl SourceArgs {
 
 /// A server is `https://`, a host and perhaps a port: a token is never sent in the
 /// clear, and no guard would answer.
-pub(super) fn parse_server(text: &str) -> Result<http::Uri, &'static str> {
+pub(in crate::cli) fn parse_server(text: &str) -> Result<http::Uri, &'static str> {
     let form = "a server is https://HOST[:PORT]: a guard answers over TLS alone";
     let uri: http::Uri = text.parse().map_err(|_| form)?;
     if uri.scheme_str() == Some("https")
