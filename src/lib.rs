@@ -12,6 +12,7 @@ pub mod app;
 
 pub mod admin;
 pub mod guard;
+pub mod web;
 pub mod webhook;
 
 pub mod inspect;

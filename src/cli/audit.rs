@@ -17,6 +17,7 @@ use jiff::Timestamp;
 
 use self::show::{Format, Show};
 use self::source::SourceArgs;
+pub(super) use self::source::parse_server;
 use super::connect;
 use super::serve::ConflictError;
 use super::{Outcome, warn};

@@ -27,6 +27,7 @@ mod reconcile;
 mod reference;
 mod serve;
 mod steer;
+mod ui;
 mod uninstall;
 
 use std::ffi::OsStr;
@@ -79,6 +80,8 @@ enum Command {
     Notify(notify::Args),
     /// Test, check and import policies
     Policy(policy::Args),
+    /// Show releases, drift and exceptions as a page in the browser
+    Ui(ui::Args),
     /// Remove the webhooks from the cluster
     Uninstall(uninstall::Args),
     /// Make or renew the certificates that the guard makes for itself, and show them
@@ -171,6 +174,7 @@ impl Command {
             Self::Manifests(args) => manifests::run(args),
             Self::Notify(args) => notify::run(args),
             Self::Policy(args) => policy::run(args),
+            Self::Ui(args) => ui::run(args),
             Self::Uninstall(args) => uninstall::run(args),
             Self::Certs(args) => certs::run(args),
             Self::Completions(args) => completions::run(&args),

@@ -1,6 +1,6 @@
 //! Who somebody is, and what he may do, as the API server says.
 //!
-//! Entry points: [`who`] for a bearer token, [`may`] for a right. Invariant:
+//! Entry points: [`who`] for a bearer token, [`may`] for a right, [`may_self`] for one's own. Invariant:
 //! only a plain yes of the API server counts as yes, to all that it knows of the
 //! user: a token of few scopes has no more rights than these; no token reaches an error
 //! or a log. Both are asked each time, so that a right that was taken away is
@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::call::{self, CallError};
 use crate::model::Actor;
@@ -103,7 +103,6 @@ pub struct Right<'a> {
 /// When the API server cannot be asked, or may not be by this account
 /// (`create` on `subjectaccessreviews.authorization.k8s.io`).
 pub async fn may(client: &kube::Client, user: &Actor, right: &Right<'_>) -> Result<bool, CallError> {
-    let Right { verb, group, resource, namespace, name } = right;
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
@@ -112,10 +111,7 @@ pub async fn may(client: &kube::Client, user: &Actor, right: &Right<'_>) -> Resu
             "groups": user.groups,
             "uid": user.uid,
             "extra": user.extra,
-            "resourceAttributes": {
-                "verb": verb, "group": group, "resource": resource, "namespace": namespace.unwrap_or_default(),
-                "name": name.unwrap_or_default(),
-            },
+            "resourceAttributes": attributes(right),
         },
     });
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -123,12 +119,33 @@ pub async fn may(client: &kube::Client, user: &Actor, right: &Right<'_>) -> Resu
     Ok(status.allowed && !status.denied)
 }
 
+/// Whether the account of `client` itself has a right, which every account may ask.
+///
+/// # Errors
+/// When the API server cannot be asked.
+pub async fn may_self(client: &kube::Client, right: &Right<'_>) -> Result<bool, CallError> {
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes(right)},
+    });
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let AccessReview { status } = call::post(client, path, &review).await?;
+    Ok(status.allowed && !status.denied)
+}
+
+fn attributes(right: &Right<'_>) -> Value {
+    let Right { verb, group, resource, namespace, name } = right;
+    json!({
+        "verb": verb, "group": group, "resource": resource, "namespace": namespace.unwrap_or_default(),
+        "name": name.unwrap_or_default(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use http::{Request, Response};
     use kube::client::Body;
-
-    use serde_json::Value;
 
     use super::*;
 

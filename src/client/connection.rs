@@ -172,6 +172,12 @@ pub async fn connect_to(
     client(config).map_err(|error| ConnectError::Client { url: url.to_string(), reason: causes_of(&error) })
 }
 
+/// The name of the kubeconfig's current context; none where there is no kubeconfig, or it names none.
+pub fn current_context(kubeconfig: Option<&Path>) -> Option<String> {
+    let read = kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+    read.ok()?.current_context.filter(|name| !name.is_empty())
+}
+
 /// The certificates in a file of PEM.
 fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, ConnectError> {
     let failed = |reason| ConnectError::Authority { path: path.to_owned(), reason };

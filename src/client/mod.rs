@@ -3,7 +3,7 @@
 //!
 //! Entry points: [`connection::connect`], then [`objects::Objects`] (single
 //! objects of any kind), [`guarded`], [`allowances`] and `policy_statuses` (Kubemoor's own
-//! kinds), [`registrations`] (the webhook configurations), [`events::Events`], [`lease`] (who leads), [`access`] and [`identity`] (who
+//! kinds), [`registrations`] (the webhook configurations), [`events::Events`] (written; `event_list` reads them), [`lease`] (who leads), [`access`] and [`identity`] (who
 //! somebody is, and may do what). What goes through [`call`] has a size cap and a
 //! time; lists come in `pages`; what a leader writes goes through [`writer`].
 //!
@@ -15,6 +15,7 @@
 mod live;
 mod own_secret;
 
+pub(crate) mod event_list;
 pub(crate) mod pages;
 pub(crate) mod policy_statuses;
 pub(crate) mod resource;

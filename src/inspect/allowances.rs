@@ -12,7 +12,7 @@ use crate::policy::allowance::Allowance;
 use crate::policy::resource::{AllowedObject, DriftAllowance};
 
 /// One allowance in an answer.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     pub(crate) namespace: String,

@@ -26,7 +26,7 @@ use crate::verdict::drift::{self, Drift, Live};
 use crate::verdict::edit::{Evidence, Owner};
 use crate::verdict::health::told::Told;
 use crate::verdict::health::{Control, Facts, Health, ObjectFacts, RecordFacts};
-use crate::verdict::ownership::{self, Taken};
+use crate::verdict::ownership::{self, Owners, Taken};
 use crate::verdict::shown::Shown;
 
 /// Objects of one release that are read at once.
@@ -109,8 +109,8 @@ pub(crate) async fn compare(
     let is_repaired = guard.as_ref().map_or(policy.drift == DriftMode::Repair, |guard| guard.drift == repair);
     let subject =
         Subject { reader, release, policy: &policy, surroundings: &surroundings, settle, is_repaired, now };
-    let mut reports: Vec<Option<ObjectReport>> = futures::stream::iter(release.objects.keys())
-        .map(|object| subject.object(object))
+    let looks: Vec<_> = release.objects.keys().map(|object| subject.object(object)).collect();
+    let mut reports: Vec<Option<ObjectReport>> = futures::stream::iter(looks)
         .buffer_unordered(OBJECTS_AT_ONCE)
         .inspect(|_| step())
         .filter_map(std::future::ready)
@@ -201,7 +201,9 @@ impl Subject<'_> {
             Live::Drifted(drift) => {
                 let state = if drift.is_doubt() { State::InDoubt } else { State::Drifted };
                 let patch = found.as_ref().and_then(|live| patch(&subject, &drift, live));
-                let fields = drift.changes.into_iter().map(|field| FieldReport::of(object, field)).collect();
+                let owners = found.as_ref().map(Owners::of).unwrap_or_default();
+                let fields =
+                    drift.changes.into_iter().map(|field| FieldReport::of(object, field, &owners)).collect();
                 Some(Some(ObjectReport { object: object.clone(), state, reason, fields, patch }))
             }
         }

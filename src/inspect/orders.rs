@@ -107,6 +107,11 @@ async fn answer(connection: &Connection, pulses: &Pulses, release: &ReleaseId, a
 }
 
 impl Answered {
+    /// Whether the guard has taken the order, and leaves nothing as it is.
+    pub(crate) fn is_taken(&self) -> bool {
+        matches!(self, Self::Given(OrderAnswer { result, .. }) if *result != OrderResult::Refused)
+    }
+
     /// The answer in a sentence.
     pub(crate) fn text(&self, release: &ReleaseId) -> String {
         let (name, namespace) = (spoken(release), &release.namespace);

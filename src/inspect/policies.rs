@@ -7,8 +7,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::failure::{Failure, failed};
+use crate::client::call::CallError;
 use crate::client::connection::Connection;
+use crate::client::pages::Pages;
 use crate::client::policy_statuses;
+use crate::client::resource::Resource;
+use crate::policy::resolver::Labels;
 
 /// One policy.
 #[derive(Debug, PartialEq, Serialize)]
@@ -25,6 +29,9 @@ pub(crate) struct Row {
     /// What is wrong with it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) message: String,
+    /// What the guard says of it, whether or not anything is wrong.
+    #[serde(skip)]
+    pub(crate) told: String,
     /// The globs of the releases that it is for; empty for all.
     pub(crate) releases: Vec<String>,
     /// The globs of their namespaces; empty for all.
@@ -44,6 +51,13 @@ pub(crate) async fn read(connection: &Connection, labels: Option<&str>) -> Resul
     let mut rows: Vec<_> = found.iter().map(Row::of).collect();
     rows.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(&b.name)));
     Ok(rows)
+}
+
+/// All namespaces with their labels, by which policies select them.
+pub(crate) async fn namespaces(client: &kube::Client) -> Result<Vec<(String, Labels)>, CallError> {
+    let resource = Resource::new("", "v1", "Namespace", "namespaces");
+    let found = Pages::metadata(client, &resource, None)?.all().await?;
+    Ok(found.into_iter().map(|it| (it.metadata.name, it.metadata.labels.unwrap_or_default())).collect())
 }
 
 impl Row {
@@ -67,6 +81,7 @@ impl Row {
             edits: text("/spec/edits"),
             drift: text("/spec/drift"),
             message: if accepted == "False" { of("message") } else { String::new() },
+            told: of("message"),
             accepted,
             reason: of("reason"),
             releases: texts("/spec/releases/names"),

@@ -159,6 +159,11 @@ impl Suspended {
 }
 
 impl Row {
+    /// The release.
+    pub(crate) fn id(&self) -> ReleaseId {
+        ReleaseId { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+
     pub(crate) fn guarded(release: ReleaseId, told: Told) -> Self {
         let Told { ready, reason, revision, declared, drifted, counts, edits, drift, stale_since, message } =
             told;

@@ -119,3 +119,5 @@ mod sealed_paths;
 mod shared_certificate;
 mod spared_objects;
 mod support;
+mod web;
+mod web_browser;

@@ -11,6 +11,7 @@ use crate::declaration::path::Segment;
 use crate::model::ObjectId;
 use crate::verdict::difference::{Difference, Values};
 use crate::verdict::health::ObjectState;
+use crate::verdict::ownership::Owners;
 use crate::verdict::shown::Shown;
 
 /// What is the matter with an object.
@@ -57,6 +58,9 @@ pub(crate) struct FieldReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) difference: Option<Box<Difference>>,
     pub(crate) doubt: bool,
+    /// The field managers that own it.
+    #[serde(skip)]
+    pub(crate) owners: Vec<String>,
 }
 
 /// What is the matter with a field.
@@ -76,7 +80,7 @@ pub(crate) enum What {
 }
 
 impl FieldReport {
-    pub(crate) fn of(object: &ObjectId, field: FieldChange) -> Self {
+    pub(crate) fn of(object: &ObjectId, field: FieldChange, owners: &Owners) -> Self {
         let values = [field.declared.as_ref(), None, field.new.as_ref()];
         let Values { declared, new, difference, .. } = Values::of(object, &field.path, values);
         let what = match (field.path.0.last(), &field.new) {
@@ -93,6 +97,7 @@ impl FieldReport {
             live: new,
             difference,
             doubt: field.agreement == Agreement::Doubt,
+            owners: owners.of_path(&field.path).into_iter().map(|manager| manager.name.clone()).collect(),
             path: field.path.to_string(),
         }
     }

@@ -30,7 +30,7 @@ pub(crate) struct Right {
 pub(crate) struct Member {
     admin: Caller,
     name: String,
-    kubeconfig: PathBuf,
+    pub(crate) kubeconfig: PathBuf,
 }
 
 impl Member {

@@ -10,6 +10,7 @@
 
 mod alertmanager;
 mod balancer;
+mod browser;
 mod caller;
 pub(crate) mod charts;
 mod control_plane;
@@ -23,6 +24,7 @@ mod installed;
 mod lag;
 mod member;
 mod moor;
+mod page;
 mod postgres;
 mod process;
 mod receiver;
@@ -41,6 +43,7 @@ mod wire;
 
 pub(crate) use alertmanager::Alertmanager;
 pub(crate) use balancer::Balancer;
+pub(crate) use browser::{Browser, ENTER, Look};
 pub(crate) use caller::{Answer, Caller, refusal};
 pub(crate) use control_plane::ControlPlane;
 pub(crate) use document::{Block, Document, documents, names, root};
@@ -52,6 +55,7 @@ pub(crate) use installed::{HOME, Installed, Pod};
 pub(crate) use lag::LaggingWatch;
 pub(crate) use member::{Member, Right};
 pub(crate) use moor::{Ran, moor, run};
+pub(crate) use page::{Page, Shown};
 pub(crate) use postgres::Postgres;
 pub(crate) use process::folder;
 pub(crate) use receiver::Receiver;

@@ -1,0 +1,183 @@
+//! `kubemoor ui`: the web page, on this machine and with the caller's own rights.
+//!
+//! Entry point: [`run`]. Invariant: the page listens on a loopback address alone; the address that lets a browser in
+//! is printed, and handed to a browser through a file that nobody else can read.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::audit::parse_server;
+use super::connect::{self, RecordArgs};
+use super::labels::LabelArgs;
+use super::{Outcome, output, warn};
+use crate::client::connection::{self, Access};
+use crate::web::{ClusterSettings, GuardAddress, Page, Settings};
+
+/// The flags of `kubemoor ui`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The port on 127.0.0.1 [default: any that is free]
+    #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
+    port: u16,
+
+    /// Print the address, and open no browser
+    #[arg(long)]
+    no_browser: bool,
+
+    #[command(flatten)]
+    guard: GuardArgs,
+
+    #[command(flatten)]
+    cluster_labels: LabelArgs,
+
+    #[command(flatten)]
+    records: RecordArgs,
+
+    #[command(flatten)]
+    clusters: ClustersArgs,
+}
+
+/// Where the ledger is read.
+#[derive(Debug, clap::Args)]
+struct GuardArgs {
+    /// Show the ledger of the guard at this address (its --admin-listen), with the kubeconfig's credentials
+    #[arg(long, env = "KUBEMOOR_SERVER", value_name = "URL", value_parser = parse_server)]
+    server: Option<http::Uri>,
+
+    /// The CA of the guard's certificate (PEM) [default: the system's]
+    #[arg(long, value_name = "FILE", requires = "server")]
+    certificate_authority: Option<PathBuf>,
+}
+
+/// Which clusters, and as whom: kubectl's own flags, with several contexts.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Cluster")]
+struct ClustersArgs {
+    /// The kubeconfig; without it kubectl's defaults, then the pod's account
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// A context of the kubeconfig to show; may be repeated [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    context: Vec<String>,
+
+    /// The user to act as
+    #[arg(long = "as", value_name = "USER")]
+    user: Option<String>,
+
+    /// A group to act as; may be repeated
+    #[arg(long = "as-group", value_name = "GROUP", requires = "user")]
+    groups: Vec<String>,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+    connect::run(serve(args))
+}
+
+async fn serve(args: Args) -> anyhow::Result<Outcome> {
+    let Args { port, no_browser, guard, cluster_labels, records, clusters } = args;
+    let labels = cluster_labels.labels()?;
+    let guard = guard.address(&clusters)?;
+    let settings = clusters.named()?.into_iter().map(|(name, access)| ClusterSettings {
+        name,
+        access,
+        driver: records.record_driver,
+        labels: labels.clone(),
+        guard: guard.clone(),
+    });
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.with_context(|| format!("cannot listen on {address}: choose another --port"))?;
+    let page = Page::on_loopback(Settings { clusters: settings.collect() }, listener)?;
+    let address = page.address();
+    let told =
+        format!("The page is at {address}\nWhoever has this address acts as you. Ctrl-C ends the page.\n");
+    output::write(&told)?;
+    // The file goes with the page.
+    let _doorstep = match no_browser {
+        true => None,
+        false => Doorstep::open(&address).map_err(|error| warn(&format!("{error:#}"))).ok(),
+    };
+    let stop = CancellationToken::new();
+    let ended = stop.clone();
+    tokio::spawn(async move {
+        // Without signals the page ends with its process.
+        if tokio::signal::ctrl_c().await.is_ok() {
+            ended.cancel();
+        }
+    });
+    page.serve(stop).await?;
+    Ok(Outcome::Clean)
+}
+
+impl GuardArgs {
+    /// The guard of the one cluster that is shown.
+    fn address(self, clusters: &ClustersArgs) -> anyhow::Result<Option<GuardAddress>> {
+        let Self { server, certificate_authority: authority } = self;
+        let Some(server) = server else { return Ok(None) };
+        if clusters.context.len() > 1 {
+            bail!("--server is the guard of one cluster: give one --context, or leave --server out");
+        }
+        if clusters.user.is_some() {
+            bail!("a guard asks whose your token is, not whom you act as: leave --as or --server out");
+        }
+        Ok(Some(GuardAddress { server, authority }))
+    }
+}
+
+impl ClustersArgs {
+    /// Each cluster by its name, with the credentials that the flags choose.
+    fn named(self) -> anyhow::Result<Vec<(String, Access)>> {
+        let Self { kubeconfig, context: contexts, user, groups } = self;
+        let access = Access { kubeconfig, user, groups, ..Access::default() };
+        if contexts.is_empty() {
+            let name = connection::current_context(access.kubeconfig.as_deref());
+            return Ok(vec![(name.unwrap_or_else(|| "cluster".to_owned()), access)]);
+        }
+        let mut named: Vec<(String, Access)> = Vec::new();
+        for context in contexts {
+            if named.iter().any(|(known, _)| *known == context) {
+                bail!("--context {context} is given twice: leave one of them out");
+            }
+            named.push((context.clone(), Access { context: Some(context), ..access.clone() }));
+        }
+        Ok(named)
+    }
+}
+
+/// A file that leads a browser to the page. A browser's command line can be read by other users of the
+/// machine, and so would the address be.
+struct Doorstep(PathBuf);
+
+impl Doorstep {
+    fn open(address: &str) -> anyhow::Result<Self> {
+        let failed = "cannot open a browser: open the address above";
+        let name = format!("kubemoor-ui-{}.html", std::process::id());
+        let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+        let path = folder.join(name);
+        // A file that was there may be somebody else's.
+        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let mut file = file.context(failed)?;
+        let doorstep = Self(path);
+        let page = format!(
+            "<!DOCTYPE html><meta http-equiv=\"refresh\" content=\"0; url={address}\"><title>Kubemoor</title>\n"
+        );
+        file.write_all(page.as_bytes()).context(failed)?;
+        open::that_detached(&doorstep.0).context(failed)?;
+        Ok(doorstep)
+    }
+}
+
+impl Drop for Doorstep {
+    fn drop(&mut self) {
+        // It leads nowhere any more.
+        let _ = fs::remove_file(&self.0);
+    }
+}

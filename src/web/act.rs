@@ -1,0 +1,301 @@
+//! What a visitor orders.
+//!
+//! Entry points: [`confirm`] shows what an order will do, [`carry_out`] does it, [`ask`] asks for an exception.
+//! Invariant: nothing is written before a form with the visitor's token comes back; the API server decides who
+//! may.
+
+use std::sync::Arc;
+
+use axum::extract::Query;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Form};
+use http::StatusCode;
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::address::{Asked, Link};
+use super::cluster::Cluster;
+use super::door;
+use super::html::{self as write, Frame};
+use super::visitor::Visitor;
+use crate::client::guarded::Setting;
+use crate::inspect::comparison;
+use crate::inspect::comparison::object::State;
+use crate::inspect::exceptions::{self, Plan};
+use crate::inspect::failure::{Failure, spoken};
+use crate::inspect::orders;
+use crate::inspect::pulses::Pulses;
+use crate::inspect::times::parse_duration;
+use crate::model::{NamedObject, ReleaseId};
+
+/// What can be ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Reconcile,
+    Suspend,
+    Resume,
+    Allow,
+    Revoke,
+}
+
+/// Shows what an order will do.
+pub(super) async fn confirm(
+    Extension(visitor): Extension<Arc<Visitor>>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Response {
+    let asked = Asked::of(query);
+    match confirmation(&visitor, &asked).await {
+        Ok(page) => page,
+        Err(error) => write::failure("releases", &error),
+    }
+}
+
+/// Does what was confirmed.
+pub(super) async fn carry_out(
+    Extension(visitor): Extension<Arc<Visitor>>,
+    Form(form): Form<Vec<(String, String)>>,
+) -> Response {
+    let asked = Asked::of(form);
+    if !door::is_token(&visitor, asked.get("token").unwrap_or_default()) {
+        let why =
+            "This form is not from a page of yours, or it is old. Nothing was done. Go back and try again.";
+        return (StatusCode::FORBIDDEN, write::notice(why)).into_response();
+    }
+    match done(&visitor, &asked).await {
+        Ok(page) => page,
+        Err(error) => write::failure("releases", &error),
+    }
+}
+
+/// Asks what an exception is for, and how long.
+pub(super) async fn ask(
+    Extension(visitor): Extension<Arc<Visitor>>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Response {
+    let asked = Asked::of(query);
+    let cluster = match visitor.cluster(&asked) {
+        Ok(cluster) => cluster,
+        Err(error) => return write::failure("exceptions", &error),
+    };
+    let paths: Vec<_> = asked.all("path").collect();
+    Frame::still("Make an exception", "exceptions").around(&html! {
+        h1 { "Make an exception" }
+        p { "The object may differ from its release at these fields until the exception ends." }
+        form.sheet method="get" action="act" {
+            input type="hidden" name="do" value="allow";
+            input type="hidden" name="cluster" value=(cluster.name);
+            label { "Namespace" input name="namespace" required value=[asked.get("namespace")]; }
+            label { "Object" input name="object" required value=[asked.get("object")] placeholder="deployment/web"; }
+            label { "Fields, one a line: paths, * for all, delete"
+                textarea name="path" rows="3" required { (paths.join("\n")) }
+            }
+            label { "For how long" input name="for" required value=(asked.get("for").unwrap_or("2h")); }
+            label { "Reason" input name="reason" value=[asked.get("reason")]; }
+            button { "Continue" }
+        }
+    })
+}
+
+impl Order {
+    fn asked(asked: &Asked) -> Result<Self, Failure> {
+        match asked.get("do") {
+            Some("reconcile") => Ok(Self::Reconcile),
+            Some("suspend") => Ok(Self::Suspend),
+            Some("resume") => Ok(Self::Resume),
+            Some("allow") => Ok(Self::Allow),
+            Some("revoke") => Ok(Self::Revoke),
+            _ => Err(Failure::Named("this address names no action".to_owned())),
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Reconcile => "Repair now",
+            Self::Suspend => "Pause repairs",
+            Self::Resume => "Resume repairs",
+            Self::Allow => "Make an exception",
+            Self::Revoke => "End an exception",
+        }
+    }
+}
+
+/// The page that shows what an order will do, with the form that gives it.
+async fn confirmation(visitor: &Visitor, asked: &Asked) -> Result<Response, Failure> {
+    let (order, cluster) = (Order::asked(asked)?, visitor.cluster(asked)?);
+    let (what, fields) = match order {
+        Order::Allow => {
+            let (plan, until) = plan(cluster, asked).await?;
+            (permission(&plan)?, vec![("until", until.to_string())])
+        }
+        Order::Reconcile => (repairs(cluster, &named(asked)?).await, Vec::new()),
+        Order::Suspend | Order::Resume | Order::Revoke => (sentence(order, &named(asked)?), Vec::new()),
+    };
+    let kept = ["cluster", "namespace", "name", "object", "path", "reason"];
+    Ok(Frame::still(order.title(), page(order)).around(&html! {
+        h1 { (order.title()) }
+        (what)
+        @if visitor.has_several() { p.quiet { "Cluster " (cluster.name) } }
+        form.sheet method="post" action="act" {
+            (write::token(visitor))
+            input type="hidden" name="do" value=(asked.get("do").unwrap_or_default());
+            @for name in kept { @for value in asked.all(name) { input type="hidden" name=(name) value=(value); } }
+            @for (name, value) in &fields { input type="hidden" name=(name) value=(value); }
+            p.actions {
+                button autofocus { (order.title()) }
+                a href=(back(order, cluster, asked)) { "Cancel" }
+            }
+        }
+    }))
+}
+
+fn page(order: Order) -> &'static str {
+    if matches!(order, Order::Allow | Order::Revoke) { "exceptions" } else { "releases" }
+}
+
+fn back(order: Order, cluster: &Cluster, asked: &Asked) -> String {
+    match (order, asked.release()) {
+        (Order::Reconcile | Order::Suspend | Order::Resume, Some(release)) => {
+            Link::to_release(&cluster.name, &release).text()
+        }
+        _ => Link::to("exceptions").text(),
+    }
+}
+
+fn named(asked: &Asked) -> Result<ReleaseId, Failure> {
+    asked.release().ok_or_else(|| Failure::Named("this address names nothing to act on".to_owned()))
+}
+
+fn sentence(order: Order, id: &ReleaseId) -> Markup {
+    html! {
+        @match order {
+            Order::Suspend => p {
+                "The guard stops repairing release " strong { (spoken(id)) }
+                ". Changes by others are judged as before. Drift stays until repairs are resumed."
+            },
+            Order::Resume => p { "The guard repairs drift of release " strong { (spoken(id)) } " again, as its policies say." },
+            _ => p {
+                "The exception " strong { (id.name) } " in namespace " (id.namespace)
+                " ends now. What differs by it counts as drift from then on."
+            },
+        }
+    }
+}
+
+/// What a repair would set right.
+async fn repairs(cluster: &Cluster, release: &ReleaseId) -> Markup {
+    let compared = async {
+        let reader = cluster.reader().await?;
+        let read = reader.release(release).await?;
+        Ok::<_, Failure>(comparison::compare(&reader, &read, false, Timestamp::now(), &|| ()).await)
+    };
+    html! {
+        p { "The guard compares release " strong { (spoken(release)) } " now and sets right what drifts, whatever its policies say." }
+        @match compared.await {
+            Err(error) => p.note { "What that is cannot be shown: " (error) },
+            Ok(report) => {
+                @let drifted: Vec<_> = report.objects.iter()
+                    .filter(|it| matches!(it.state, State::Drifted | State::Missing | State::Ownership)).collect();
+                @if drifted.is_empty() { p { "Nothing drifts at this moment." } } @else {
+                    p { "At this moment these objects drift:" }
+                    ul {
+                        @for object in drifted {
+                            li {
+                                code { (object.object.kind) "/" (object.object.name) }
+                                @if object.state == State::Missing { " is created again" }
+                                @for field in &object.fields {
+                                    div.change {
+                                        code { (field.path) } ": "
+                                        code.live { (field.live.as_ref().map_or("absent", |value| value.as_str())) }
+                                        " becomes "
+                                        code.declared { (field.declared.as_ref().map_or("as declared", |value| value.as_str())) }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The exception that is asked for, and until when.
+async fn plan(cluster: &Cluster, asked: &Asked) -> Result<(Plan, Timestamp), Failure> {
+    let now = Timestamp::now();
+    let wrong = |what: String| Failure::Named(what);
+    let missing = |what: &str| Failure::Named(format!("this address names no {what}"));
+    let object: Result<NamedObject, &str> = asked.get("object").ok_or_else(|| missing("object"))?.parse();
+    let object = object.map_err(|error| wrong(error.to_owned()))?;
+    let until = match (asked.get("until"), asked.get("for")) {
+        (Some(until), _) => until.parse().map_err(|error| wrong(format!("{until:?} is no time: {error}")))?,
+        (None, Some(length)) => {
+            let length = parse_duration(length).map_err(wrong)?;
+            let end = now.checked_add(length).map_err(|_| wrong("that is too long".to_owned()))?;
+            // Whole seconds, so that it reads well.
+            Timestamp::from_second(end.as_second()).unwrap_or(end)
+        }
+        (None, None) => return Err(missing("end")),
+    };
+    let paths: Vec<_> = asked.all("path").flat_map(str::split_whitespace).map(str::to_owned).collect();
+    let connection = cluster.connection().await?;
+    let namespace = asked.get("namespace").unwrap_or(&connection.namespace);
+    let (object, paths, reason) = (&object, &paths, asked.get("reason"));
+    let asked = exceptions::Asked { object, namespace, paths, until, reason };
+    Ok((exceptions::plan(connection, &asked, now).await?, until))
+}
+
+fn permission(plan: &Plan) -> Result<Markup, Failure> {
+    let text = serde_saphyr::to_string(&plan.resource)
+        .map_err(|error| Failure::Named(format!("the exception cannot be shown: {error}")))?;
+    Ok(html! {
+        p {
+            "Until " strong { (plan.resource.spec.until) } " these fields of " strong { (plan.object) }
+            " may differ from its release: " @for path in &plan.resource.spec.paths { code { (path) } " " }
+        }
+        p { "This object is made:" }
+        pre tabindex="0" { (text) }
+    })
+}
+
+/// Gives the order; the page that tells what came of it.
+async fn done(visitor: &Visitor, asked: &Asked) -> Result<Response, Failure> {
+    let (order, cluster) = (Order::asked(asked)?, visitor.cluster(asked)?);
+    let connection = cluster.connection().await?;
+    let mut is_done = true;
+    let (said, warnings) = match order {
+        Order::Allow => {
+            let allowed = plan(cluster, asked).await?.0.make(connection).await?;
+            let paths = allowed.paths.join(", ");
+            (format!("{paths} of {} may change until {}.", allowed.object, allowed.until), Vec::new())
+        }
+        Order::Revoke => {
+            let ReleaseId { namespace, name } = named(asked)?;
+            exceptions::end(connection, &namespace, std::slice::from_ref(&name)).await?;
+            (format!("The exception {name} has ended."), Vec::new())
+        }
+        Order::Reconcile => {
+            let release = named(asked)?;
+            let pulses = Pulses::new(connection.client.clone());
+            let given = orders::reconcile(connection, &pulses, &release).await?;
+            is_done = given.answered.is_taken();
+            (given.answered.text(&release), given.warnings)
+        }
+        Order::Suspend | Order::Resume => {
+            let release = named(asked)?;
+            let (setting, doing, said) = match order {
+                Order::Suspend => {
+                    (true, "suspend the release", "Nothing of it is repaired until repairs are resumed")
+                }
+                _ => (false, "resume the release", "Repairs go on"),
+            };
+            let warnings = orders::set(connection, &release, &Setting::Suspend(setting), doing).await?;
+            (format!("Release {}: {said}.", spoken(&release)), warnings)
+        }
+    };
+    Ok(Frame::still(order.title(), page(order)).around(&html! {
+        h1 { (order.title()) }
+        p class=(if is_done { "done" } else { "note" }) role="status" { (said) }
+        @for warning in &warnings { p.note { (warning) } }
+        p { a href=(back(order, cluster, asked)) { "Back" } }
+    }))
+}

@@ -1,0 +1,116 @@
+//! Addresses of pages: what is asked for stands in the query, so that every view can be linked to.
+//!
+//! Entry points: [`Asked`] to read one, [`Link`] to write one. Invariant: whatever a name holds, it stays one
+//! value of the query.
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::model::ReleaseId;
+
+/// What an address asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked(Vec<(String, String)>);
+
+/// An address within the page, relative to where all pages lie.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    page: &'static str,
+    pairs: Vec<(String, String)>,
+}
+
+impl Asked {
+    /// What the pairs of a query or of a form ask for. Empty values ask for nothing.
+    pub(super) fn of(mut pairs: Vec<(String, String)>) -> Self {
+        pairs.retain(|(_, value)| !value.trim().is_empty());
+        Self(pairs)
+    }
+
+    /// The value of a name; the first, where there are several.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.trim())
+    }
+
+    /// All values of a name.
+    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.trim())
+    }
+
+    /// The release that is named.
+    pub(super) fn release(&self) -> Option<ReleaseId> {
+        Some(ReleaseId { namespace: self.get("namespace")?.to_owned(), name: self.get("name")?.to_owned() })
+    }
+
+    /// The address of `page` that asks for the same.
+    pub(super) fn link(&self, page: &'static str) -> Link {
+        Link { page, pairs: self.0.clone() }
+    }
+}
+
+impl Link {
+    /// The address of a page.
+    pub(super) fn to(page: &'static str) -> Self {
+        Self { page, pairs: Vec::new() }
+    }
+
+    /// The page of a release.
+    pub(super) fn to_release(cluster: &str, release: &ReleaseId) -> Self {
+        Self::to("release").with("cluster", cluster).of_release(release)
+    }
+
+    /// The same with the names of a release.
+    pub(super) fn of_release(self, release: &ReleaseId) -> Self {
+        self.with("namespace", &release.namespace).with("name", &release.name)
+    }
+
+    /// The same with one more value.
+    pub(super) fn with(mut self, name: &str, value: &str) -> Self {
+        self.pairs.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The same with this as the only value of a name; `None` for no value.
+    pub(super) fn set(mut self, name: &str, value: Option<&str>) -> Self {
+        self.pairs.retain(|(known, _)| known != name);
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+
+    /// The address.
+    pub(super) fn text(&self) -> String {
+        let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let pairs: Vec<_> =
+            self.pairs.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
+        // An empty reference would keep the query of the page that it stands in.
+        let page = if self.page.is_empty() { "./" } else { self.page };
+        if pairs.is_empty() { page.to_owned() } else { format!("{page}?{}", pairs.join("&")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_a_name_holds_stays_one_value() {
+        let odd = "a&b=c#d/e?f \"<g>";
+        let text = Link::to("release").with("cluster", odd).with("name", "web").text();
+        let url: http::Uri = format!("http://localhost/{text}").parse().unwrap();
+        let pairs: Vec<_> =
+            url.query().unwrap().split('&').map(|pair| pair.split_once('=').unwrap()).collect();
+        assert_eq!(pairs.len(), 2);
+        let decoded = percent_encoding::percent_decode_str(pairs[0].1).decode_utf8().unwrap();
+        assert_eq!((pairs[0].0, &*decoded), ("cluster", odd));
+        assert_eq!(Link::to("").text(), "./");
+    }
+
+    #[test]
+    fn a_value_is_replaced_or_left_out() {
+        let asked =
+            Asked::of(vec![("page".into(), "2".into()), ("q".into(), " ".into()), ("q".into(), "a".into())]);
+        assert_eq!(asked.get("q"), Some("a"));
+        assert_eq!(asked.link("releases").set("page", Some("3")).text(), "releases?q=a&page=3");
+        assert_eq!(asked.link("releases").set("page", None).text(), "releases?q=a");
+    }
+}

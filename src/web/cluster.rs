@@ -1,0 +1,199 @@
+//! One cluster as one visitor sees it.
+//!
+//! Entry point: [`Cluster`]. Invariant: everything is asked with the visitor's credentials; what fails here
+//! fails for this cluster alone.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+use super::board::{self, Board};
+use crate::client::access::{self, Right};
+use crate::client::connection::{self, Access, Connection};
+use crate::client::identity;
+use crate::client::resource::GROUP;
+use crate::config::RecordDriver;
+use crate::inspect::failure::{Failure, failed};
+use crate::inspect::ledger::Source;
+use crate::inspect::reading::{self, Reader};
+use crate::mirror::kinds::Kinds;
+use crate::policy::resolver::Labels;
+
+/// How long it is believed which kinds a cluster serves.
+const KINDS: Duration = Duration::from_secs(300);
+
+/// The most namespaces that are followed for a visitor who may not list all.
+const NAMESPACES: usize = 16;
+
+/// Which cluster, and as whom.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    /// What the visitor calls it.
+    pub(crate) name: String,
+    /// The visitor's credentials.
+    pub(crate) access: Access,
+    /// How Helm keeps its records there.
+    pub(crate) driver: RecordDriver,
+    /// Its labels, by which policies select clusters.
+    pub(crate) labels: Labels,
+    /// The guard that is asked for the ledger.
+    pub(crate) guard: Option<GuardAddress>,
+}
+
+/// Where a guard is asked for the ledger.
+#[derive(Clone)]
+pub(crate) struct GuardAddress {
+    /// Its address.
+    pub(crate) server: http::Uri,
+    /// The CA of its certificate; none for the system's.
+    pub(crate) authority: Option<PathBuf>,
+}
+
+/// One cluster.
+pub(super) struct Cluster {
+    pub(super) name: String,
+    settings: Settings,
+    connection: OnceCell<Connection>,
+    user: OnceCell<Option<String>>,
+    ledger: OnceCell<Source>,
+    kinds: tokio::sync::Mutex<Option<(Instant, Arc<Kinds>)>>,
+    boards: Mutex<HashMap<Option<String>, Arc<Board>>>,
+}
+
+/// What a visitor may order for the releases of a namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rights {
+    /// To repair now, to pause and to resume.
+    pub(super) steer: bool,
+    /// To make exceptions.
+    pub(super) allow: bool,
+    /// To end them.
+    pub(super) revoke: bool,
+}
+
+impl Cluster {
+    pub(super) fn new(settings: Settings) -> Self {
+        Self {
+            name: settings.name.clone(),
+            settings,
+            connection: OnceCell::new(),
+            user: OnceCell::new(),
+            ledger: OnceCell::new(),
+            kinds: tokio::sync::Mutex::default(),
+            boards: Mutex::default(),
+        }
+    }
+
+    /// The connection; nobody was talked to yet.
+    pub(super) async fn connection(&self) -> Result<&Connection, Failure> {
+        let connect = || connection::connect_by(&self.settings.access);
+        Ok(self.connection.get_or_try_init(connect).await?)
+    }
+
+    /// Who the visitor is to the API server; none where it cannot say.
+    pub(super) async fn user(&self) -> Result<Option<&str>, Failure> {
+        let connection = self.connection().await?;
+        let ask = || identity::own_name(&connection.client, connection.claimed.clone());
+        let user = self.user.get_or_try_init(ask).await;
+        Ok(user.map_err(|error| failed(connection, "ask who you are", error))?.as_deref())
+    }
+
+    /// Reads the cluster as it is now.
+    pub(super) async fn reader(&self) -> Result<Reader, Failure> {
+        let connection = self.connection().await?.clone();
+        let kinds = self.kinds(&connection).await?;
+        let Settings { driver, labels, .. } = &self.settings;
+        Ok(Reader::of_kinds(connection, kinds, *driver, labels).await)
+    }
+
+    /// Whether the ledger can be asked for.
+    pub(super) fn has_ledger(&self) -> bool {
+        self.settings.guard.is_some()
+    }
+
+    /// The ledger, as its guard shows it to the visitor.
+    pub(super) async fn ledger(&self) -> Result<&Source, Failure> {
+        let open = || async {
+            let Some(GuardAddress { server, authority }) = &self.settings.guard else {
+                let why = "this page asks no guard for the ledger: start it with --server, the address of the guard";
+                return Err(Failure::Named(why.to_owned()));
+            };
+            Source::guard(server.clone(), authority.as_deref(), &self.settings.access).await
+        };
+        self.ledger.get_or_try_init(open).await
+    }
+
+    async fn kinds(&self, connection: &Connection) -> Result<Arc<Kinds>, Failure> {
+        let mut known = self.kinds.lock().await;
+        if let Some((since, kinds)) = &*known
+            && since.elapsed() < KINDS
+        {
+            return Ok(Arc::clone(kinds));
+        }
+        let kinds = reading::kinds(connection).await?;
+        *known = Some((Instant::now(), Arc::clone(&kinds)));
+        Ok(kinds)
+    }
+
+    /// How the releases stand: of all namespaces, or of one where the visitor may not list them all.
+    pub(super) async fn board(&self, namespace: Option<&str>) -> Result<Arc<Board>, Failure> {
+        let connection = self.connection().await?;
+        let all = self.follow(connection, None);
+        all.ready().await;
+        if !all.is_forbidden() {
+            return Ok(all);
+        }
+        let namespace = namespace.unwrap_or(&connection.namespace);
+        let one = self.follow(connection, Some(namespace));
+        one.ready().await;
+        Ok(one)
+    }
+
+    /// Begins to follow all namespaces, so that the first page finds something.
+    pub(super) async fn begin(&self) {
+        if let Ok(connection) = self.connection().await {
+            drop(self.follow(connection, None));
+        }
+    }
+
+    /// The boards that are followed.
+    pub(super) fn boards(&self) -> Vec<Arc<Board>> {
+        self.boards.lock().values().cloned().collect()
+    }
+
+    fn follow(&self, connection: &Connection, namespace: Option<&str>) -> Arc<Board> {
+        let mut boards = self.boards.lock();
+        let key = namespace.map(str::to_owned);
+        if let Some(board) = boards.get(&key) {
+            return Arc::clone(board);
+        }
+        if boards.len() > NAMESPACES {
+            boards.retain(|namespace, _| namespace.is_none());
+        }
+        let Settings { driver, labels, .. } = &self.settings;
+        let scope = board::Scope { namespace: key.clone(), driver: *driver, labels: labels.clone() };
+        let board = Arc::new(Board::follow(connection.clone(), scope));
+        boards.insert(key, Arc::clone(&board));
+        board
+    }
+
+    /// What the visitor may order in a namespace; nothing where that cannot be asked.
+    pub(super) async fn rights(&self, namespace: &str) -> Rights {
+        let Ok(connection) = self.connection().await else { return Rights::default() };
+        let may = |verb: &'static str, resource: &'static str| async move {
+            let right = Right { verb, group: GROUP, resource, namespace: Some(namespace), name: None };
+            access::may_self(&connection.client, &right).await.unwrap_or(false)
+        };
+        let (steer, allow, revoke) = tokio::join!(
+            may("patch", "guardedreleases"),
+            may("create", "driftallowances"),
+            may("delete", "driftallowances")
+        );
+        Rights { steer, allow, revoke }
+    }
+}

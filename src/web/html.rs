@@ -1,0 +1,225 @@
+//! How pages are written.
+//!
+//! Entry points: [`Frame`] for a page, [`notice`] for whoever is not let in. Invariant: text becomes text; a
+//! page is whole without its script.
+
+use axum::response::{Html, IntoResponse, Response};
+use http::StatusCode;
+use jiff::{SignedDuration, Timestamp};
+use maud::{DOCTYPE, Markup, html};
+
+use super::address::Link;
+use super::visitor::Visitor;
+use crate::inspect::failure::Failure;
+use crate::inspect::releases::{NOT_GUARDED, Row};
+
+/// The name of the visitor's cookie.
+pub(super) const COOKIE: &str = "kubemoor";
+
+/// The pages that the head links to.
+const PAGES: [(&str, &str); 6] = [
+    ("", "Overview"),
+    ("releases", "Releases"),
+    ("exceptions", "Exceptions"),
+    ("ledger", "Ledger"),
+    ("policies", "Policies"),
+    ("explain", "Explain"),
+];
+
+/// A page around its content.
+pub(super) struct Frame<'a> {
+    pub(super) title: &'a str,
+    /// Which of the pages in the head it belongs to.
+    pub(super) page: &'static str,
+    /// Whether the script keeps it up to date.
+    pub(super) is_live: bool,
+    pub(super) status: StatusCode,
+}
+
+impl<'a> Frame<'a> {
+    /// A page that shows the present state.
+    pub(super) fn live(title: &'a str, page: &'static str) -> Self {
+        Self { title, page, is_live: true, status: StatusCode::OK }
+    }
+
+    /// A page that stays as it is.
+    pub(super) fn still(title: &'a str, page: &'static str) -> Self {
+        Self { is_live: false, ..Self::live(title, page) }
+    }
+
+    /// The page with this content.
+    pub(super) fn around(&self, content: &Markup) -> Response {
+        let Self { title, page, is_live, status } = self;
+        let whole = document(
+            title,
+            html! {
+                a.skip href="#content" { "Skip to content" }
+                header {
+                    a.brand href="./" { "Kubemoor" }
+                    nav aria-label="Pages" {
+                        @for (address, name) in PAGES {
+                            a href=(Link::to(address).text()) aria-current=[(address == *page).then_some("page")] {
+                                (name)
+                            }
+                        }
+                    }
+                }
+                main #content data-live[*is_live] tabindex="-1" { (content) }
+                footer {
+                    p { "Kubemoor " (env!("CARGO_PKG_VERSION")) ". This page reads and acts with your own rights." }
+                }
+                script src="script.js" defer {}
+            },
+        );
+        (*status, Html(whole.into_string())).into_response()
+    }
+}
+
+/// A page that only says why something could not be shown.
+pub(super) fn failure(page: &'static str, error: &Failure) -> Response {
+    let status = match error {
+        _ if error.is_forbidden() => StatusCode::FORBIDDEN,
+        Failure::Named(_) => StatusCode::NOT_FOUND,
+        _ => StatusCode::BAD_GATEWAY,
+    };
+    let frame = Frame { status, ..Frame::still("Not available", page) };
+    frame.around(&html! { h1 { "Not available" } (trouble(&error.to_string())) })
+}
+
+/// A sentence for whoever is not let in.
+pub(super) fn notice(why: &str) -> Html<String> {
+    let content = html! { main #content { h1 { "Kubemoor" } p { (why) } } };
+    Html(document("Not let in", content).into_string())
+}
+
+/// The page that leads on once the cookie is set.
+pub(super) fn doorstep() -> Html<String> {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="refresh" content="0; url=./";
+                title { "Kubemoor" }
+                link rel="stylesheet" href="style.css";
+            }
+            body { main { h1 { "Kubemoor" } p { a href="./" { "Continue to the overview" } } } }
+        }
+    };
+    Html(page.into_string())
+}
+
+fn document(title: &str, content: Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " · Kubemoor" }
+                link rel="icon" href="data:,";
+                link rel="stylesheet" href="style.css";
+            }
+            body { (content) }
+        }
+    }
+}
+
+/// What went wrong, where people see it.
+pub(super) fn trouble(sentence: &str) -> Markup {
+    html! { p.trouble role="alert" { (sentence) } }
+}
+
+/// What could not be read, folded away where it is much.
+pub(super) fn notes(notes: &[String]) -> Markup {
+    match notes {
+        [] => html! {},
+        [one] => html! { p.note { (one) } },
+        several => html! {
+            details.note {
+                summary { (several.len()) " parts could not be read" }
+                ul { @for note in several { li { (note) } } }
+            }
+        },
+    }
+}
+
+/// The state of a release in one word.
+pub(super) fn state(row: &Row) -> &str {
+    match (row.guarded, &row.reason, &row.ready) {
+        (false, ..) => NOT_GUARDED,
+        (true, Some(reason), _) => reason,
+        (true, None, Some(ready)) => ready,
+        (true, None, None) => "Unknown",
+    }
+}
+
+/// The state of a release as a mark, which says it in words and by its colour.
+pub(super) fn badge(row: &Row) -> Markup {
+    let class = match (row.guarded, row.ready.as_deref()) {
+        (false, _) | (true, Some("Unknown") | None) => "badge doubt",
+        (true, Some("True")) => "badge good",
+        (true, Some(_)) => "badge bad",
+    };
+    html! { span class=(class) { (words(state(row))) } }
+}
+
+/// `InSync` as people read it.
+pub(super) fn words(state: &str) -> String {
+    let mut words = String::new();
+    for letter in state.chars() {
+        if letter.is_uppercase() && !words.is_empty() {
+            words.push(' ');
+            words.extend(letter.to_lowercase());
+        } else {
+            words.push(letter);
+        }
+    }
+    words
+}
+
+/// A time, with how long ago or ahead it is.
+pub(super) fn time(time: Timestamp, now: Timestamp) -> Markup {
+    let whole = time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    html! { time datetime=(whole) title=(whole) { (distance(time.duration_since(now))) } }
+}
+
+fn distance(distance: SignedDuration) -> String {
+    let seconds = distance.as_secs().unsigned_abs();
+    let text = match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    };
+    if distance.is_negative() { format!("{text} ago") } else { format!("in {text}") }
+}
+
+/// The token that an action needs.
+pub(super) fn token(visitor: &Visitor) -> Markup {
+    html! { input type="hidden" name="token" value=(visitor.form); }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_read_as_words() {
+        for (state, expected) in
+            [("InSync", "In sync"), ("NotGuarded", "Not guarded"), ("Drifted", "Drifted")]
+        {
+            assert_eq!(words(state), expected);
+        }
+    }
+
+    #[test]
+    fn distances_are_told_in_one_unit() {
+        for (seconds, expected) in
+            [(-5, "5 s ago"), (90, "in 1 min"), (-7200, "2 h ago"), (-864_000, "10 days ago"), (0, "in 0 s")]
+        {
+            assert_eq!(distance(SignedDuration::from_secs(seconds)), expected);
+        }
+    }
+}

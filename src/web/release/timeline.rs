@@ -1,0 +1,102 @@
+//! What happened to a release, as one line of time.
+//!
+//! Entry points: [`read`], [`Timeline::shown`]. Invariant: what cannot be read is named, and hides nothing else.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::super::cluster::Cluster;
+use super::super::html::{self as write, notes};
+use super::super::ledger;
+use crate::client::connection::Connection;
+use crate::client::{event_list, guarded};
+use crate::inspect::failure::{Failure, failed};
+use crate::inspect::ledger::columns::changes;
+use crate::ledger::entry::Entry;
+use crate::ledger::query::Filter;
+use crate::model::ReleaseId;
+
+/// The most that is shown.
+const MOST: usize = 50;
+
+/// Fields that a row of the ledger names.
+const FIELDS: usize = 3;
+
+/// What happened, newest first.
+pub(super) struct Timeline {
+    moments: Vec<Moment>,
+    notes: Vec<String>,
+}
+
+/// One thing that happened.
+struct Moment {
+    time: Timestamp,
+    what: String,
+    is_warning: bool,
+    text: String,
+}
+
+/// Reads what happened to a release.
+pub(super) async fn read(cluster: &Cluster, connection: &Connection, release: &ReleaseId) -> Timeline {
+    let ReleaseId { namespace, name } = release;
+    let mut timeline = Timeline { moments: Vec::new(), notes: Vec::new() };
+    match event_list::about(&connection.client, namespace, guarded::KIND, name).await {
+        Ok(events) => timeline.moments.extend(events.into_iter().filter_map(|event| {
+            let again = event.count.filter(|count| *count > 1);
+            let text = again
+                .map_or_else(|| event.message.clone(), |count| format!("{} ({count} times)", event.message));
+            let is_warning = event.r#type == "Warning";
+            Some(Moment { time: event.time()?, what: event.reason.clone(), is_warning, text })
+        })),
+        Err(error) => timeline.notes.push(failed(connection, "list the events", error).to_string()),
+    }
+    match rows(cluster, release).await {
+        Ok(rows) => timeline.moments.extend(rows.iter().map(moment)),
+        Err(error) => timeline.notes.push(error.to_string()),
+    }
+    timeline.moments.sort_by_key(|moment| std::cmp::Reverse(moment.time));
+    timeline
+}
+
+/// The newest rows of the ledger; none where no guard is asked.
+async fn rows(cluster: &Cluster, release: &ReleaseId) -> Result<Vec<Entry>, Failure> {
+    if !cluster.has_ledger() {
+        return Ok(Vec::new());
+    }
+    let filter = Filter {
+        namespace: Some(release.namespace.clone()),
+        release: Some(release.name.clone()),
+        ..Filter::default()
+    };
+    ledger::newest(cluster.ledger().await?, filter, MOST).await
+}
+
+fn moment(entry: &Entry) -> Moment {
+    let mut parts = vec![entry.object.short()];
+    parts.extend(changes(entry, FIELDS));
+    parts.extend((!entry.detail.is_empty()).then(|| entry.detail.clone()));
+    parts.extend((!entry.user.is_empty()).then(|| format!("by {}", entry.user)));
+    let is_warning = matches!(entry.verdict.as_str(), "Deny" | "Failed" | "Error");
+    Moment { time: entry.time, what: entry.verdict.clone(), is_warning, text: parts.join("; ") }
+}
+
+impl Timeline {
+    /// What happened, for people.
+    pub(super) fn shown(&self, now: Timestamp) -> Markup {
+        html! {
+            (notes(&self.notes))
+            @if self.moments.is_empty() { p.quiet { "Nothing is known." } } @else {
+                ol.timeline {
+                    @for moment in self.moments.iter().take(MOST) {
+                        li {
+                            (write::time(moment.time, now))
+                            span class=(if moment.is_warning { "badge bad" } else { "badge" }) { (moment.what) }
+                            span { (moment.text) }
+                        }
+                    }
+                }
+                @if self.moments.len() > MOST { p.quiet { "and " (self.moments.len() - MOST) " more" } }
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Tells an open page that what it shows has changed.
+//!
+//! Entry point: [`changes`]. Invariant: says that something changed, and not what.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::response::Sse;
+use axum::response::sse::{Event, KeepAlive};
+use futures::future::select_all;
+use futures::{FutureExt, Stream, StreamExt, stream};
+use tokio::time::sleep;
+
+use super::visitor::Visitor;
+
+/// Changes that come together are told once.
+const GATHERING: Duration = Duration::from_secs(1);
+
+/// An event for each change of a followed cluster.
+pub(super) async fn changes(
+    Extension(visitor): Extension<Arc<Visitor>>,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let boards = visitor.clusters.iter().flat_map(|cluster| cluster.boards());
+    let mut receivers: Vec<_> = boards.map(|board| board.changes()).collect();
+    receivers.iter_mut().for_each(tokio::sync::watch::Receiver::mark_unchanged);
+    let events = stream::unfold(receivers, |mut receivers| async move {
+        if receivers.is_empty() {
+            return None;
+        }
+        let (ended, place, _) =
+            select_all(receivers.iter_mut().map(|receiver| receiver.changed().boxed())).await;
+        if ended.is_err() {
+            receivers.swap_remove(place);
+        }
+        sleep(GATHERING).await;
+        receivers.iter_mut().for_each(tokio::sync::watch::Receiver::mark_unchanged);
+        Some((Event::default().event("change").data("change"), receivers))
+    });
+    Sse::new(events.map(Ok)).keep_alive(KeepAlive::default())
+}

@@ -1,0 +1,140 @@
+//! The web page of `kubemoor ui`, as a browser asks for it.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use reqwest::header::{CONTENT_TYPE, COOKIE, SET_COOKIE};
+use reqwest::{Client, RequestBuilder, StatusCode, redirect};
+
+use super::control_plane::ControlPlane;
+use super::identity::Identity;
+use super::process::{Process, folder};
+
+/// A page that runs, and the cookie of its visitor.
+pub(crate) struct Page {
+    process: Process,
+    /// What the command has printed.
+    pub(crate) address: String,
+    /// The address below which all pages lie, with a slash at its end.
+    pub(crate) base: String,
+    pub(crate) cookie: String,
+    pub(crate) client: Client,
+}
+
+/// What the server answers.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) status: StatusCode,
+    pub(crate) text: String,
+    pub(crate) headers: reqwest::header::HeaderMap,
+    /// Until the answer began.
+    pub(crate) first: Duration,
+}
+
+impl Page {
+    /// Starts one for an identity of the control plane.
+    pub(crate) async fn open(control_plane: &ControlPlane, identity: Identity, flags: &[&str]) -> Self {
+        Self::of(&control_plane.kubeconfig(identity), flags).await
+    }
+
+    /// Starts one with this kubeconfig, and goes in by the address that it prints.
+    pub(crate) async fn of(kubeconfig: &Path, flags: &[&str]) -> Self {
+        let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+        let words = [&["ui", "--no-browser", kubeconfig.as_str()], flags].concat();
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_kubemoor"));
+        let words = words.into_iter().map(str::to_owned).collect();
+        let mut process = Process::new("ui", program, words, &folder("ui"));
+        process.start();
+        let address = address(&mut process).await;
+        let client = Client::builder().redirect(redirect::Policy::none()).build().unwrap();
+        let answer = client.get(&address).send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        let cookie = answer.headers()[SET_COOKIE].to_str().unwrap().to_owned();
+        for part in ["HttpOnly", "SameSite=Strict"] {
+            assert!(cookie.contains(part), "{cookie}");
+        }
+        let cookie = cookie.split(';').next().unwrap().to_owned();
+        let base = address.split("open?").next().unwrap().to_owned();
+        Self { process, address, base, cookie, client }
+    }
+
+    /// A request as the visitor's browser sends it.
+    pub(crate) fn request(&self, path: &str) -> RequestBuilder {
+        self.client.get(format!("{}{path}", self.base)).header(COOKIE, &self.cookie)
+    }
+
+    /// A page.
+    pub(crate) async fn get(&self, path: &str) -> Shown {
+        Shown::of(self.request(path)).await
+    }
+
+    /// A page that must be there.
+    pub(crate) async fn text(&self, path: &str) -> String {
+        let shown = self.get(path).await;
+        assert_eq!(shown.status, StatusCode::OK, "{path}: {}", shown.text);
+        shown.text
+    }
+
+    /// Sends a form to an action.
+    pub(crate) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> Shown {
+        let encode = |text: &str| {
+            percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+        };
+        let body: Vec<_> =
+            fields.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
+        let request = self.client.post(format!("{}{path}", self.base)).header(COOKIE, &self.cookie);
+        Shown::of(request.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(body.join("&")))
+            .await
+    }
+
+    /// Confirms what the page at `path` asks to be confirmed.
+    pub(crate) async fn confirm(&self, path: &str) -> Shown {
+        let page = self.text(path).await;
+        let fields = hidden(&page);
+        assert!(fields.iter().any(|(name, _)| name == "token"), "{page}");
+        let fields: Vec<_> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        self.post("act", &fields).await
+    }
+
+    /// What the command has printed.
+    pub(crate) fn log(&self) -> String {
+        self.process.log()
+    }
+}
+
+impl Shown {
+    pub(crate) async fn of(request: RequestBuilder) -> Self {
+        let began = Instant::now();
+        let answer = request.send().await.unwrap();
+        let first = began.elapsed();
+        let (status, headers) = (answer.status(), answer.headers().clone());
+        Self { status, headers, text: answer.text().await.unwrap(), first }
+    }
+}
+
+/// The hidden fields of a page's form.
+fn hidden(page: &str) -> Vec<(String, String)> {
+    let value = |tag: &str, name: &str| {
+        let (_, rest) = tag.split_once(&format!("{name}=\""))?;
+        let text = rest.split_once('"')?.0;
+        let plain = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&amp;", "&")];
+        Some(plain.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to)))
+    };
+    let tags = page.split("<input type=\"hidden\"").skip(1).filter_map(|rest| rest.split_once('>'));
+    tags.filter_map(|(tag, _)| Some((value(tag, "name")?, value(tag, "value")?))).collect()
+}
+
+async fn address(process: &mut Process) -> String {
+    let until = Instant::now() + super::wait::SOON;
+    loop {
+        let log = process.log();
+        let found =
+            log.split_whitespace().find(|word| word.starts_with("http://") && word.contains("token="));
+        // The line is whole once the next one has begun.
+        if let Some(found) = found.filter(|_| log.lines().count() > 1) {
+            return found.to_owned();
+        }
+        assert!(process.exited().is_none() && Instant::now() < until, "{log}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,383 @@
+//! The web page of `kubemoor ui`: what it shows, to whom, and what it does.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::StreamExt as _;
+use reqwest::StatusCode;
+use serde_json::json;
+
+use crate::support::{
+    Caller, ControlPlane, Guard, Identity, Member, Page, Right, SOON, Scene, Shown, charts, eventually,
+};
+
+const PLANTED: [&str; 2] = ["planted-declared-7f21", "planted-edited-0c9d"];
+
+const TEMPLATES: &str = concat!(
+    charts::deployment!(r#"{name: app, image: "app:1"}"#),
+    "---\napiVersion: v1\nkind: Secret\nmetadata: {name: key}\nstringData: {password: planted-declared-7f21}\n---",
+    charts::config_map!("settings", "{mode: fast}"),
+);
+
+/// What a browser would run, or take for a tag, if it were written as it is.
+const MARKUP: &str = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&";
+
+/// The release `shop` with drift that its guard reports, and a page for a person with every right.
+struct Shop {
+    scene: Scene,
+    _guard: Guard,
+    page: Page,
+}
+
+impl Shop {
+    async fn start() -> Self {
+        let scene = Scene::own().install("page", TEMPLATES).await;
+        scene.control_plane.apply_deploy(&["enforce/arbiter.yaml", "enforce/repair.yaml"]).await;
+        let guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;
+        scene.wait_for_confirmed(3).await;
+        let page = Page::open(&scene.control_plane, Identity::Alice, &[]).await;
+        Self { scene, _guard: guard, page }
+    }
+
+    /// Makes the Deployment, the ConfigMap and the Secret drift, and waits until the guard says so.
+    async fn drift(&self) {
+        let scene = &self.scene;
+        let web = format!("{}?fieldManager=%3Cb%3Eeditor", scene.deployment("web"));
+        scene.alice.merge(&web, &json!({"spec": {"replicas": 5}})).await.done().unwrap();
+        scene.data("settings", json!({"mode": MARKUP})).await.done().unwrap();
+        let secret = json!({"data": {"password": STANDARD.encode(PLANTED[1])}});
+        scene.alice.merge(&scene.core("secrets/key"), &secret).await.done().unwrap();
+        scene.status("three objects drift", |status| status["drifted"] == json!(3)).await;
+    }
+
+    /// The address of the release's page, or of an action.
+    fn of_release(&self, page: &str) -> String {
+        let joint = if page.contains('?') { '&' } else { '?' };
+        format!("{page}{joint}namespace={}&name=shop", self.scene.namespace)
+    }
+}
+
+fn assert_holds(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drift_is_shown_from_the_overview_down_to_the_field() {
+    let shop = Shop::start().await;
+    shop.drift().await;
+    let reason = format!("--reason={MARKUP}");
+    let allow = ["allow", "deployment/web", "--path=/spec/paused", "--for=2h", reason.as_str()];
+    assert_eq!(shop.scene.moor(&allow).code, 0);
+    let drifted = || async {
+        let text = shop.page.text("").await;
+        if text.contains("state=Drifted") { Ok(text) } else { Err(text) }
+    };
+    let overview = eventually("the overview shows drift", SOON, drifted).await;
+    assert_holds(&overview, &["Deployment /spec/replicas", "1 open exception<"]);
+    let list = shop.page.text("releases?state=Drifted").await;
+    assert_holds(
+        &list,
+        &["1 release", &format!("namespace={}", shop.scene.namespace.replace('-', "%2D")), "Drifted"],
+    );
+    assert!(shop.page.text("releases?q=nothing-like-it").await.contains("No release matches"));
+    assert!(shop.page.text("releases?field=Deployment%20%2Fspec%2Freplicas").await.contains("1 release"));
+    assert!(
+        shop.page.text("releases?field=Deployment%20%2Fspec%2Fpaused").await.contains("No release matches")
+    );
+
+    let release = shop.page.text(&shop.of_release("release")).await;
+    assert_holds(
+        &release,
+        &[
+            "/spec/replicas",
+            ">2</code>",
+            ">5</code>",
+            "&lt;b&gt;editor",
+            "Repair now",
+            "Pause repairs",
+            "(redacted)",
+        ],
+    );
+    assert_holds(&release, &["&lt;script&gt;alert(1)", "&lt;img src=x onerror=alert(2)&gt;&quot;"]);
+    let exceptions = shop.page.text("exceptions").await;
+    assert_holds(&exceptions, &["&lt;script&gt;alert(1)", "/spec/paused", "alice"]);
+    for page in [&overview, &list, &release, &exceptions] {
+        for word in ["<script>alert", "<img", "<b>editor"] {
+            assert!(!page.contains(word), "{word} is in {page}");
+        }
+        for word in PLANTED {
+            assert!(!page.contains(word) && !page.contains(&STANDARD.encode(word)), "{word} is in {page}");
+        }
+        for part in page.split(['"', '\'']).filter(|part| part.contains("://")) {
+            panic!("{part} is asked for elsewhere");
+        }
+    }
+    assert!(!shop.page.log().contains("planted"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_are_given_once_they_are_confirmed() {
+    let shop = Shop::start().await;
+    shop.drift().await;
+    let scene = &shop.scene;
+    let act = |what: &str| shop.of_release(&format!("act?do={what}"));
+
+    let page = shop.page.text(&act("reconcile")).await;
+    assert_holds(&page, &["Deployment/web", "/spec/replicas", "becomes"]);
+    scene.assert_value(&scene.deployment("web"), "/spec/replicas", &json!(5)).await;
+    let done = shop.page.confirm(&act("reconcile")).await;
+    assert!(done.status == StatusCode::OK && done.text.contains("class=\"done\""), "{}", done.text);
+    scene.wait_for_value(&scene.deployment("web"), "/spec/replicas", &json!(2)).await;
+
+    assert_eq!(shop.page.confirm(&act("suspend")).await.status, StatusCode::OK);
+    scene.wait_for_reason("Suspended").await;
+    let paused = || async {
+        let text = shop.page.text(&shop.of_release("release")).await;
+        if text.contains("Resume repairs") { Ok(()) } else { Err(text) }
+    };
+    eventually("the page offers to resume", SOON, paused).await;
+    assert_eq!(shop.page.confirm(&act("resume")).await.status, StatusCode::OK);
+
+    let wish = format!(
+        "act?do=allow&namespace={}&object=deployment/web&path=/spec/replicas%0A/spec/paused&for=2h&reason=INC-7",
+        scene.namespace
+    );
+    assert_holds(
+        &shop.page.text(&wish).await,
+        &["kind: DriftAllowance", "requestedBy", "user: alice", "INC-7"],
+    );
+    let made = shop.page.confirm(&wish).await;
+    assert_holds(&made.text, &["/spec/replicas, /spec/paused of Deployment/web"]);
+    let path = scene.at("apis/kubemoor.dev/v1alpha1", "driftallowances");
+    let name = scene.get(&path).await["items"][0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let end = format!("act?do=revoke&namespace={}&name={name}", scene.namespace);
+    assert_eq!(shop.page.confirm(&end).await.status, StatusCode::OK);
+    assert_eq!(scene.get(&path).await["items"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_no_page_of_the_visitor_sent_are_refused() {
+    let shop = Shop::start().await;
+    let page = &shop.page;
+    let whole = page.get("").await;
+    let policy = whole.headers["content-security-policy"].to_str().unwrap();
+    for part in [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "frame-ancestors 'none'",
+        "form-action 'self'",
+        "base-uri 'none'",
+    ] {
+        assert!(policy.contains(part), "{policy}");
+    }
+    assert_eq!(whole.headers["cache-control"], "no-store");
+
+    let url = |path: &str| format!("{}{path}", page.base);
+    let get = |path: &str| page.client.get(url(path));
+    let port = page.base.split(':').nth(2).unwrap().split('/').next().unwrap();
+    let half = &page.cookie[..page.cookie.len() / 2];
+    let root = page.base.split_inclusive('/').take(3).collect::<String>();
+    for (what, request, status) in [
+        ("no cookie", get(""), 401),
+        ("half a cookie", get("").header("cookie", half), 401),
+        ("another's token", get("open?token=0123456789abcdef"), 401),
+        ("no token", get("open"), 401),
+        ("a rebound name", page.request("").header("host", format!("evil.example:{port}")), 421),
+        ("another port", page.request("").header("host", "127.0.0.1:1"), 421),
+        ("no port", page.request("").header("host", "127.0.0.1"), 421),
+        ("the root", page.client.get(&root), 401),
+        ("the stream without a cookie", get("stream"), 401),
+    ] {
+        let shown = Shown::of(request).await;
+        assert_eq!(shown.status.as_u16(), status, "{what}: {}", shown.text);
+        assert!(
+            !shown.text.contains("shop") && shown.headers.contains_key("content-security-policy"),
+            "{what}"
+        );
+    }
+    let named = page.request("").header("host", format!("localhost:{port}"));
+    assert_eq!(Shown::of(named).await.status, StatusCode::OK);
+
+    let order = [("do", "suspend"), ("namespace", shop.scene.namespace.as_str()), ("name", "shop")];
+    let token = |token: &'static str| [&order[..], &[("token", token)]].concat();
+    for fields in [order.to_vec(), token(""), token("0123456789abcdef")] {
+        let shown = page.post("act", &fields).await;
+        assert_eq!(shown.status, StatusCode::FORBIDDEN, "{}", shown.text);
+    }
+    for site in ["cross-site", "same-site", "none"] {
+        let request =
+            page.client.post(url("act")).header("cookie", &page.cookie).header("sec-fetch-site", site);
+        assert_eq!(Shown::of(request).await.status, StatusCode::FORBIDDEN, "{site}");
+    }
+    let guarded = shop.scene.get(&shop.scene.guarded_release("shop")).await;
+    assert_ne!(guarded["spec"]["suspend"], json!(true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn visitors_see_and_order_what_their_rights_allow() {
+    let shop = Shop::start().await;
+    shop.drift().await;
+    let (scene, here) = (&shop.scene, shop.scene.namespace.as_str());
+    let nobody = Member::new(&scene.control_plane).await;
+    let page = Page::of(&nobody.kubeconfig, &[]).await;
+    let in_namespace = format!("releases?namespace={here}");
+    for path in ["", "releases", &in_namespace, "exceptions"] {
+        let shown = page.get(path).await;
+        assert_holds(&shown.text, &["no permission"]);
+        let text = shown.text.replace(here, "");
+        assert!(!text.contains("shop") && !text.contains("Deployment"), "{path}: {text}");
+    }
+    for path in [shop.of_release("release"), shop.of_release("act?do=reconcile")] {
+        let text = page
+            .get(&path)
+            .await
+            .text
+            .replace("release shop", "")
+            .replace("name=\"name\" value=\"shop\"", "");
+        for word in ["Deployment", "/spec/replicas", "Drifted", "Repair now</a>"] {
+            assert!(!text.contains(word), "{word} is in {text}");
+        }
+    }
+    let denied = page.confirm(&shop.of_release("act?do=suspend")).await;
+    assert_eq!(denied.status, StatusCode::FORBIDDEN, "{}", denied.text);
+
+    // Who may read GuardedReleases in one namespace sees what the guard says, and no record.
+    let reader = Member::new(&scene.control_plane).await;
+    reader.may(&[Right::parse("get,list,watch guardedreleases.kubemoor.dev")], Some(here)).await;
+    let page = Page::of(&reader.kubeconfig, &[]).await;
+    assert_holds(&page.text(&in_namespace).await, &["1 release", "Drifted"]);
+    let release = page.text(&shop.of_release("release")).await;
+    assert_holds(
+        &release,
+        &["no permission", "/spec/replicas", "The guard&#39;s status names"]
+            .map(|part| part.split("&#39;").next().unwrap()),
+    );
+    assert!(!release.contains("Repair now") && !release.contains("Make an exception"), "{release}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clusters_stand_side_by_side_and_each_fails_alone() {
+    let shop = Shop::start().await;
+    let text = std::fs::read_to_string(shop.scene.control_plane.kubeconfig(Identity::Alice)).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let near = config["contexts"][0].clone();
+    let user = near["context"]["user"].clone();
+    config["contexts"] = json!([
+        {"name": "prod/eu <1>", "context": near["context"]},
+        {"name": "away", "context": {"cluster": "away", "user": user}},
+    ]);
+    let away = json!({"name": "away", "cluster": {"server": "https://127.0.0.1:1"}});
+    config["clusters"].as_array_mut().unwrap().push(away);
+    let kubeconfig = crate::support::folder("contexts").join("kubeconfig");
+    std::fs::write(&kubeconfig, config.to_string()).unwrap();
+    let page = Page::of(&kubeconfig, &["--context", "prod/eu <1>", "--context", "away"]).await;
+    let overview = page.text("").await;
+    assert_holds(&overview, &["prod/eu &lt;1&gt;", "away", "cannot be reached", "state=InSync"]);
+    let list = page.text("releases").await;
+    assert_holds(&list, &["cluster=prod%2Feu%20%3C1%3E", "1 release", "cannot be reached"]);
+    let release = page.text(&shop.of_release("release?cluster=prod%2Feu%20%3C1%3E")).await;
+    assert_holds(&release, &["3 objects match their release"]);
+    let unnamed = page.get(&shop.of_release("release")).await;
+    assert_eq!(unnamed.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn denied_changes_are_counted_opened_exported_and_explained() {
+    let scene = Scene::own().install("ledger", TEMPLATES).await;
+    let guard = scene.start_guard(&["--register", "--edits", "Deny", "--drift", "Repair"]).await;
+    let web = scene.deployment("web");
+    scene.wait_until_guarded(&web).await;
+    let user = "<script>alert(1)</script>";
+    let denied = scene.kubectl_as(user, "people", &["scale", "deployment/web", "--replicas=7"]).unwrap_err();
+    let secret = json!({"data": {"password": STANDARD.encode(PLANTED[1])}});
+    scene.alice.merge(&scene.core("secrets/key"), &secret).await.refused("shop").unwrap();
+    scene.policy("careful", json!({"edits": "Deny", "drift": "Report"})).await;
+    let asked = guard.asked();
+    let flags: Vec<_> = asked.iter().map(String::as_str).collect();
+    let page = Page::open(&scene.control_plane, Identity::Alice, &flags).await;
+    let rows = format!("ledger?namespace={}&verdict=Deny", scene.namespace);
+    let listed = || async {
+        let text = page.text(&rows).await;
+        if text.contains("Secret/key") && text.contains("&lt;script&gt;alert(1)") {
+            Ok(text)
+        } else {
+            Err(text)
+        }
+    };
+    let ledger = eventually("the ledger has both rows", SOON, listed).await;
+    assert_holds(
+        &ledger,
+        &["/spec/replicas", "Deployment/web", "UPDATE", "groups", "people", "ledger.csv?namespace="],
+    );
+    let whole = format!("{rows}&by=nobody");
+    assert!(page.text(&whole).await.contains("No row matches"));
+    let csv = page.text(&rows.replace("ledger?", "ledger.csv?")).await;
+    assert!(csv.starts_with("\"time\",\"kind\"") && csv.contains("\"'=") == csv.contains("\"="), "{csv}");
+    let json = page.text(&rows.replace("ledger?", "ledger.json?")).await;
+    for line in json.lines() {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(row["verdict"], "Deny");
+    }
+    let overview = page.text("").await;
+    assert_holds(&overview, &["Denied changes of 10 days", "&lt;script&gt;alert(1)", "verdict=Deny"]);
+    let release = page.text(&format!("release?namespace={}&name=shop", scene.namespace)).await;
+    assert_holds(&release, &["by &lt;script&gt;", "All rows of the ledger"]);
+    let policies = page.text("policies").await;
+    assert_holds(&policies, &[&format!("{}-careful", scene.namespace), "Drift stays", ">1</a>"]);
+    let matched = format!("releases?policy={}-careful", scene.namespace);
+    assert_holds(&page.text(&matched).await, &["1 release"]);
+
+    let token = page.text("explain").await;
+    let token = token.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+    let explained = page.post("explain", &[("token", token), ("text", denied.as_str())]).await;
+    assert_holds(&explained.text, &["Deployment/web", "/spec/replicas", "As declared", "helm upgrade"]);
+    let refused = page.post("explain", &[("text", denied.as_str())]).await;
+    assert_eq!(refused.status, StatusCode::FORBIDDEN);
+    let named = format!("explain?object=secret/key&namespace={}&path=/data/password", scene.namespace);
+    let named = page.text(&named).await;
+    assert_holds(&named, &["redacted", "careful"]);
+    for text in [&ledger, &csv, &json, &overview, &release, &policies, &explained.text, &named] {
+        assert!(!text.contains(user) || text.starts_with('"') || text.starts_with('{'), "{text}");
+        for word in PLANTED {
+            assert!(!text.contains(word) && !text.contains(&STANDARD.encode(word)), "{word} is in {text}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_releases_are_listed_in_pages() {
+    let control_plane = ControlPlane::start();
+    control_plane.define_policies();
+    let namespace = control_plane.namespace("many").await;
+    let admin = Caller::new(&control_plane, Identity::Admin).await;
+    let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{namespace}/guardedreleases");
+    let (admin, path) = (&admin, &path);
+    let made = |number: usize| async move {
+        let name = format!("release-{number:05}");
+        let object = json!({
+            "apiVersion": "kubemoor.dev/v1alpha1", "kind": "GuardedRelease", "metadata": {"name": name}, "spec": {},
+        });
+        // The definition is taken up a moment after it was made.
+        eventually("a release is made", SOON, || async { admin.post(path, &object).await.done() }).await;
+    };
+    made(0).await;
+    futures::stream::iter(1..10_000).map(made).buffer_unordered(16).collect::<Vec<_>>().await;
+    let page = Page::open(&control_plane, Identity::Alice, &[]).await;
+    let all = || async {
+        let shown = page.get("releases").await;
+        if shown.text.contains("10000 releases") { Ok(shown) } else { Err("not all are listed".to_owned()) }
+    };
+    eventually("all are listed", SOON, all).await;
+    for path in ["releases", "releases?sort=-name&page=100", "releases?q=release-0999", ""] {
+        let shown = page.get(path).await;
+        println!("{path:?}: {} bytes, the first after {:?}", shown.text.len(), shown.first);
+        assert!(shown.text.len() < 300_000, "{path}: {} bytes", shown.text.len());
+        // Built for debugging, beside other tests; built for release it is a tenth of that.
+        assert!(shown.first.as_millis() < 1500, "{path}: {:?}", shown.first);
+    }
+    let last = page.text("releases?sort=name&page=100").await;
+    assert_holds(&last, &["release-09999", "Page 100 of 100"]);
+    assert!(!last.contains("release-09899"));
+}
