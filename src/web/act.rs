@@ -27,6 +27,7 @@ use crate::inspect::orders;
 use crate::inspect::pulses::Pulses;
 use crate::inspect::times::parse_duration;
 use crate::model::{NamedObject, ReleaseId};
+use crate::policy::suspension::Suspension;
 
 /// What can be ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,11 +285,12 @@ async fn done(visitor: &Visitor, asked: &Asked) -> Result<Response, Failure> {
             let release = named(asked)?;
             let (setting, doing, said) = match order {
                 Order::Suspend => {
-                    (true, "suspend the release", "Nothing of it is repaired until repairs are resumed")
+                    let setting = Setting::Suspend(Suspension::default());
+                    (setting, "suspend the release", "Nothing of it is repaired until repairs are resumed")
                 }
-                _ => (false, "resume the release", "Repairs go on"),
+                _ => (Setting::Resume, "resume the release", "Repairs go on"),
             };
-            let warnings = orders::set(connection, &release, &Setting::Suspend(setting), doing).await?;
+            let warnings = orders::set(connection, &release, &setting, doing).await?;
             (format!("Release {}: {said}.", spoken(&release)), warnings)
         }
     };

@@ -134,9 +134,10 @@ fn shown(report: &Report, asked: &Asked) -> Markup {
             h2 { code { (report.object) } }
             dl.facts {
                 div { dt { "State" } dd { (report.state) } }
-                @if let Some(ReleaseFacts { release, revision, status, invalid, means }) = &report.release {
+                @if let Some(ReleaseFacts { release, revision, status, invalid, chart, means }) = &report.release {
                     div { dt { "Release" } dd { a href=(Link::to("release").set("cluster", asked.get("cluster")).of_release(release).text()) { (release.name) } " in namespace " (release.namespace) } }
                     div { dt { "Record" } dd { "revision " (revision) ", " (status) ": " (means) } }
+                    @if let Some(chart) = chart { div { dt { "Chart" } dd { (chart) } } }
                     @if let Some(invalid) = invalid { div { dt { "Invalid" } dd { (invalid) } } }
                 }
                 @if let Some(PolicyFacts { matched, edits, drift }) = &report.policy {

@@ -78,7 +78,7 @@ fn sheet(report: &Report) -> anyhow::Result<String> {
             [cluster, namespace, release, user, kind, field, was, now, rule, &edits, &first, &last];
         sheet.row(cells)?;
     }
-    sheet.text()
+    Ok(sheet.text()?)
 }
 
 fn table(report: &Report) -> Text {
