@@ -8,7 +8,6 @@
 mod ledger;
 mod readiness;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use tower::Service;
 
 pub use self::ledger::Books;
 pub use self::readiness::{Condition, Readiness};
-use crate::server::{self, Limits, TlsPort};
+use crate::server::{self, Limits, Peer, TlsPort};
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -41,10 +40,6 @@ const LIMITS: Limits = Limits {
     drain: Duration::from_secs(1),
 };
 
-/// Whose request it is: an address, which is all that is known before it is read.
-#[derive(Clone, Copy, Debug)]
-struct Peer(IpAddr);
-
 /// The routes: `/livez`, `/readyz`, `/metrics` and the ledger's.
 ///
 /// `/livez` is 200 as long as the process answers. `/readyz` is 200 once all
@@ -60,8 +55,8 @@ pub fn router(readiness: Readiness, metrics: Arc<Registry>, books: Books) -> Rou
 
 /// Serves `router` on `port` until `stop` is cancelled.
 pub async fn serve(port: TlsPort, router: Router, stop: CancellationToken) {
-    let answer = move |peer, mut request: Request<Incoming>| {
-        request.extensions_mut().insert(Peer(peer));
+    let answer = move |peer: Peer, mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
         let answered = router.clone().call(request);
         async move {
             let Ok(response) = answered.await;

@@ -59,6 +59,7 @@ mod fidelity_nulls;
 mod fidelity_sealed;
 mod flux_storage;
 mod forecast;
+mod forwarded;
 mod guard_writes;
 mod guarded_releases;
 mod guarded_statuses;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use crate::cli::connect::{ClusterArgs, NamespacesArgs};
+use crate::cli::guard::GuardArgs;
 use crate::cli::serve::ConflictError;
 use crate::client::call::CallError;
 use crate::client::connection::Access;
@@ -13,9 +14,6 @@ use crate::client::{connection, guard_api};
 use crate::config::LedgerUrl;
 use crate::ledger::query::{Filter, Page};
 use crate::ledger::store::Store;
-
-/// Where `kubectl port-forward` leads to the guard.
-const SERVER: &str = "https://localhost:9080";
 
 /// How long the guard may take, which asks the API server first.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -27,13 +25,16 @@ pub(super) struct SourceArgs {
     #[arg(long, value_name = "URL")]
     ledger: Option<LedgerUrl>,
 
-    /// Ask the guard at this address (its --admin-listen), with the kubeconfig's credentials [default: https://localhost:9080]
+    /// Ask the guard at this address (its --admin-listen) [default: a pod of the guard, through the API server]
     #[arg(long, env = "KUBEMOOR_SERVER", value_name = "URL", value_parser = parse_server)]
     server: Option<http::Uri>,
 
-    /// The CA of the guard's certificate (PEM) [default: the system's]
+    /// The CA of the guard's certificate (PEM) [default: the guard's own; with --server the system's]
     #[arg(long, value_name = "FILE")]
     certificate_authority: Option<PathBuf>,
+
+    #[command(flatten)]
+    guard: GuardArgs,
 
     #[command(flatten)]
     namespaces: NamespacesArgs,
@@ -51,7 +52,7 @@ impl SourceArgs {
 
     /// The source, and the one namespace whose rows are wanted.
     pub(super) async fn open(self) -> anyhow::Result<(Source, Option<String>)> {
-        let Self { ledger, server, certificate_authority, namespaces, cluster } = self;
+        let Self { ledger, server, certificate_authority, guard, namespaces, cluster } = self;
         if let Some(url) = ledger {
             let source = Source::database(&url).await?;
             let namespace = namespaces.of(&cluster).await;
@@ -59,14 +60,19 @@ impl SourceArgs {
                 namespace.context("no kubeconfig names a namespace: give -n NAMESPACE, or -A for all")?;
             return Ok((source, namespace));
         }
-        let server = server.unwrap_or_else(|| http::Uri::from_static(SERVER));
-        let access = cluster.access();
+        let (access, authority) = (cluster.access(), certificate_authority.as_deref());
         if access.user.is_some() {
             bail!(
-                "a guard asks whose your token is, not whom you act as: leave --as out, or choose others with --context"
+                "a guard looks at your own token or certificate, not at whom you act as: leave --as out, or choose others with --context"
             );
         }
-        let source = Source::guard(server, certificate_authority.as_deref(), &access).await?;
+        let source = match server {
+            Some(server) => Source::guard(&server, authority, &access).await?,
+            None => {
+                let (client, name) = guard.connect(&cluster, authority).await?;
+                Source::Guard { name, otherwise: "read its database with --ledger", client }
+            }
+        };
         Ok((source, namespaces.of(&cluster).await?))
     }
 }
@@ -74,7 +80,13 @@ impl SourceArgs {
 /// Where rows come from.
 pub(super) enum Source {
     Database(Store),
-    Guard { server: http::Uri, client: kube::Client },
+    Guard {
+        /// How it is called in a sentence.
+        name: String,
+        /// What to do if it does not answer.
+        otherwise: &'static str,
+        client: kube::Client,
+    },
 }
 
 impl Source {
@@ -84,20 +96,22 @@ impl Source {
 
     /// With the credentials of the kubeconfig, which go to nobody but a guard
     /// whose certificate `authority` vouches for.
-    async fn guard(server: http::Uri, authority: Option<&Path>, access: &Access) -> anyhow::Result<Self> {
-        let client = connection::connect_to(&server, authority, access).await?;
-        Ok(Self::Guard { server, client })
+    async fn guard(server: &http::Uri, authority: Option<&Path>, access: &Access) -> anyhow::Result<Self> {
+        let client = connection::connect_to(server, authority, access).await?;
+        let otherwise = "leave --server out to reach a guard through the API server";
+        Ok(Self::Guard { name: format!("the guard at {server}"), otherwise, client })
     }
 
     pub(super) async fn page(&self, filter: &Filter) -> anyhow::Result<Page> {
-        let (server, client) = match self {
+        let (name, otherwise, client) = match self {
             Self::Database(store) => return Ok(store.page(filter).await?),
-            Self::Guard { server, client } => (server, client),
+            Self::Guard { name, otherwise, client } => (name, otherwise, client),
         };
-        let body =
-            guard_api::get(client, &path(filter), PATIENCE).await.map_err(|error| said(server, &error))?;
+        let body = guard_api::get(client, &path(filter), PATIENCE)
+            .await
+            .map_err(|error| said(name, otherwise, &error))?;
         serde_json::from_slice(&body)
-            .with_context(|| format!("{server} is no guard: its answer is no ledger's"))
+            .with_context(|| format!("{name} is no guard: its answer is no ledger's"))
     }
 }
 
@@ -138,31 +152,30 @@ fn path(filter: &Filter) -> String {
 }
 
 /// What a guard that does not answer, or refuses, means for who asks.
-fn said(server: &http::Uri, error: &CallError) -> anyhow::Error {
+fn said(guard: &str, otherwise: &str, error: &CallError) -> anyhow::Error {
     match error {
         CallError::Refused { code: 401, .. } => anyhow::anyhow!(
-            "the guard at {server} does not know you: the kubeconfig must hold a bearer token (a client \
-             certificate is none; `kubectl create token` makes one for a service account)"
+            "{guard} does not know you: it takes a token that the API server takes, or a client certificate of the \
+             cluster; choose others with --context, or name a database with --ledger"
         ),
         CallError::Refused { code: 403, .. } => anyhow::anyhow!(
             "you may not read this part of the ledger: it takes the right to list guardedreleases.kubemoor.dev \
              in the namespace, and in all namespaces with -A"
         ),
         CallError::Refused { code: 400 | 503, message, .. } => {
-            anyhow::anyhow!("the guard at {server} does not answer: {message}")
+            anyhow::anyhow!("{guard} does not answer: {message}")
         }
         CallError::Refused { code, .. } => {
-            anyhow::anyhow!("{server} is no guard of this version: it answers {code}")
+            anyhow::anyhow!("{guard} is none of this version: it answers {code}")
         }
         CallError::Unreachable { reason } if reason.contains("certificate") => anyhow::anyhow!(
-            "the guard at {server} cannot be trusted ({reason}): name the CA of its certificate with \
+            "{guard} cannot be trusted ({reason}): name the CA of its certificate with \
              --certificate-authority"
         ),
-        CallError::Unreachable { .. } | CallError::Late { .. } => anyhow::anyhow!(
-            "the guard at {server} does not answer: run `kubectl -n kubemoor-system port-forward deploy/kubemoor \
-             9080`, name its address with --server, or a database with --ledger"
-        ),
-        other => anyhow::anyhow!("the guard at {server} gives no usable answer: {other}"),
+        CallError::Unreachable { .. } | CallError::Late { .. } => {
+            anyhow::anyhow!("{guard} does not answer: try again, or {otherwise}")
+        }
+        other => anyhow::anyhow!("{guard} gives no usable answer: {other}"),
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod alertmanager;
 mod caller;
+mod certified;
 pub(crate) mod charts;
 mod control_plane;
 mod deploy;
@@ -19,6 +20,7 @@ mod helm;
 mod helm_line;
 mod identity;
 mod installed;
+mod kubelet;
 mod lag;
 mod member;
 mod moor;
@@ -39,6 +41,7 @@ mod widgets;
 
 pub(crate) use alertmanager::Alertmanager;
 pub(crate) use caller::{Answer, Caller, refusal};
+pub(crate) use certified::UserAuthority;
 pub(crate) use control_plane::ControlPlane;
 pub(crate) use document::{Block, Document, documents, names, root};
 pub(crate) use guard::{Guard, SharedGuard, token_file};
@@ -46,6 +49,7 @@ pub(crate) use helm::{Chart, Helm, helm_python};
 pub(crate) use helm_line::HelmLine;
 pub(crate) use identity::Identity;
 pub(crate) use installed::{HOME, Installed, Pod};
+pub(crate) use kubelet::Kubelet;
 pub(crate) use lag::LaggingWatch;
 pub(crate) use member::{Member, Right};
 pub(crate) use moor::{Ran, moor, run};
