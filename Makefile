@@ -7,10 +7,12 @@ SHELL := bash
 tools := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kubemoor/tools
 deny_version := 0.20.2
 machete_version := 0.9.2
+cyclonedx_version := 0.5.9
 cargo_deny := $(tools)/cargo-deny-$(deny_version)/bin/cargo-deny
 inferno_version := 0.12.4
 inferno := $(tools)/inferno-$(inferno_version)/bin/inferno-flamegraph
 cargo_machete := $(tools)/cargo-machete-$(machete_version)/bin/cargo-machete
+cargo_cyclonedx := $(tools)/cargo-cyclonedx-$(cyclonedx_version)/bin/cargo-cyclonedx
 
 # A tool is built once per machine and runs for a second: compile time counts, not speed.
 install_tool := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
@@ -18,7 +20,7 @@ install_tool := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 
 
 with_control_plane = provided=$$(tests/control-plane/provide); set -a; eval "$$provided"; set +a
 
-.PHONY: help provide demo test oracle forecasts lint fuzz build-fuzz bench profile image test-image plugin manifests reference
+.PHONY: help provide demo test oracle forecasts lint fuzz build-fuzz bench profile image sbom test-image plugin manifests reference
 
 help: ## say what there is
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1: \2/p' Makefile
@@ -85,16 +87,25 @@ profile: $(inferno) ## sample the benches and draw flame graphs of them below ta
 	INFERNO=$(dir $(inferno)) benches/profile target/profile
 
 image_archive = target/kubemoor.oci.tar
+image_target = $(if $(target),--target $(target))
 
-image: ## build the container image as an OCI archive
-	deploy/image/build $(image_archive)
+image: ## build the container image as an OCI archive: target=aarch64-unknown-linux-gnu for another machine
+	deploy/image/build $(image_target) $(image_archive)
 
-test-image: ## build the image in two folders: the archives are equal, and what it holds runs with nothing else
+sbom: $(cargo_cyclonedx) ## write the SBOM of the image's program (CycloneDX) beside the image
+	deploy/image/sbom $(image_archive:.oci.tar=.cdx.json) $(cargo_cyclonedx) $(target)
+
+test-image: $(cargo_cyclonedx) ## build image and SBOM in two folders: they are equal, and what the image holds runs with nothing else
 	folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT
 	for copy in one other; do
 	  git clone --quiet . "$$folder/$$copy"
+	  "$$folder/$$copy/deploy/image/sbom" "$$folder/$$copy.cdx.json" $(cargo_cyclonedx)
 	  CARGO_TARGET_DIR=$$folder/$$copy.target "$$folder/$$copy/deploy/image/build" "$$folder/$$copy.tar"
 	done
+	cmp "$$folder"/{one,other}.cdx.json
+	# It names each crate that cargo links into the program, and no other.
+	diff <(grep -o 'pkg:cargo/[^"?#]*' "$$folder/one.cdx.json" | sed 's|.*/||' | sort -u) \
+	  <(cargo tree --locked --prefix none --edges normal --format '{p}' | sed 's/^\([^ ]*\) v\([^ ]*\).*/\1@\2/' | sort -u)
 	cmp "$$folder"/{one,other}.tar
 	mkdir "$$folder"/{layout,root}
 	tar --extract --file "$$folder/one.tar" --directory "$$folder/layout"
@@ -105,7 +116,7 @@ test-image: ## build the image in two folders: the archives are equal, and what 
 	unshare --map-root-user chroot "$$folder/root" /kubemoor --version
 
 plugin: ## install kubemoor, and link it as a plugin of kubectl: kubectl moor
-	cargo install --locked --path .
+	KUBEMOOR_COMMIT=$$(deploy/image/commit) KUBEMOOR_RUSTC=$$(rustc --version) cargo install --locked --path .
 	bin=$${CARGO_INSTALL_ROOT:-$${CARGO_HOME:-$$HOME/.cargo}}/bin
 	ln -sf kubemoor "$$bin/kubectl-moor"
 
@@ -119,6 +130,9 @@ reference: ## write the command reference, docs/cli.md
 
 $(cargo_deny):
 	$(install_tool) --root $(tools)/cargo-deny-$(deny_version) cargo-deny@$(deny_version)
+
+$(cargo_cyclonedx):
+	$(install_tool) --root $(tools)/cargo-cyclonedx-$(cyclonedx_version) cargo-cyclonedx@$(cyclonedx_version)
 
 $(cargo_machete):
 	$(install_tool) --root $(tools)/cargo-machete-$(machete_version) cargo-machete@$(machete_version)

@@ -22,6 +22,7 @@ mod signals;
 mod telling;
 mod transitions;
 mod trusting;
+mod waiting;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -56,8 +57,8 @@ use crate::notify;
 use crate::notify::{Notifiers, Worker};
 use crate::policy::Policy;
 use crate::policy::resolver::PolicyResolver;
-use crate::server::{self, Ending, Limits, TlsPort, descriptors};
-use crate::tls::{self, Certificates};
+use crate::server::{self, Ending, Limits, Peer, TlsPort, descriptors};
+use crate::tls::{self, Certificates, UserAuthority};
 use crate::webhook::look::ReleaseSource;
 use crate::webhook::validate::Setup;
 
@@ -165,7 +166,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let notifiers = notifiers.map(|path| notify::file::read(&path)).transpose()?.unwrap_or_default();
     let webhook_listener = bind(listen, "--listen").await?;
     let admin_listener = bind(admin_listen, "--admin-listen").await?;
-    let certificates = Certificates::load(tls_source(&tls), jiff::Timestamp::now())?;
+    let certificates = Certificates::load(certifying::source(&tls), jiff::Timestamp::now())?;
     let mut registry = metrics::registry();
     let connections = ConnectionMetrics::register(&mut registry);
     let state = Arc::new(State::default());
@@ -180,12 +181,13 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let calling = Calling::open(&callers, &metrics.admission, &readiness)?;
     let judging = Judging::new(calling.door.clone());
     let stops = Stops::default();
-    let books = Books::new(ledger.clone());
+    let users = UserAuthority::default();
+    let books = Books::new(ledger.clone(), users.clone());
     let router = admin::router(readiness.clone(), Arc::new(registry), books.clone());
 
     let mut parts = Parts::default();
     let serving = Serving { certificates: &certificates, connections, ending: stops.serving.clone() };
-    serving.admin(admin_listener, router, &mut parts)?;
+    serving.admin(admin_listener, (router, &users), &mut parts)?;
     serving.webhook(webhook_listener, (&calling, &judging), &mut parts)?;
     let (naming, named) = oneshot::channel();
     let written = writer.start(named, stops.closing.clone()).context("cannot start the ledger's writer")?;
@@ -203,8 +205,14 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
 
 impl Serving<'_> {
     /// Answers for health, metrics and the ledger.
-    fn admin(&self, listener: TcpListener, router: Router, parts: &mut Parts) -> anyhow::Result<()> {
-        let (tls, metrics) = (self.certificates.server_config()?, self.connections.of(Port::Admin));
+    fn admin(
+        &self,
+        listener: TcpListener,
+        (router, users): (Router, &UserAuthority),
+        parts: &mut Parts,
+    ) -> anyhow::Result<()> {
+        let (tls, metrics) =
+            (self.certificates.server_config_asking(users)?, self.connections.of(Port::Admin));
         let admin = admin::serve(TlsPort { listener, tls, metrics }, router, self.ending.clone());
         parts.spawn("serving health and metrics", admin);
         Ok(())
@@ -219,7 +227,7 @@ impl Serving<'_> {
     ) -> anyhow::Result<()> {
         let (tls, metrics) = (calling.server_config(self.certificates)?, self.connections.clone());
         let judging = judging.clone();
-        let answer = move |peer, request| judging.clone().answer(peer, request);
+        let answer = move |peer: Peer, request| judging.clone().answer(peer.address, request);
         let port = TlsPort { listener, tls, metrics };
         parts.spawn("the webhook", server::serve(port, answer, Limits::default(), self.ending.clone()));
         Ok(())
@@ -373,16 +381,6 @@ impl Metrics {
 async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
     let cannot = || format!("cannot listen on {address}; choose another address with {flag}");
     TcpListener::bind(address).await.with_context(cannot)
-}
-
-fn tls_source(tls: &Tls) -> tls::Source {
-    match tls {
-        Tls::Made { dir, names } => tls::Source::SelfMade { directory: dir.clone(), names: names.clone() },
-        Tls::Shared { names, life, .. } => {
-            tls::Source::Shared { names: names.clone(), pace: tls::Pace::of(*life) }
-        }
-        Tls::Given { cert, key } => tls::Source::Given { certificate: cert.clone(), key: key.clone() },
-    }
 }
 
 /// How many releases are in each state.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub mod build;
 mod named;
 
 pub use self::named::NamedObject;

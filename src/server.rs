@@ -30,6 +30,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use rustls::ServerConfig;
+use rustls_pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -60,6 +61,15 @@ pub struct Ending {
     pub leaving: CancellationToken,
     /// Nothing is accepted any more.
     pub stop: CancellationToken,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its address, spelled in one way.
+    pub address: IpAddr,
+    /// The certificates that it has proved to hold the key of, its own first; none without one.
+    pub certificates: Arc<[CertificateDer<'static>]>,
 }
 
 /// The times and numbers that keep one client from holding up the others.
@@ -118,7 +128,7 @@ impl Default for Limits {
 }
 
 /// Accepts connections on `port` and answers their requests by `answer`,
-/// which is told the peer's address,
+/// which is told the peer,
 /// until `ending` tells it to stop. Then it closes the port and idle connections,
 /// lets requests in flight end within [`Limits::drain`], cuts off the rest and
 /// returns.
@@ -128,7 +138,7 @@ impl Default for Limits {
 /// and goes on.
 pub async fn serve<H, F, B>(port: TlsPort, answer: H, limits: Limits, ending: Ending)
 where
-    H: Fn(IpAddr, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    H: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -215,13 +225,13 @@ fn is_the_clients(error: &io::Error) -> bool {
 
 impl<H, F, B> Shared<H>
 where
-    H: Fn(IpAddr, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    H: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// Serves one connection of `peer` to its end.
-    async fn connection(&self, stream: TcpStream, peer: IpAddr, seat: &Seat, turn: Turn) -> ConnectionEnd {
+    /// Serves one connection from `address` to its end.
+    async fn connection(&self, stream: TcpStream, address: IpAddr, seat: &Seat, turn: Turn) -> ConnectionEnd {
         if let Err(error) = stream.set_nodelay(true) {
             debug!(%error, "small writes may be delayed");
         }
@@ -229,11 +239,14 @@ where
             Ok(stream) => stream,
             Err(end) => return end,
         };
+        let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let certificates = certificates.iter().map(|certificate| certificate.clone().into_owned()).collect();
+        let peer = Peer { address, certificates };
         let stream = TokioIo::new(Impatient::new(stream, &turn, self.limits));
         let (served, idling) = (&turn, &turn);
         let service = service_fn(move |request| {
             let serving = served.begin();
-            let response = (self.answer)(peer, request);
+            let response = (self.answer)(peer.clone(), request);
             let leaving = &self.ending.leaving;
             async move {
                 let mut response = response.await;

@@ -16,6 +16,7 @@ mod issue;
 mod pair;
 mod resolver;
 mod shared;
+mod users;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ pub use self::clients::ClientAuthority;
 use self::pair::Pair;
 use self::resolver::Resolver;
 pub use self::shared::{Due, Pace, SharedCertificate};
+pub use self::users::UserAuthority;
 
 /// How often the files are compared with what is served.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
@@ -190,6 +192,14 @@ impl Certificates {
     /// The TLS library refuses its settings.
     pub fn server_config_for(&self, clients: &ClientAuthority) -> Result<Arc<ServerConfig>, TlsError> {
         self.configured(Arc::clone(&clients.0))
+    }
+
+    /// The same for a port that asks clients for a certificate, which [`UserAuthority::identify`] makes a user of.
+    ///
+    /// # Errors
+    /// The TLS library refuses its settings.
+    pub fn server_config_asking(&self, users: &UserAuthority) -> Result<Arc<ServerConfig>, TlsError> {
+        self.configured(Arc::new(users::Asking::new(users.clone())))
     }
 
     fn configured(&self, clients: Arc<dyn ClientCertVerifier>) -> Result<Arc<ServerConfig>, TlsError> {

@@ -4,7 +4,7 @@
 use std::env;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ use kubemoor::notify::Notifiers;
 use kubemoor::notify::file::Settings;
 use kubemoor::policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor::policy::{self, Policy};
-use kubemoor::server::{Ending, Limits, TlsPort, serve};
+use kubemoor::server::{Ending, Limits, Peer, TlsPort, serve};
 use kubemoor::tls::{Certificates, Source};
 use kubemoor::verdict::shown::Shown;
 use kubemoor::webhook::door::{Door, Proof};
@@ -210,16 +210,16 @@ pub(crate) fn run(folder: &Path) {
             listen(folder, nod).await;
         } else {
             let validator = validator(folder, &others);
-            let answer = move |peer: IpAddr, request: Request<Incoming>| {
+            let answer = move |peer: Peer, request: Request<Incoming>| {
                 let validator = validator.clone();
-                async move { validator.answer(peer, request).await }
+                async move { validator.answer(peer.address, request).await }
             };
             listen(folder, answer).await;
         }
     });
 }
 
-async fn nod(_: IpAddr, request: Request<Incoming>) -> Response<Full<Bytes>> {
+async fn nod(_: Peer, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let body = request.into_body().collect().await.unwrap().to_bytes();
     assert!(!body.is_empty());
     let response = Response::builder().header(header::CONTENT_TYPE, "application/json");
@@ -228,7 +228,7 @@ async fn nod(_: IpAddr, request: Request<Incoming>) -> Response<Full<Bytes>> {
 
 async fn listen<H, F>(folder: &Path, answer: H)
 where
-    H: Fn(IpAddr, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    H: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
 {
     let source = Source::SelfMade { directory: folder.to_owned(), names: vec!["localhost".to_owned()] };

@@ -2,8 +2,9 @@
 //! the namespace asked for.
 //!
 //! Entry point: [`answer`]. Invariant: nothing of the ledger is looked at
-//! before the API server has said whose the token is and that he may; who may
-//! not gets the same answer whether or not there is anything. Tokens that take
+//! before it is known who asks, and the API server has said that they may; who may
+//! not gets the same answer whether or not there is anything. As with the API server a
+//! client certificate comes before a token. Tokens that take
 //! long to be vouched for hold up neither reading nor the tokens of other peers.
 //! Failures are Kubernetes Statuses, so that any client of the API can read them.
 
@@ -22,12 +23,13 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
-use super::Peer;
 use crate::client::access::{self, Right};
 use crate::ledger::Ledger;
 use crate::ledger::query::{self, Filter, PAGE, Page};
 use crate::model::Actor;
+use crate::server::Peer;
 use crate::server::turns::Turns;
+use crate::tls::UserAuthority;
 
 /// The path.
 pub(super) const PATH: &str = "/api/v1/ledger";
@@ -46,10 +48,11 @@ const ASKED: (usize, usize) = (32, 16);
 /// Pages that are read at one time, and for one user.
 const READ: (usize, usize) = (8, 2);
 
-/// The ledger, and whom to ask about tokens.
+/// The ledger, and by whom its readers are known.
 #[derive(Clone)]
 pub struct Books {
     ledger: Ledger,
+    users: UserAuthority,
     client: Arc<OnceLock<kube::Client>>,
     asked: Arc<Turns<IpAddr>>,
     read: Arc<Turns<String>>,
@@ -85,28 +88,38 @@ enum Refusal {
 
 impl Books {
     /// The ledger; refused until [`Books::trust`] names a cluster.
-    pub fn new(ledger: Ledger) -> Self {
+    pub fn new(ledger: Ledger, users: UserAuthority) -> Self {
         let asked = Arc::new(Turns::new(ASKED.0, ASKED.1));
         let read = Arc::new(Turns::new(READ.0, READ.1));
-        Self { ledger, client: Arc::default(), asked, read }
+        Self { ledger, users, client: Arc::default(), asked, read }
     }
 
-    /// Whose word on tokens and rights counts. Once: a run has one cluster.
-    pub fn trust(&self, client: kube::Client) {
+    /// Whose word on tokens and rights counts. Once: a run has one cluster. Gives what is to be told of the authorities
+    /// of its users' certificates.
+    pub fn trust(&self, client: kube::Client) -> UserAuthority {
         let _ = self.client.set(client);
+        self.users.clone()
     }
 
-    /// Who asks by `token`, and what, once the API server says that he may.
+    /// Who asks, and what, once the API server says that they may.
     async fn permitted(
         &self,
-        token: &str,
+        peer: &Peer,
+        headers: &HeaderMap,
         asked: Result<Query<Asked>, QueryRejection>,
     ) -> Result<(Actor, Asked), Refusal> {
         let client = self.client.get().ok_or_else(|| {
             Refusal::Unavailable("no API server says yet who may read the ledger; try again".to_owned())
         })?;
-        let actor = access::who(client, token).await.map_err(|error| unasked(&error))?;
-        let actor = actor.ok_or(Refusal::Unauthenticated)?;
+        let certified = self.users.identify(&peer.certificates, Timestamp::now());
+        let actor = match (certified, bearer(headers)) {
+            (Some(actor), _) => actor,
+            (None, None) => return Err(Refusal::Unauthenticated),
+            (None, Some(token)) => {
+                let actor = access::who(client, token).await.map_err(|error| unasked(&error))?;
+                actor.ok_or(Refusal::Unauthenticated)?
+            }
+        };
         let Query(asked) = asked.map_err(|error| Refusal::Malformed(error.body_text()))?;
         let namespace = asked.namespace.as_deref();
         let right = Right { verb: "list", group: GROUP, resource: RESOURCE, namespace, name: None };
@@ -120,11 +133,11 @@ impl Books {
 
 pub(super) async fn answer(
     State(books): State<Books>,
-    Extension(Peer(peer)): Extension<Peer>,
+    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Response {
-    match page(&books, peer, &headers, asked).await {
+    match page(&books, &peer, &headers, asked).await {
         Ok(page) => Json(page).into_response(),
         Err(refusal) => refusal.into_response(),
     }
@@ -132,17 +145,19 @@ pub(super) async fn answer(
 
 async fn page(
     books: &Books,
-    peer: IpAddr,
+    peer: &Peer,
     headers: &HeaderMap,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Result<Page, Refusal> {
     let until = Instant::now() + WITHIN;
-    let token = bearer(headers).ok_or(Refusal::Unauthenticated)?;
+    if peer.certificates.is_empty() && bearer(headers).is_none() {
+        return Err(Refusal::Unauthenticated);
+    }
     let busy = || Refusal::Unavailable("too many ask at once; try again".to_owned());
     let (actor, asked) = {
         // Given back before anything is read.
-        let _turn = books.asked.take(peer, until).await.ok_or_else(busy)?;
-        let asking = books.permitted(token, asked);
+        let _turn = books.asked.take(peer.address, until).await.ok_or_else(busy)?;
+        let asking = books.permitted(peer, headers, asked);
         timeout_at(until, asking).await.map_err(|_| unasked(&"it takes too long"))??
     };
     let filter = asked.filter(books.ledger.cluster())?;
@@ -228,7 +243,7 @@ impl IntoResponse for Refusal {
             Self::Unauthenticated => (
                 StatusCode::UNAUTHORIZED,
                 "Unauthorized",
-                "a bearer token that the API server takes".to_owned(),
+                "a bearer token that the API server takes, or a client certificate of the cluster".to_owned(),
             ),
             Self::Forbidden => (
                 StatusCode::FORBIDDEN,

@@ -8,7 +8,6 @@
 mod ledger;
 mod readiness;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ use tower::Service;
 
 pub use self::ledger::Books;
 pub use self::readiness::{Condition, Readiness};
-use crate::server::{self, Ending, Limits, TlsPort};
+use crate::server::{self, Ending, Limits, Peer, TlsPort};
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -40,10 +39,6 @@ const LIMITS: Limits = Limits {
     drain: Duration::from_secs(1),
 };
 
-/// Whose request it is: an address, which is all that is known before it is read.
-#[derive(Clone, Copy, Debug)]
-struct Peer(IpAddr);
-
 /// The routes: `/livez`, `/readyz`, `/metrics` and the ledger's.
 ///
 /// `/livez` is 200 as long as the process answers. `/readyz` is 200 once all
@@ -59,8 +54,8 @@ pub fn router(readiness: Readiness, metrics: Arc<Registry>, books: Books) -> Rou
 
 /// Serves `router` on `port` until `ending` tells it to stop.
 pub async fn serve(port: TlsPort, router: Router, ending: Ending) {
-    let answer = move |peer, mut request: Request<Incoming>| {
-        request.extensions_mut().insert(Peer(peer));
+    let answer = move |peer: Peer, mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
         let answered = router.clone().call(request);
         async move {
             let Ok(response) = answered.await;

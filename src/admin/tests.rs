@@ -17,7 +17,8 @@ fn books() -> Books {
         cluster_name: None,
         retention: crate::config::Retention { age: std::time::Duration::MAX, rows: 1 },
     };
-    Books::new(crate::ledger::Ledger::new(settings, crate::metrics::LedgerMetrics::default()).unwrap().0)
+    let ledger = crate::ledger::Ledger::new(settings, crate::metrics::LedgerMetrics::default()).unwrap().0;
+    Books::new(ledger, crate::tls::UserAuthority::default())
 }
 
 /// Status, headers and body of the answer to `GET path`, with a token where one is given.
@@ -27,7 +28,7 @@ async fn get(router: &Router, path: &str, token: Option<&str>) -> (u16, HeaderMa
         request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
     }
     let mut request = request.body(axum::body::Body::empty()).unwrap();
-    request.extensions_mut().insert(Peer(IpAddr::from([10, 0, 0, 1])));
+    request.extensions_mut().insert(Peer { address: [10, 0, 0, 1].into(), certificates: Arc::default() });
     let (parts, body) = router.clone().oneshot(request).await.unwrap().into_parts();
     let body = body.collect().await.unwrap().to_bytes().to_vec();
     (parts.status.as_u16(), parts.headers, String::from_utf8(body).unwrap())

@@ -11,7 +11,7 @@ use crate::admin::{Condition, Readiness};
 use crate::client::certificate_secret::CertificateSecret;
 use crate::client::lease::Leadership;
 use crate::config;
-use crate::tls::{Certificates, Pace};
+use crate::tls::{Certificates, Pace, Source};
 use crate::webhook::registration::renewal::Renewal;
 
 /// What a shared certificate is kept with.
@@ -61,5 +61,16 @@ impl Certifying {
         });
         let renewal = Renewal { secret, names, pace, certificates, leadership, open };
         parts.spawn("keeping the certificate", renewal.run(client, stop.clone()));
+    }
+}
+
+/// Where the certificate comes from.
+pub(super) fn source(tls: &config::Tls) -> Source {
+    match tls {
+        config::Tls::Made { dir, names } => Source::SelfMade { directory: dir.clone(), names: names.clone() },
+        config::Tls::Shared { names, life, .. } => {
+            Source::Shared { names: names.clone(), pace: Pace::of(*life) }
+        }
+        config::Tls::Given { cert, key } => Source::Given { certificate: cert.clone(), key: key.clone() },
     }
 }

@@ -6,12 +6,9 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::calling::Keeping;
 use super::certifying::Certifying;
@@ -23,17 +20,19 @@ use super::permitting::Permitting;
 use super::policing::{Policing, PolicySources};
 use super::registrar::Registrar;
 use super::telling::{self, Telling};
+use super::waiting::{meet_once, report};
 use super::{Naming, Run, Services, transitions, trusting};
 use crate::admin::Condition;
 use crate::client::connection::{self, Connection};
 use crate::client::lease::Leadership;
 use crate::client::objects::Objects;
+use crate::client::user_authority;
 use crate::config;
 use crate::guard::Guard;
 use crate::guard::orders;
 use crate::mirror::arbiter::Arbiter;
 use crate::mirror::kinds::Kinds;
-use crate::mirror::releases::{Health, RecordSource, Releases};
+use crate::mirror::releases::{RecordSource, Releases};
 use crate::notify::Worker;
 use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
@@ -50,12 +49,6 @@ const DRY_RUNS: NonZeroU32 = at_least_one(10);
 
 /// Commands to the loop that wait at most; whoever sends more waits.
 const COMMANDS: usize = 1024;
-
-/// For how long the records may go unwatched before the guard is not ready.
-const OUTAGE: Duration = Duration::from_secs(60);
-
-/// How often it is looked whether an outage has lasted that long.
-const OUTAGE_LOOK: Duration = Duration::from_secs(5);
 
 /// What following a cluster takes.
 pub(super) struct Work {
@@ -103,7 +96,10 @@ impl Run {
     ) -> anyhow::Result<()> {
         // Only the kubeconfig can be wrong here; the rest waits for the API server.
         let connection = connection::connect(cluster.kubeconfig.as_deref()).await?;
-        self.books.trust(connection.client.clone());
+        let users = self.books.trust(connection.client.clone());
+        let followed =
+            user_authority::follow(connection.client.clone(), users, self.services.stop.child_token());
+        self.parts.spawn("following the authorities of users", followed);
         let [records, policies, switch, loop_listed] =
             ["records", "policies", "emergency", "loop"].map(|name| self.readiness.condition(name));
         records.unmet("the API server has not answered yet");
@@ -133,7 +129,11 @@ impl Work {
             met = meet(connection, &self.conditions.records) => met,
         };
         self.naming.tell(|| met.uid.clone().unwrap_or_else(|| met.connection.url.clone()));
-        let mut session = LeaderSession::open(&met.connection.client, &self.cluster);
+        let mut session = LeaderSession::open(
+            &met.connection.client,
+            &self.cluster,
+            self.services.certificates.ca_bundle(),
+        );
         let mut parts = Parts::default();
         let halt = match self.start(met, &mut session, &mut parts).await {
             Err(halt) => halt,
@@ -352,42 +352,6 @@ impl Work {
             // Whoever withdraws it keeps the loop.
             stop.cancelled().await;
         });
-    }
-}
-
-/// Meets a condition once the loop has listed what is declared.
-async fn meet_once(mut is_listed: watch::Receiver<bool>, condition: Condition, stop: CancellationToken) {
-    tokio::select! {
-        () = stop.cancelled() => {}
-        () = async {
-            if is_listed.wait_for(|listed| *listed).await.is_ok() {
-                condition.met();
-            }
-        } => stop.cancelled().await,
-    }
-}
-
-/// Says through readiness when the records go unwatched for long. The last
-/// state serves meanwhile.
-async fn report(mut health: watch::Receiver<Health>, records: Condition, stop: CancellationToken) {
-    loop {
-        let outage = health.borrow_and_update().outage.clone();
-        match outage {
-            Some(outage) if outage.since + OUTAGE <= Instant::now() => {
-                records.unmet(format!("records cannot be watched; the last state serves: {}", outage.reason));
-            }
-            Some(_) => {}
-            None => records.met(),
-        }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            changed = health.changed() => {
-                if changed.is_err() {
-                    return;
-                }
-            }
-            () = tokio::time::sleep(OUTAGE_LOOK) => {}
-        }
     }
 }
 

@@ -8,7 +8,7 @@
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::lease::{Election, Leadership, Place};
+use crate::client::lease::{CaBundle, Election, Leadership, Place};
 use crate::config;
 use crate::policy::guarded::LeaseReference;
 
@@ -26,7 +26,7 @@ pub(super) struct LeaderSession {
 
 impl LeaderSession {
     /// Tells whether there is an election, in which this replica does not stand yet.
-    pub(super) fn open(client: &kube::Client, cluster: &config::Cluster) -> Self {
+    pub(super) fn open(client: &kube::Client, cluster: &config::Cluster, authority: CaBundle) -> Self {
         let host = hostname::get().unwrap_or_default();
         let started = jiff::Timestamp::now().as_nanosecond();
         let identity = format!("{}_{}_{started:x}", host.to_string_lossy(), std::process::id());
@@ -42,7 +42,7 @@ impl LeaderSession {
             return alone(Leadership::alone(), identity);
         };
         let place = Place { namespace: service.namespace.clone(), name: service.name.clone() };
-        let election = Election::new(client.clone(), place.clone(), identity.clone());
+        let election = Election::new(client.clone(), place.clone(), identity.clone(), authority);
         Self {
             leadership: election.leadership(),
             identity,

@@ -16,6 +16,7 @@ mod emergency;
 mod explain;
 mod forecast;
 mod get;
+mod guard;
 mod labels;
 mod list;
 mod manifests;
@@ -29,6 +30,7 @@ mod serve;
 mod steer;
 mod ui;
 mod uninstall;
+mod version;
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -91,8 +93,8 @@ enum Command {
     /// Print the command reference
     #[command(hide = true)]
     Reference,
-    /// Print the version
-    Version,
+    /// Print the versions of this program and of the guard in the cluster
+    Version(version::Args),
 }
 
 /// The name by which the program is called.
@@ -179,7 +181,7 @@ impl Command {
             Self::Certs(args) => certs::run(args),
             Self::Completions(args) => completions::run(&args),
             Self::Reference => reference::run(),
-            Self::Version => output::write(concat!("kubemoor ", env!("CARGO_PKG_VERSION"), "\n")),
+            Self::Version(args) => version::run(args),
         }
     }
 }

@@ -162,13 +162,8 @@ pub async fn connect_to(
     authority: Option<&Path>,
     access: &Access,
 ) -> Result<kube::Client, ConnectError> {
-    let mut config = configuration(access).await?;
-    config.cluster_url = url.clone();
-    // How the API server is reached and believed says nothing of this one.
-    config.root_cert = authority.map(certificates).transpose()?;
-    config.root_cert_file = None;
-    config.accept_invalid_certs = false;
-    config.tls_server_name = None;
+    let authority = authority.map(certificates).transpose()?;
+    let config = credentials(url, authority, access).await?;
     client(config).map_err(|error| ConnectError::Client { url: url.to_string(), reason: causes_of(&error) })
 }
 
@@ -178,8 +173,25 @@ pub fn current_context(kubeconfig: Option<&Path>) -> Option<String> {
     read.ok()?.current_context.filter(|name| !name.is_empty())
 }
 
+/// The credentials that `access` chooses, for the server at `url`, which is believed if one of the certificates of
+/// `authority` vouches for it; without any, if one of the system's does.
+pub(super) async fn credentials(
+    url: &http::Uri,
+    authority: Option<Vec<Vec<u8>>>,
+    access: &Access,
+) -> Result<Config, ConnectError> {
+    let mut config = configuration(access).await?;
+    config.cluster_url = url.clone();
+    // How the API server is reached and believed says nothing of this one.
+    config.root_cert = authority;
+    config.root_cert_file = None;
+    config.accept_invalid_certs = false;
+    config.tls_server_name = None;
+    Ok(config)
+}
+
 /// The certificates in a file of PEM.
-fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, ConnectError> {
+pub(super) fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, ConnectError> {
     let failed = |reason| ConnectError::Authority { path: path.to_owned(), reason };
     let certificates = CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))?;
     let certificates: Result<Vec<_>, _> = certificates.map(|it| it.map(|it| it.to_vec())).collect();

@@ -11,6 +11,7 @@
 //! it and tell a leader that wakes up nothing.
 
 mod candidacy;
+pub mod leader_info;
 pub mod pulse;
 
 use std::sync::Arc;
@@ -46,6 +47,9 @@ const ATTEMPT: Duration = Duration::from_secs(3);
 /// The pause after an attempt that failed.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// What is to vouch for the guard's certificate, as PEM; none where the system's trust store is to.
+pub type CaBundle = watch::Receiver<Option<Arc<str>>>;
+
 /// Whether this process leads. Cheap to clone; clones say the same.
 #[derive(Clone, Debug)]
 pub struct Leadership(Arc<Belief>);
@@ -79,6 +83,8 @@ pub struct Election {
     place: Place,
     candidacy: Candidacy,
     leadership: Leadership,
+    /// What is to vouch for the guard's certificate.
+    authority: CaBundle,
     /// The Lease as it was last seen.
     lease: Option<Lease>,
     failures: FailureLog,
@@ -147,13 +153,14 @@ impl Leadership {
 
 impl Election {
     /// An election for the Lease at `place`, as `identity`, which no other
-    /// process has.
-    pub fn new(client: kube::Client, place: Place, identity: String) -> Self {
+    /// process has. While it leads, the Lease tells of `authority`.
+    pub fn new(client: kube::Client, place: Place, identity: String, authority: CaBundle) -> Self {
         Self {
             leases: Api::namespaced(client, &place.namespace),
             place,
             candidacy: Candidacy::new(identity),
             leadership: Leadership::never(),
+            authority,
             lease: None,
             failures: FailureLog::default(),
         }
@@ -263,6 +270,7 @@ impl Election {
             metadata: ObjectMeta { name: Some(self.place.name.clone()), ..ObjectMeta::default() },
             spec: None,
         });
+        leader_info::annotate(&mut lease.metadata, self.authority.borrow().as_deref());
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
         spec.holder_identity = Some(self.candidacy.me().to_owned());
         spec.lease_duration_seconds = i32::try_from(LIFE.as_secs()).ok();

@@ -3,8 +3,8 @@
 //!
 //! Entry points: [`connection::connect`], then [`objects::Objects`] (single
 //! objects of any kind), [`guarded`], [`allowances`] and `policy_statuses` (Kubemoor's own
-//! kinds), [`registrations`] (the webhook configurations), [`events::Events`] (written; `event_list` reads them), [`lease`] (who leads), [`access`] and [`identity`] (who
-//! somebody is, and may do what). What goes through [`call`] has a size cap and a
+//! kinds), [`registrations`] (the webhook configurations), [`events::Events`] (written; `event_list` reads them), [`lease`] (who leads), [`access`], [`identity`] and
+//! [`user_authority`] (who somebody is, and may do what), [`forward`] (to a guard, through the API server). What goes through [`call`] has a size cap and a
 //! time; lists come in `pages`; what a leader writes goes through [`writer`].
 //!
 //! Invariants: a failed or slow API server costs an answer, never a panic. What
@@ -30,6 +30,7 @@ pub mod certificate_secret;
 pub mod connection;
 pub mod discovery;
 pub mod events;
+pub mod forward;
 pub mod guard_api;
 pub mod guarded;
 pub mod identity;
@@ -37,6 +38,7 @@ pub mod labelled;
 pub mod lease;
 pub mod objects;
 pub mod registrations;
+pub mod user_authority;
 pub mod writer;
 
 pub use discovery::by_short_name;

@@ -25,7 +25,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Where rows come from.
 pub(crate) enum Source {
     Database(Store),
-    Guard { server: http::Uri, client: kube::Client },
+    Guard {
+        /// How it is called in a sentence.
+        name: String,
+        /// What to do if it does not answer.
+        otherwise: &'static str,
+        client: kube::Client,
+    },
 }
 
 impl Source {
@@ -36,12 +42,13 @@ impl Source {
     /// With the credentials of the kubeconfig, which go to nobody but a guard
     /// whose certificate `authority` vouches for.
     pub(crate) async fn guard(
-        server: http::Uri,
+        server: &http::Uri,
         authority: Option<&Path>,
         access: &Access,
     ) -> Result<Self, Failure> {
-        let client = connection::connect_to(&server, authority, access).await?;
-        Ok(Self::Guard { server, client })
+        let client = connection::connect_to(server, authority, access).await?;
+        let otherwise = "leave --server out to reach a guard through the API server";
+        Ok(Self::Guard { name: format!("the guard at {server}"), otherwise, client })
     }
 
     /// Gives every row to `take`, newest first, with no more than a page of them in memory.
@@ -56,14 +63,15 @@ impl Source {
     }
 
     pub(crate) async fn page(&self, filter: &Filter) -> Result<Page, Failure> {
-        let (server, client) = match self {
+        let (name, otherwise, client) = match self {
             Self::Database(store) => return Ok(store.page(filter).await?),
-            Self::Guard { server, client } => (server, client),
+            Self::Guard { name, otherwise, client } => (name, otherwise, client),
         };
-        let body =
-            guard_api::get(client, &path(filter), PATIENCE).await.map_err(|error| said(server, &error))?;
+        let body = guard_api::get(client, &path(filter), PATIENCE)
+            .await
+            .map_err(|error| said(name, otherwise, &error))?;
         serde_json::from_slice(&body).map_err(|error| {
-            Failure::Named(format!("{server} is no guard: its answer is no ledger's: {error}"))
+            Failure::Named(format!("{name} is no guard: its answer is no ledger's: {error}"))
         })
     }
 }
@@ -135,31 +143,26 @@ fn path(filter: &Filter) -> String {
 }
 
 /// What a guard that does not answer, or refuses, means for who asks.
-fn said(server: &http::Uri, error: &CallError) -> Failure {
+fn said(guard: &str, otherwise: &str, error: &CallError) -> Failure {
     Failure::Named(match error {
         CallError::Refused { code: 401, .. } => format!(
-            "the guard at {server} does not know you: the kubeconfig must hold a bearer token (a client \
-             certificate is none; `kubectl create token` makes one for a service account)"
+            "{guard} does not know you: it takes a token that the API server takes, or a client certificate of the \
+             cluster; choose others with --context, or name a database with --ledger"
         ),
-        CallError::Refused { code: 403, .. } => format!(
+        CallError::Refused { code: 403, .. } => {
             "you may not read this part of the ledger: it takes the right to list guardedreleases.kubemoor.dev \
              in the namespace, and in all namespaces with -A"
-        ),
-        CallError::Refused { code: 400 | 503, message, .. } => {
-            format!("the guard at {server} does not answer: {message}")
+                .to_owned()
         }
-        CallError::Refused { code, .. } => {
-            format!("{server} is no guard of this version: it answers {code}")
-        }
+        CallError::Refused { code: 400 | 503, message, .. } => format!("{guard} does not answer: {message}"),
+        CallError::Refused { code, .. } => format!("{guard} is none of this version: it answers {code}"),
         CallError::Unreachable { reason } if reason.contains("certificate") => format!(
-            "the guard at {server} cannot be trusted ({reason}): name the CA of its certificate with \
-             --certificate-authority"
+            "{guard} cannot be trusted ({reason}): name the CA of its certificate with --certificate-authority"
         ),
-        CallError::Unreachable { .. } | CallError::Late { .. } => format!(
-            "the guard at {server} does not answer: run `kubectl -n kubemoor-system port-forward deploy/kubemoor \
-             9080`, name its address with --server, or a database with --ledger"
-        ),
-        other => format!("the guard at {server} gives no usable answer: {other}"),
+        CallError::Unreachable { .. } | CallError::Late { .. } => {
+            format!("{guard} does not answer: try again, or {otherwise}")
+        }
+        other => format!("{guard} gives no usable answer: {other}"),
     })
 }
 

@@ -22,7 +22,7 @@ const SHORT: Duration = Duration::from_millis(100);
 pub(crate) const UNHURRIED: Limits =
     Limits { connections: 100, handshake: LONG, head: LONG, idle: LONG, answer: LONG, drain: LONG };
 
-async fn hello(_: IpAddr, request: Request<Incoming>) -> Response<Full<Bytes>> {
+async fn hello(_: Peer, request: Request<Incoming>) -> Response<Full<Bytes>> {
     Response::new(Full::from(format!("hello {}", request.uri().path())))
 }
 

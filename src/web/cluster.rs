@@ -123,7 +123,7 @@ impl Cluster {
                 let why = "this page asks no guard for the ledger: start it with --server, the address of the guard";
                 return Err(Failure::Named(why.to_owned()));
             };
-            Source::guard(server.clone(), authority.as_deref(), &self.settings.access).await
+            Source::guard(server, authority.as_deref(), &self.settings.access).await
         };
         self.ledger.get_or_try_init(open).await
     }

@@ -1,13 +1,12 @@
 //! Reviews over real TLS connections on loopback.
 
-use std::net::IpAddr;
-
 use hyper::Request;
 use hyper::body::Incoming;
 use tokio::io::AsyncWriteExt;
 
 use super::intake::{BodyLimits, Intake, Received};
 use super::review::{self, Answer};
+use crate::server::Peer;
 use crate::server::tests::UNHURRIED;
 use crate::server::tests::harness::Running;
 
@@ -16,10 +15,10 @@ const REVIEW: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io
 /// A server that reads reviews and refuses those that it has not whole.
 async fn start() -> Running {
     let intake = Intake::new(BodyLimits::default());
-    Running::start(UNHURRIED, move |peer: IpAddr, request: Request<Incoming>| {
+    Running::start(UNHURRIED, move |peer: Peer, request: Request<Incoming>| {
         let intake = intake.clone();
         async move {
-            let submission = match intake.receive(peer, request).await {
+            let submission = match intake.receive(peer.address, request).await {
                 Ok(submission) => submission,
                 Err(error) => return error.respond(),
             };

@@ -1,12 +1,12 @@
 //! The commands of docs/install.md and docs/first-week.md, run as they stand and in their order on a real control plane:
 //! by bash, with the real `kubectl` and `kubemoor`, and `helm` by the real Helm SDK. No kubelet runs here: where a page
-//! waits for the Deployment, its replicas are started as processes, and no port is forwarded to them.
+//! waits for the Deployment, its replicas are started as processes; a node of the test forwards their ports.
 
 use serde_json::json;
 
 use crate::support::{
-    Block, Chart, ControlPlane, Document, HOME, HelmLine, Identity, Installed, Pod, Ran, SOON, Shell,
-    Statement, charts, eventually, simple_commands, statements,
+    Block, Chart, ControlPlane, Document, HOME, HelmLine, Identity, Installed, Kubelet, Pod, Ran, SOON,
+    Shell, Statement, charts, eventually, simple_commands, statements,
 };
 
 /// Somebody who follows the page.
@@ -16,6 +16,8 @@ struct Reader<'a> {
     installed: Installed<'a>,
     shell: Shell<'a>,
     pods: Vec<Pod>,
+    /// The node, and the pod there that the first of `pods` stands for.
+    held: Option<(Kubelet, String)>,
     ran: usize,
 }
 
@@ -27,6 +29,7 @@ impl<'a> Reader<'a> {
             installed: Installed::new(control_plane).await,
             shell: Shell::new(control_plane),
             pods: Vec::new(),
+            held: None,
             ran: 0,
         }
     }
@@ -59,14 +62,13 @@ impl<'a> Reader<'a> {
             let deployment = self.installed.admin.get(&path).await.done().unwrap();
             let replicas = deployment["spec"]["replicas"].as_u64().unwrap();
             self.pods = self.installed.start(replicas.try_into().unwrap()).await;
+            if let Some((kubelet, pod)) = &self.held {
+                kubelet.lead(pod, self.pods[0].admin_port());
+            }
             return;
         }
-        if words.contains(&"port-forward".to_owned()) {
-            return;
-        }
-        let server = self.pods.first().map(Pod::admin_url);
         eventually(&statement.line, SOON, || {
-            let ran = self.shell.run(Identity::Alice, statement, server.as_deref());
+            let ran = self.shell.run(Identity::Alice, statement);
             async move { as_told(&ran, printed) }
         })
         .await;
@@ -165,6 +167,9 @@ async fn commands_of_the_first_week_work_from_the_first_look_to_repairs() {
     reader.installed.helm.install("shop", "shop", &chart, options).await.unwrap();
     reader.installed.install(json!({"rights": {"enforce": true}})).await.unwrap();
     reader.pods = reader.installed.start(2).await;
+    let kubelet = Kubelet::start(&control_plane).await;
+    let pod = kubelet.hold(&reader.pods[0]).await;
+    reader.held = Some((kubelet, pod));
     for heading in [
         "## The first day: look",
         "## The first week: what Deny would deny",

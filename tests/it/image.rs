@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
@@ -56,17 +56,53 @@ fn packing_twice_gives_the_same_bytes_whatever_the_folder_and_the_mask() {
     assert!(archives[0] == archives[1], "the archives differ");
 }
 
+#[test]
+fn image_is_for_the_architecture_of_its_target() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let cases: [(&[&str], &str); 3] = [
+        (&[], host),
+        (&["--target", "x86_64-unknown-linux-gnu"], "amd64"),
+        (&["--target", "aarch64-unknown-linux-gnu"], "arm64"),
+    ];
+    let program = folder.path().join("program");
+    fs::write(&program, "no program").unwrap();
+    for (place, (flags, architecture)) in cases.into_iter().enumerate() {
+        let archive = folder.path().join(format!("{place}.tar"));
+        let packed = build(flags, (&archive, &program), folder.path(), "022");
+        assert!(packed.status.success(), "{}", String::from_utf8_lossy(&packed.stderr));
+        let layout = folder.path().join(place.to_string());
+        unpack(&archive, &layout);
+        let manifest = blob(&layout, &read(&layout.join("index.json"))["manifests"][0]);
+        assert_eq!(blob(&layout, &manifest["config"])["architecture"], architecture, "{flags:?}");
+    }
+    let refused = build(
+        &["--target", "wasm32-wasip1"],
+        (&folder.path().join("no.tar"), &program),
+        folder.path(),
+        "022",
+    );
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("wasm32-wasip1 is no target of an image"), "{said}");
+}
+
 /// Packs the program of the tests, with `folder` for what is temporary.
 fn pack(archive: &Path, folder: &Path, mask: &str) {
-    let output = Command::new("bash")
+    let program = Path::new(env!("CARGO_BIN_EXE_kubemoor"));
+    let output = build(&[], (archive, program), folder, mask);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn build(flags: &[&str], (archive, program): (&Path, &Path), folder: &Path, mask: &str) -> Output {
+    Command::new("bash")
         .args(["-c", "umask \"$0\"; exec deploy/image/build \"$@\"", mask])
-        .args([archive, Path::new(env!("CARGO_BIN_EXE_kubemoor"))])
+        .args(flags)
+        .args([archive, program])
         .current_dir(root())
         .env("TMPDIR", folder)
         .env("SOURCE_DATE_EPOCH", "1700000000")
         .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        .unwrap()
 }
 
 fn unpack(archive: &Path, layout: &Path) {

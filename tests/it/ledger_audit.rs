@@ -207,7 +207,7 @@ async fn what_audit_cannot_do_is_one_sentence_and_exit_2() {
         (vec!["--ledger", &older], "version 0 of the tables"),
         (vec!["--ledger", &newer], "use a program as new as the guard"),
         (vec!["--ledger", "postgres://moor:hunter2@127.0.0.1:1/ledger"], "cannot be opened"),
-        (vec!["--server", "https://127.0.0.1:1", "--kubeconfig", kubeconfig], "port-forward"),
+        (vec!["--server", "https://127.0.0.1:1", "--kubeconfig", kubeconfig], "through the API server"),
         ([&asked[..], &["--kubeconfig", kubeconfig]].concat(), "you may not read"),
         (vec!["--server", &here, "--kubeconfig", kubeconfig], "--certificate-authority"),
         (

@@ -62,6 +62,7 @@ mod fidelity_sealed;
 mod floods;
 mod flux_storage;
 mod forecast;
+mod forwarded;
 mod guard_writes;
 mod guarded_releases;
 mod guarded_statuses;

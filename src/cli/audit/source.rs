@@ -5,12 +5,10 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 
 use crate::cli::connect::{ClusterArgs, NamespacesArgs};
+use crate::cli::guard::GuardArgs;
 use crate::cli::serve::ConflictError;
 use crate::config::LedgerUrl;
 use crate::inspect::ledger::Source;
-
-/// Where `kubectl port-forward` leads to the guard.
-const SERVER: &str = "https://localhost:9080";
 
 /// The flags that choose where rows come from.
 #[derive(Debug, clap::Args)]
@@ -19,13 +17,16 @@ pub(in crate::cli) struct SourceArgs {
     #[arg(long, value_name = "URL")]
     ledger: Option<LedgerUrl>,
 
-    /// Ask the guard at this address (its --admin-listen), with the kubeconfig's credentials [default: https://localhost:9080]
+    /// Ask the guard at this address (its --admin-listen) [default: a pod of the guard, through the API server]
     #[arg(long, env = "KUBEMOOR_SERVER", value_name = "URL", value_parser = parse_server)]
     server: Option<http::Uri>,
 
-    /// The CA of the guard's certificate (PEM) [default: the system's]
+    /// The CA of the guard's certificate (PEM) [default: the guard's own; with --server the system's]
     #[arg(long, value_name = "FILE")]
     certificate_authority: Option<PathBuf>,
+
+    #[command(flatten)]
+    guard: GuardArgs,
 
     #[command(flatten)]
     namespaces: NamespacesArgs,
@@ -43,7 +44,7 @@ impl SourceArgs {
 
     /// The source, and the one namespace whose rows are wanted.
     pub(in crate::cli) async fn open(self) -> anyhow::Result<(Source, Option<String>)> {
-        let Self { ledger, server, certificate_authority, namespaces, cluster } = self;
+        let Self { ledger, server, certificate_authority, guard, namespaces, cluster } = self;
         if let Some(url) = ledger {
             let source = Source::database(&url).await?;
             let namespace = namespaces.of(&cluster).await;
@@ -51,14 +52,19 @@ impl SourceArgs {
                 namespace.context("no kubeconfig names a namespace: give -n NAMESPACE, or -A for all")?;
             return Ok((source, namespace));
         }
-        let server = server.unwrap_or_else(|| http::Uri::from_static(SERVER));
-        let access = cluster.access();
+        let (access, authority) = (cluster.access(), certificate_authority.as_deref());
         if access.user.is_some() {
             bail!(
-                "a guard asks whose your token is, not whom you act as: leave --as out, or choose others with --context"
+                "a guard looks at your own token or certificate, not at whom you act as: leave --as out, or choose others with --context"
             );
         }
-        let source = Source::guard(server, certificate_authority.as_deref(), &access).await?;
+        let source = match server {
+            Some(server) => Source::guard(&server, authority, &access).await?,
+            None => {
+                let (client, name) = guard.connect(&cluster, authority).await?;
+                Source::Guard { name, otherwise: "read its database with --ledger", client }
+            }
+        };
         Ok((source, namespaces.of(&cluster).await?))
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Reply {
 impl Running {
     pub(crate) async fn start<H, F>(limits: Limits, answer: H) -> Self
     where
-        H: Fn(IpAddr, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+        H: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
     {
         let directory = tempfile::tempdir().unwrap();

@@ -22,6 +22,7 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
+use super::certified::UserAuthority;
 use super::identity::Identity;
 use super::process::{Process, folder, free_port};
 use super::settings::{self, ClientCertificate};
@@ -39,6 +40,7 @@ pub(crate) struct ControlPlane {
     etcd_url: String,
     dir: PathBuf,
     minor: u32,
+    port: u16,
     namespaces: AtomicU32,
     pub(super) applied: Mutex<BTreeSet<String>>,
 }
@@ -85,6 +87,16 @@ impl ControlPlane {
 
     pub(crate) fn kubeconfig(&self, identity: Identity) -> PathBuf {
         self.dir.join(format!("{}.kubeconfig", identity.token()))
+    }
+
+    /// Who signs the certificates of its users.
+    pub(crate) fn user_authority(&self) -> UserAuthority {
+        UserAuthority::read(&self.dir)
+    }
+
+    /// The port of its API server.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     /// A client of the current runtime: each test makes its own.
@@ -228,6 +240,7 @@ impl ControlPlane {
             etcd_data: EtcdData(settings::etcd_data(&dir)),
             dir,
             minor,
+            port: secure_port,
             namespaces: AtomicU32::new(0),
             applied: Mutex::new(BTreeSet::new()),
         };

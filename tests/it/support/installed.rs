@@ -242,6 +242,11 @@ impl Pod {
         format!("https://localhost:{}", self.admin_port)
     }
 
+    /// The port of [`Pod::admin_url`].
+    pub(crate) fn admin_port(&self) -> u16 {
+        self.admin_port
+    }
+
     pub(crate) async fn metrics(&self) -> String {
         self.answer("/metrics").await.unwrap().1
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
+use super::certified::{self, UserAuthority};
 use super::identity::{Identity, token_file};
 use super::process::folder;
 
@@ -12,6 +13,7 @@ use super::process::folder;
 pub(super) fn write_files(dir: &Path, url: &str) {
     let write = |name: &str, content: &str| fs::write(dir.join(name), content).unwrap();
     write("tokens.csv", &token_file());
+    UserAuthority::new().write(dir);
     let service_accounts = rcgen::KeyPair::generate().unwrap();
     write("service-accounts.key", &service_accounts.serialize_pem());
     write("service-accounts.pub", &service_accounts.public_key_pem());
@@ -134,6 +136,7 @@ pub(super) fn apiserver(dir: &Path, etcd_url: &str, port: u16) -> Vec<String> {
         format!("--service-account-signing-key-file={}", file("service-accounts.key")),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
         format!("--token-auth-file={}", file("tokens.csv")),
+        format!("--client-ca-file={}", certified::certificate(dir).display()),
         "--authorization-mode=RBAC".to_owned(),
         "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
         format!("--audit-policy-file={}", file("audit-policy.json")),

@@ -85,9 +85,8 @@ impl<'a> Shell<'a> {
         Self { control_plane, folder, path }
     }
 
-    /// Runs a statement by bash, with the real `kubectl` and `kubemoor`, as this user. What is forwarded to the
-    /// guard's admin port stands in `server`.
-    pub(crate) fn run(&self, identity: Identity, statement: &Statement, server: Option<&str>) -> Ran {
+    /// Runs a statement by bash, with the real `kubectl` and `kubemoor`, as this user.
+    pub(crate) fn run(&self, identity: Identity, statement: &Statement) -> Ran {
         let script = match &statement.input {
             Some(input) => format!("{}\n{input}{END}\n", statement.line),
             None => statement.line.clone(),
@@ -95,7 +94,6 @@ impl<'a> Shell<'a> {
         let mut command = Command::new("bash");
         command.args(["-euo", "pipefail", "-c", &script]).current_dir(&self.folder).env("PATH", &self.path);
         command.env("HOME", &self.folder).env("KUBECONFIG", self.control_plane.kubeconfig(identity));
-        command.envs(server.map(|server| ("KUBEMOOR_SERVER", server)));
         command.output().unwrap().into()
     }
 }

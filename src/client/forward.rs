@@ -1,0 +1,236 @@
+//! To a guard's own port through the API server: what `kubectl port-forward` does, without a second terminal.
+//!
+//! Entry point: [`connect`]. The API server passes the bytes of one connection on to a pod and says nothing of who
+//! sends them, so TLS goes all the way: the guard proves itself by the authority that its Lease names, and the user by
+//! the kubeconfig's token or certificate. Invariant: no credential leaves before the guard has proved itself.
+
+mod exchange;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use kube::api::{Api, ListParams, Portforwarder};
+use kube::client::ConfigExt;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
+use tokio::io::DuplexStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::call::{CallError, causes_of};
+use super::connection::{self, Access, ConnectError, Connection};
+use super::lease::Place;
+use super::lease::leader_info::{self, LeaderInfo};
+
+/// By what the guard's pods are known.
+const SELECTOR: &str = "app.kubernetes.io/name=kubemoor";
+
+/// The name of the port of health, metrics and the ledger.
+const PORT: &str = "admin";
+
+/// How long a pod may take to answer.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    /// The kubeconfig, or the authority that was named, cannot be used.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The Lease cannot be read.
+    #[error("the Lease {} in namespace {} cannot be read: {error}", .place.name, .place.namespace)]
+    ReadLease {
+        /// Where it is.
+        place: Place,
+        /// What the API server says.
+        #[source]
+        error: CallError,
+    },
+    /// There is no guard.
+    #[error("there is no Lease {} in namespace {}, so no guard runs there", .0.name, .0.namespace)]
+    FindGuard(Place),
+    /// What vouches for the guard's certificate is no certificate.
+    #[error("the Lease {} in namespace {} names no authority that can be read", .0.name, .0.namespace)]
+    ReadAuthority(Place),
+    /// Pods cannot be listed.
+    #[error("the pods in namespace {0} cannot be listed: {1}")]
+    ListPods(String, #[source] CallError),
+    /// No pod of the guard answers.
+    #[error("no pod of the guard in namespace {0} is ready")]
+    ChoosePod(String),
+    /// The API server forwards nothing.
+    #[error("no port of pod {pod} in namespace {namespace} can be forwarded: {error}")]
+    Forward {
+        /// The pod's namespace.
+        namespace: String,
+        /// The pod.
+        pod: String,
+        /// What the API server says.
+        #[source]
+        error: CallError,
+    },
+    /// The guard is another than the Lease tells of, or none.
+    #[error("the guard in pod {pod} does not prove that it is {name}: {reason}")]
+    Trust {
+        /// The pod.
+        pod: String,
+        /// The name that its certificate must be for.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The connection broke before the guard answered.
+    #[error("the guard in pod {pod} does not answer: {reason}")]
+    Answer {
+        /// The pod.
+        pod: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// A pod that can be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Target {
+    pod: String,
+    port: u16,
+}
+
+/// A client for the guard whose Lease lies at `place`, with the credentials that `access` chooses. It has one
+/// connection, and ends with it. The certificates in the file `authority` vouch for the guard in place of those that the
+/// Lease names.
+///
+/// # Errors
+/// See [`ForwardError`].
+pub async fn connect(
+    connection: &Connection,
+    place: &Place,
+    authority: Option<&Path>,
+    access: &Access,
+) -> Result<kube::Client, ForwardError> {
+    let named = authority.map(connection::certificates).transpose()?;
+    let client = &connection.client;
+    let read = leader_info::read(client, place).await;
+    let read = read.map_err(|error| ForwardError::ReadLease { place: place.clone(), error })?;
+    let info = read.ok_or_else(|| ForwardError::FindGuard(place.clone()))?;
+    let target = choose(client, place, &info).await?;
+    let roots = match named {
+        Some(named) => Some(named),
+        None => {
+            let parsed = info.authority.as_deref().map(parse).transpose();
+            parsed.map_err(|_| ForwardError::ReadAuthority(place.clone()))?
+        }
+    };
+    let name = format!("{}.{}.svc", place.name, place.namespace);
+    let unusable = |reason: String| ConnectError::Client { url: format!("https://{name}"), reason };
+    let url = format!("https://{name}").parse();
+    let url = url.map_err(|error: http::uri::InvalidUri| unusable(error.to_string()))?;
+    let config = connection::credentials(&url, roots, access).await?;
+    let tls = config.rustls_client_config().map_err(|error| unusable(causes_of(&error)))?;
+    let connector = TlsConnector::from(Arc::new(tls));
+    let server = ServerName::try_from(name.clone());
+    let server = server.map_err(|error: InvalidDnsNameError| unusable(error.to_string()))?;
+    let mut forwarder = forward(client, &place.namespace, &target).await?;
+    let stream = encrypt(connector, server, &mut forwarder, &target).await?;
+    let exchange = exchange::open(stream, &name).await;
+    let exchange = exchange
+        .map_err(|error| ForwardError::Answer { pod: target.pod, reason: causes_of(error.as_ref()) })?;
+    let token = config.auth_layer().map_err(|error| unusable(causes_of(&error)))?;
+    Ok(exchange.client(token))
+}
+
+/// The certificates of a text of PEM, at least one.
+fn parse(pem: &str) -> Result<Vec<Vec<u8>>, rustls_pki_types::pem::Error> {
+    let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
+    let certificates: Result<Vec<_>, _> = certificates.map(|it| it.map(|it| it.to_vec())).collect();
+    match certificates? {
+        none if none.is_empty() => Err(rustls_pki_types::pem::Error::NoItemsFound),
+        certificates => Ok(certificates),
+    }
+}
+
+/// A pod that is ready: the leader's, else the first by name.
+async fn choose(client: &kube::Client, place: &Place, info: &LeaderInfo) -> Result<Target, ForwardError> {
+    let namespace = &place.namespace;
+    let pods = Api::<Pod>::namespaced(client.clone(), namespace);
+    let selected = ListParams::default().labels(SELECTOR);
+    let listed = timeout(PATIENCE, pods.list(&selected)).await;
+    let listed = listed.map_err(|_| CallError::Late { within: PATIENCE });
+    let listed = listed.and_then(|listed| listed.map_err(CallError::from));
+    let listed = listed.map_err(|error| ForwardError::ListPods(namespace.clone(), error))?;
+    preferred(&listed.items, &info.holder).ok_or_else(|| ForwardError::ChoosePod(namespace.clone()))
+}
+
+/// Of these pods the one to ask, where `holder` leads.
+fn preferred(pods: &[Pod], holder: &str) -> Option<Target> {
+    let targets = pods.iter().filter(|pod| is_ready(pod)).filter_map(target);
+    targets.min_by_key(|target| {
+        // A holder is named for its pod, and for its process.
+        let leads = holder.strip_prefix(target.pod.as_str()).is_some_and(|rest| rest.starts_with('_'));
+        (!leads, target.pod.clone())
+    })
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().filter_map(|status| status.conditions.as_deref()).flatten();
+    pod.metadata.deletion_timestamp.is_none()
+        && conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn target(pod: &Pod) -> Option<Target> {
+    let containers = &pod.spec.as_ref()?.containers;
+    let port = |container: &Container| {
+        let ports = container.ports.as_deref().unwrap_or_default();
+        let port = ports.iter().find(|port| port.name.as_deref() == Some(PORT))?;
+        u16::try_from(port.container_port).ok()
+    };
+    Some(Target { pod: pod.metadata.name.clone()?, port: containers.iter().find_map(port)? })
+}
+
+async fn forward(
+    client: &kube::Client,
+    namespace: &str,
+    target: &Target,
+) -> Result<Portforwarder, ForwardError> {
+    let pods = Api::<Pod>::namespaced(client.clone(), namespace);
+    let forwarder = match timeout(PATIENCE, pods.portforward(&target.pod, &[target.port])).await {
+        Ok(forwarder) => forwarder.map_err(CallError::from),
+        Err(_) => Err(CallError::Late { within: PATIENCE }),
+    };
+    let (namespace, pod) = (namespace.to_owned(), target.pod.clone());
+    forwarder.map_err(|error| ForwardError::Forward { namespace, pod, error })
+}
+
+/// Has the guard prove itself.
+async fn encrypt(
+    connector: TlsConnector,
+    server: ServerName<'static>,
+    forwarder: &mut Portforwarder,
+    target: &Target,
+) -> Result<TlsStream<DuplexStream>, ForwardError> {
+    let broken = |reason: String| ForwardError::Answer { pod: target.pod.clone(), reason };
+    let (stream, failed) = (forwarder.take_stream(target.port), forwarder.take_error(target.port));
+    let (Some(stream), Some(failed)) = (stream, failed) else {
+        return Err(broken("the API server forwards no port".to_owned()));
+    };
+    let name = server.to_str().into_owned();
+    let shaken = tokio::select! {
+        biased;
+        // What goes wrong at the pod is told beside the bytes.
+        Some(reason) = failed => return Err(broken(reason.trim().to_owned())),
+        shaken = timeout(PATIENCE, connector.connect(server, stream)) => shaken,
+    };
+    let shaken = shaken.map_err(|_| broken(format!("silence for {} s", PATIENCE.as_secs())))?;
+    shaken.map_err(|error| match error.get_ref().and_then(|it| it.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidCertificate(_)) => {
+            ForwardError::Trust { pod: target.pod.clone(), name, reason: causes_of(&error) }
+        }
+        _ => broken(causes_of(&error)),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! What a leader tells of its guard on the Lease: which version it is, and what vouches for its certificate.
+//!
+//! Entry points: [`annotate`] for who leads, [`read`] for everybody else. Invariant: nothing here is secret, since every
+//! authenticated account may read the Lease. The Secret of the certificate holds its key, and the webhook configuration
+//! the token of the webhook's address: neither can be shown to whom the guard is to be trusted by.
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::Api;
+use tokio::time::timeout;
+
+use super::super::call::CallError;
+use super::{ATTEMPT, Place};
+use crate::model::build;
+
+const VERSION: &str = "kubemoor.dev/version";
+const COMMIT: &str = "kubemoor.dev/commit";
+const CA_BUNDLE: &str = "kubemoor.dev/ca-bundle";
+
+/// The most bytes of authorities that a Lease tells of: it is written every few seconds.
+const CAP: usize = 16 << 10;
+
+/// What the last leader has told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeaderInfo {
+    /// Who leads; empty for nobody.
+    pub holder: String,
+    /// When it said so last.
+    pub renewed: Option<Timestamp>,
+    /// The guard's version; none of a guard that tells none.
+    pub version: Option<String>,
+    /// The commit that was built, where the guard knows it.
+    pub commit: Option<String>,
+    /// What vouches for the guard's certificate, as PEM; none where the system's trust store is to.
+    pub authority: Option<String>,
+}
+
+/// Has a Lease tell of this process.
+pub(super) fn annotate(lease: &mut ObjectMeta, authority: Option<&str>) {
+    let authority = authority.filter(|pem| pem.len() <= CAP);
+    let annotations = lease.annotations.get_or_insert_default();
+    for (name, value) in [(VERSION, Some(build::VERSION)), (COMMIT, build::commit()), (CA_BUNDLE, authority)]
+    {
+        match value {
+            Some(value) => annotations.insert(name.to_owned(), value.to_owned()),
+            None => annotations.remove(name),
+        };
+    }
+}
+
+/// What the Lease at `place` tells; `None` where there is none.
+///
+/// # Errors
+/// When the API server gives no usable answer.
+pub async fn read(client: &kube::Client, place: &Place) -> Result<Option<LeaderInfo>, CallError> {
+    let leases = Api::<Lease>::namespaced(client.clone(), &place.namespace);
+    let read = timeout(ATTEMPT, leases.get_opt(&place.name)).await;
+    let read = read.map_err(|_| CallError::Late { within: ATTEMPT })?.map_err(CallError::from)?;
+    Ok(read.map(told))
+}
+
+fn told(lease: Lease) -> LeaderInfo {
+    let (spec, mut annotations) =
+        (lease.spec.unwrap_or_default(), lease.metadata.annotations.unwrap_or_default());
+    LeaderInfo {
+        holder: spec.holder_identity.unwrap_or_default(),
+        renewed: spec.renew_time.map(|renewed| renewed.0),
+        version: annotations.remove(VERSION),
+        commit: annotations.remove(COMMIT),
+        authority: annotations.remove(CA_BUNDLE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(authority: Option<&str>, mut lease: Lease) -> (LeaderInfo, Lease) {
+        annotate(&mut lease.metadata, authority);
+        (told(lease.clone()), lease)
+    }
+
+    #[test]
+    fn lease_tells_the_version_and_the_present_authority() {
+        let (info, lease) = after(Some("pem"), Lease::default());
+        assert_eq!((info.version.as_deref(), info.authority.as_deref()), (Some(build::VERSION), Some("pem")));
+        assert_eq!(info.commit.as_deref(), build::commit());
+        // One that is gone, or too long for a Lease, is told of no more; what others have written stays.
+        let mut lease = lease;
+        lease.metadata.annotations.as_mut().unwrap().insert("team".to_owned(), "platform".to_owned());
+        for authority in [None, Some("x".repeat(CAP + 1).as_str())] {
+            let (info, lease) = after(authority, lease.clone());
+            assert_eq!(info.authority, None);
+            assert_eq!(lease.metadata.annotations.unwrap()["team"], "platform");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The authorities of users' certificates, as the API server publishes them for servers beside it.
+//!
+//! Entry point: [`follow`]. Invariant: a certificate counts only while the API server says that its authority does, as
+//! far as it can be asked; an authority that cannot be read leaves the last one.
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::Api;
+use kube::runtime::{WatchStreamExt, watcher};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::call::causes_of;
+use crate::telemetry::FailureLog;
+use crate::tls::UserAuthority;
+
+/// Where an API server that takes users by their certificates says whose.
+const NAMESPACE: &str = "kube-system";
+const NAME: &str = "extension-apiserver-authentication";
+const KEY: &str = "client-ca-file";
+
+/// Has `users` follow what the API server says until `stop`.
+pub async fn follow(client: kube::Client, users: UserAuthority, stop: CancellationToken) {
+    let published = Api::<ConfigMap>::namespaced(client, NAMESPACE);
+    let selected = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
+    let mut events = std::pin::pin!(watcher(published, selected).default_backoff());
+    let (mut failures, mut is_there) = (FailureLog::default(), false);
+    loop {
+        let event = tokio::select! {
+            () = stop.cancelled() => return,
+            event = events.next() => event,
+        };
+        match event {
+            Some(Ok(watcher::Event::Init)) => is_there = false,
+            Some(Ok(watcher::Event::InitApply(map) | watcher::Event::Apply(map))) => {
+                is_there = true;
+                adopt(&users, map.data.as_ref().and_then(|data| data.get(KEY)).map(String::as_str));
+            }
+            Some(Ok(watcher::Event::Delete(_))) => adopt(&users, None),
+            Some(Ok(watcher::Event::InitDone)) => {
+                failures.note_success();
+                if !is_there {
+                    adopt(&users, None);
+                }
+            }
+            Some(Err(error)) => {
+                if failures.note_failure() {
+                    warn!(
+                        "the authorities of users' client certificates cannot be read, trying again: {}",
+                        causes_of(&error)
+                    );
+                }
+            }
+            None => return stop.cancelled().await,
+        }
+    }
+}
+
+fn adopt(users: &UserAuthority, pem: Option<&str>) {
+    match users.adopt(pem) {
+        Ok(true) if pem.is_some() => {
+            info!("readers of the ledger may show a client certificate of the cluster")
+        }
+        Ok(_) => {}
+        Err(error) => {
+            warn!(%error, "the API server names no authority of users' client certificates that can be read")
+        }
+    }
+}
