@@ -6,6 +6,7 @@
 //! is written anywhere.
 
 mod permit;
+pub(super) mod repeats;
 mod report;
 mod rows;
 mod show;
