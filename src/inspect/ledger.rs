@@ -5,6 +5,7 @@
 
 pub(crate) mod columns;
 pub(crate) mod facts;
+pub(crate) mod repeats;
 pub(crate) mod spans;
 
 use std::path::Path;

@@ -29,6 +29,9 @@ data: {mode: fast}
 const OBJECTS: [&str; 2] = ["deployments.apps", "configmaps"];
 const OBJECT: [&str; 1] = ["deployments.apps"];
 
+/// The policies of the library.
+const POLICIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/policies");
+
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1";
 
 /// A guarded release `trove` with a field in doubt, on a control plane of its own: the emergency switch is one for all.
@@ -85,6 +88,10 @@ impl Trove {
             "allow" => return self.allow(),
             "audit" | "audit report" => {
                 let words: Vec<_> = words.into_iter().map(str::to_owned).collect();
+                return [words, self.guard.asked().to_vec()].concat();
+            }
+            "policy replay" => {
+                let words = words.into_iter().chain([POLICIES]).map(str::to_owned).collect();
                 return [words, self.guard.asked().to_vec()].concat();
             }
             "diff" | "diff --settle" | "forecast" => &["trove", "-o", "json"],
@@ -265,7 +272,7 @@ async fn who_has_no_rights_learns_nothing_not_even_what_is_there() {
         )
     };
     let nobody = Member::new(&trove.scene.control_plane).await;
-    let commands: [&[&str]; 20] = [
+    let commands: [&[&str]; 21] = [
         &["diff", "NAME"],
         &["diff", "NAME", "--settle"],
         &["diff", "NAME", "--record-driver", "configmap"],
@@ -286,6 +293,7 @@ async fn who_has_no_rights_learns_nothing_not_even_what_is_there() {
         &["resume", "NAME"],
         &["audit", server, url, authority, file, "--release", "NAME"],
         &["audit", "report", server, url, authority, file, "--release", "NAME"],
+        &["policy", "replay", POLICIES, server, url, authority, file, "--release", "NAME"],
     ];
     for command in commands {
         let ask = |namespace: &str, name: &str, allowance: &str| {

@@ -2,12 +2,13 @@
 //!
 //! Entry point: [`Facts`], which takes rows newest first and becomes a [`Report`]. Pure.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
+use super::repeats::Repeats;
 use super::spans::{Release, Spans, Stay};
-use crate::ledger::entry::{Entry, Field, Object};
+use crate::ledger::entry::Entry;
 
 /// The verdicts of the rows that a report needs.
 pub(crate) const VERDICTS: [&str; 11] = [
@@ -27,9 +28,6 @@ pub(crate) const VERDICTS: [&str; 11] = [
 /// Why an edit that drifts passes by an exception: an open one, or one for its user.
 const EXCEPTIONS: [&str; 2] = ["allowed", "exempt"];
 
-/// An API server that asks about one refused change twice does so within that time.
-const TWICE: SignedDuration = SignedDuration::from_secs(1);
-
 /// Exceptions that are kept; a report is for reading.
 const MOST_EXCEPTIONS: usize = 10_000;
 
@@ -47,12 +45,8 @@ pub(crate) struct Facts {
     denied: Counts,
     excepted: Counts,
     repaired: BTreeMap<(Release, String), u64>,
-    /// The changes of the last second.
-    recent: VecDeque<(Timestamp, Change)>,
+    repeats: Repeats,
 }
-
-/// What makes two changes one.
-type Change = (Object, String, Option<String>, String, Vec<Field>);
 
 /// What a report tells.
 #[derive(Debug)]
@@ -125,7 +119,7 @@ impl Facts {
             denied: Counts::default(),
             excepted: Counts::default(),
             repaired: BTreeMap::new(),
-            recent: VecDeque::new(),
+            repeats: Repeats::default(),
         }
     }
 
@@ -133,7 +127,7 @@ impl Facts {
     pub(crate) fn add(&mut self, entry: &Entry) {
         self.spans.add(entry);
         match entry.kind.as_str() {
-            "verdict" if self.note_first(entry) => self.add_change(entry),
+            "verdict" if self.repeats.note_first(entry) => self.add_change(entry),
             "allowance" if entry.verdict == "Opened" => self.add_exception(entry),
             "repair" => {
                 let counted = self.repaired.entry((Release::of(entry), entry.verdict.clone()));
@@ -141,21 +135,6 @@ impl Facts {
             }
             _ => {}
         }
-    }
-
-    /// Notes a change. Gives whether it is another one than those just before.
-    fn note_first(&mut self, entry: &Entry) -> bool {
-        let is_over = |(time, _): &(Timestamp, Change)| time.duration_since(entry.time) > TWICE;
-        while self.recent.front().is_some_and(is_over) {
-            self.recent.pop_front();
-        }
-        let Entry { object, user, operation, verdict, fields, .. } = entry.clone();
-        let change = (object, user, operation, verdict, fields);
-        let is_first = self.recent.iter().all(|(_, known)| *known != change);
-        if is_first {
-            self.recent.push_back((entry.time, change));
-        }
-        is_first
     }
 
     fn add_change(&mut self, entry: &Entry) {
@@ -186,7 +165,7 @@ impl Facts {
 
     /// What the rows come to.
     pub(crate) fn finish(self) -> Report {
-        let Self { mut report, spans, denied, excepted, repaired, recent: _ } = self;
+        let Self { mut report, spans, denied, excepted, repaired, repeats: _ } = self;
         report.denied = denied.ranked();
         report.excepted = excepted.ranked();
         report.repairs =

@@ -4,7 +4,7 @@
 
 use anyhow::Context;
 
-use super::tally::{Changed, Key, Report};
+use super::tally::{Changed, Key, REFUSED, Report};
 use crate::cli::output::{BAD, GOOD, PLAIN, Table, Text};
 use crate::cli::warn;
 use crate::inspect::sheet::Sheet;
@@ -87,7 +87,7 @@ fn table(report: &Report) -> Text {
         let mut table = Table::new(HEAD);
         for Changed { key, edits, last, .. } in &report.changes {
             let Key { namespace, release, user, kind, field, was, now, rule, .. } = key;
-            let refused = ["Deny", "Revert"].contains(now);
+            let refused = REFUSED.contains(now);
             let place = if field.is_empty() { "(the object)" } else { field };
             table.styled([
                 (format!("{namespace}/{release}"), PLAIN),

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::inspect::ledger::repeats::Repeats;
 use crate::ledger::entry::{Entry, Object};
 use crate::ledger::query::parse_operation;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
@@ -23,6 +24,9 @@ const MOST: usize = 10_000;
 /// The reasons of rows that are about a request as a whole, of which no field is known.
 const WHOLE: [Reason; 6] =
     [Reason::TooLarge, Reason::TooDeep, Reason::Busy, Reason::Late, Reason::Request, Reason::Dependants];
+
+/// The verdicts under which an edit does not pass as it was sent.
+pub(super) const REFUSED: [&str; 2] = ["Deny", "Revert"];
 
 /// What a replay has found.
 #[derive(Debug, Serialize)]
@@ -90,6 +94,7 @@ pub(super) struct Tally {
     /// Who would be refused while which operation was under way.
     refused: HashSet<(ReleaseId, u64, String)>,
     touched: BTreeSet<(ReleaseId, u64)>,
+    repeats: Repeats,
 }
 
 impl Tally {
@@ -107,12 +112,21 @@ impl Tally {
             more_changes: 0,
         };
         let (changes, writers, refused) = (BTreeMap::new(), HashSet::new(), HashSet::new());
-        Self { report, changes, writers, begun: BTreeSet::new(), refused, touched: BTreeSet::new() }
+        Self {
+            report,
+            changes,
+            writers,
+            begun: BTreeSet::new(),
+            refused,
+            touched: BTreeSet::new(),
+            repeats: Repeats::default(),
+        }
     }
 
     /// Takes a row that is older than those before.
     pub(super) fn add(&mut self, replay: &mut Replay, entry: &Entry) {
-        if entry.kind != "verdict" {
+        let is_refused = REFUSED.contains(&entry.verdict.as_str());
+        if entry.kind != "verdict" || (is_refused && !self.repeats.note_first(entry)) {
             return;
         }
         self.report.edits += 1;
@@ -126,7 +140,7 @@ impl Tally {
     }
 
     pub(super) fn finish(self) -> Report {
-        let Self { mut report, changes, writers, begun, refused, mut touched } = self;
+        let Self { mut report, changes, writers, begun, refused, mut touched, .. } = self;
         touched.extend(
             refused.intersection(&writers).map(|(release, revision, _)| (release.clone(), *revision)),
         );
@@ -138,7 +152,7 @@ impl Tally {
     }
 
     fn compare(&mut self, entry: &Entry, replayed: &Replayed, is_record: bool, operation: Operation) {
-        let was_refused = ["Deny", "Revert"].contains(&entry.verdict.as_str());
+        let was_refused = REFUSED.contains(&entry.verdict.as_str());
         let is_refused = replayed.verdict.outcome.is_refusal();
         let by_user =
             |(release, revision): &(ReleaseId, u64)| (release.clone(), *revision, entry.user.clone());
