@@ -58,7 +58,7 @@ use crate::notify::{Notifiers, Worker};
 use crate::policy::Policy;
 use crate::policy::resolver::PolicyResolver;
 use crate::server::{self, Ending, Limits, Peer, TlsPort, descriptors};
-use crate::tls::{self, Certificates, UserAuthority};
+use crate::tls::{Certificates, UserAuthority};
 use crate::webhook::look::ReleaseSource;
 use crate::webhook::validate::Setup;
 

@@ -102,6 +102,8 @@ async fn allow(args: Args) -> anyhow::Result<Allowed> {
         (None, Some(until)) => until,
         (None, None) => bail!("say until when, with --for or --until"),
     };
+    // A flag that is wrong is told before a cluster is asked.
+    exceptions::request(&path, until, reason.as_deref(), now)?;
     let connection = cluster.connect().await?;
     let namespace = &namespace.or_default(&connection);
     let (object, paths, reason) = (&object, &path, reason.as_deref());

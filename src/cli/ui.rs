@@ -85,7 +85,12 @@ async fn serve(args: Args) -> anyhow::Result<Outcome> {
     let Args { port, no_browser, guard, cluster_labels, records, clusters } = args;
     let labels = cluster_labels.labels()?;
     let guard = guard.address(&clusters)?;
-    let settings = clusters.named()?.into_iter().map(|(name, access)| ClusterSettings {
+    let clusters = clusters.named()?;
+    // One that cannot be used is shown as such beside others; where it is the only one there is nothing to show.
+    if let [(_, only)] = clusters.as_slice() {
+        connection::connect_by(only).await?;
+    }
+    let settings = clusters.into_iter().map(|(name, access)| ClusterSettings {
         name,
         access,
         driver: records.record_driver,

@@ -58,9 +58,7 @@ pub(crate) async fn plan(
     now: Timestamp,
 ) -> Result<Plan, Failure> {
     let Asked { object, namespace, paths, until, reason } = asked;
-    let request = Request::read(&paths.join(","), Some(&until.to_string()), *reason);
-    let request = request.map_err(|flaws| told(&flaws))?;
-    request.until_from(now).map_err(|flaw| told(&[flaw]))?;
+    let request = request(paths, *until, *reason, now)?;
     let kinds = reading::kinds(connection).await?;
     let object = object.resolve(connection, &kinds, namespace).await?;
     let user = identity::own_name(&connection.client, connection.claimed.clone()).await;
@@ -78,6 +76,19 @@ pub(crate) async fn plan(
     let resource = allowances::resource(&wish);
     check_room(connection, &resource, now).await?;
     Ok(Plan { resource, object })
+}
+
+/// What is asked for, as the guard would read it.
+pub(crate) fn request(
+    paths: &[String],
+    until: Timestamp,
+    reason: Option<&str>,
+    now: Timestamp,
+) -> Result<Request, Failure> {
+    let request = Request::read(&paths.join(","), Some(&until.to_string()), reason);
+    let request = request.map_err(|flaws| told(&flaws))?;
+    request.until_from(now).map_err(|flaw| told(&[flaw]))?;
+    Ok(request)
 }
 
 impl Plan {

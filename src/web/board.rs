@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -54,6 +55,8 @@ pub(super) struct Board {
     pub(super) namespace: Option<String>,
     known: Arc<RwLock<Known>>,
     changes: watch::Receiver<u64>,
+    /// Whether somebody has looked since it was asked last.
+    is_looked_at: Arc<AtomicBool>,
     task: JoinHandle<()>,
 }
 
@@ -121,8 +124,10 @@ impl Board {
         let known = Arc::new(RwLock::new(Known::default()));
         let (changed, changes) = watch::channel(0);
         let namespace = scope.namespace.clone();
-        let follower = Follower { connection, scope, known: Arc::clone(&known), changed };
-        Self { namespace, known, changes, task: tokio::spawn(follower.run()) }
+        let is_looked_at = Arc::new(AtomicBool::new(true));
+        let (kept, looked) = (Arc::clone(&known), Arc::clone(&is_looked_at));
+        let follower = Follower { connection, scope, known: kept, changed, is_looked_at: looked };
+        Self { namespace, known, changes, is_looked_at, task: tokio::spawn(follower.run()) }
     }
 
     /// Waits until the releases were listed, or could not be, for a while.
@@ -146,6 +151,7 @@ impl Board {
 
     /// How all releases stand, by namespace and name.
     pub(super) fn rows(&self, now: Timestamp) -> Rows {
+        self.is_looked_at.store(true, Ordering::Relaxed);
         let known = self.known.read();
         let mut rows: BTreeMap<&ReleaseId, Arc<Row>> = BTreeMap::new();
         for (release, guarded) in &known.guarded {
@@ -246,6 +252,7 @@ struct Follower {
     scope: Scope,
     known: Arc<RwLock<Known>>,
     changed: watch::Sender<u64>,
+    is_looked_at: Arc<AtomicBool>,
 }
 
 impl Follower {
@@ -271,7 +278,9 @@ impl Follower {
         let mut tick = 0_u32;
         loop {
             ticks.tick().await;
-            if tick.is_multiple_of(RECORDS) {
+            // The board listens itself; whoever else does is an open page.
+            let is_open = self.changed.receiver_count() > 1;
+            if tick.is_multiple_of(RECORDS) && (self.is_looked_at.swap(false, Ordering::Relaxed) || is_open) {
                 self.read_others().await;
             }
             tick = tick.wrapping_add(1);

@@ -64,7 +64,7 @@ fn no_command_that_talks_to_a_cluster_is_forgotten() {
         }
         open.extend(command.get_subcommands().map(|it| (format!("{name} {}", it.get_name()), it)));
     }
-    let told = CLIENTS.into_iter().chain(["serve", "uninstall", "version"]).map(str::to_owned).collect();
+    let told = CLIENTS.into_iter().chain(["serve", "ui", "uninstall", "version"]).map(str::to_owned).collect();
     assert_eq!(real, told);
 }
 
@@ -161,6 +161,10 @@ fn a_malformed_argument_is_named_with_its_form_and_exit_2() {
         (&["allow", "cm/x", "--path", "replicas", "--for", "1h"], &["replicas"]),
         (&["allow", "cm/x", "--path", "*", "--for", "soon"], &["soon"]),
         (&["allow", "x", "--path", "*", "--for", "1h"], &["KIND/NAME"]),
+        (&["ui", "--kubeconfig", "/nowhere/config"], &["/nowhere/config"]),
+        (&["ui", "--server", "http://guard"], &["https://HOST[:PORT]"]),
+        (&["ui", "--context", "a", "--context", "a"], &["--context a is given twice"]),
+        (&["ui", "--context", "a", "--context", "b", "--server", "https://guard"], &["leave --server out"]),
         (&["diff", "Shop!"], &["a release's name has"]),
         (&["diff", "shop", "-n", "A_b"], &["a namespace's name has"]),
         (&["diff", "shop", "-o", "xml"], &["table, json, yaml"]),

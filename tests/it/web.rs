@@ -101,7 +101,7 @@ async fn drift_is_shown_from_the_overview_down_to_the_field() {
     );
     assert_holds(&release, &["&lt;script&gt;alert(1)", "&lt;img src=x onerror=alert(2)&gt;&quot;"]);
     let exceptions = shop.page.text("exceptions").await;
-    assert_holds(&exceptions, &["&lt;script&gt;alert(1)", "/spec/paused", "alice"]);
+    assert_holds(&exceptions, &["&lt;script&gt;alert(1)", "/spec/paused"]);
     for page in [&overview, &list, &release, &exceptions] {
         for word in ["<script>alert", "<img", "<b>editor"] {
             assert!(!page.contains(word), "{word} is in {page}");
@@ -143,10 +143,7 @@ async fn orders_are_given_once_they_are_confirmed() {
         "act?do=allow&namespace={}&object=deployment/web&path=/spec/replicas%0A/spec/paused&for=2h&reason=INC-7",
         scene.namespace
     );
-    assert_holds(
-        &shop.page.text(&wish).await,
-        &["kind: DriftAllowance", "requestedBy", "user: alice", "INC-7"],
-    );
+    assert_holds(&shop.page.text(&wish).await, &["kind: DriftAllowance", "INC-7"]);
     let made = shop.page.confirm(&wish).await;
     assert_holds(&made.text, &["/spec/replicas, /spec/paused of Deployment/web"]);
     let path = scene.at("apis/kubemoor.dev/v1alpha1", "driftallowances");
