@@ -116,3 +116,4 @@ mod sealed_paths;
 mod shared_certificate;
 mod spared_objects;
 mod support;
+mod traces;
