@@ -13,6 +13,7 @@ mod emergency;
 mod leading;
 mod meeting;
 mod memory;
+mod naming;
 mod ordering;
 mod parts;
 mod permitting;
@@ -38,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::calling::{Calling, Judging, Keeping};
 use self::certifying::Certifying;
+use self::naming::Naming;
 use self::parts::Parts;
 use self::signals::Signals;
 use crate::admin::{self, Books, Condition, Readiness};
@@ -58,6 +60,7 @@ use crate::notify::{Notifiers, Worker};
 use crate::policy::Policy;
 use crate::policy::resolver::PolicyResolver;
 use crate::server::{self, Ending, Limits, Peer, TlsPort, descriptors};
+use crate::telemetry::traces;
 use crate::tls::{Certificates, UserAuthority};
 use crate::webhook::look::ReleaseSource;
 use crate::webhook::validate::Setup;
@@ -122,12 +125,6 @@ struct Stops {
     closing: CancellationToken,
 }
 
-/// The cluster's name on the rows of the ledger.
-struct Naming {
-    given: Option<String>,
-    told: Option<oneshot::Sender<String>>,
-}
-
 /// Serves until SIGTERM or SIGINT, then finishes what is under way. A second
 /// signal ends the process at once.
 ///
@@ -158,8 +155,10 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
         ledger,
         notifiers,
         release_metrics,
+        collector,
         log: _,
     } = config;
+    collector.as_ref().map(traces::init).transpose()?;
     let resolver = Arc::new(PolicyResolver::new(Policy::new(edits, drift, operation_timeout)));
     let in_force = InForce::new(Arc::clone(&resolver), cluster_labels);
     let folder = policies.map(|path| Folder::open(&path, &in_force)).transpose()?;
@@ -192,7 +191,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let (naming, named) = oneshot::channel();
     let written = writer.start(named, stops.closing.clone()).context("cannot start the ledger's writer")?;
     parts.spawn("the ledger's writer", written);
-    let naming = Naming { given: cluster_name, told: Some(naming) };
+    let naming = Naming::new(cluster_name, naming);
 
     let stop = CancellationToken::new();
     let services =
@@ -200,7 +199,9 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     services.follow_files(calling, folder, &mut parts);
     let mut run = Run { services, worker: Some(worker), readiness, books, naming, parts };
     let linger = run.begin(source, Secured { callers: &callers, tls: &tls, certifying }, &records).await?;
-    run.until_told(stops, linger).await
+    let ended = run.until_told(stops, linger).await;
+    traces::finish().await;
+    ended
 }
 
 impl Serving<'_> {
@@ -345,16 +346,6 @@ impl Run {
             signal = signals.next() => anyhow::bail!("{signal} again: ended at once"),
         }
         failed.map_or(Ok(()), Err)
-    }
-}
-
-impl Naming {
-    /// Lets the ledger's writer begin, in the given name or in `otherwise`.
-    fn tell(&mut self, otherwise: impl FnOnce() -> String) {
-        if let Some(told) = self.told.take() {
-            // A writer that is gone is shutting down.
-            let _ = told.send(self.given.take().unwrap_or_else(otherwise));
-        }
     }
 }
 

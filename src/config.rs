@@ -5,6 +5,7 @@
 //! Must not read the environment or a file, nor have defaults: those stand on
 //! the command line, where a user sees them.
 
+mod collector;
 mod ledger;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+pub use self::collector::CollectorUrl;
 pub use self::ledger::{Ledger, LedgerUrl, Retention};
 use crate::model::{DriftMode, EditsMode};
 
@@ -48,6 +50,8 @@ pub struct Serve {
     pub notifiers: Option<PathBuf>,
     /// Whether each release has metrics of its own.
     pub release_metrics: bool,
+    /// Where traces are sent; none where none are made.
+    pub collector: Option<CollectorUrl>,
     /// What is logged.
     pub log: LogFilter,
 }

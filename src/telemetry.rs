@@ -1,9 +1,11 @@
-//! Log lines, on standard error.
+//! Log lines, on standard error, and spans for a collector (`traces`).
 //!
 //! Entry points: [`init`], once per process; [`FailureLog`] for whatever is tried
 //! again and again. A terminal gets text, everything else one JSON object per
 //! line. Invariant: a failure that lasts is logged once. Must not be called from
 //! the library's core, which logs nothing.
+
+pub mod traces;
 
 use std::io::IsTerminal;
 

@@ -114,7 +114,7 @@ impl Run {
             certifying,
             worker: self.worker.take(),
             conditions: Conditions { records, policies, switch, loop_listed },
-            naming: Naming { given: self.naming.given.take(), told: self.naming.told.take() },
+            naming: self.naming.take(),
         };
         self.parts.try_spawn("following the cluster", work.run(connection));
         Ok(())

@@ -16,7 +16,7 @@ use self::groups::{CallerArgs, LedgerArgs, RegisterArgs, TlsArgs};
 use super::Outcome;
 use super::labels::{self, LabelError};
 use crate::app;
-use crate::config::{self, Cluster, LogFilter, RecordDriver, Source};
+use crate::config::{self, Cluster, CollectorUrl, LogFilter, RecordDriver, Source};
 use crate::inspect::times::parse_duration;
 use crate::model::{DriftMode, EditsMode};
 
@@ -98,6 +98,10 @@ pub(super) struct Args {
     #[arg(long, env = "KUBEMOOR_NO_RELEASE_METRICS")]
     no_release_metrics: bool,
 
+    /// The OpenTelemetry collector that takes traces (OTLP over HTTP), such as http://collector:4318
+    #[arg(long, env = "KUBEMOOR_OTLP_ENDPOINT", value_name = "URL")]
+    otlp_endpoint: Option<CollectorUrl>,
+
     /// What is logged
     #[arg(long, env = "KUBEMOOR_LOG", value_name = "FILTER", default_value = "info")]
     log: LogFilter,
@@ -158,6 +162,7 @@ impl Args {
             ledger,
             notifiers,
             no_release_metrics,
+            otlp_endpoint,
             log,
         } = self;
         let cluster_labels = labels::collect(cluster_label)?;
@@ -188,6 +193,7 @@ impl Args {
             ledger: ledger.settings(),
             notifiers,
             release_metrics: !no_release_metrics,
+            collector: otlp_endpoint,
             log,
         })
     }

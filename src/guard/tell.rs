@@ -15,6 +15,7 @@ use crate::reconcile::brake::{Drifting, Reach};
 use crate::reconcile::drifts::Drift;
 use crate::reconcile::report::{DriftKind, Happening, Incident, ReleaseReport};
 use crate::reconcile::told::{Fate, Told};
+use crate::telemetry::traces;
 use crate::verdict::edit::Finding;
 use crate::verdict::message;
 
@@ -72,10 +73,12 @@ fn of_object(guard: &Guard, release: &Release, object: &ObjectId, drift: &Drift,
             guard.metrics.repaired(kind, if is_whole { Repair::Repaired } else { Repair::Partly });
             guard.metrics.repaired_after(kind, Timestamp::now().duration_since(drift.since));
             of_incident(guard, release, object, drift);
+            trace(release, object, drift, if is_whole { "repaired" } else { "partly" });
             of_repair(release, object, drift, attempts);
         }
         Fate::Failed => {
             guard.metrics.repaired(kind, Repair::Failed);
+            trace(release, object, drift, "failed");
             of_incident(guard, release, object, drift);
             let reason = drift.repaired.as_ref().and_then(|it| it.as_ref().err());
             tracing::warn!(
@@ -175,6 +178,20 @@ fn keep(
 ) {
     let of = GuardedObject { release: &release.id, revision: release.state.revision, object };
     guard.ledger.record(Row::repair(Timestamp::now(), of, repaired, fields, detail));
+}
+
+/// Makes the span of a repair that ended like this.
+fn trace(release: &Release, object: &ObjectId, drift: &Drift, outcome: &'static str) {
+    let repair = traces::Repair {
+        object,
+        release: &release.id,
+        revision: release.state.revision,
+        drift: drift.kind.as_str(),
+        since: drift.since,
+        outcome,
+        is_failure: outcome == "failed",
+    };
+    repair.ended();
 }
 
 fn kept(drift: &Drift) -> &str {

@@ -7,6 +7,7 @@
 
 mod keep;
 mod respond;
+mod span;
 mod spared;
 mod unread;
 
@@ -15,11 +16,12 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::{Body, Bytes};
 use tokio::time::{Instant, timeout_at};
 
 use self::respond::{annotated, decision, put, says};
+use self::span::Span;
 use self::spared::SparedEdits;
 use super::aside::aside;
 use super::case::{Aspect, Case, Subject};
@@ -121,6 +123,7 @@ impl Validator {
         B::Error: std::fmt::Display,
     {
         let Some(stage) = self.setup.door.stage(request.uri().path()) else { return review::nothing() };
+        let mut span = Span::begin(request.headers());
         let submission = match self.intake.receive(peer, request).await {
             Ok(submission) => submission,
             Err(error) => {
@@ -133,6 +136,7 @@ impl Validator {
             Ok(head) => head,
             Err(error) => return self.malformed(&error),
         };
+        span.note(&head);
         if stage == Stage::Mutate && order::is_order(&head) {
             return self.order(&submission.body, head, submission.deadline).await;
         }
@@ -155,6 +159,7 @@ impl Validator {
                             self.setup.metrics.answered(webhook, Decision::Error, keep::UNREACHED, took);
                             tracing::warn!(review.uid = %uid, "a review could not be answered: {error}");
                             self.keep_unreached(bytes, &error);
+                            span.answered(stage, StatusCode::INTERNAL_SERVER_ERROR);
                             return review::failed(&error.to_string());
                         }
                     }
@@ -171,6 +176,7 @@ impl Validator {
             verdict.reason.as_str(),
             arrived.elapsed(),
         );
+        span.judged(stage, response.status(), &verdict);
         response
     }
 

@@ -64,7 +64,8 @@ fn no_command_that_talks_to_a_cluster_is_forgotten() {
         }
         open.extend(command.get_subcommands().map(|it| (format!("{name} {}", it.get_name()), it)));
     }
-    let told = CLIENTS.into_iter().chain(["serve", "ui", "uninstall", "version"]).map(str::to_owned).collect();
+    let told =
+        CLIENTS.into_iter().chain(["serve", "ui", "uninstall", "version"]).map(str::to_owned).collect();
     assert_eq!(real, told);
 }
 

@@ -120,5 +120,6 @@ mod sealed_paths;
 mod shared_certificate;
 mod spared_objects;
 mod support;
+mod traces;
 mod web;
 mod web_browser;

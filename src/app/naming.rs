@@ -1,0 +1,31 @@
+//! The cluster's name on the rows of the ledger.
+//!
+//! Entry point: [`Naming`]. Invariant: a name that was given counts before the one that the cluster has.
+
+use tokio::sync::oneshot;
+
+/// What tells the ledger's writer the name, once.
+pub(super) struct Naming {
+    given: Option<String>,
+    told: Option<oneshot::Sender<String>>,
+}
+
+impl Naming {
+    /// The name `given` for the cluster, if any, for whoever listens to `told`.
+    pub(super) fn new(given: Option<String>, told: oneshot::Sender<String>) -> Self {
+        Self { given, told: Some(told) }
+    }
+
+    /// Lets the ledger's writer begin, in the given name or in `otherwise`.
+    pub(super) fn tell(&mut self, otherwise: impl FnOnce() -> String) {
+        if let Some(told) = self.told.take() {
+            // A writer that is gone is shutting down.
+            let _ = told.send(self.given.take().unwrap_or_else(otherwise));
+        }
+    }
+
+    /// What is left to tell.
+    pub(super) fn take(&mut self) -> Self {
+        Self { given: self.given.take(), told: self.told.take() }
+    }
+}

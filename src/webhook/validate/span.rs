@@ -1,0 +1,59 @@
+//! What a review's span says.
+//!
+//! Entry point: [`Span`]. Invariant: names and the verdict's own words, and nothing where no spans are made.
+
+use http::{HeaderMap, StatusCode};
+
+use super::super::door::Stage;
+use super::super::review::Head;
+use crate::model::ObjectId;
+use crate::telemetry::traces::Arrival;
+use crate::verdict::edit::Verdict;
+
+/// The span of a review, from its arrival on.
+pub(super) struct Span(Option<Arrival>);
+
+impl Span {
+    pub(super) fn begin(headers: &HeaderMap) -> Self {
+        Self(Arrival::now(headers))
+    }
+
+    /// Which review it is.
+    pub(super) fn note(&mut self, head: &Head<'_>) {
+        let Some(arrival) = &mut self.0 else { return };
+        arrival.note("kubemoor.review.uid", head.uid.to_string());
+        arrival.note_object(&ObjectId {
+            group: head.kind.group.to_string(),
+            kind: head.kind.kind.to_string(),
+            namespace: head.namespace.as_deref().map(str::to_owned),
+            name: head.name.as_deref().unwrap_or_default().to_owned(),
+        });
+        if let Some(subresource) = &head.subresource {
+            arrival.note("kubemoor.object.subresource", subresource.to_string());
+        }
+        if let Some(operation) = head.operation {
+            arrival.note("kubemoor.operation", operation.as_str());
+        }
+    }
+
+    /// The review is answered by this verdict.
+    pub(super) fn judged(mut self, stage: Stage, code: StatusCode, verdict: &Verdict) {
+        if let Some(arrival) = &mut self.0 {
+            arrival.note("kubemoor.decision", verdict.outcome.as_str());
+            arrival.note("kubemoor.reason", verdict.reason.as_str());
+            if let Some(grounds) = &verdict.grounds {
+                arrival.note_release(&grounds.release, grounds.revision);
+            }
+        }
+        self.answered(stage, code);
+    }
+
+    /// The review is answered without a verdict.
+    pub(super) fn answered(self, stage: Stage, code: StatusCode) {
+        let route = match stage {
+            Stage::Validate => "/validate/{token}",
+            Stage::Mutate => "/mutate/{token}",
+        };
+        self.0.into_iter().for_each(|arrival| arrival.answered(route, code.as_u16()));
+    }
+}
