@@ -128,10 +128,11 @@ fn said(server: &http::Uri, error: &CallError) -> Failure {
             "the guard at {server} does not know you: the kubeconfig must hold a bearer token (a client \
              certificate is none; `kubectl create token` makes one for a service account)"
         ),
-        CallError::Refused { code: 403, .. } => format!(
+        CallError::Refused { code: 403, .. } => {
             "you may not read this part of the ledger: it takes the right to list guardedreleases.kubemoor.dev \
              in the namespace, and in all namespaces with -A"
-        ),
+                .to_owned()
+        }
         CallError::Refused { code: 400 | 503, message, .. } => {
             format!("the guard at {server} does not answer: {message}")
         }
