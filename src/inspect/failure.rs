@@ -21,7 +21,7 @@ pub(crate) enum Failure {
         /// The API server.
         url: String,
         /// What it said.
-        error: CallError,
+        error: Box<CallError>,
     },
     /// There is no way to the cluster.
     #[error(transparent)]
@@ -31,13 +31,25 @@ pub(crate) enum Failure {
     Records(#[from] LookError),
     /// An allowance cannot be made.
     #[error(transparent)]
-    Make(#[from] MakeError),
+    Make(Box<MakeError>),
     /// The ledger cannot be read.
     #[error(transparent)]
-    Ledger(#[from] StoreError),
+    Ledger(Box<StoreError>),
     /// Something that was named does not exist, or cannot be meant.
     #[error("{0}")]
     Named(String),
+}
+
+impl From<MakeError> for Failure {
+    fn from(error: MakeError) -> Self {
+        Self::Make(Box::new(error))
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Ledger(Box::new(error))
+    }
 }
 
 impl Failure {
@@ -49,7 +61,7 @@ impl Failure {
 
 /// The failure of a call; `doing` completes "cannot …".
 pub(crate) fn failed(connection: &Connection, doing: &str, error: CallError) -> Failure {
-    Failure::Call { doing: doing.to_owned(), url: connection.url.clone(), error }
+    Failure::Call { doing: doing.to_owned(), url: connection.url.clone(), error: Box::new(error) }
 }
 
 /// What is missing where the API server refuses for want of rights.
