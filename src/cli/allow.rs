@@ -3,16 +3,20 @@
 //! Entry points: [`run`], [`revoke`]. Invariant: both act with the caller's own
 //! rights, and the same `allow` with the same end makes one allowance.
 
+mod there;
+
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
+use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::Outcome;
+use super::candidates;
 use super::connect::{self, ClusterArgs, NamespaceArgs};
 use super::output::{self, OutputArgs};
 use super::times::parse_duration;
+use super::{Outcome, warn};
 use crate::client::allowances::{self, Kept, MakeError, Wish};
 use crate::client::connection::Connection;
 use crate::client::identity;
@@ -30,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[command(group = clap::ArgGroup::new("end").required(true))]
 pub(super) struct Args {
     /// The object, such as deployment/web, deploy/web or deployments.apps/web
-    #[arg(value_name = "KIND/NAME")]
+    #[arg(value_name = "KIND/NAME", add = ArgValueCandidates::new(candidates::objects))]
     object: NamedObject,
 
     /// What may be changed: a path such as /spec/replicas, * for every field, delete; may be repeated
@@ -63,7 +67,7 @@ pub(super) struct Args {
 #[derive(Debug, clap::Args)]
 pub(super) struct RevokeArgs {
     /// The object, such as deployment/web, deploy/web or deployments.apps/web, or an allowance's name
-    #[arg(value_name = "KIND/NAME|NAME")]
+    #[arg(value_name = "KIND/NAME|NAME", add = ArgValueCandidates::new(candidates::objects))]
     what: String,
 
     #[command(flatten)]
@@ -87,6 +91,9 @@ struct Allowed {
     object: ObjectId,
     paths: Vec<String>,
     until: String,
+    /// What could not be checked.
+    #[serde(skip)]
+    unchecked: Option<String>,
 }
 
 /// The allowances that are no more.
@@ -99,7 +106,8 @@ struct Revoked {
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let format = args.output.output;
     let allowed = connect::run(allow(args))?;
-    let Allowed { namespace: _, name, made, object, paths, until } = &allowed;
+    let Allowed { namespace: _, name, made, object, paths, until, unchecked } = &allowed;
+    unchecked.iter().for_each(|unchecked| warn(unchecked));
     let (verb, paths) = (if *made { "made" } else { "unchanged" }, paths.join(", "));
     let told = format!("driftallowance/{name} {verb}: {paths} of {object} may change until {until}");
     output::say(format, &allowed, &told)
@@ -132,6 +140,7 @@ async fn allow(args: Args) -> anyhow::Result<Allowed> {
     let namespace = namespace.or_default(&connection);
     let kinds = connect::kinds(&connection).await?;
     let object = object.resolve(&connection, &kinds, &namespace).await?;
+    let unchecked = there::check(&connection, &kinds, &object, &request.grant).await?;
     let user = identity::own_name(&connection.client, connection.claimed.clone()).await;
     let user = user.map_err(|error| connect::failed(&connection, "ask who you are", error))?;
     let by = user.map(|user| Actor { user, ..Actor::default() });
@@ -159,6 +168,7 @@ async fn allow(args: Args) -> anyhow::Result<Allowed> {
         until: resource.spec.until.clone(),
         namespace,
         object,
+        unchecked,
     })
 }
 

@@ -16,15 +16,17 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
+use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
 
 use self::pasted::Denial;
 use self::report::{Inquiry, Report};
-use super::Outcome;
+use super::candidates;
 use super::connect::{self, ClusterArgs, NamespaceArgs};
 use super::labels::LabelArgs;
 use super::output::{self, OutputArgs};
 use super::reading::{Found, Reader, RecordArgs};
+use super::{Outcome, standing};
 use crate::declaration::path::Path;
 use crate::helm::release::Release;
 use crate::model::{NamedObject, ObjectId, ReleaseId};
@@ -37,7 +39,7 @@ const PASTED: u64 = 64 << 10;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The object, such as deployment/web, deploy/web or deployments.apps/web; - reads a denial or a warning from standard input
-    #[arg(value_name = "KIND/NAME")]
+    #[arg(value_name = "KIND/NAME", add = ArgValueCandidates::new(candidates::objects))]
     object: String,
 
     /// The field, such as /spec/replicas or spec.replicas; may be repeated. Without it: all fields that drift
@@ -101,6 +103,7 @@ async fn explain(args: Args, question: Question) -> anyhow::Result<Report> {
     let connection = cluster.connect().await?;
     let reader = Reader::new(connection, records, &labels).await?;
     let namespace = question.namespace.clone().unwrap_or_else(|| namespace.or_default(&reader.connection));
+    standing::say(&reader.connection, Some(&namespace)).await;
     let text = &question.object;
     let named: NamedObject = text.parse().map_err(|error: &str| anyhow!("{text:?}: {error}"))?;
     let object = named.resolve(&reader.connection, &reader.kinds, &namespace).await?;

@@ -1,22 +1,26 @@
 //! `kubemoor reconcile`: a person orders repairs now, and is told what came of them.
 //!
 //! Entry point: [`run`]. Invariant: everything goes through the GuardedRelease, so that the API server
-//! says who may, and keeps who did; so does the answer. Nothing is repaired here.
+//! says who may, and keeps who did; so does the answer. Nothing is repaired here, and a dry run orders nothing.
 
 use std::time::Duration;
 
 use anyhow::bail;
+use clap_complete::ArgValueCandidates;
 use futures::StreamExt;
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
+use super::candidates;
 use super::connect::{self, ClusterArgs, NamespacesArgs, failed, parse_release, spoken};
+use super::labels::LabelArgs;
 use super::list::{Items, nothing};
 use super::output::{self, OutputArgs};
 use super::pulses::Pulses;
+use super::reading::RecordArgs;
 use super::times::parse_duration;
-use super::{Outcome, steer, warn};
+use super::{Outcome, diff, steer, warn};
 use crate::client::connection::Connection;
 use crate::client::guarded::{self, Setting};
 use crate::model::ReleaseId;
@@ -36,6 +40,7 @@ pub(super) struct Args {
     #[arg(
         value_name = "RELEASE",
         value_parser = parse_release,
+        add = ArgValueCandidates::new(candidates::releases),
         required_unless_present_any = ["all", "all_namespaces"],
         conflicts_with_all = ["all", "all_namespaces"]
     )]
@@ -44,6 +49,10 @@ pub(super) struct Args {
     /// All guarded releases of the namespace
     #[arg(long)]
     all: bool,
+
+    /// Print what a repair would change now, and order none; exit 1 if it would change anything
+    #[arg(long, conflicts_with = "wait")]
+    dry_run: bool,
 
     /// Wait until nothing drifts any more; exit 1 if something still does
     #[arg(long)]
@@ -58,6 +67,12 @@ pub(super) struct Args {
 
     #[command(flatten)]
     namespaces: NamespacesArgs,
+
+    #[command(flatten)]
+    cluster_labels: LabelArgs,
+
+    #[command(flatten)]
+    records: RecordArgs,
 
     #[command(flatten)]
     cluster: ClusterArgs,
@@ -101,6 +116,10 @@ struct State {
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let (format, single) = (args.output.output, args.release.is_some());
+    if args.dry_run {
+        let Args { release, namespaces, cluster_labels, records, cluster, .. } = args;
+        return diff::preview(release, (records, cluster_labels), namespaces, cluster, format);
+    }
     let (answers, errors, namespace) = connect::run(reconcile(args))?;
     for error in &errors {
         warn(error);
@@ -122,7 +141,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 
 /// What came of each order, what could not be ordered and why, and the one namespace.
 async fn reconcile(args: Args) -> anyhow::Result<(Vec<Answer>, Vec<String>, Option<String>)> {
-    let Args { release, all: _, wait, timeout, output: _, namespaces, cluster } = args;
+    let Args { release, wait, timeout, namespaces, cluster, .. } = args;
     let connection = cluster.connect().await?;
     let namespace = namespaces.chosen(&connection);
     let wait = wait.then(|| Instant::now() + timeout);

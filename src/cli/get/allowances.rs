@@ -6,11 +6,13 @@ use anstyle::Style;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::cli::Outcome;
 use crate::cli::connect::{self, ClusterArgs, NamespacesArgs};
-use crate::cli::list::{self, ListArgs, Listed};
+use crate::cli::follow::{self, Change, Follow};
+use crate::cli::list::{self, ListArgs, Listed, WatchArgs};
 use crate::cli::output::{BAD, GOOD, PLAIN};
+use crate::cli::{Outcome, standing};
 use crate::client::allowances;
+use crate::client::connection::Connection;
 use crate::policy::allowance::Allowance;
 use crate::policy::resource::{AllowedObject, DriftAllowance};
 
@@ -22,6 +24,9 @@ pub(super) struct Args {
 
     #[command(flatten)]
     list: ListArgs,
+
+    #[command(flatten)]
+    watch: WatchArgs,
 
     #[command(flatten)]
     cluster: ClusterArgs,
@@ -54,30 +59,65 @@ enum State {
     Ended,
     /// It never counts.
     Invalid,
+    /// It was deleted while the list was watched.
+    Deleted,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let list = args.list.clone();
-    let (rows, namespace) = connect::run(allowances(args))?;
-    list::print(&list, rows, namespace.as_deref())
+    let Args { namespaces, list, watch, cluster } = args;
+    connect::run(async move {
+        let connection = cluster.connect().await?;
+        let namespace = namespaces.chosen(&connection);
+        standing::say(&connection, namespace.as_deref()).await;
+        let rows = allowances(&connection, namespace.as_deref(), &list).await?;
+        match watch.watch {
+            true => watched(&connection, namespace.as_deref(), list, rows).await,
+            false => list::print(&list, rows, namespace.as_deref()),
+        }
+    })
 }
 
-/// The allowances, and the one namespace that was looked at.
-async fn allowances(args: Args) -> anyhow::Result<(Vec<Row>, Option<String>)> {
-    let Args { namespaces, list, cluster } = args;
-    let connection = cluster.connect().await?;
-    let namespace = namespaces.chosen(&connection);
+/// Prints the allowances, and each that comes, changes or goes.
+async fn watched(
+    connection: &Connection,
+    namespace: Option<&str>,
+    list: ListArgs,
+    rows: Vec<Row>,
+) -> anyhow::Result<Outcome> {
+    let labels = list.selector.labels.clone();
+    let mut follow = Follow::begin(list, rows, namespace)?;
+    let (resource, doing) = (allowances::defined(), "watch the allowances");
+    follow::changes(connection, (&resource, namespace, labels.as_deref()), doing, async |change| {
+        let (object, is_gone) = match change {
+            Change::There(object) => (object, false),
+            Change::Gone(object) => (object, true),
+        };
+        // One that is not in the form of its definition costs itself alone.
+        let Ok(allowance) = serde_json::from_value(object) else { return Ok(true) };
+        let row = Row::of(allowance, Timestamp::now());
+        follow.print(&if is_gone { Row { state: State::Deleted, ..row } } else { row })
+    })
+    .await?;
+    Ok(Outcome::Clean)
+}
+
+/// The allowances in a namespace, or in all.
+async fn allowances(
+    connection: &Connection,
+    namespace: Option<&str>,
+    list: &ListArgs,
+) -> anyhow::Result<Vec<Row>> {
     let labels = list.selector.labels.as_deref();
-    let found = match allowances::labelled(&connection.client, namespace.as_deref(), labels).await {
+    let found = match allowances::labelled(&connection.client, namespace, labels).await {
         Ok(found) => found,
         // Where the definition is absent there are none.
         Err(error) if error.is_not_found() => Vec::new(),
-        Err(error) => return Err(connect::failed(&connection, "list the allowances", error)),
+        Err(error) => return Err(connect::failed(connection, "list the allowances", error)),
     };
     let now = Timestamp::now();
     let mut rows: Vec<_> = found.into_iter().map(|allowance| Row::of(allowance, now)).collect();
     rows.sort_by(|a, b| (&a.namespace, &a.until, &a.name).cmp(&(&b.namespace, &b.until, &b.name)));
-    Ok((rows, namespace))
+    Ok(rows)
 }
 
 impl Row {
@@ -110,6 +150,10 @@ impl Listed for Row {
         &self.name
     }
 
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     fn head(all: bool, wide: bool) -> Vec<&'static str> {
         let mut head = vec!["NAMESPACE", "NAME", "OBJECT", "PATHS", "UNTIL", "STATE", "BY", "REASON"];
         head.extend(wide.then_some("FLAWS"));
@@ -121,6 +165,7 @@ impl Listed for Row {
             State::Open => ("Open", GOOD),
             State::Ended => ("Ended", PLAIN),
             State::Invalid => ("Invalid", BAD),
+            State::Deleted => ("Deleted", PLAIN),
         };
         let plain = |text: &str| (text.to_owned(), PLAIN);
         let mut cells = vec![

@@ -8,10 +8,10 @@ use anyhow::anyhow;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cli::Outcome;
 use crate::cli::connect::{self, ClusterArgs};
 use crate::cli::list::{self, ListArgs, Listed};
 use crate::cli::output::{BAD, GOOD, NOTE, PLAIN};
+use crate::cli::{Outcome, standing};
 use crate::client::policy_statuses;
 
 /// The flags of `kubemoor get policies`.
@@ -50,6 +50,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let labels = list.selector.labels.clone();
     let found = connect::run(async move {
         let connection = cluster.connect().await?;
+        standing::say(&connection, None).await;
         match policy_statuses::list(&connection.client, labels.as_deref()).await {
             Ok(found) => Ok(found),
             Err(error) if error.is_not_found() => {
@@ -98,6 +99,10 @@ impl Listed for Row {
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn namespace(&self) -> &str {
+        ""
     }
 
     fn head(_all: bool, wide: bool) -> Vec<&'static str> {

@@ -6,6 +6,7 @@
 //! and so is one that has no record.
 
 mod unrecorded;
+mod watching;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +17,11 @@ use serde::Serialize;
 
 use self::unrecorded::Unrecorded;
 use crate::cli::connect::{self, ClusterArgs, NamespacesArgs, failed};
-use crate::cli::list::{self, ListArgs, Listed};
+use crate::cli::list::{self, ListArgs, Listed, WatchArgs};
 use crate::cli::output::{BAD, GOOD, NOTE, PLAIN};
+use crate::cli::pulses::Pulses;
 use crate::cli::reading::{Reader, RecordArgs};
-use crate::cli::{Outcome, warn};
+use crate::cli::{Outcome, standing, warn};
 use crate::client::guarded;
 use crate::helm::record::Status;
 use crate::model::ReleaseId;
@@ -40,6 +42,9 @@ pub(super) struct Args {
 
     #[command(flatten)]
     list: ListArgs,
+
+    #[command(flatten)]
+    watch: WatchArgs,
 
     /// Only releases in this state: drifted, in-sync, not-guarded, or another reason of the list; may be repeated
     #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = parse_state)]
@@ -105,11 +110,25 @@ struct Suspended {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let (list, states) = (args.list.clone(), args.state.clone());
-    let Answer { mut rows, notes, namespace } = connect::run(rows(args))?;
-    notes.iter().for_each(|note| warn(note));
-    rows.retain(|row| states.is_empty() || states.iter().any(|state| state.is_of(row)));
-    list::print(&list, rows, namespace.as_deref())
+    let Args { namespaces, list, watch, state, records, cluster } = args;
+    connect::run(async move {
+        let connection = cluster.connect().await?;
+        let namespace = namespaces.chosen(&connection);
+        standing::say(&connection, namespace.as_deref()).await;
+        let reader = Reader::new(connection, records, &Labels::new()).await?;
+        let Answer { mut rows, notes } = rows(&reader, namespace.as_deref(), &list).await?;
+        notes.iter().for_each(|note| warn(note));
+        rows.retain(|row| is_wanted(row, &state));
+        match watch.watch {
+            true => watching::watched(&reader, namespace.as_deref(), (list, state), rows).await,
+            false => list::print(&list, rows, namespace.as_deref()),
+        }
+    })
+}
+
+/// Whether a row is in one of the states that are asked for.
+fn is_wanted(row: &Row, states: &[State]) -> bool {
+    states.is_empty() || states.iter().any(|state| state.is_of(row))
 }
 
 /// What was found.
@@ -117,16 +136,11 @@ struct Answer {
     rows: Vec<Row>,
     /// What could not be read.
     notes: Vec<String>,
-    /// The one namespace that was looked at.
-    namespace: Option<String>,
 }
 
-async fn rows(args: Args) -> anyhow::Result<Answer> {
-    let Args { namespaces, list, state: _, records, cluster } = args;
-    let connection = cluster.connect().await?;
-    let namespace = namespaces.chosen(&connection);
-    let reader = Reader::new(connection, records, &Labels::new()).await?;
-    let listed = guarded::list(&reader.connection.client, namespace.as_deref()).await;
+/// The releases of a namespace, or of all.
+async fn rows(reader: &Reader, namespace: Option<&str>, list: &ListArgs) -> anyhow::Result<Answer> {
+    let listed = guarded::list(&reader.connection.client, namespace).await;
     let listed = listed.map_err(|error| failed(&reader.connection, "list the GuardedReleases", error))?;
     let is_defined = listed.is_some();
     let mut known: BTreeMap<ReleaseId, GuardedRelease> = listed
@@ -134,25 +148,20 @@ async fn rows(args: Args) -> anyhow::Result<Answer> {
         .into_iter()
         .filter_map(|guarded| Some((guarded.release()?, guarded)))
         .collect();
-    let stored = reader.list(namespace.as_deref()).await?;
+    let stored = reader.list(namespace).await?;
     let mut all: BTreeSet<_> = stored.iter().chain(known.keys()).cloned().collect();
-    let Unrecorded { mut releases, mut notes } = unrecorded::find(&reader, namespace.as_deref()).await;
+    let Unrecorded { mut releases, mut notes } = unrecorded::find(reader, namespace).await;
     releases.retain(|release, _| !all.contains(release));
     all.extend(releases.keys().cloned());
     if let Some(labels) = &list.selector.labels {
         // What has no record has none of its labels.
-        all = reader.labelled(namespace.as_deref(), labels).await?;
+        all = reader.labelled(namespace, labels).await?;
     }
     let rows = all.into_iter().map(|release| {
         let (guarded, origin) = (known.remove(&release), releases.get(&release).copied());
-        let reader = &reader;
         async move {
             let why = match (guarded, origin) {
-                (Some(guarded), _) => {
-                    let suspended = Suspended::of(&guarded.spec, Timestamp::now());
-                    let told = reader.pulses.told(guarded.status.unwrap_or_default()).await;
-                    return Row { suspended, ..Row::guarded(release, told) };
-                }
+                (Some(guarded), _) => return Row::guarded(&reader.pulses, release, guarded).await,
                 (None, Some(origin)) => unrecorded::why(origin, &release),
                 (None, None) => why_not(reader, &release, is_defined).await,
             };
@@ -161,9 +170,9 @@ async fn rows(args: Args) -> anyhow::Result<Answer> {
     });
     let rows = futures::stream::iter(rows.collect::<Vec<_>>()).buffered(READ_AT_ONCE).collect().await;
     notes.extend(reader.pulses.notes().await);
-    let unread = reader.unread_records(namespace.as_deref());
+    let unread = reader.unread_records(namespace);
     notes.extend(unread.into_iter().map(|unread| format!("releases may be missing: {unread}")));
-    Ok(Answer { rows, notes, namespace })
+    Ok(Answer { rows, notes })
 }
 
 /// Why no guard speaks of a release.
@@ -191,7 +200,13 @@ impl Suspended {
 }
 
 impl Row {
-    fn guarded(release: ReleaseId, told: Told) -> Self {
+    async fn guarded(pulses: &Pulses, release: ReleaseId, guarded: GuardedRelease) -> Self {
+        let suspended = Suspended::of(&guarded.spec, Timestamp::now());
+        let told = pulses.told(guarded.status.unwrap_or_default()).await;
+        Self { suspended, ..Self::told(release, told) }
+    }
+
+    fn told(release: ReleaseId, told: Told) -> Self {
         let Told { ready, reason, revision, declared, drifted, counts, edits, drift, stale_since, message } =
             told;
         Self {
@@ -238,6 +253,10 @@ impl Listed for Row {
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn namespace(&self) -> &str {
+        &self.namespace
     }
 
     fn head(_all: bool, wide: bool) -> Vec<&'static str> {
@@ -316,7 +335,7 @@ mod tests {
     fn what_is_not_guarded_stands_beside_what_is() {
         let id = |name: &str| ReleaseId { namespace: "shop".to_owned(), name: name.to_owned() };
         let rows = [
-            Row::guarded(
+            Row::told(
                 id("new"),
                 Told::of(GuardedReleaseStatus::default(), &Pulse::Unknown, Timestamp::UNIX_EPOCH),
             ),
