@@ -20,7 +20,7 @@ install_tool := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 
 
 with_control_plane = provided=$$(tests/control-plane/provide); set -a; eval "$$provided"; set +a
 
-.PHONY: help provide demo test oracle forecasts lint fuzz build-fuzz bench profile image sbom test-image plugin manifests reference
+.PHONY: help provide demo test oracle forecasts lint fuzz build-fuzz bench profile image sbom test-image plugin manifests reference man
 
 help: ## say what there is
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1: \2/p' Makefile
@@ -120,6 +120,7 @@ plugin: ## install kubemoor, and link it as a plugin of kubectl: kubectl moor
 	KUBEMOOR_COMMIT=$$(deploy/image/commit) KUBEMOOR_RUSTC=$$(rustc --version) cargo install --locked --path .
 	bin=$${CARGO_INSTALL_ROOT:-$${CARGO_HOME:-$$HOME/.cargo}}/bin
 	ln -sf kubemoor "$$bin/kubectl-moor"
+	ln -sf kubemoor "$$bin/kubectl_complete-moor"
 
 manifests: ## write what comes from the chart: deploy/, certs/ and the table of its values
 	@$(with_control_plane)
@@ -128,6 +129,9 @@ manifests: ## write what comes from the chart: deploy/, certs/ and the table of 
 reference: ## write the command reference, docs/cli.md
 	cargo run --locked --quiet -- reference > docs/cli.md.new
 	mv docs/cli.md.new docs/cli.md
+
+man: ## write the manual pages to target/man
+	cargo run --locked --quiet -- man target/man
 
 $(cargo_deny):
 	$(install_tool) --root $(tools)/cargo-deny-$(deny_version) cargo-deny@$(deny_version)

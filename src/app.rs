@@ -163,6 +163,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let in_force = InForce::new(Arc::clone(&resolver), cluster_labels);
     let folder = policies.map(|path| Folder::open(&path, &in_force)).transpose()?;
     let notifiers = notifiers.map(|path| notify::file::read(&path)).transpose()?.unwrap_or_default();
+    in_force.set_notifiers(notifiers.notifiers.iter().map(|notifier| notifier.name.clone()));
     let webhook_listener = bind(listen, "--listen").await?;
     let admin_listener = bind(admin_listen, "--admin-listen").await?;
     let certificates = Certificates::load(certifying::source(&tls), jiff::Timestamp::now())?;

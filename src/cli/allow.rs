@@ -6,12 +6,14 @@
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
+use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::Outcome;
+use super::candidates;
 use super::connect::{self, ClusterArgs, NamespaceArgs};
 use super::output::{self, OutputArgs};
+use super::{Outcome, warn};
 use crate::inspect::exceptions::{self, Allowed, Asked};
 use crate::inspect::times::parse_duration;
 use crate::model::NamedObject;
@@ -21,7 +23,7 @@ use crate::model::NamedObject;
 #[command(group = clap::ArgGroup::new("end").required(true))]
 pub(super) struct Args {
     /// The object, such as deployment/web, deploy/web or deployments.apps/web
-    #[arg(value_name = "KIND/NAME")]
+    #[arg(value_name = "KIND/NAME", add = ArgValueCandidates::new(candidates::objects))]
     object: NamedObject,
 
     /// What may be changed: a path such as /spec/replicas, * for every field, delete; may be repeated
@@ -54,7 +56,7 @@ pub(super) struct Args {
 #[derive(Debug, clap::Args)]
 pub(super) struct RevokeArgs {
     /// The object, such as deployment/web, deploy/web or deployments.apps/web, or an allowance's name
-    #[arg(value_name = "KIND/NAME|NAME")]
+    #[arg(value_name = "KIND/NAME|NAME", add = ArgValueCandidates::new(candidates::objects))]
     what: String,
 
     #[command(flatten)]
@@ -77,7 +79,8 @@ struct Revoked {
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let format = args.output.output;
     let allowed = connect::run(allow(args))?;
-    let Allowed { namespace: _, name, made, object, paths, until } = &allowed;
+    let Allowed { namespace: _, name, made, object, paths, until, unchecked } = &allowed;
+    unchecked.iter().for_each(|unchecked| warn(unchecked));
     let (verb, paths) = (if *made { "made" } else { "unchanged" }, paths.join(", "));
     let told = format!("driftallowance/{name} {verb}: {paths} of {object} may change until {until}");
     output::say(format, &allowed, &told)

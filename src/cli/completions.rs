@@ -1,11 +1,14 @@
-//! `kubemoor completions`: what a shell needs to complete commands and flags.
+//! `kubemoor completions`: what a shell needs to complete commands, flags, and what the cluster has.
 //!
-//! Entry point: [`run`]. Invariant: made from the command line itself, under
-//! the name by which the program was called.
+//! Entry point: [`run`]. Invariant: the script asks the program itself, under the name by which it was called,
+//! so that it never falls behind it.
 
+use anyhow::Context;
 use clap_complete::Shell;
+use clap_complete::env::Shells;
 
-use super::{Name, Outcome, command, output};
+use super::candidates::VARIABLE;
+use super::{Name, Outcome, output};
 
 /// The flags of `kubemoor completions`.
 #[derive(Debug, clap::Args)]
@@ -16,8 +19,12 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let name = Name::called();
+    let (shell, name) = (args.shell.to_string(), Name::called().file());
+    let shells = Shells::builtins();
+    let completer = shells.completer(&shell).with_context(|| format!("{shell} cannot ask a program"))?;
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command(name), name.file(), &mut script);
+    completer
+        .write_registration(VARIABLE, name, name, name, &mut script)
+        .context("cannot write the completion script")?;
     output::write(&String::from_utf8_lossy(&script))
 }

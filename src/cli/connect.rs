@@ -11,8 +11,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
+use clap_complete::ArgValueCandidates;
 use secrecy::SecretString;
 
+use super::candidates;
 use crate::client::call::CallError;
 use crate::client::connection::{self, Access, Connection};
 use crate::config::{self, RecordDriver};
@@ -30,7 +32,7 @@ pub(super) struct ClusterArgs {
     kubeconfig: Option<PathBuf>,
 
     /// The kubeconfig's context [default: its current one]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(candidates::contexts))]
     context: Option<String>,
 
     /// The kubeconfig's cluster [default: the context's]
@@ -75,7 +77,7 @@ struct Timeout(Option<Duration>);
 #[command(next_help_heading = "Cluster")]
 pub(super) struct NamespaceArgs {
     /// The namespace [default: the context's]
-    #[arg(long, short, value_name = "NAMESPACE", value_parser = parse_namespace)]
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = parse_namespace, add = ArgValueCandidates::new(candidates::namespaces))]
     namespace: Option<String>,
 }
 

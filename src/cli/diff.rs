@@ -4,20 +4,25 @@
 //! is written, but for the dry runs of `--settle`. Exit 1 when something has
 //! drifted; what is only in doubt is said, and is drift with `--strict`.
 
+mod preview;
 mod show;
+mod unified;
 
 use std::io::IsTerminal;
 
 use anyhow::{Context, bail};
+use clap_complete::ArgValueCandidates;
 use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 
+use self::preview::Previews;
+use super::candidates;
 use super::connect::{self, ClusterArgs, NamespacesArgs, RecordArgs, parse_release};
 use super::labels::LabelArgs;
 use super::list::{Items, SelectorArgs, nothing};
-use super::output::{self, OutputArgs};
-use super::{Outcome, warn};
+use super::output::{self, Text};
+use super::{Outcome, standing, warn};
 use crate::inspect::comparison::object::State;
 use crate::inspect::comparison::{self, ObjectReport, ReleaseReport};
 use crate::inspect::reading::Reader;
@@ -30,7 +35,7 @@ const RELEASES_AT_ONCE: usize = 4;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The release; without it those of the namespace, or all with -A
-    #[arg(value_name = "RELEASE", value_parser = parse_release, conflicts_with_all = ["all_namespaces", "labels"])]
+    #[arg(value_name = "RELEASE", value_parser = parse_release, add = ArgValueCandidates::new(candidates::releases), conflicts_with_all = ["all_namespaces", "labels"])]
     release: Option<String>,
 
     /// Exit with 1 if something stays in doubt, too
@@ -47,8 +52,9 @@ pub(super) struct Args {
     #[command(flatten)]
     cluster_labels: LabelArgs,
 
-    #[command(flatten)]
-    output: OutputArgs,
+    /// How the comparison is printed
+    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
+    output: Format,
 
     #[command(flatten)]
     namespaces: NamespacesArgs,
@@ -60,6 +66,19 @@ pub(super) struct Args {
     cluster: ClusterArgs,
 }
 
+/// How a comparison is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// For people
+    Table,
+    /// As a unified diff from the live objects to the declared ones
+    Unified,
+    /// For programs
+    Json,
+    /// For programs, and for people who prefer it
+    Yaml,
+}
+
 /// All releases that were compared.
 #[derive(Debug)]
 struct Report {
@@ -67,9 +86,15 @@ struct Report {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let (output, strict) = (args.output.output, args.strict);
+    let (output, strict) = (args.output, args.strict);
     let report = connect::run(compare(args))?;
-    output::print(output, &Items::of(&report.releases), || show::text(&report))?;
+    let items = Items::of(&report.releases);
+    match output {
+        Format::Table => output::write(show::text(&report).as_str())?,
+        Format::Unified => output::write(unified::text(&report).as_str())?,
+        Format::Json => output::print(output::Format::Json, &items, Text::default)?,
+        Format::Yaml => output::print(output::Format::Yaml, &items, Text::default)?,
+    };
     let failures: Vec<_> = report.failures().collect();
     for sentence in &failures {
         warn(sentence);
@@ -78,6 +103,32 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Found);
     }
     match failures.len() {
+        0 => Ok(Outcome::Clean),
+        count => bail!("the comparison is incomplete: {count} of its parts failed, see above"),
+    }
+}
+
+/// Prints what repairs would change now.
+pub(super) fn preview(
+    release: Option<String>,
+    (records, cluster_labels): (RecordArgs, LabelArgs),
+    namespaces: NamespacesArgs,
+    cluster: ClusterArgs,
+    format: output::Format,
+) -> anyhow::Result<Outcome> {
+    let (output, selector) = (Format::Table, SelectorArgs { labels: None });
+    let (strict, settle) = (false, false);
+    let args =
+        Args { release, strict, settle, selector, cluster_labels, output, namespaces, records, cluster };
+    let report = connect::run(compare(args))?;
+    let failures: Vec<_> = report.failures().collect();
+    for sentence in &failures {
+        warn(sentence);
+    }
+    let previews = Previews::of(report);
+    output::print(format, &Items::of(&previews.0), || previews.text())?;
+    match failures.len() {
+        0 if previews.has_changes() => Ok(Outcome::Found),
         0 => Ok(Outcome::Clean),
         count => bail!("the comparison is incomplete: {count} of its parts failed, see above"),
     }
@@ -98,6 +149,7 @@ async fn compare(args: Args) -> anyhow::Result<Report> {
     let labels = cluster_labels.labels()?;
     let connection = cluster.connect().await?;
     let namespace = namespaces.chosen(&connection);
+    standing::say(&connection, namespace.as_deref()).await;
     let reader = Reader::new(connection, records.record_driver, &labels).await?;
     let now = Timestamp::now();
     if let Some(name) = release {

@@ -9,12 +9,14 @@ mod show;
 use std::io::{self, Read};
 
 use anyhow::Context;
+use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
 
-use super::Outcome;
+use super::candidates;
 use super::connect::{self, ClusterArgs, NamespaceArgs, RecordArgs};
 use super::labels::LabelArgs;
 use super::output::{self, OutputArgs};
+use super::{Outcome, standing};
 use crate::inspect::explanation::report::Report;
 use crate::inspect::explanation::{self, Denial, Question, parse_path};
 use crate::inspect::reading::Reader;
@@ -26,7 +28,7 @@ const PASTED: u64 = 64 << 10;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The object, such as deployment/web, deploy/web or deployments.apps/web; - reads a denial or a warning from standard input
-    #[arg(value_name = "KIND/NAME")]
+    #[arg(value_name = "KIND/NAME", add = ArgValueCandidates::new(candidates::objects))]
     object: String,
 
     /// The field, such as /spec/replicas or spec.replicas; may be repeated. Without it: all fields that drift
@@ -82,6 +84,7 @@ async fn explain(args: Args, denial: Denial) -> anyhow::Result<Report> {
     let reader = Reader::new(connection, records.record_driver, &labels).await?;
     let Denial { object, namespace: named, release, paths } = denial;
     let namespace = named.unwrap_or_else(|| namespace.or_default(&reader.connection));
+    standing::say(&reader.connection, Some(&namespace)).await;
     let question = Question { object, namespace, release, paths };
     Ok(explanation::explain(&reader, question, Timestamp::now()).await?)
 }

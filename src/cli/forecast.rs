@@ -7,13 +7,15 @@
 use std::sync::Arc;
 
 use anyhow::bail;
+use clap_complete::ArgValueCandidates;
 use futures::StreamExt;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::candidates;
 use super::connect::{self, ClusterArgs, NamespaceArgs, RecordArgs, parse_release, spoken};
 use super::output::{self, NOTE, OutputArgs, PLAIN, Table, Text};
-use super::{Outcome, warn};
+use super::{Outcome, standing, warn};
 use crate::helm::record::ApplyMethod;
 use crate::helm::release::{Declared, Release};
 use crate::inspect::reading::{Found, Reader};
@@ -28,7 +30,7 @@ const AT_ONCE: usize = 8;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The release
-    #[arg(value_name = "RELEASE", value_parser = parse_release)]
+    #[arg(value_name = "RELEASE", value_parser = parse_release, add = ArgValueCandidates::new(candidates::releases))]
     release: String,
 
     #[command(flatten)]
@@ -104,6 +106,7 @@ async fn read(args: Args) -> anyhow::Result<Forecast> {
     let Args { release, output: _, namespace, records, cluster } = args;
     let connection = cluster.connect().await?;
     let id = ReleaseId { namespace: namespace.or_default(&connection), name: release };
+    standing::say(&connection, Some(&id.namespace)).await;
     let reader = &Reader::new(connection, records.record_driver, &Labels::new()).await?;
     let release = reader.release(&id).await?;
     for unread in reader.unread_records(Some(&id.namespace)) {

@@ -1,6 +1,6 @@
 //! Lists as kubectl prints them.
 //!
-//! Entry points: [`ListArgs`] to flatten into a command's flags, [`print()`] for its rows, [`Items`] for
+//! Entry points: [`ListArgs`] and [`WatchArgs`] to flatten into a command's flags, [`print()`] for its rows, [`Items`] for
 //! programs. Invariant: every list has one shape in JSON and YAML; what is sorted by must be there.
 
 use std::cmp::Ordering;
@@ -13,7 +13,7 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::output::{self, Format, Table};
+use super::output::{self, Format, Table, Text};
 use super::{Outcome, warn};
 
 /// How a list is printed.
@@ -50,6 +50,14 @@ pub(super) struct ListArgs {
     pub(super) selector: SelectorArgs,
 }
 
+/// The flag that goes on.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct WatchArgs {
+    /// Print the list, and then each row that comes or changes
+    #[arg(long, short = 'w')]
+    pub(super) watch: bool,
+}
+
 /// The flag that chooses by labels.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct SelectorArgs {
@@ -70,6 +78,9 @@ pub(super) trait Listed: Serialize {
     const RESOURCE: &'static str;
 
     fn name(&self) -> &str;
+
+    /// The namespace; empty where it has none.
+    fn namespace(&self) -> &str;
 
     /// The headline; `all` where several namespaces are listed.
     fn head(all: bool, wide: bool) -> Vec<&'static str>;
@@ -99,30 +110,53 @@ pub(super) fn print<T: Listed>(
     mut rows: Vec<T>,
     namespace: Option<&str>,
 ) -> anyhow::Result<Outcome> {
-    if let Some(field) = &args.sort_by {
-        field.sort(&mut rows)?;
+    args.sort(&mut rows)?;
+    if let Some(format) = args.format() {
+        return output::print(format, &Items::of(&rows), Text::default);
     }
-    let format = match args.output {
-        ListFormat::Json => Format::Json,
-        ListFormat::Yaml => Format::Yaml,
-        ListFormat::Name => {
-            let lines = rows.iter().map(|row| format!("{}/{}\n", T::RESOURCE, row.name()));
-            return output::write(&lines.collect::<String>());
-        }
-        ListFormat::Table | ListFormat::Wide if rows.is_empty() => {
-            warn(&nothing(T::PLURAL, namespace));
-            return Ok(Outcome::Clean);
-        }
-        ListFormat::Table | ListFormat::Wide => Format::Table,
+    let Some(wide) = args.table() else {
+        let lines = rows.iter().map(|row| format!("{}/{}\n", T::RESOURCE, row.name()));
+        return output::write(&lines.collect::<String>());
     };
-    let (all, wide) = (namespace.is_none(), args.output == ListFormat::Wide);
-    output::print(format, &Items::of(&rows), || {
-        let mut table = if args.no_headers { Table::default() } else { Table::new(T::head(all, wide)) };
-        for row in &rows {
-            table.styled(row.cells(all, wide));
+    if rows.is_empty() {
+        warn(&nothing(T::PLURAL, namespace));
+        return Ok(Outcome::Clean);
+    }
+    output::write(table(args, &rows, namespace.is_none(), wide).text().as_str())
+}
+
+/// The rows for people; `all` where several namespaces are listed.
+pub(super) fn table<T: Listed>(args: &ListArgs, rows: &[T], all: bool, wide: bool) -> Table {
+    let mut table = if args.no_headers { Table::default() } else { Table::new(T::head(all, wide)) };
+    for row in rows {
+        table.styled(row.cells(all, wide));
+    }
+    table
+}
+
+impl ListArgs {
+    /// The form for programs, if one is asked for.
+    pub(super) fn format(&self) -> Option<Format> {
+        match self.output {
+            ListFormat::Json => Some(Format::Json),
+            ListFormat::Yaml => Some(Format::Yaml),
+            ListFormat::Table | ListFormat::Wide | ListFormat::Name => None,
         }
-        table.text()
-    })
+    }
+
+    /// Whether the table is the wide one; none where no table is asked for.
+    pub(super) fn table(&self) -> Option<bool> {
+        match self.output {
+            ListFormat::Table => Some(false),
+            ListFormat::Wide => Some(true),
+            ListFormat::Json | ListFormat::Yaml | ListFormat::Name => None,
+        }
+    }
+
+    /// Sorts rows as asked for.
+    pub(super) fn sort<T: Serialize>(&self, rows: &mut Vec<T>) -> anyhow::Result<()> {
+        self.sort_by.as_ref().map_or(Ok(()), |field| field.sort(rows))
+    }
 }
 
 /// That there is nothing of what was looked for in a namespace, or in all.

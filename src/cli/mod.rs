@@ -7,6 +7,7 @@
 
 mod allow;
 mod audit;
+mod candidates;
 mod certs;
 mod check;
 mod completions;
@@ -14,11 +15,13 @@ mod connect;
 mod diff;
 mod emergency;
 mod explain;
+mod follow;
 mod forecast;
 mod get;
 mod guard;
 mod labels;
 mod list;
+mod man;
 mod manifests;
 mod notify;
 mod output;
@@ -27,6 +30,7 @@ mod policy_files;
 mod reconcile;
 mod reference;
 mod serve;
+mod standing;
 mod steer;
 mod ui;
 mod uninstall;
@@ -38,6 +42,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::CompleteEnv;
 
 /// Keeps Helm releases where Helm put them: an admission webhook that judges
 /// edits by the release's own record, and a loop that finds and repairs drift.
@@ -93,6 +98,9 @@ enum Command {
     /// Print the command reference
     #[command(hide = true)]
     Reference,
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man(man::Args),
     /// Print the versions of this program and of the guard in the cluster
     Version(version::Args),
 }
@@ -104,6 +112,8 @@ enum Name {
     Program,
     /// `kubectl-moor`, which kubectl runs for `kubectl moor`.
     Plugin,
+    /// `kubectl_complete-moor`, which kubectl runs to complete `kubectl moor`.
+    Completer,
 }
 
 /// What a command that came to its end found.
@@ -118,11 +128,20 @@ enum Outcome {
 /// Parses the process's arguments, carries the command out and returns its
 /// exit code. Ends the process itself for `--help` and for a bad flag.
 pub fn run() -> ExitCode {
+    if Name::called() == Name::Completer {
+        return ended(candidates::for_kubectl());
+    }
+    CompleteEnv::with_factory(|| command(Name::called())).var(candidates::VARIABLE).complete();
     let mut line = command(Name::called());
     let parsed = line.try_get_matches_from_mut(std::env::args_os());
     let cli =
         parsed.and_then(|matches| Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut line)));
-    match cli.unwrap_or_else(|error| error.exit()).command.carry_out() {
+    ended(cli.unwrap_or_else(|error| error.exit()).command.carry_out())
+}
+
+/// The exit code of a command, of which an error is said.
+fn ended(result: anyhow::Result<Outcome>) -> ExitCode {
+    match result {
         Ok(Outcome::Clean) => ExitCode::SUCCESS,
         Ok(Outcome::Found) => ExitCode::from(1),
         Err(error) => {
@@ -136,7 +155,7 @@ pub fn run() -> ExitCode {
 fn command(name: Name) -> clap::Command {
     match name {
         Name::Program => Cli::command(),
-        Name::Plugin => Cli::command().bin_name("kubectl moor"),
+        Name::Plugin | Name::Completer => Cli::command().bin_name("kubectl moor"),
     }
 }
 
@@ -145,7 +164,8 @@ impl Name {
     fn called() -> Self {
         let called = std::env::args_os().next().map(PathBuf::from);
         let stem = called.as_deref().and_then(Path::file_stem).and_then(OsStr::to_str);
-        if stem == Some(Self::Plugin.file()) { Self::Plugin } else { Self::Program }
+        let known = [Self::Plugin, Self::Completer].into_iter().find(|name| stem == Some(name.file()));
+        known.unwrap_or(Self::Program)
     }
 
     /// The program's file.
@@ -153,6 +173,7 @@ impl Name {
         match self {
             Self::Program => "kubemoor",
             Self::Plugin => "kubectl-moor",
+            Self::Completer => "kubectl_complete-moor",
         }
     }
 }
@@ -181,6 +202,7 @@ impl Command {
             Self::Certs(args) => certs::run(args),
             Self::Completions(args) => completions::run(&args),
             Self::Reference => reference::run(),
+            Self::Man(args) => man::run(&args),
             Self::Version(args) => version::run(args),
         }
     }

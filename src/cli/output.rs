@@ -54,6 +54,8 @@ pub(super) struct Text(String);
 #[derive(Debug, Default)]
 pub(super) struct Table {
     rows: Vec<Vec<(String, Style)>>,
+    /// How wide columns are at least.
+    least: Vec<usize>,
 }
 
 impl Text {
@@ -92,6 +94,22 @@ impl Table {
         table
     }
 
+    /// A table without a headline, whose columns are at least this wide.
+    pub(super) fn at_least(widths: &[usize]) -> Self {
+        Self { rows: Vec::new(), least: widths.to_vec() }
+    }
+
+    /// How wide each column is.
+    pub(super) fn widths(&self) -> Vec<usize> {
+        let columns = self.rows.iter().map(Vec::len).chain([self.least.len()]).max().unwrap_or_default();
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            let widest = cells.map(|(text, _)| text.chars().count()).max().unwrap_or_default();
+            widest.max(self.least.get(column).copied().unwrap_or_default())
+        };
+        (0..columns).map(width).collect()
+    }
+
     /// Adds a row.
     pub(super) fn row<C: Into<String>>(&mut self, cells: impl IntoIterator<Item = C>) -> &mut Self {
         self.styled(cells.into_iter().map(|cell| (cell.into(), PLAIN)))
@@ -105,12 +123,7 @@ impl Table {
 
     /// The lines.
     pub(super) fn text(&self) -> Text {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
-        let width = |column: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells.map(|(text, _)| text.chars().count()).max().unwrap_or_default()
-        };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let widths = self.widths();
         let mut lines = Text::default();
         for row in &self.rows {
             for (place, ((text, style), width)) in row.iter().zip(&widths).enumerate() {
@@ -147,12 +160,16 @@ pub(super) fn print<T: Serialize>(
 /// Writes to standard output: colours for a terminal only. A reader that went
 /// away (`| head`) is no error.
 pub(super) fn write(text: &str) -> anyhow::Result<Outcome> {
+    stream(text).map(|_| Outcome::Clean)
+}
+
+/// The same; gives whether anybody still reads.
+pub(super) fn stream(text: &str) -> anyhow::Result<bool> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(anyhow::Error::new(error).context("cannot write to standard output"))
-        }
-        _ => Ok(Outcome::Clean),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(anyhow::Error::new(error).context("cannot write to standard output")),
     }
 }
 

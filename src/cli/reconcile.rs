@@ -1,19 +1,22 @@
 //! `kubemoor reconcile`: a person orders repairs now, and is told what came of them.
 //!
 //! Entry point: [`run`]. Invariant: everything goes through the GuardedRelease, so that the API server
-//! says who may, and keeps who did; so does the answer. Nothing is repaired here.
+//! says who may, and keeps who did; so does the answer. Nothing is repaired here, and a dry run orders nothing.
 
 use std::time::Duration;
 
 use anyhow::bail;
+use clap_complete::ArgValueCandidates;
 use futures::StreamExt;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
-use super::connect::{self, ClusterArgs, NamespacesArgs, failed, parse_release, spoken};
+use super::candidates;
+use super::connect::{self, ClusterArgs, NamespacesArgs, RecordArgs, failed, parse_release, spoken};
+use super::labels::LabelArgs;
 use super::list::{Items, nothing};
 use super::output::{self, OutputArgs};
-use super::{Outcome, warn};
+use super::{Outcome, diff, warn};
 use crate::client::connection::Connection;
 use crate::client::guarded;
 use crate::inspect::orders::{self, Answered, Given, LOOK};
@@ -32,6 +35,7 @@ pub(super) struct Args {
     #[arg(
         value_name = "RELEASE",
         value_parser = parse_release,
+        add = ArgValueCandidates::new(candidates::releases),
         required_unless_present_any = ["all", "all_namespaces"],
         conflicts_with_all = ["all", "all_namespaces"]
     )]
@@ -40,6 +44,10 @@ pub(super) struct Args {
     /// All guarded releases of the namespace
     #[arg(long)]
     all: bool,
+
+    /// Print what a repair would change now, and order none; exit 1 if it would change anything
+    #[arg(long, conflicts_with = "wait")]
+    dry_run: bool,
 
     /// Wait until nothing drifts any more; exit 1 if something still does
     #[arg(long)]
@@ -54,6 +62,12 @@ pub(super) struct Args {
 
     #[command(flatten)]
     namespaces: NamespacesArgs,
+
+    #[command(flatten)]
+    cluster_labels: LabelArgs,
+
+    #[command(flatten)]
+    records: RecordArgs,
 
     #[command(flatten)]
     cluster: ClusterArgs,
@@ -84,6 +98,10 @@ struct State {
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let (format, single) = (args.output.output, args.release.is_some());
+    if args.dry_run {
+        let Args { release, namespaces, cluster_labels, records, cluster, .. } = args;
+        return diff::preview(release, (records, cluster_labels), namespaces, cluster, format);
+    }
     let (answers, errors, namespace) = connect::run(reconcile(args))?;
     for error in &errors {
         warn(error);
@@ -105,7 +123,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 
 /// What came of each order, what could not be ordered and why, and the one namespace.
 async fn reconcile(args: Args) -> anyhow::Result<(Vec<Answer>, Vec<String>, Option<String>)> {
-    let Args { release, all: _, wait, timeout, output: _, namespaces, cluster } = args;
+    let Args { release, wait, timeout, namespaces, cluster, .. } = args;
     let connection = cluster.connect().await?;
     let namespace = namespaces.chosen(&connection);
     let wait = wait.then(|| Instant::now() + timeout);

@@ -6,10 +6,12 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
+use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::Outcome;
+use super::candidates;
 use super::connect::{self, ClusterArgs, NamespaceArgs, parse_release, spoken};
 use super::output::{self, OutputArgs};
 use crate::client::guarded::Setting;
@@ -37,7 +39,7 @@ pub(super) struct SuspendArgs {
 #[derive(Debug, clap::Args)]
 pub(super) struct ReleaseArgs {
     /// The release
-    #[arg(value_name = "RELEASE", value_parser = parse_release)]
+    #[arg(value_name = "RELEASE", value_parser = parse_release, add = ArgValueCandidates::new(candidates::releases))]
     release: String,
 
     #[command(flatten)]

@@ -247,7 +247,8 @@ fn is_gone(error: &CallError) -> bool {
     matches!(error, CallError::Refused { code: 404 | 409, .. } | CallError::Unserved)
 }
 
-fn defined() -> Resource {
+/// Where they are served.
+pub(crate) fn defined() -> Resource {
     Resource::new(GROUP, VERSION, "DriftAllowance", "driftallowances")
 }
 

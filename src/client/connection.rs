@@ -115,6 +115,13 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Connection, ConnectErr
     connect_by(&Access { kubeconfig: kubeconfig.map(Path::to_owned), ..Access::default() }).await
 }
 
+/// The names of the contexts of a kubeconfig, by default of those that kubectl reads; none where it cannot be read.
+pub fn contexts(kubeconfig: Option<&Path>) -> Vec<String> {
+    let read = kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+    let contexts = read.map(|config| config.contexts).unwrap_or_default();
+    contexts.into_iter().map(|context| context.name).collect()
+}
+
 /// A client with the credentials that `access` chooses.
 ///
 /// # Errors

@@ -22,7 +22,7 @@ use super::resource::{GROUP, Resource, VERSION, segment};
 use super::writer::{SendError, Writer};
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::agreement::SeenAlive;
-use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus, hidden_digest};
+use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus, LeaseReference, hidden_digest};
 use crate::policy::signing::SigningKey;
 use crate::policy::suspension::{Suspended, Suspension};
 
@@ -192,6 +192,20 @@ pub async fn list(
     }
 }
 
+/// The Lease of the guard that keeps the GuardedReleases in `namespace` (`None`: all), by the first of them; none
+/// where none names it.
+///
+/// # Errors
+/// When the API server gives no usable answer.
+pub(crate) async fn lease(
+    client: &kube::Client,
+    namespace: Option<&str>,
+) -> Result<Option<LeaseReference>, CallError> {
+    let page = Pages::<Value>::objects(client, &resource(), namespace)?.of(1).next().await?;
+    let first = page.and_then(|page| page.into_items().into_iter().find_map(typed));
+    Ok(first.and_then(|guarded| guarded.status?.lease))
+}
+
 /// The GuardedRelease of a release; none where the definition is absent.
 ///
 /// # Errors
@@ -271,7 +285,8 @@ fn api_version() -> String {
     format!("{GROUP}/{VERSION}")
 }
 
-fn resource() -> Resource {
+/// Where they are served.
+pub(crate) fn resource() -> Resource {
     Resource::new(GROUP, VERSION, KIND, PLURAL)
 }
 

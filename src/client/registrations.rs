@@ -1,6 +1,6 @@
 //! Webhook configurations: read, followed, made, replaced and deleted.
 //!
-//! Entry point: `Registrations`. Invariant: a write replaces the version that was
+//! Entry points: `Registrations` for who writes them, `are_there` for who asks. Invariant: a write replaces the version that was
 //! read and nothing newer; whoever was slower is told so, and that is no error.
 //! Decides nothing about what is written.
 
@@ -21,7 +21,8 @@ use serde::de::DeserializeOwned;
 
 use super::call::{self, CallError, PATIENCE};
 use super::lease::Leadership;
-use super::resource::segment;
+use super::pages::Pages;
+use super::resource::{GROUP, Resource, segment};
 use super::writer::{SendError, Writer};
 
 /// A kind of webhook configuration.
@@ -118,6 +119,22 @@ fn requests<C: Registration>() -> Requests {
 
 fn bytes<C: Registration>(object: &C) -> Result<Vec<u8>, CallError> {
     serde_json::to_vec(object).map_err(|error| CallError::Unformed { reason: error.to_string() })
+}
+
+/// Whether any webhook that judges changes is registered.
+///
+/// # Errors
+/// When the API server gives no usable answer.
+pub(crate) async fn are_there(client: &kube::Client) -> Result<bool, CallError> {
+    let resource = Resource::new(
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+    );
+    let found: Vec<ValidatingWebhookConfiguration> = Pages::objects(client, &resource, None)?.all().await?;
+    let mut webhooks = found.iter().flat_map(|configuration| configuration.webhooks.iter().flatten());
+    Ok(webhooks.any(|webhook| webhook.name.ends_with(&format!(".{GROUP}"))))
 }
 
 /// Whether a watch failed for want of rights.

@@ -1,6 +1,6 @@
 //! The temporary exceptions of a cluster.
 //!
-//! Entry point: [`read`]. Invariant: reads only.
+//! Entry points: [`read`], [`Row::of`]. Invariant: reads only.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -38,6 +38,8 @@ pub(crate) enum State {
     Ended,
     /// It never counts.
     Invalid,
+    /// It was deleted while the list was watched.
+    Deleted,
 }
 
 /// The allowances in a namespace, or in all, that have these labels.
@@ -59,7 +61,8 @@ pub(crate) async fn read(
 }
 
 impl Row {
-    fn of(allowance: DriftAllowance, now: Timestamp) -> Self {
+    /// How an allowance stands.
+    pub(crate) fn of(allowance: DriftAllowance, now: Timestamp) -> Self {
         let (state, flaws) = match Allowance::compile(&allowance) {
             Ok(compiled) if compiled.open(now) => (State::Open, Vec::new()),
             Ok(_) => (State::Ended, Vec::new()),

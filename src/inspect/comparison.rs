@@ -2,6 +2,7 @@
 //!
 //! Entry point: [`compare`]. Invariant: a Secret's values stand in no report.
 
+mod hunks;
 pub(crate) mod object;
 
 use futures::StreamExt;
@@ -86,6 +87,9 @@ pub(crate) struct ObjectReport {
     /// Left out for Secrets: it would show their values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) patch: Option<Patch>,
+    /// The same as hunks of a unified diff.
+    #[serde(skip)]
+    pub(crate) hunks: Option<String>,
 }
 
 /// Holds every object of a release against its declaration.
@@ -200,11 +204,14 @@ impl Subject<'_> {
             Live::Missing => report(State::Missing, None),
             Live::Drifted(drift) => {
                 let state = if drift.is_doubt() { State::InDoubt } else { State::Drifted };
-                let patch = found.as_ref().and_then(|live| patch(&subject, &drift, live));
+                let restored = found.as_ref().and_then(|live| restored(&subject, &drift, live));
+                let hunks = found.as_ref().zip(restored.as_ref());
+                let hunks = hunks.and_then(|(live, (restored, _))| hunks::hunks(live, restored));
+                let patch = restored.map(|(_, patch)| patch);
                 let owners = found.as_ref().map(Owners::of).unwrap_or_default();
                 let fields =
                     drift.changes.into_iter().map(|field| FieldReport::of(object, field, &owners)).collect();
-                Some(Some(ObjectReport { object: object.clone(), state, reason, fields, patch }))
+                Some(Some(ObjectReport { object: object.clone(), state, reason, fields, patch, hunks }))
             }
         }
     }
@@ -264,8 +271,9 @@ impl Subject<'_> {
     }
 }
 
-/// The JSON Patch that sets back what differs for certain.
-fn patch(subject: &drift::Subject<'_, '_>, drift: &Drift<'_>, live: &Value) -> Option<Patch> {
+/// The object with what differs for certain set back, and the JSON Patch that does it; none where that changes
+/// nothing, or would show what is secret.
+fn restored(subject: &drift::Subject<'_, '_>, drift: &Drift<'_>, live: &Value) -> Option<(Value, Patch)> {
     let certain = drift.changes.iter().filter(|field| field.agreement > Agreement::Doubt);
     let mut restored = live.clone();
     let mask = subject.exceptions(drift.declared).mask(live);
@@ -275,13 +283,14 @@ fn patch(subject: &drift::Subject<'_, '_>, drift: &Drift<'_>, live: &Value) -> O
     drift.declared.fields().restore(certain.map(|field| &field.path), live, &mut restored);
     mask.carry(live, &mut restored);
     let patch = json_patch::diff(live, &restored);
-    let is_hidden = Shown::of(subject.object, &Path::default(), &json!(patch)).is_masked();
-    (!is_hidden && !patch.0.is_empty()).then_some(patch)
+    let is_hidden = |value: &Value| Shown::of(subject.object, &Path::default(), value).is_masked();
+    let is_hidden = is_hidden(&json!(patch)) || is_hidden(live) || is_hidden(&restored);
+    (!is_hidden && !patch.0.is_empty()).then_some((restored, patch))
 }
 
 impl ObjectReport {
     fn without_fields(object: &ObjectId, state: State, reason: Option<String>) -> Self {
-        Self { object: object.clone(), state, reason, fields: Vec::new(), patch: None }
+        Self { object: object.clone(), state, reason, fields: Vec::new(), patch: None, hunks: None }
     }
 }
 

@@ -3,6 +3,8 @@
 //! Entry points: [`plan`], then [`Plan::make`]; [`names`] and [`end`]. Invariant: all act with the person's own
 //! rights, and the same plan with the same end makes one allowance.
 
+mod there;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -36,6 +38,8 @@ pub(crate) struct Asked<'a> {
 pub(crate) struct Plan {
     pub(crate) resource: DriftAllowance,
     pub(crate) object: ObjectId,
+    /// What could not be checked.
+    pub(crate) unchecked: Option<String>,
 }
 
 /// The allowance that there is now.
@@ -49,6 +53,9 @@ pub(crate) struct Allowed {
     pub(crate) object: ObjectId,
     pub(crate) paths: Vec<String>,
     pub(crate) until: String,
+    /// What could not be checked.
+    #[serde(skip)]
+    pub(crate) unchecked: Option<String>,
 }
 
 /// The allowance that this amounts to; nothing is written.
@@ -61,6 +68,7 @@ pub(crate) async fn plan(
     let request = request(paths, *until, *reason, now)?;
     let kinds = reading::kinds(connection).await?;
     let object = object.resolve(connection, &kinds, namespace).await?;
+    let unchecked = there::check(connection, &kinds, &object, &request.grant).await?;
     let user = identity::own_name(&connection.client, connection.claimed.clone()).await;
     let user = user.map_err(|error| failed(connection, "ask who you are", error))?;
     let by = user.map(|user| Actor { user, ..Actor::default() });
@@ -75,7 +83,7 @@ pub(crate) async fn plan(
     };
     let resource = allowances::resource(&wish);
     check_room(connection, &resource, now).await?;
-    Ok(Plan { resource, object })
+    Ok(Plan { resource, object, unchecked })
 }
 
 /// What is asked for, as the guard would read it.
@@ -94,7 +102,7 @@ pub(crate) fn request(
 impl Plan {
     /// Makes it.
     pub(crate) async fn make(self, connection: &Connection) -> Result<Allowed, Failure> {
-        let Self { resource, object } = self;
+        let Self { resource, object, unchecked } = self;
         let kept = allowances::make(&connection.client, &resource, PATIENCE).await;
         let kept = kept.map_err(|error| match error {
             MakeError::Call(error) => failed(connection, "make the allowance", error),
@@ -108,6 +116,7 @@ impl Plan {
             until: resource.spec.until.clone(),
             namespace: resource.metadata.namespace.clone().unwrap_or_default(),
             object,
+            unchecked,
         })
     }
 }

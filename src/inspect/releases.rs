@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use self::unrecorded::Unrecorded;
 use super::failure::{Failure, failed};
+use super::pulses::Pulses;
 use super::reading::Reader;
 use crate::client::guarded;
 use crate::helm::record::Status;
@@ -116,11 +117,7 @@ pub(crate) async fn read(
         let (guarded, origin) = (known.remove(&release), releases.get(&release).copied());
         async move {
             let why = match (guarded, origin) {
-                (Some(guarded), _) => {
-                    let suspended = Suspended::of(&guarded.spec, Timestamp::now());
-                    let told = reader.pulses.told(guarded.status.unwrap_or_default()).await;
-                    return Row { suspended, ..Row::guarded(release, told) };
-                }
+                (Some(guarded), _) => return Row::current(&reader.pulses, release, guarded).await,
                 (None, Some(origin)) => unrecorded::why(origin, &release),
                 (None, None) => why_not(reader, &release, is_defined).await,
             };
@@ -162,6 +159,13 @@ impl Row {
     /// The release.
     pub(crate) fn id(&self) -> ReleaseId {
         ReleaseId { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+
+    /// What the guard says of the release now.
+    pub(crate) async fn current(pulses: &Pulses, release: ReleaseId, guarded: GuardedRelease) -> Self {
+        let suspended = Suspended::of(&guarded.spec, Timestamp::now());
+        let told = pulses.told(guarded.status.unwrap_or_default()).await;
+        Self { suspended, ..Self::guarded(release, told) }
     }
 
     pub(crate) fn guarded(release: ReleaseId, told: Told) -> Self {

@@ -27,6 +27,7 @@ use crate::client::resource::Resource;
 use crate::client::schemas::{self, Custom, Documents, Edition, TypesError};
 use crate::declaration::catalog::{Catalog, KindFacts};
 use crate::declaration::embedded;
+use crate::declaration::schema::KindSchema;
 use crate::model::{Gvk, ObjectId};
 use crate::telemetry::FailureLog;
 
@@ -122,6 +123,13 @@ impl Kinds {
         let gvk = Gvk { group: id.group.clone(), version: version.to_owned(), kind: id.kind.clone() };
         let resource = self.resource(&gvk)?;
         Some(Target { resource, namespace: id.namespace.clone(), name: id.name.clone() })
+    }
+
+    /// The types of a kind as the API server tells them; none where it does not.
+    pub async fn schema(&self, gvk: &Gvk) -> Option<KindSchema> {
+        self.learn([gvk.clone()]).await;
+        let snapshot = self.snapshot();
+        snapshot.is_settled(gvk).then(|| snapshot.catalog.schema(gvk)).flatten()
     }
 
     /// Follows the cluster's CustomResourceDefinitions, and learns what could

@@ -16,7 +16,7 @@
 mod custom;
 mod payloads;
 mod queue;
-mod raw;
+pub(crate) mod raw;
 mod records;
 mod reflect;
 

@@ -10,8 +10,8 @@ pub mod files;
 pub mod once;
 pub mod watch;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -26,6 +26,8 @@ pub struct InForce {
     resolver: Arc<PolicyResolver>,
     cluster: Labels,
     sources: Mutex<Sources>,
+    /// The notifiers that policies may name; unset where nobody knows.
+    notifiers: OnceLock<BTreeSet<String>>,
     /// Counts the changes.
     changed: tokio::sync::watch::Sender<u64>,
 }
@@ -41,7 +43,12 @@ impl InForce {
     /// `cluster` are the labels that policies select clusters by.
     pub fn new(resolver: Arc<PolicyResolver>, cluster: Labels) -> Arc<Self> {
         let (sources, changed) = (Mutex::default(), tokio::sync::watch::Sender::new(0));
-        Arc::new(Self { resolver, cluster, sources, changed })
+        Arc::new(Self { resolver, cluster, sources, notifiers: OnceLock::new(), changed })
+    }
+
+    /// These are the notifiers that policies may name. What was said before stays.
+    pub fn set_notifiers(&self, names: impl IntoIterator<Item = String>) {
+        self.notifiers.get_or_init(|| names.into_iter().collect());
     }
 
     /// Changes its value whenever a policy, or the labels of a namespace, come,
@@ -79,6 +86,12 @@ impl InForce {
     /// Whether a file has a policy of this name.
     fn is_in_files(&self, name: &str) -> bool {
         self.sources.lock().files.contains_key(name)
+    }
+
+    /// The notifiers that a policy names and nobody has defined.
+    fn unknown_notifiers<'p>(&self, policy: &'p Compiled) -> Vec<&'p str> {
+        let is_unknown = |name: &&str| self.notifiers.get().is_some_and(|known| !known.contains(*name));
+        policy.notify.iter().map(String::as_str).filter(is_unknown).collect()
     }
 
     fn is_in_cluster(&self, policy: &Compiled) -> bool {

@@ -9,7 +9,7 @@ use crate::client::pages::PAGE;
 use crate::client::watch::Form;
 
 /// A whole object as it came.
-pub(super) struct Raw(pub(super) Value);
+pub(crate) struct Raw(pub(crate) Value);
 
 impl Form for Raw {
     type Wire = Value;

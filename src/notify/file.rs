@@ -27,7 +27,8 @@ const SIZE: u64 = 1 << 20;
 /// One receiver.
 #[derive(Clone)]
 pub struct Notifier {
-    pub(super) name: String,
+    /// Its name.
+    pub name: String,
     pub(super) url: reqwest::Url,
     pub(super) headers: HeaderMap,
     pub(super) timeout: Duration,

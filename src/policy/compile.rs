@@ -20,7 +20,7 @@ use super::seal;
 use super::selector::Selector;
 use super::standing::{Origin, Standing};
 use super::subject::{self, Subject};
-use super::target::{Regexes, Target};
+use super::target::{self, Regexes, Target};
 use crate::config::is_dns_label;
 use crate::model::{DriftMode, EditsMode, ReleaseId};
 
@@ -47,6 +47,8 @@ pub struct Compiled {
     pub notify: Vec<String>,
     /// Which namespaces may hold records of which others: pairs of both.
     pub storage: Vec<(String, String)>,
+    /// Kinds that no object has, and the ones that are probably meant: where they stand, and both names.
+    pub misspelled: Vec<(String, String, String)>,
     /// The paths by which it means Helm's own label or annotations, which no rule
     /// covers.
     pub ineffective: Vec<String>,
@@ -96,6 +98,7 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
     let mut regexes = Regexes::default();
     let mut compiled = Compiled {
         ineffective: Vec::new(),
+        misspelled: target::misspelled(&policy.spec),
         priority: *priority,
         edits: *edits,
         drift: *drift,

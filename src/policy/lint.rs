@@ -12,6 +12,7 @@ use serde::Serialize;
 use self::cover::is_for_all_of;
 use super::glob::Globs;
 use super::resource::{DriftPolicy, DriftPolicySpec, SubjectKind, SubjectSpec};
+use super::target::misspelled;
 use crate::model::ReleaseId;
 
 /// Something in a policy that a person should look at.
@@ -40,6 +41,8 @@ pub enum Check {
     Shadowed,
     /// The field has no effect where it stands.
     Ineffective,
+    /// A target names a kind that does not exist.
+    UnknownKind,
     /// No release matches.
     MatchesNothing,
 }
@@ -63,6 +66,10 @@ pub fn lint(policies: &[DriftPolicy]) -> Vec<Finding> {
         exempt(policy, &mut findings);
         overridden(policy, &ranked, &mut findings);
         rules::check(policy, &ranked, &mut findings);
+        for (field, kind, meant) in misspelled(&policy.spec) {
+            let message = format!("{kind:?} is no kind of Kubernetes: did you mean {meant}?");
+            findings.push(finding(policy, field, Check::UnknownKind, message));
+        }
     }
     findings
 }
@@ -163,6 +170,7 @@ impl Check {
             Self::Overridden => "Overridden",
             Self::Shadowed => "Shadowed",
             Self::Ineffective => "Ineffective",
+            Self::UnknownKind => "UnknownKind",
             Self::MatchesNothing => "MatchesNothing",
         }
     }

@@ -12,7 +12,8 @@ use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
 use super::flaw::{FlawReason, Flaws};
-use super::resource::TargetSpec;
+use super::nearest;
+use super::resource::{DriftPolicySpec, TargetSpec};
 use super::selector::Selector;
 use crate::helm::release::Declared;
 use crate::model::ObjectId;
@@ -93,6 +94,26 @@ impl Target {
         let annotations = selector("annotationSelector", annotation_selector);
         Self { group, version, kind, namespace, name, labels, annotations }
     }
+}
+
+/// The kinds of a policy's targets that no object has while one has almost this name: where they stand, and both
+/// names. Regular expressions are not looked into, but for their alternatives.
+pub(super) fn misspelled(spec: &DriftPolicySpec) -> Vec<(String, String, String)> {
+    let ignore = spec.ignore.iter().map(|rule| rule.target.as_ref()).enumerate();
+    let allow = spec.allow.iter().map(|rule| rule.target.as_ref()).enumerate();
+    let seal = spec.seal.iter().map(|rule| rule.target.as_ref()).enumerate();
+    let rules = ignore.map(|it| ("ignore", it)).chain(allow.map(|it| ("allow", it)));
+    let rules = rules.chain(seal.map(|it| ("seal", it)));
+    let mut found = Vec::new();
+    for (list, (index, target)) in rules {
+        let Some(TargetSpec { kind: Some(kinds), .. }) = target else { continue };
+        for kind in kinds.trim_start_matches('(').trim_end_matches(')').split('|') {
+            if let Some(meant) = nearest::kind(kind) {
+                found.push((format!("spec.{list}[{index}].target.kind"), kind.to_owned(), meant));
+            }
+        }
+    }
+    found
 }
 
 impl Matcher {

@@ -21,7 +21,7 @@ use super::visitor::Visitor;
 use crate::client::guarded::Setting;
 use crate::inspect::comparison;
 use crate::inspect::comparison::object::State;
-use crate::inspect::exceptions::{self, Plan};
+use crate::inspect::exceptions::{self, Allowed, Plan};
 use crate::inspect::failure::{Failure, spoken};
 use crate::inspect::orders;
 use crate::inspect::pulses::Pulses;
@@ -253,6 +253,7 @@ fn permission(plan: &Plan) -> Result<Markup, Failure> {
             "Until " strong { (plan.resource.spec.until) } " these fields of " strong { (plan.object) }
             " may differ from its release: " @for path in &plan.resource.spec.paths { code { (path) } " " }
         }
+        @if let Some(unchecked) = &plan.unchecked { p.note { (unchecked) } }
         p { "This object is made:" }
         pre tabindex="0" { (text) }
     })
@@ -265,9 +266,10 @@ async fn done(visitor: &Visitor, asked: &Asked) -> Result<Response, Failure> {
     let mut is_done = true;
     let (said, warnings) = match order {
         Order::Allow => {
-            let allowed = plan(cluster, asked).await?.0.make(connection).await?;
-            let paths = allowed.paths.join(", ");
-            (format!("{paths} of {} may change until {}.", allowed.object, allowed.until), Vec::new())
+            let Allowed { object, paths, until, unchecked, .. } =
+                plan(cluster, asked).await?.0.make(connection).await?;
+            let said = format!("{} of {object} may change until {until}.", paths.join(", "));
+            (said, unchecked.into_iter().collect())
         }
         Order::Revoke => {
             let ReleaseId { namespace, name } = named(asked)?;

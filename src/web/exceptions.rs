@@ -83,6 +83,7 @@ fn line(cluster: &Cluster, row: &Row, now: Timestamp) -> Markup {
         State::Open => ("badge good", "Open"),
         State::Ended => ("badge doubt", "Ended"),
         State::Invalid => ("badge bad", "Invalid"),
+        State::Deleted => ("badge doubt", "Deleted"),
     };
     let revoke = Link::to("act")
         .with("do", "revoke")

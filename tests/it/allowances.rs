@@ -214,11 +214,15 @@ fn assert_kinds_are_taken_as_by_kubectl(scene: &Scene) {
 fn assert_bad_commands_fail(scene: &Scene) {
     for (arguments, said) in [
         (["--path", "data", "--for", "1h"], "data"),
+        (["--path", "/dta/color", "--for", "1h"], "there is no field /dta: did you mean data?"),
+        (["--path", "/data/color/x", "--for", "1h"], "there is no field /data/color/x"),
         (["--path", "/data/color", "--for", "800h"], "days off"),
         (["--path", "/data/color", "--until", "2020-01-01T00:00:00Z"], "past"),
     ] {
         scene.moor(&[&["allow", "configmap/settings"], &arguments[..]].concat()).assert_failed(&[said]);
     }
+    let absent = ["allow", "configmap/absent", "--path", "/data/color", "--for", "1h"];
+    scene.moor(&absent).assert_failed(&["there is no ConfigMap/absent", "kubectl get configmap"]);
     scene.moor(&["allow", "gadget/x", "--path", "*", "--for", "1h"]).assert_failed(&["gadget"]);
 }
 

@@ -63,6 +63,40 @@ async fn what_lives_is_held_against_what_is_declared() {
     }
     assert!(!drifted.out.contains('\u{1b}'), "colours for no terminal: {drifted:?}");
 
+    let unified = diff(&namespace, &["-o", "unified"]);
+    assert_eq!((unified.code, unified.error.as_str()), (1, ""), "{unified:?}");
+    for part in [
+        "--- live Deployment/web in namespace",
+        "+++ revision 1 Deployment/web in namespace",
+        "\n-  replicas: 5\n+  replicas: 2\n",
+        ": missing\n",
+        "# Secret/key in namespace",
+        "# /data/password\n",
+    ] {
+        assert!(unified.out.contains(part), "{part} is not in {}", unified.out);
+    }
+    for secret in ["hunter2", "c3dvcmRmaXNo", "aHVudGVyMg", "\u{1b}"] {
+        assert!(!unified.out.contains(secret), "{secret}: {unified:?}");
+    }
+
+    let dry_run = ["reconcile", "shop", "-n", &namespace, "--dry-run"];
+    let preview = moor(unguarded(), Identity::Alice, &dry_run);
+    assert_eq!((preview.code, preview.error.as_str()), (1, ""), "{preview:?}");
+    for part in [
+        ": would be restored\n    {\"op\":",
+        r#"{"op":"replace","path":"/spec/replicas","value":2}"#,
+        "would be restored (its values are secret, so the patch is not shown)",
+        ": would be re-created",
+    ] {
+        assert!(preview.out.contains(part), "{part} is not in {}", preview.out);
+    }
+    let preview = moor(unguarded(), Identity::Alice, &[&dry_run[..], &["-o", "json"]].concat()).json();
+    let actions: Vec<_> =
+        preview["items"][0]["changes"].as_array().unwrap().iter().map(|it| &it["action"]).collect();
+    assert_eq!(actions, [&json!("Restore"), &json!("Restore"), &json!("Recreate")], "{preview}");
+    let live = alice.get(&web).await.done().unwrap();
+    assert_eq!(live["spec"]["replicas"], 5, "a dry run changes nothing");
+
     let report = diff(&namespace, &["-o", "json"]);
     assert_eq!(report.code, 1);
     let release = &report.json()["items"][0];

@@ -9,7 +9,7 @@ use kubemoor::cli::Cli;
 use serde_json::{Value, json};
 
 use crate::command_diff::{install, unguarded};
-use crate::support::{Identity, Ran, moor, run};
+use crate::support::{ControlPlane, Identity, Ran, moor, run};
 
 const TEMPLATES: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
 
@@ -168,7 +168,7 @@ fn a_malformed_argument_is_named_with_its_form_and_exit_2() {
         (&["ui", "--context", "a", "--context", "b", "--server", "https://guard"], &["leave --server out"]),
         (&["diff", "Shop!"], &["a release's name has"]),
         (&["diff", "shop", "-n", "A_b"], &["a namespace's name has"]),
-        (&["diff", "shop", "-o", "xml"], &["table, json, yaml"]),
+        (&["diff", "shop", "-o", "xml"], &["table, unified, json, yaml"]),
         (&["get", "releases", "-o", "xml"], &["table, wide, name, json, yaml"]),
         (&["get", "releases", "--state", "broken"], &["there is no state", "Drifted", "NotGuarded"]),
         (&["get", "releases", "--request-timeout", "soon"], &["1h, 90m or 30d"]),
@@ -202,7 +202,7 @@ async fn what_is_done_is_told_to_people_and_to_programs() {
         assert_eq!(ran.code, 0, "{ran:?}");
         ran
     };
-    let path = "/spec/containers/0/image";
+    let path = "/data/mode";
     let until = jiff::Timestamp::now().checked_add(jiff::SignedDuration::from_hours(1)).unwrap().to_string();
     let allow = ["allow", "cm/settings", "--path", path, "--path", "delete", "--until", &until];
     let made = told(&allow);
@@ -214,8 +214,10 @@ async fn what_is_done_is_told_to_people_and_to_programs() {
     let revoked = told(&["revoke", "configmap/settings"]).json();
     assert_eq!(revoked, json!({"namespace": namespace, "names": [made["name"]]}));
 
+    // Others would be told that the emergency is open.
+    let own = ControlPlane::start();
     let cluster = |arguments: &[&str]| {
-        let ran = moor(unguarded(), Identity::Alice, &[arguments, &["-o", "json"]].concat());
+        let ran = moor(&own, Identity::Alice, &[arguments, &["-o", "json"]].concat());
         assert_eq!((ran.code, ran.error.as_str()), (0, ""), "{ran:?}");
         ran.json()
     };

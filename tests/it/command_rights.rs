@@ -94,7 +94,7 @@ impl Trove {
                 let words = words.into_iter().chain([POLICIES]).map(str::to_owned).collect();
                 return [words, self.guard.asked().to_vec()].concat();
             }
-            "diff" | "diff --settle" | "forecast" => &["trove", "-o", "json"],
+            "diff" | "diff --settle" | "forecast" | "reconcile --dry-run" => &["trove", "-o", "json"],
             "explain" => &["deployment/trove", "-o", "json"],
             "revoke" => &["deployment/trove"],
             "reconcile" | "suspend" | "resume" => &["trove"],

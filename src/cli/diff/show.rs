@@ -1,5 +1,7 @@
 //! A comparison in words, for people.
 
+use anstyle::Style;
+
 use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Table, Text, counted};
 use super::Report;
 use crate::inspect::comparison::object::{FieldReport, State, What};
@@ -18,14 +20,18 @@ pub(super) fn text(report: &Report) -> Text {
         }
     }
     if report.releases.len() > 1 {
-        let drifted = report.releases.iter().filter(|release| release.drifted > 0).count();
-        let compared: usize = report.releases.iter().map(|release| release.compared).sum();
-        let style = if drifted > 0 { BAD } else { GOOD };
-        let (releases, objects) = (counted(report.releases.len(), "release"), counted(compared, "object"));
-        let line = format!("{releases}, {objects}; {drifted} drifted");
+        let (style, line) = of_many(report);
         text.add(style, &line).line();
     }
     text
+}
+
+/// The counts of many releases.
+pub(super) fn of_many(report: &Report) -> (Style, String) {
+    let drifted = report.releases.iter().filter(|release| release.drifted > 0).count();
+    let compared: usize = report.releases.iter().map(|release| release.compared).sum();
+    let (releases, objects) = (counted(report.releases.len(), "release"), counted(compared, "object"));
+    (if drifted > 0 { BAD } else { GOOD }, format!("{releases}, {objects}; {drifted} drifted"))
 }
 
 fn add_release(text: &mut Text, release: &ReleaseReport) {
@@ -72,8 +78,9 @@ fn is_of_record(reason: Reason) -> bool {
     matches!(reason, Reason::ReleaseFailed | Reason::PendingLocked | Reason::OperationUnderway)
 }
 
-fn add_object(text: &mut Text, object: &ObjectReport) {
-    let (style, state) = match object.state {
+/// The state of an object in words.
+pub(super) fn state(state: State) -> (Style, &'static str) {
+    match state {
         State::Drifted => (BAD, "drifted"),
         State::Missing => (BAD, "missing"),
         State::InDoubt => (NOTE, "in doubt"),
@@ -87,7 +94,11 @@ fn add_object(text: &mut Text, object: &ObjectReport) {
         State::BeingDeleted => (NOTE, "being deleted"),
         State::NotServed => (NOTE, "not served"),
         State::Unread => (NOTE, "not read"),
-    };
+    }
+}
+
+fn add_object(text: &mut Text, object: &ObjectReport) {
+    let (style, state) = state(object.state);
     text.line().add(HEAD, &format!("  {}", object.object)).add(PLAIN, ": ").add(style, state);
     if let Some(reason) = &object.reason {
         text.add(PLAIN, &format!(" ({reason})"));

@@ -5,10 +5,13 @@
 use anstyle::Style;
 use jiff::Timestamp;
 
-use crate::cli::Outcome;
 use crate::cli::connect::{self, ClusterArgs, NamespacesArgs};
-use crate::cli::list::{self, ListArgs, Listed};
+use crate::cli::follow::{self, Change, Follow};
+use crate::cli::list::{self, ListArgs, Listed, WatchArgs};
 use crate::cli::output::{BAD, GOOD, PLAIN};
+use crate::cli::{Outcome, standing};
+use crate::client::allowances::defined;
+use crate::client::connection::Connection;
 use crate::inspect::allowances::{self, Row, State};
 
 /// The flags of `kubemoor get allowances`.
@@ -21,23 +24,49 @@ pub(super) struct Args {
     list: ListArgs,
 
     #[command(flatten)]
+    watch: WatchArgs,
+
+    #[command(flatten)]
     cluster: ClusterArgs,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let list = args.list.clone();
-    let (rows, namespace) = connect::run(rows(args))?;
-    list::print(&list, rows, namespace.as_deref())
+    let Args { namespaces, list, watch, cluster } = args;
+    connect::run(async move {
+        let connection = cluster.connect().await?;
+        let namespace = namespaces.chosen(&connection);
+        standing::say(&connection, namespace.as_deref()).await;
+        let labels = list.selector.labels.as_deref();
+        let rows = allowances::read(&connection, namespace.as_deref(), labels, Timestamp::now()).await?;
+        match watch.watch {
+            true => watched(&connection, namespace.as_deref(), list, rows).await,
+            false => list::print(&list, rows, namespace.as_deref()),
+        }
+    })
 }
 
-/// The allowances, and the one namespace that was looked at.
-async fn rows(args: Args) -> anyhow::Result<(Vec<Row>, Option<String>)> {
-    let Args { namespaces, list, cluster } = args;
-    let connection = cluster.connect().await?;
-    let namespace = namespaces.chosen(&connection);
-    let labels = list.selector.labels.as_deref();
-    let rows = allowances::read(&connection, namespace.as_deref(), labels, Timestamp::now()).await?;
-    Ok((rows, namespace))
+/// Prints the allowances, and each that comes, changes or goes.
+async fn watched(
+    connection: &Connection,
+    namespace: Option<&str>,
+    list: ListArgs,
+    rows: Vec<Row>,
+) -> anyhow::Result<Outcome> {
+    let labels = list.selector.labels.clone();
+    let mut follow = Follow::begin(list, rows, namespace)?;
+    let (resource, doing) = (defined(), "watch the allowances");
+    follow::changes(connection, (&resource, namespace, labels.as_deref()), doing, async |change| {
+        let (object, is_gone) = match change {
+            Change::There(object) => (object, false),
+            Change::Gone(object) => (object, true),
+        };
+        // One that is not in the form of its definition costs itself alone.
+        let Ok(allowance) = serde_json::from_value(object) else { return Ok(true) };
+        let row = Row::of(allowance, Timestamp::now());
+        follow.print(&if is_gone { Row { state: State::Deleted, ..row } } else { row })
+    })
+    .await?;
+    Ok(Outcome::Clean)
 }
 
 impl Listed for Row {
@@ -46,6 +75,10 @@ impl Listed for Row {
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn namespace(&self) -> &str {
+        &self.namespace
     }
 
     fn head(all: bool, wide: bool) -> Vec<&'static str> {
@@ -59,6 +92,7 @@ impl Listed for Row {
             State::Open => ("Open", GOOD),
             State::Ended => ("Ended", PLAIN),
             State::Invalid => ("Invalid", BAD),
+            State::Deleted => ("Deleted", PLAIN),
         };
         let plain = |text: &str| (text.to_owned(), PLAIN);
         let mut cells = vec![

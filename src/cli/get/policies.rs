@@ -4,10 +4,10 @@
 
 use anstyle::Style;
 
-use crate::cli::Outcome;
 use crate::cli::connect::{self, ClusterArgs};
 use crate::cli::list::{self, ListArgs, Listed};
 use crate::cli::output::{BAD, GOOD, NOTE, PLAIN};
+use crate::cli::{Outcome, standing};
 use crate::inspect::policies::{self, Row};
 
 /// The flags of `kubemoor get policies`.
@@ -25,6 +25,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let labels = list.selector.labels.clone();
     let rows = connect::run(async move {
         let connection = cluster.connect().await?;
+        standing::say(&connection, None).await;
         Ok(policies::read(&connection, labels.as_deref()).await?)
     })?;
     list::print(&list, rows, None)
@@ -36,6 +37,10 @@ impl Listed for Row {
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn namespace(&self) -> &str {
+        ""
     }
 
     fn head(_all: bool, wide: bool) -> Vec<&'static str> {

@@ -2,12 +2,14 @@
 //!
 //! Entry point: [`run`].
 
+mod watching;
+
 use anstyle::Style;
 
 use crate::cli::connect::{self, ClusterArgs, NamespacesArgs, RecordArgs};
-use crate::cli::list::{self, ListArgs, Listed};
+use crate::cli::list::{self, ListArgs, Listed, WatchArgs};
 use crate::cli::output::{BAD, GOOD, NOTE, PLAIN};
-use crate::cli::{Outcome, warn};
+use crate::cli::{Outcome, standing, warn};
 use crate::inspect::reading::Reader;
 use crate::inspect::releases::{self, Listing, NOT_GUARDED, Row, State, parse_state};
 use crate::policy::resolver::Labels;
@@ -21,6 +23,9 @@ pub(super) struct Args {
     #[command(flatten)]
     list: ListArgs,
 
+    #[command(flatten)]
+    watch: WatchArgs,
+
     /// Only releases in this state: drifted, in-sync, not-guarded, or another reason of the list; may be repeated
     #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = parse_state)]
     state: Vec<State>,
@@ -33,18 +38,26 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let Args { namespaces, list, state: states, records, cluster } = args;
-    let labels = list.selector.labels.clone();
-    let (Listing { mut rows, notes }, namespace) = connect::run(async move {
+    let Args { namespaces, list, watch, state, records, cluster } = args;
+    connect::run(async move {
         let connection = cluster.connect().await?;
         let namespace = namespaces.chosen(&connection);
+        standing::say(&connection, namespace.as_deref()).await;
         let reader = Reader::new(connection, records.record_driver, &Labels::new()).await?;
-        let listing = releases::read(&reader, namespace.as_deref(), labels.as_deref()).await?;
-        anyhow::Ok((listing, namespace))
-    })?;
-    notes.iter().for_each(|note| warn(note));
-    rows.retain(|row| states.is_empty() || states.iter().any(|state| state.is_of(row)));
-    list::print(&list, rows, namespace.as_deref())
+        let labels = list.selector.labels.as_deref();
+        let Listing { mut rows, notes } = releases::read(&reader, namespace.as_deref(), labels).await?;
+        notes.iter().for_each(|note| warn(note));
+        rows.retain(|row| is_wanted(row, &state));
+        match watch.watch {
+            true => watching::watched(&reader, namespace.as_deref(), (list, state), rows).await,
+            false => list::print(&list, rows, namespace.as_deref()),
+        }
+    })
+}
+
+/// Whether a row is in one of the states that are asked for.
+fn is_wanted(row: &Row, states: &[State]) -> bool {
+    states.is_empty() || states.iter().any(|state| state.is_of(row))
 }
 
 impl Listed for Row {
@@ -53,6 +66,10 @@ impl Listed for Row {
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn namespace(&self) -> &str {
+        &self.namespace
     }
 
     fn head(_all: bool, wide: bool) -> Vec<&'static str> {

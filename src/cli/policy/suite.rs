@@ -165,6 +165,7 @@ pub(super) struct Ground {
     allowances: Vec<Arc<Allowance>>,
     autoscalers: Vec<(ObjectId, Autoscaler)>,
     named: Vec<String>,
+    misspelled: Vec<(String, String, String)>,
 }
 
 impl Default for Defaults {
@@ -209,6 +210,13 @@ impl Suite {
         let accepted =
             policy_files::files(&policies.iter().map(|file| folder.join(file)).collect::<Vec<_>>())?;
         let named = accepted.iter().map(|policy| policy.name.clone()).collect();
+        let misspelled = accepted.iter().flat_map(|policy| {
+            let at = |(field, kind, meant): &(String, String, String)| {
+                (format!("policy {}: {field}", policy.name), kind.clone(), meant.clone())
+            };
+            policy.misspelled.iter().map(at)
+        });
+        let misspelled = misspelled.collect();
         let record = release.record(&folder)?;
         let assembled = directory::assemble(record.clone(), &Catalog::with_core());
         if let Some(skipped) = assembled.skipped.first() {
@@ -238,6 +246,7 @@ impl Suite {
             allowances,
             autoscalers: Vec::new(),
             named,
+            misspelled,
         };
         let (documents, release) = (ground.documents(), ground.release());
         let autoscalers = autoscalers.iter().enumerate().map(|(index, spec)| {
@@ -305,6 +314,11 @@ impl Ground {
         let policy = self.policy();
         let matched: Vec<&str> = policy.matched().collect();
         self.named.iter().filter(|name| !matched.contains(&name.as_str())).cloned().collect()
+    }
+
+    /// Kinds in policies that no object has: where they stand, they, and those that are probably meant.
+    pub(super) fn misspelled(&self) -> &[(String, String, String)] {
+        &self.misspelled
     }
 
     /// The objects of the release as Helm sends them.

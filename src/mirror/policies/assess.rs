@@ -100,36 +100,60 @@ impl Assessment {
                 "In force, but no release matches spec.releases. Look for a misspelled name, namespace or label."
                     .to_owned(),
             ),
-            Some((policy, _)) if !policy.ineffective.is_empty() => (
-                "HelmsOwn",
-                cut(
-                    &format!(
-                        "In force, but these paths have no effect: {}. Helm's label and annotations are guarded \
-                         whatever a policy says.",
-                        policy.ineffective.join(", ")
-                    ),
-                    MESSAGE,
-                ),
-            ),
-            _ => match (survey.ties.get(*name), survey.leaving.contains(*name)) {
-                (Some(ties), _) => {
-                    let told: Vec<_> = ties.iter().take(TOLD).map(String::as_str).collect();
-                    let message = format!(
-                        "In force, but it disagrees with a policy of equal priority: {}. Give them different priorities.",
-                        told.join("; ")
-                    );
-                    ("Conflict", cut(&message, MESSAGE))
-                }
-                (None, true) => (
-                    "DriftStays",
-                    "In force. Edits are refused, but drift is not repaired: what slips past the webhook, while the \
-                     guard is down for example, stays. Say drift: Repair to have it set back."
-                        .to_owned(),
-                ),
-                (None, false) => ("Accepted", "In force.".to_owned()),
-            },
+            accepted => accepted
+                .and_then(|(policy, _)| ineffective(policy, in_force))
+                .unwrap_or_else(|| standing(name, survey)),
         };
         Self { accepted: true, reason, message }
+    }
+}
+
+/// What a policy in force says without effect, as reason and message.
+fn ineffective(policy: &Compiled, in_force: &InForce) -> Option<(&'static str, String)> {
+    let unknown = in_force.unknown_notifiers(policy);
+    let (reason, message) = if !policy.misspelled.is_empty() {
+        let told = policy.misspelled.iter().map(|(field, kind, meant)| {
+            format!("{field} names {kind:?}, which is no kind of Kubernetes: did you mean {meant}?")
+        });
+        ("UnknownKind", format!("In force, but {}", told.take(TOLD).collect::<Vec<_>>().join("; ")))
+    } else if !unknown.is_empty() {
+        let message = format!(
+            "In force, but spec.notify names notifiers that the guard does not have: {}. Correct the names, or add \
+             them to the file of --notifiers.",
+            unknown.join(", ")
+        );
+        ("UnknownNotifier", message)
+    } else if !policy.ineffective.is_empty() {
+        let message = format!(
+            "In force, but these paths have no effect: {}. Helm's label and annotations are guarded whatever a policy \
+             says.",
+            policy.ineffective.join(", ")
+        );
+        ("HelmsOwn", message)
+    } else {
+        return None;
+    };
+    Some((reason, cut(&message, MESSAGE)))
+}
+
+/// How a policy in force stands beside the others, as reason and message.
+fn standing(name: &str, survey: &Survey) -> (&'static str, String) {
+    match (survey.ties.get(name), survey.leaving.contains(name)) {
+        (Some(ties), _) => {
+            let told: Vec<_> = ties.iter().take(TOLD).map(String::as_str).collect();
+            let message = format!(
+                "In force, but it disagrees with a policy of equal priority: {}. Give them different priorities.",
+                told.join("; ")
+            );
+            ("Conflict", cut(&message, MESSAGE))
+        }
+        (None, true) => (
+            "DriftStays",
+            "In force. Edits are refused, but drift is not repaired: what slips past the webhook, while the guard is \
+             down for example, stays. Say drift: Repair to have it set back."
+                .to_owned(),
+        ),
+        (None, false) => ("Accepted", "In force.".to_owned()),
     }
 }
 

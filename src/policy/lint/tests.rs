@@ -101,6 +101,18 @@ fn rule_that_another_one_makes_useless_is_found_once() {
 }
 
 #[test]
+fn kinds_that_are_almost_kinds_of_kubernetes_are_found() {
+    let ignore = |kind: &str| json!({"ignore": [{"target": {"kind": kind}, "paths": ["/spec"]}]});
+    check(&[("a", ignore("deployment"))], &["a spec.ignore[0].target.kind UnknownKind"]);
+    check(&[("a", ignore("Deployment|statefulsets"))], &["a spec.ignore[0].target.kind UnknownKind"]);
+    check(&[("a", ignore("(Deployment|StatefulSet)"))], &[]);
+    check(&[("a", ignore("Widget"))], &[]);
+    check(&[("a", ignore(".*Set"))], &[]);
+    let seal = json!({"seal": [{"target": {"kind": "configmap"}, "paths": ["/data"]}]});
+    check(&[("a", seal)], &["a spec.seal[0].target.kind UnknownKind"]);
+}
+
+#[test]
 fn globs_that_match_no_release_are_found_each() {
     let policies =
         [policy("a", json!({"releases": {"names": ["shop-*", "web"], "namespaces": ["prod", "s?op"]}}))];

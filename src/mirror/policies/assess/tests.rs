@@ -53,6 +53,10 @@ fn every_state_of_a_policy_has_its_reason() {
         ..leaving
     };
     check(&[], Some((&plain, 3)), &tied, (true, "Conflict"), "spec.edits of policy a counts");
+    let slip = compiled(json!({"ignore": [{"target": {"kind": "deployment"}, "paths": ["/spec"]}]}));
+    check(&[], Some((&slip, 3)), &matching(), (true, "UnknownKind"), "did you mean Deployment?");
+    let told = compiled(json!({"notify": ["oncall"]}));
+    check(&[], Some((&told, 3)), &matching(), (true, "Accepted"), "In force.");
     let elsewhere = compiled(json!({"clusterSelector": {"matchLabels": {"env": "prod"}}}));
     check(&[], Some((&elsewhere, 3)), &Survey::default(), (true, "OtherCluster"), "--cluster-label");
 }
@@ -80,4 +84,19 @@ fn a_policy_whose_name_a_file_has_says_so() {
     let subject = Subject { name: "p", generation: 1, flaws: &[], accepted: Some((policy.as_ref(), 1)) };
     let assessment = Assessment::of(&subject, &matching(), &in_force);
     assert_eq!((assessment.accepted, assessment.reason), (false, "DuplicateName"));
+}
+
+#[test]
+fn notifiers_that_nobody_has_defined_are_named() {
+    let in_force = in_force();
+    in_force.set_notifiers(["oncall".to_owned()]);
+    let check = |notify: serde_json::Value, reason: &str, says: &str| {
+        let policy = compiled(json!({"notify": notify}));
+        let subject = Subject { name: "p", generation: 3, flaws: &[], accepted: Some((&policy, 3)) };
+        let assessment = Assessment::of(&subject, &matching(), &in_force);
+        assert_eq!((assessment.accepted, assessment.reason), (true, reason), "{assessment:?}");
+        assert!(assessment.message.contains(says), "{assessment:?}");
+    };
+    check(json!(["oncall"]), "Accepted", "In force.");
+    check(json!(["oncall", "oncal", "chat"]), "UnknownNotifier", "does not have: oncal, chat.");
 }

@@ -1,0 +1,145 @@
+//! What the cluster has for a shell to complete: releases, objects, namespaces and contexts.
+//!
+//! Entry points: [`releases`], [`objects`], [`namespaces`], [`contexts`] for arguments, [`for_kubectl`] for
+//! `kubectl moor`. Invariant: an answer comes within seconds or not at all; an error is no candidate and is
+//! not said, for it would stand in the middle of a command line.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap_complete::engine::{CompletionCandidate, complete};
+
+use super::{Name, Outcome, command, output};
+use crate::client::connection::{self, Access};
+use crate::client::guarded;
+use crate::policy::guarded::GuardedRelease;
+
+/// The variable by which a shell asks.
+pub(super) const VARIABLE: &str = "KUBEMOOR_COMPLETE";
+
+/// How long a person waits for candidates.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The most candidates: nobody reads more.
+const MOST: usize = 500;
+
+/// What kubectl is told besides: the candidates are no files.
+const NO_FILES: &str = ":4\n";
+
+/// The guarded releases.
+pub(super) fn releases() -> Vec<CompletionCandidate> {
+    candidates(guarded(false).iter().filter_map(|it| it.metadata.name.clone()))
+}
+
+/// The objects of the guarded releases, as `KIND/NAME`.
+pub(super) fn objects() -> Vec<CompletionCandidate> {
+    let guarded = guarded(false);
+    let seen = guarded.iter().filter_map(|it| it.status.as_ref()).flat_map(|status| &status.seen);
+    candidates(seen.map(|it| format!("{}/{}", it.object.kind.to_lowercase(), it.object.name)))
+}
+
+/// The namespaces of guarded releases.
+pub(super) fn namespaces() -> Vec<CompletionCandidate> {
+    candidates(guarded(true).iter().filter_map(|it| it.metadata.namespace.clone()))
+}
+
+/// The contexts of the kubeconfig.
+pub(super) fn contexts() -> Vec<CompletionCandidate> {
+    let kubeconfig = flag(&words(), "--kubeconfig", None).map(PathBuf::from);
+    candidates(connection::contexts(kubeconfig.as_deref()).into_iter())
+}
+
+/// Prints the candidates for the last of the words behind `kubectl moor`, as kubectl asks for them: one a line, then
+/// what kubectl is to do with them.
+pub(super) fn for_kubectl() -> anyhow::Result<Outcome> {
+    let words: Vec<OsString> =
+        [OsString::from(Name::Plugin.file())].into_iter().chain(std::env::args_os().skip(1)).collect();
+    let last = words.len().saturating_sub(1);
+    let found = complete(&mut command(Name::Plugin), words, last, Some(Path::new(".")));
+    let found = found.context("cannot complete the command line")?;
+    let mut text = String::new();
+    for candidate in found.iter().filter(|candidate| !candidate.is_hide_set()) {
+        text.push_str(&candidate.get_value().to_string_lossy());
+        if let Some(help) = candidate.get_help() {
+            let help = help.to_string();
+            text.push('\t');
+            text.push_str(help.lines().next().unwrap_or_default());
+        }
+        text.push('\n');
+    }
+    output::write(&(text + NO_FILES))
+}
+
+fn candidates(values: impl Iterator<Item = String>) -> Vec<CompletionCandidate> {
+    let values: BTreeSet<String> = values.take(MOST).collect();
+    values.into_iter().map(CompletionCandidate::new).collect()
+}
+
+/// The GuardedReleases where the words on the command line look, or `everywhere`.
+fn guarded(everywhere: bool) -> Vec<GuardedRelease> {
+    let words = words();
+    let access = Access {
+        kubeconfig: flag(&words, "--kubeconfig", None).map(PathBuf::from),
+        context: flag(&words, "--context", None),
+        timeout: Some(PATIENCE),
+        ..Access::default()
+    };
+    let all = everywhere || words.iter().any(|word| word == "-A" || word == "--all-namespaces");
+    let namespace = flag(&words, "--namespace", Some("-n"));
+    let listing = async move {
+        let connection = connection::connect_by(&access).await.ok()?;
+        let namespace = namespace.unwrap_or_else(|| connection.namespace.clone());
+        let listing = guarded::list(&connection.client, Some(namespace.as_str()).filter(|_| !all));
+        tokio::time::timeout(PATIENCE, listing).await.ok()?.ok()?
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.ok().and_then(|runtime| runtime.block_on(listing)).unwrap_or_default()
+}
+
+/// The words of the command line that is completed.
+fn words() -> Vec<String> {
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    match std::env::var_os(VARIABLE) {
+        // A shell hands them over behind `--`.
+        Some(_) => words.skip_while(|word| word != "--").skip(1).collect(),
+        None => words.collect(),
+    }
+}
+
+/// What a flag says, in any of its spellings.
+fn flag(words: &[String], long: &str, short: Option<&str>) -> Option<String> {
+    let value = |(place, word): (usize, &String)| {
+        if word == long || Some(word.as_str()) == short {
+            return words.get(place + 1).cloned();
+        }
+        let joined = word.strip_prefix(long).and_then(|rest| rest.strip_prefix('='));
+        let glued = || short.and_then(|short| word.strip_prefix(short)).filter(|rest| !rest.is_empty());
+        joined.or_else(glued).map(|value| value.trim_start_matches('=').to_owned())
+    };
+    words.iter().enumerate().find_map(value).filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flag_is_read_in_every_spelling() {
+        for (line, expected) in [
+            ("diff -n shop", Some("shop")),
+            ("diff -nshop web", Some("shop")),
+            ("diff -n=shop web", Some("shop")),
+            ("diff --namespace shop", Some("shop")),
+            ("diff --namespace=shop", Some("shop")),
+            ("diff --namespaces=shop", None),
+            ("diff -n", None),
+            ("diff web", None),
+        ] {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            assert_eq!(flag(&words, "--namespace", Some("-n")).as_deref(), expected, "{line}");
+        }
+    }
+}

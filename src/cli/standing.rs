@@ -1,0 +1,55 @@
+//! What stands between the guard and its work, said before anything else.
+//!
+//! Entry point: [`say`]. Invariant: what the user may not read is not guessed, and costs the command
+//! nothing; a cluster without Kubemoor is no reason for a word.
+
+use jiff::Timestamp;
+
+use super::warn;
+use crate::client::connection::Connection;
+use crate::client::guarded;
+use crate::client::lease::pulse::pulse;
+use crate::client::registrations;
+use crate::policy::guarded::LeaseReference;
+use crate::verdict::health::told::{Pulse, STALE_AFTER};
+use crate::webhook::registration::emergency;
+
+/// Says on standard error if the emergency is open, no guard runs, or nothing calls it. `namespace` is the one that
+/// the command looks at; `None` for all.
+pub(super) async fn say(connection: &Connection, namespace: Option<&str>) {
+    if let Some(sentence) = standing(connection, namespace).await {
+        warn(&sentence);
+    }
+}
+
+async fn standing(connection: &Connection, namespace: Option<&str>) -> Option<String> {
+    let client = &connection.client;
+    let (is_open, lease) = tokio::join!(emergency::is_open(client), guarded::lease(client, namespace));
+    if is_open.is_ok_and(|is_open| is_open) {
+        return Some(
+            "the emergency is open: no change is judged and nothing is repaired until `kubemoor emergency close`"
+                .to_owned(),
+        );
+    }
+    let LeaseReference { namespace, name } = lease.ok()??;
+    let reference = LeaseReference { namespace, name };
+    let (pulse, registered) = tokio::join!(pulse(client, &reference), registrations::are_there(client));
+    let LeaseReference { namespace, name } = reference;
+    let since = match pulse.ok()? {
+        Pulse::Gone => Some("the Lease does not exist".to_owned()),
+        Pulse::Renewed(at) if Timestamp::now().duration_since(at) > STALE_AFTER => {
+            Some(format!("nobody has renewed the Lease since {}", at.strftime("%Y-%m-%dT%H:%M:%SZ")))
+        }
+        Pulse::Renewed(_) | Pulse::Unknown => None,
+    };
+    if let Some(since) = since {
+        return Some(format!(
+            "no guard runs, so nothing is repaired and no change is judged: {since} (`kubectl get lease {name} -n {namespace}`)"
+        ));
+    }
+    (!registered.ok()?).then(|| {
+        "no webhook of Kubemoor is registered, so no change is judged: start the guard with --register, or apply what \
+         `kubemoor manifests webhook` prints"
+            .to_owned()
+    })
+}

@@ -1,0 +1,68 @@
+//! Whether what somebody wants to allow is there.
+//!
+//! Entry point: [`check`]. Invariant: refuses only what is certain: an object that the API server says is
+//! absent, and a field that its types do not have.
+
+use serde_json::Value;
+
+use super::super::failure::{Failure, failed, forbidden};
+use crate::client::call::{self, CallError, PATIENCE};
+use crate::client::connection::Connection;
+use crate::client::objects::Target;
+use crate::client::resource::segment;
+use crate::mirror::kinds::Kinds;
+use crate::model::{Gvk, ObjectId};
+use crate::policy::grant::Grant;
+
+/// Refuses an exception for an object or a field that does not exist; gives what could not be checked.
+pub(super) async fn check(
+    connection: &Connection,
+    kinds: &Kinds,
+    object: &ObjectId,
+    grant: &Grant,
+) -> Result<Option<String>, Failure> {
+    let note = match live(connection, kinds, object).await? {
+        Live::There => None,
+        // Who may delete it may have done so under an exception before this one.
+        Live::Absent if grant.deletes => Some(format!("there is no {object} now")),
+        Live::Absent => {
+            let kind = object.kind.to_lowercase();
+            return Err(Failure::Named(format!(
+                "there is no {object}: `kubectl get {kind} -A` lists those that are there"
+            )));
+        }
+        Live::Unread(why) => Some(format!("nobody can tell whether there is a {object}: {why}")),
+    };
+    let gvk = Gvk { group: object.group.clone(), version: String::new(), kind: object.kind.clone() };
+    if let Some(schema) = kinds.schema(&gvk).await {
+        let unknown: Vec<_> = grant.mask.0.iter().filter_map(|path| path.unknown_field(&schema)).collect();
+        if !unknown.is_empty() {
+            let told: Vec<_> = unknown.iter().map(ToString::to_string).collect();
+            return Err(Failure::Named(format!("{object}: {}", told.join("; "))));
+        }
+    }
+    Ok(note)
+}
+
+/// What is known of the live object.
+enum Live {
+    There,
+    Absent,
+    /// It may not be read: why.
+    Unread(String),
+}
+
+async fn live(connection: &Connection, kinds: &Kinds, object: &ObjectId) -> Result<Live, Failure> {
+    let Some(target) = kinds.target(object, "") else { return Ok(Live::Absent) };
+    match read(connection, &target).await {
+        Ok(_) => Ok(Live::There),
+        Err(error) if error.is_not_found() => Ok(Live::Absent),
+        Err(CallError::Refused { code: 403, message, .. }) => Ok(Live::Unread(forbidden(&message))),
+        Err(error) => Err(failed(connection, "read the object", error)),
+    }
+}
+
+async fn read(connection: &Connection, target: &Target) -> Result<Value, CallError> {
+    let path = format!("{}/{}", target.resource.path(target.namespace.as_deref())?, segment(&target.name)?);
+    call::fetch(&connection.client, call::get(&path)?, PATIENCE).await
+}

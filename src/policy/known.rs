@@ -1,0 +1,126 @@
+//! Whether a path names a field that objects of a kind can have.
+//!
+//! Entry point: [`Pattern::unknown_field`]. Invariant: a field is unknown only where the schema lists all
+//! fields; where anything may stand, everything is known.
+
+use std::fmt;
+
+use super::nearest::nearest;
+use super::pattern::{Pattern, Step};
+use crate::declaration::path::Segment;
+use crate::declaration::schema::{KindSchema, Shape};
+
+/// A field that no object of a kind has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownField {
+    /// The path up to it.
+    pub path: String,
+    /// What stands there instead.
+    pub instead: Instead,
+}
+
+/// What a person probably meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Instead {
+    /// A field of almost this name.
+    Like(String),
+    /// An element of a list.
+    Element,
+    /// Nothing like it.
+    Nothing,
+}
+
+impl Pattern {
+    /// The first field of the path that objects of the kind cannot have.
+    pub fn unknown_field(&self, schema: &KindSchema) -> Option<UnknownField> {
+        let mut ty = schema.root;
+        for (place, step) in self.0.iter().enumerate() {
+            let unknown = |instead| {
+                let path = self.0.iter().take(place + 1).map(|step| Self([step.clone()].into()).to_string());
+                Some(UnknownField { path: path.collect(), instead })
+            };
+            ty = match (schema.types.shape(ty), step) {
+                (Shape::Any, _) => return None,
+                (Shape::Scalar(_), _) => return unknown(Instead::Nothing),
+                (Shape::Struct(_), Step::Any) => return None,
+                (Shape::Struct(known), Step::Only(Segment::Field(name))) => match known.field(name) {
+                    Some(field) => field.ty,
+                    None if known.open => return None,
+                    None => {
+                        let names = known.fields.iter().map(|field| &*field.name);
+                        let like = nearest(name, names).map(str::to_owned);
+                        return unknown(like.map_or(Instead::Nothing, Instead::Like));
+                    }
+                },
+                (Shape::Struct(_), Step::Only(_)) => return unknown(Instead::Nothing),
+                (Shape::Map { value, .. }, _) => *value,
+                (Shape::List { .. }, Step::Only(Segment::Field(name)))
+                    if !name.bytes().all(|byte| byte.is_ascii_digit()) =>
+                {
+                    return unknown(Instead::Element);
+                }
+                (Shape::List { item, .. }, _) => *item,
+            };
+        }
+        None
+    }
+}
+
+impl fmt::Display for UnknownField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, instead } = self;
+        match instead {
+            Instead::Like(name) => write!(f, "there is no field {path}: did you mean {name}?"),
+            Instead::Element => {
+                write!(
+                    f,
+                    "there is no field {path}: a list is above it, so name an element, such as [name=app], or * for each"
+                )
+            }
+            Instead::Nothing => write!(f, "there is no field {path}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::declaration::catalog::Catalog;
+    use crate::model::Gvk;
+
+    #[test]
+    fn field_that_a_deployment_cannot_have_is_told_with_the_nearest_one() {
+        let gvk = Gvk { group: "apps".to_owned(), version: "v1".to_owned(), kind: "Deployment".to_owned() };
+        let schema = Catalog::with_core().schema(&gvk).unwrap();
+        let check = |path: &str, expected: Option<&str>| {
+            let unknown = Pattern::parse(path).unwrap().unknown_field(&schema);
+            assert_eq!(unknown.map(|it| it.to_string()).as_deref(), expected, "{path}");
+        };
+        for known in [
+            "*",
+            "/spec/replicas",
+            "/spec/template/spec/containers/[name=app]/image",
+            "/spec/template/spec/containers/0/image",
+            "/spec/template/spec/containers/*/image",
+            "/metadata/annotations/example.org~1anything",
+            "/metadata/annotations/*",
+            "/spec/template/spec/nodeSelector/disk",
+            "/spec/*/anything",
+        ] {
+            check(known, None);
+        }
+        check("/spec/replcas", Some("there is no field /spec/replcas: did you mean replicas?"));
+        check("/sepc/replicas", Some("there is no field /sepc: did you mean spec?"));
+        check("/spec/replicas/now", Some("there is no field /spec/replicas/now"));
+        check("/spec/zzz", Some("there is no field /spec/zzz"));
+        let image = "/spec/template/spec/containers/[name=app]/imgae";
+        check(image, Some(&format!("there is no field {image}: did you mean image?")));
+        let app = "/spec/template/spec/containers/app";
+        check(
+            &format!("{app}/image"),
+            Some(&format!(
+                "there is no field {app}: a list is above it, so name an element, such as [name=app], or * for each"
+            )),
+        );
+    }
+}
