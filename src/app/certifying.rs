@@ -3,6 +3,7 @@
 //! Entry points: [`Certifying::new`] before anybody can ask for readiness, [`Certifying::start`] once there is a
 //! cluster.
 
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -11,6 +12,9 @@ use crate::admin::{Condition, Readiness};
 use crate::client::certificate_secret::CertificateSecret;
 use crate::client::lease::Leadership;
 use crate::config;
+use crate::ledger::Ledger;
+use crate::ledger::row::{Act, ReviewedEdit, Row};
+use crate::model::{Actor, ObjectId};
 use crate::tls::{Certificates, Pace, Source};
 use crate::webhook::registration::renewal::Renewal;
 
@@ -39,12 +43,12 @@ impl Certifying {
         })
     }
 
-    /// Keeps the certificate until `stop`.
+    /// Keeps the certificate until `stop`; `ledger` keeps each step.
     pub(super) fn start(
         self,
         client: kube::Client,
         (leadership, open): (Leadership, watch::Receiver<Option<bool>>),
-        parts: &mut Parts,
+        (parts, ledger): (&mut Parts, &Ledger),
         stop: &CancellationToken,
     ) {
         let Self { secret, names, pace, certificates, known } = self;
@@ -59,7 +63,8 @@ impl Certifying {
             }
             waiting.cancelled().await;
         });
-        let renewal = Renewal { secret, names, pace, certificates, leadership, open };
+        let renewed = Box::new(keep(ledger.clone()));
+        let renewal = Renewal { secret, names, pace, certificates, leadership, open, renewed };
         parts.spawn("keeping the certificate", renewal.run(client, stop.clone()));
     }
 }
@@ -72,5 +77,20 @@ pub(super) fn source(tls: &config::Tls) -> Source {
             Source::Shared { names: names.clone(), pace: Pace::of(*life) }
         }
         config::Tls::Given { cert, key } => Source::Given { certificate: cert.clone(), key: key.clone() },
+    }
+}
+
+/// Keeps each step in the ledger.
+fn keep(ledger: Ledger) -> impl Fn(&CertificateSecret, &'static str) + Send + Sync {
+    move |CertificateSecret { namespace, name }, step| {
+        let object = ObjectId {
+            group: String::new(),
+            kind: "Secret".to_owned(),
+            namespace: Some(namespace.clone()),
+            name: name.clone(),
+        };
+        let edit = ReviewedEdit { object, operation: None, actor: Actor::default(), uid: String::new() };
+        let row = Row::act(Timestamp::now(), edit, None, Act::RenewCertificate);
+        ledger.record(Row { detail: step.to_owned(), ..row });
     }
 }

@@ -216,7 +216,8 @@ impl Work {
         let kept = keeping.run(client.clone(), leadership.clone(), open.clone(), stop.clone());
         parts.spawn("keeping the callers' secret", kept);
         if let Some(certifying) = self.certifying.clone() {
-            certifying.start(client.clone(), (leadership.clone(), open.clone()), parts, stop);
+            let switches = (leadership.clone(), open.clone());
+            certifying.start(client.clone(), switches, (parts, &self.services.ledger), stop);
         }
         let sources = PolicySources {
             client: &client,
@@ -225,6 +226,7 @@ impl Work {
             in_force,
             namespaces: &cluster.namespaces,
             leadership: (!cluster.read_only).then_some(&leadership),
+            ledger: &self.services.ledger,
         };
         let policing = sources.follow(parts, stop);
         let objects = Objects::new(client.clone(), WRITES).led(leadership.clone());

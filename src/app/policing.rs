@@ -7,20 +7,26 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::parts::Parts;
 use crate::admin::Condition;
 use crate::client::lease::Leadership;
+use crate::client::resource::GROUP;
+use crate::ledger::Ledger;
+use crate::ledger::row::{Act, ReviewedEdit, Row};
 use crate::mirror::allowances::Allowances;
 use crate::mirror::autoscalers::Autoscalers;
 use crate::mirror::kinds::Kinds;
 use crate::mirror::namespaces::Namespaces;
 use crate::mirror::policies::InForce;
+use crate::mirror::policies::change::{PolicyChange, PolicyFate};
 use crate::mirror::policies::watch::PolicyWatch;
 use crate::mirror::progress::Progress;
 use crate::mirror::releases::Releases;
+use crate::model::{Actor, ObjectId, Operation};
 
 /// Where a cluster's policies come from, and what may be done about them.
 pub(super) struct PolicySources<'a> {
@@ -33,6 +39,8 @@ pub(super) struct PolicySources<'a> {
     /// While this replica leads, statuses are kept, and allowances that ended long ago cleared
     /// away; without it nothing is written.
     pub(super) leadership: Option<&'a Leadership>,
+    /// What keeps who changed policies.
+    pub(super) ledger: &'a Ledger,
 }
 
 /// What is followed of a cluster's policies.
@@ -45,14 +53,15 @@ pub(super) struct Policing {
 impl PolicySources<'_> {
     /// Starts to follow them, as tasks of `parts`.
     pub(super) fn follow(self, parts: &mut Parts, stop: &CancellationToken) -> Policing {
-        let Self { client, kinds, releases, in_force, namespaces: watched, leadership } = self;
+        let Self { client, kinds, releases, in_force, namespaces: watched, leadership, ledger } = self;
         let policies = PolicyWatch::new(
             client.clone(),
             Arc::clone(kinds),
             Arc::clone(releases),
             Arc::clone(in_force),
             leadership.cloned().unwrap_or_else(Leadership::never),
-        );
+        )
+        .keeping(keep(ledger.clone()));
         let namespaces = Namespaces::new(client.clone(), Arc::clone(in_force));
         let allowances =
             Allowances::new(client.clone(), Arc::clone(kinds), watched.to_vec(), leadership.cloned());
@@ -92,5 +101,24 @@ impl Policing {
             }
         }
         condition.met();
+    }
+}
+
+/// Keeps each state of a policy in the ledger, once, whichever guard sees it first. Who made it no watch tells, but for the
+/// name of the program.
+fn keep(ledger: Ledger) -> impl Fn(PolicyChange) + Send + Sync {
+    move |PolicyChange { name, uid, generation, fate, manager, time }| {
+        let (act, operation) = match fate {
+            PolicyFate::Created => (Act::CreatePolicy, Operation::Create),
+            PolicyFate::Changed => (Act::ChangePolicy, Operation::Update),
+            PolicyFate::Deleted => (Act::DeletePolicy, Operation::Delete),
+        };
+        let object =
+            ObjectId { group: GROUP.to_owned(), kind: "DriftPolicy".to_owned(), namespace: None, name };
+        let same = Some(format!("{uid} {generation} {act:?}"));
+        let detail = if manager.is_empty() { String::new() } else { format!("by field manager {manager}") };
+        let edit =
+            ReviewedEdit { object, operation: Some(operation), actor: Actor::default(), uid: String::new() };
+        ledger.record(Row { same, detail, ..Row::act(time.unwrap_or_else(Timestamp::now), edit, None, act) });
     }
 }

@@ -159,9 +159,17 @@ fn of_incident(guard: &Guard, release: &Release, object: &ObjectId, drift: &Drif
         (Some(Err(reason)), _) => (Repaired::Failed, reason.as_str()),
         (None, _) => (Repaired::Reported, kept(drift)),
     };
-    let by = drift.confirmed_by.as_ref().map(|user| format!("confirmed by {user}"));
-    let detail = by.as_deref().unwrap_or(detail);
-    keep(guard, release, object, (repaired, drift.findings.iter().map(Change::of).collect(), detail));
+    let by = drift.by.as_ref().filter(|_| drift.kind != DriftKind::Missing);
+    let by = by.map(|manager| format!("changed by field manager {manager}"));
+    let confirmed = drift.confirmed_by.as_ref().map(|user| format!("confirmed by {user}"));
+    let detail = (!detail.is_empty()).then(|| detail.to_owned());
+    let detail: Vec<String> = [detail, by, confirmed].into_iter().flatten().collect();
+    keep(
+        guard,
+        release,
+        object,
+        (repaired, drift.findings.iter().map(Change::of).collect(), &detail.join("; ")),
+    );
     guard.state.tell(Happening::Object(Box::new(Incident {
         release: release.id.clone(),
         revision: release.state.revision,

@@ -3,10 +3,12 @@
 //! Entry points: the constructors of [`Row`]. Invariant: values in a row are
 //! [`Shown`], so that no plain value of a Secret can be in it. Pure.
 
+mod act;
 mod changes;
 
 use jiff::Timestamp;
 
+pub use self::act::Act;
 use self::changes::FIELDS;
 pub use self::changes::{Change, Changes};
 use crate::helm::release::Release;
@@ -81,21 +83,6 @@ pub enum Permitted {
     Closed,
 }
 
-/// What somebody told the guard to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
-    /// To repair a release now.
-    Reconcile,
-    /// To repair a release no more.
-    Suspend,
-    /// To repair a release again.
-    Resume,
-    /// To judge and repair nothing.
-    Open,
-    /// To judge and repair again.
-    Close,
-}
-
 /// One row, before it is sealed.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -145,7 +132,7 @@ impl Row {
             actor,
             verdict: verdict.outcome.as_str(),
             reason: verdict.reason.as_str(),
-            detail: String::new(),
+            detail: grounds.map(|grounds| grounds.exceptions.join("; ")).unwrap_or_default(),
             fields: grounds.map_or_else(Changes::default, Changes::of),
             facts: None,
             uid,
@@ -324,18 +311,6 @@ impl Kind {
             Self::Repair => "repair",
             Self::Allowance => "allowance",
             Self::Act => "act",
-        }
-    }
-}
-
-impl Act {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Reconcile => "Reconcile",
-            Self::Suspend => "Suspend",
-            Self::Resume => "Resume",
-            Self::Open => "Open",
-            Self::Close => "Close",
         }
     }
 }

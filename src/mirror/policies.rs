@@ -6,6 +6,7 @@
 //! in both sources the file's policy counts.
 
 mod assess;
+pub mod change;
 pub mod files;
 pub mod once;
 pub mod watch;

@@ -3,6 +3,8 @@
 //! Entry point: [`Subject::is`]. Invariant: names are compared whole; there is
 //! no subject that stands for everybody.
 
+use std::fmt;
+
 use super::flaw::{FlawReason, Flaws};
 use super::resource::{SubjectKind, SubjectSpec};
 use crate::model::Actor;
@@ -21,6 +23,16 @@ pub enum Subject {
         /// Its name.
         name: String,
     },
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(name) => write!(f, "User {name}"),
+            Self::Group(name) => write!(f, "Group {name}"),
+            Self::ServiceAccount { namespace, name } => write!(f, "ServiceAccount {namespace}/{name}"),
+        }
+    }
 }
 
 impl Subject {

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use super::claims::is_local;
 use super::edit::{Edit, Grounds, Outcome, Reason, Rules, Verdict};
+use super::exceptions::exempting;
 use super::judge::judge as judge_edit;
 use crate::helm::index::Index;
 use crate::helm::release::Release;
@@ -103,14 +104,21 @@ pub fn judge(
         return itself;
     }
     let release = &first.release;
-    let grounds =
-        Grounds { release: release.id.clone(), revision: release.state.revision, fields: Vec::new() };
+    let grounds = Grounds {
+        release: release.id.clone(),
+        revision: release.state.revision,
+        fields: Vec::new(),
+        exceptions: Vec::new(),
+    };
     let policies: Vec<_> = dependants.iter().map(|it| rules.resolver.of(&it.release.id)).collect();
-    let is_exempt = |policy: &Arc<Policy>| policy.exempt.iter().any(|subject| subject.is(edit.actor));
+    let is_exempt = |policy: &Arc<Policy>| exempting(policy, edit.actor).is_some();
     let strictest = policies.iter().filter(|policy| !is_exempt(policy)).max_by_key(|policy| policy.edits);
     match (strictest, policies.first()) {
         (Some(policy), _) => Verdict::by_mode(policy, Reason::Dependants, Some(grounds)),
-        (None, Some(policy)) => Verdict::excused(policy, Reason::Exempt, grounds),
+        (None, Some(policy)) => {
+            let exceptions = exempting(policy, edit.actor).into_iter().collect();
+            Verdict::excused(policy, Reason::Exempt, Grounds { exceptions, ..grounds })
+        }
         (None, None) => itself,
     }
 }

@@ -173,6 +173,9 @@ pub struct Grounds {
     pub revision: u64,
     /// The fields that drift; empty for deletions.
     pub fields: Vec<Finding>,
+    /// What lets the edit pass all the same: exceptions and rules, as people name them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exceptions: Vec<String>,
 }
 
 /// One field that drifts.

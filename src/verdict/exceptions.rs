@@ -1,7 +1,7 @@
 //! What may differ from the declaration: what an ignore rule, an open
 //! allowance or an autoscaler covers.
 //!
-//! Entry points: [`Exceptions::of_field`], [`Exceptions::of_deletion`];
+//! Entry points: [`Exceptions::of_field`], [`Exceptions::of_deletion`], [`exempting`];
 //! [`Exceptions::mask`] is the same for repairs, [`Exceptions::next_change`]
 //! says until when. Invariant: the same answer for an edit and for a live
 //! object, but that an edit has an actor, whom an allowance or an autoscaler has
@@ -118,6 +118,23 @@ impl<'a> Exceptions<'a> {
         .then_some(Reason::Allowed)
     }
 
+    /// The allowances that cover a field, or a part of it, as people name them.
+    pub fn naming(&self, path: &Path) -> Vec<String> {
+        let about = |mask: &Mask| mask.covers(path) || mask.reaches_below(path);
+        let standing =
+            self.open().filter(|standing| about(&standing.grant.mask)).map(|it| it.origin.to_string());
+        let granted =
+            self.grants.iter().filter(|(_, mask)| about(mask)).map(|(allowance, _)| named(allowance));
+        standing.chain(granted).collect()
+    }
+
+    /// The allowances by which the object may be deleted, as people name them.
+    pub fn naming_deletion(&self) -> Vec<String> {
+        let standing = self.open().filter(|standing| standing.grant.deletes).map(|it| it.origin.to_string());
+        let granted = self.grants.iter().filter(|(allowance, _)| allowance.grant.deletes);
+        standing.chain(granted.map(|(allowance, _)| named(allowance))).collect()
+    }
+
     /// All that there is, whether anything differs by it or not.
     pub fn sources(&self) -> Vec<Source<'_>> {
         let ignored = (!self.rules.ignored.is_empty()).then_some(Source::Ignored(&self.rules.ignored));
@@ -228,6 +245,18 @@ impl<'a> Exceptions<'a> {
             |count| self.autoscalers.iter().any(|it| it.sets(count) && identities::autoscales(actor, it));
         new.and_then(Value::as_i64).is_some_and(sets)
     }
+}
+
+/// Which of a policy's `exempt` this actor is, as people name it; none where the policy exempts somebody else.
+pub fn exempting(policy: &Policy, actor: &Actor) -> Option<String> {
+    let subject = policy.exempt.iter().find(|subject| subject.is(actor))?;
+    Some(format!("exempt: {subject}"))
+}
+
+/// An allowance as people name it.
+fn named(Allowance { name, reason, .. }: &Allowance) -> String {
+    let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+    format!("DriftAllowance {name}{reason}")
 }
 
 /// Which of many grants may cover a field.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::edit::{Grounds, Reason, Rules, Verdict};
+use super::exceptions::exempting;
 use super::identities;
 use crate::helm::record::{Record, RecordError, Status, parse_record_name};
 use crate::helm::release::Release;
@@ -135,12 +136,19 @@ pub fn decide(
         return (Verdict::allow(Reason::RecordIntact), None);
     }
     let governed = || releases.iter().zip(&policies);
-    let grounds =
-        |release: &ReleaseId| Grounds { release: release.clone(), revision: *revision, fields: Vec::new() };
+    let grounds = |release: &ReleaseId| Grounds {
+        release: release.clone(),
+        revision: *revision,
+        fields: Vec::new(),
+        exceptions: Vec::new(),
+    };
     let strictest = governed().filter(|(_, policy)| !among(&policy.exempt)).max_by_key(|(_, it)| it.edits);
     let verdict = match (strictest, governed().next()) {
         (Some((release, policy)), _) => Verdict::by_mode(policy, Reason::Record, Some(grounds(release))),
-        (None, Some((release, policy))) => Verdict::excused(policy, Reason::Exempt, grounds(release)),
+        (None, Some((release, policy))) => {
+            let exceptions = exempting(policy, actor).into_iter().collect();
+            Verdict::excused(policy, Reason::Exempt, Grounds { exceptions, ..grounds(release) })
+        }
         (None, None) => Verdict::allow(Reason::RecordIntact),
     };
     (verdict, falsified)

@@ -116,6 +116,8 @@ pub struct Judgement {
     pub uid: String,
     /// What dry runs have settled of the object.
     pub settled: Option<Arc<Settled>>,
+    /// Why what the edit requests by annotations is refused; none where it is not.
+    pub request_refused: Option<String>,
 }
 
 impl Subject {
@@ -347,8 +349,9 @@ impl<'a> Case<'a> {
 
 impl Judgement {
     fn of(verdict: Verdict, message: Message, rests_on: Vec<ReleaseId>, claims: Vec<Arc<Release>>) -> Self {
-        let uid = String::new();
-        Self { verdict, message, rests_on, named: None, claims, facts: None, uid, settled: None }
+        let (uid, request_refused) = (String::new(), None);
+        let (named, facts, settled) = (None, None, None);
+        Self { verdict, message, rests_on, named, claims, facts, uid, settled, request_refused }
     }
 }
 

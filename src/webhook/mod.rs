@@ -22,6 +22,7 @@ pub mod look;
 mod mutate;
 pub mod order;
 pub mod registration;
+mod repeats;
 mod request;
 pub mod review;
 mod suggest;

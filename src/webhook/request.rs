@@ -196,6 +196,7 @@ pub(super) async fn settle(
         Some(release) if is_strict => {
             judgement.message = message::refused(object, &release.id, &refused);
             judgement.verdict = verdict;
+            judgement.request_refused = Some(refused);
             Ok(Vec::new())
         }
         _ => Ok(message::without_effect(object, &refused).warnings()),

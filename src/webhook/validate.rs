@@ -32,6 +32,7 @@ use super::intake::{Intake, Received};
 use super::look::{Looker, ReleaseSource, Unreached};
 use super::mutate;
 use super::order::{self, Orders};
+use super::repeats::Repeats;
 use super::request::{self, Asked};
 use super::review::{self, Answer, Head, ReviewError};
 use super::suggest;
@@ -104,6 +105,7 @@ pub struct Validator {
     decoding: Arc<Turns<String>>,
     judging: Arc<Turns<String>>,
     spared: Arc<SparedEdits>,
+    repeats: Arc<Repeats>,
 }
 
 impl Validator {
@@ -112,8 +114,9 @@ impl Validator {
         // As many as there are processors, and of one namespace half of them.
         let count = available_parallelism().map_or(2, NonZeroUsize::get).max(2);
         let turns = || Arc::new(Turns::new(count, count / 2));
-        let (decoding, judging, spared) = (turns(), turns(), Arc::default());
-        Self { intake, setup: Arc::new(setup), decoding, judging, spared }
+        let (decoding, judging) = (turns(), turns());
+        let (spared, repeats) = (Arc::default(), Arc::default());
+        Self { intake, setup: Arc::new(setup), decoding, judging, spared, repeats }
     }
 
     /// Answers one request of the API server, which comes from `peer`; everybody else gets nothing.

@@ -14,7 +14,7 @@ use kubemoor::helm::values::{Candidate, Question, candidates};
 use kubemoor::model::{Gvk, ObjectId};
 use serde_json::{Value, json};
 
-use crate::support::{Chart, ControlPlane, Helm, Identity, folder};
+use crate::support::{Chart, ControlPlane, Helm, Identity, SOON, Scene, eventually, folder};
 
 /// Charts in the styles of popular ones, and the one of `helm create`.
 const CHARTS: [&str; 9] =
@@ -23,6 +23,28 @@ const CHARTS: [&str; 9] =
 /// What of the named candidates must be right, and of the fields that values set must be named, in percent.
 const PRECISION: usize = 95;
 const COVERAGE: usize = 60;
+
+/// A chart with a value for a Deployment and one for a Secret.
+const VALUES: &str = "replicaCount: 2\npassword: hunter2\n";
+
+const TEMPLATE: &str = "\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+  labels: {tier: front}
+spec:
+  replicas: {{ .Values.replicaCount }}
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: app, image: 'app:1'}]}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: access}
+stringData: {password: {{ .Values.password }}}
+";
 
 /// A field of a rendered object: the object, and the steps to the field.
 type Place = (String, Vec<String>);
@@ -43,6 +65,8 @@ struct Tally {
     commands: usize,
     fulfilled: usize,
     wrong: String,
+    /// What nothing was named for.
+    missing: String,
 }
 
 /// One chart, rendered by Helm.
@@ -68,16 +92,57 @@ async fn named_chart_value_sets_the_field() {
         println!("{name}: {}", tally.text());
         total.add(tally);
     }
-    println!("all: {}\n{}", total.text(), total.wrong);
+    println!("all: {}\n{}\nunnamed:\n{}", total.text(), total.wrong, total.missing);
     assert!(total.right * 100 >= total.named * PRECISION, "{}\n{}", total.text(), total.wrong);
     assert!(total.right * 100 >= total.settable * COVERAGE, "{}\n{}", total.text(), total.wrong);
     assert_eq!(total.fulfilled, total.commands, "{}", total.wrong);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn denial_and_explanation_name_the_chart_value_and_its_evidence() {
+    let chart = Chart::new("web").values(VALUES).template("web.yaml", TEMPLATE);
+    let shop = Scene::policed().install("remedy", chart).await;
+    let web = shop.deployment("web");
+    shop.wait_until_guarded(&web).await;
+    let denied = shop.alice.merge(&web, &json!({"spec": {"replicas": 7}})).await;
+    let upgrade = format!(
+        "change the chart value (probably replicaCount) and upgrade with chart \"web\" version 0.1.0 as CHART: helm upgrade shop CHART -n {} --reuse-values --set replicaCount=7\n",
+        shop.namespace
+    );
+    let message = denied.body["message"].as_str().unwrap();
+    assert!(message.contains(&upgrade), "{message}");
+    let secret = shop.core("secrets/access");
+    let hidden = shop.alice.merge(&secret, &json!({"stringData": {"password": "planted-secret"}})).await;
+    let message = hidden.body["message"].as_str().unwrap();
+    assert!(message.contains("--set KEY=VALUE") && !message.contains("planted"), "{message}");
+
+    // The same command is one row, however often the API server asks.
+    let rows = eventually("both denials are in the ledger", SOON, || async {
+        let mut rows = shop.rows(&[]);
+        rows.retain(|row| row["verdict"] == "Deny");
+        if rows.len() >= 2 { Ok(rows) } else { Err(format!("{rows:?}")) }
+    })
+    .await;
+    assert_eq!(rows.len(), 2, "{rows:#?}");
+
+    shop.upgrade(json!({"values": {"replicaCount": 3}})).await.unwrap();
+    let ran = shop.moor(&["explain", "deploy/web", "--path", "/spec/replicas", "-o", "json"]);
+    let report = ran.json();
+    assert_eq!(report["release"]["chart"], "\"web\" version 0.1.0", "{report}");
+    let value = &report["fields"][0]["values"][0];
+    assert_eq!(value["value"], "replicaCount", "{report}");
+    let kinds: Vec<_> =
+        value["evidence"].as_array().unwrap().iter().map(|it| it["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["template", "equalValue", "changedTogether", "similarName"], "{report}");
+    let told = shop.moor(&["explain", "deploy/web", "--path", "/spec/replicas"]);
+    let line = "replicaCount: templates/web.yaml line 7 names it there, has the same value, changed with the field from revision 1 to 2";
+    assert!(told.out.contains(line) && told.out.contains("(probably replicaCount)"), "{told:?}");
+}
+
 /// Asks for every field of an installed chart, without and with a wanted value.
 async fn measure(helm: &Helm, control_plane: &ControlPlane, chart: &Chart) -> Tally {
     let namespace = control_plane.namespace("values").await;
-    helm.install(&namespace, "shop", chart, json!({})).await.unwrap();
+    helm.install(&namespace, "shop", chart, json!({"server_side_apply": false})).await.unwrap();
     let client = control_plane.client(Identity::Admin).await;
     let source = source(client, &namespace).await;
     let mut subject = Subject {
@@ -116,6 +181,9 @@ async fn measure(helm: &Helm, control_plane: &ControlPlane, chart: &Chart) -> Ta
             if !is_right {
                 writeln!(tally.wrong, "{place:?}: {first:?}").unwrap();
             }
+        }
+        if is_settable && first.is_none() {
+            writeln!(tally.missing, "{place:?} {declared}").unwrap();
         }
         if let Some((flag, set)) = told.as_ref().and_then(|told| told.set.as_ref()) {
             tally.commands += 1;
@@ -188,7 +256,7 @@ impl Subject<'_> {
             values = json!({ name: values });
         }
         let rendered = self.render(&values).await;
-        let changed = |(place, value): &(&Place, &Value)| rendered.get(*place) != Some(*value);
+        let changed = |(place, value): &(&Place, &Value)| rendered.get(*place).is_some_and(|it| it != *value);
         let found: BTreeSet<Place> =
             self.plain.iter().filter(changed).map(|(place, _)| place.clone()).collect();
         self.known.insert(path.to_vec(), found.clone());
@@ -204,6 +272,7 @@ impl Tally {
         self.commands += other.commands;
         self.fulfilled += other.fulfilled;
         self.wrong.push_str(&other.wrong);
+        self.missing.push_str(&other.missing);
     }
 
     fn text(&self) -> String {

@@ -20,13 +20,14 @@ use prometheus_client::encoding::text::encode;
 use crate::support::{Document, documents, names, root, run};
 
 /// Helm's flags that the documents name.
-const HELMS: [&str; 7] = [
+const HELMS: [&str; 8] = [
     "--atomic",
     "--cleanup-on-fail",
     "--force-conflicts",
     "--no-hooks",
     "--reuse-values",
     "--rollback-on-failure",
+    "--set",
     "--take-ownership",
 ];
 

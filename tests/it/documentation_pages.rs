@@ -162,7 +162,11 @@ async fn installation_without_helm_of_the_page_works_and_leaves_nothing() {
 async fn commands_of_the_first_week_work_from_the_first_look_to_repairs() {
     let control_plane = ControlPlane::start_routing();
     let mut reader = Reader::new(&control_plane, "docs/first-week.md").await;
-    let chart = Chart::new("shop").template("web.yaml", charts::DEPLOYMENT);
+    let web = charts::deployment!(
+        "{{ .Values.replicaCount | default 2 }}",
+        r#"{name: app, image: "registry.example/shop:{{ .Values.tag | default "1" }}"}"#
+    );
+    let chart = Chart::new("shop").template("web.yaml", web);
     let options = json!({"create_namespace": true});
     reader.installed.helm.install("shop", "shop", &chart, options).await.unwrap();
     reader.installed.install(json!({"rights": {"enforce": true}})).await.unwrap();

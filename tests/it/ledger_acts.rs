@@ -50,3 +50,47 @@ async fn who_suspends_resumes_and_reconciles_a_release_is_in_the_ledger() {
         );
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_that_are_made_changed_and_deleted_are_in_the_ledger() {
+    let scene = Scene::policed().install("policy-acts", charts::TWO).await;
+    let name = format!("acts-{}", scene.namespace);
+    let spec = |edits: &str| {
+        let releases = json!({"namespaces": [scene.namespace]});
+        json!({
+            "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": name},
+            "spec": {"priority": 9000, "releases": releases, "edits": edits},
+        })
+    };
+    let policies = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
+    let policy = format!("{policies}/{name}");
+    scene.admin.post(&format!("{policies}?fieldManager=platform"), &spec("Warn")).await.done().unwrap();
+    let rows = |verdict: &'static str| {
+        let (scene, name) = (&scene, &name);
+        eventually(verdict, SOON, move || async move {
+            let mut rows = scene.rows(&["-A", "--verdict", verdict]);
+            rows.retain(|row| row["object"]["name"] == json!(name));
+            if rows.is_empty() { Err(format!("{rows:?}")) } else { Ok(rows) }
+        })
+    };
+    let created = rows("CreatePolicy").await;
+    assert_eq!(
+        (created.len(), &created[0]["detail"]),
+        (1, &json!("by field manager platform")),
+        "{created:#?}"
+    );
+    scene
+        .admin
+        .merge(&format!("{policy}?fieldManager=oncall"), &json!({"spec": {"edits": "Record"}}))
+        .await
+        .done()
+        .unwrap();
+    let changed = rows("ChangePolicy").await;
+    assert_eq!(
+        (changed.len(), &changed[0]["detail"]),
+        (1, &json!("by field manager oncall")),
+        "{changed:#?}"
+    );
+    scene.admin.delete(&policy).await.done().unwrap();
+    assert_eq!(rows("DeletePolicy").await.len(), 1);
+}

@@ -11,7 +11,10 @@ use serde_json::Value;
 use super::{ChartVersion, Packed, RecordError, layers};
 
 /// The most bytes of JSON of a record that is read whole.
-const CAP: usize = 8 << 20;
+const CAP: usize = 16 << 20;
+
+/// The most values, keys and elements of such a record: each takes many times its bytes in memory.
+const VALUES: usize = 300_000;
 
 /// What one revision was rendered from.
 pub struct ChartSource {
@@ -71,6 +74,9 @@ impl Packed {
     /// As of `decode`, and when the record is larger than it may be to be read whole.
     pub fn source(&self) -> Result<ChartSource, RecordError> {
         let json = self.json(CAP)?;
+        if json.iter().filter(|byte| matches!(byte, b',' | b'{' | b'[')).count() > VALUES {
+            return Err(RecordError::TooLarge { cap: CAP });
+        }
         let wire: Wire = serde_json::from_slice(&json).map_err(super::wire::json_error)?;
         let decoded = |file: WireFile| {
             let text = String::from_utf8(BASE64_STANDARD.decode(file.data).ok()?).ok()?;

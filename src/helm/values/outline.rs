@@ -179,7 +179,13 @@ fn split(body: &str) -> Option<(&str, &str)> {
     let from = quote.map_or(Some(0), |quote| body.get(1..)?.find(quote).map(|end| end + 2))?;
     let at = body.get(from..)?.match_indices(':').map(|(at, _)| at + from).find(|at| {
         let behind = body.get(at + 1..).unwrap_or_default();
-        behind.is_empty() || behind.starts_with([' ', HOLE])
+        let is_key = |key: &str| {
+            key.chars().all(|c| c.is_alphanumeric() || "-_./".contains(c)) && !key.starts_with('-')
+        };
+        // Of an action that begins with a line break no space stands before.
+        behind.is_empty()
+            || behind.starts_with(' ')
+            || (behind.starts_with(HOLE) && body.get(..*at).is_some_and(is_key))
     })?;
     Some((body.get(..at)?, body.get(at + 1..)?))
 }

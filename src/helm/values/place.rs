@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::outline::{HOLE, Node, Outline, Step, unquoted};
-use super::printed::{Printed, Printer, align};
+use super::printed::{Printed, Printer, align, can_print};
 use super::template::Template;
 use super::{Context, tree};
 
@@ -31,6 +31,11 @@ pub(super) struct Found {
 
 /// The values by which a template prints a field.
 pub(super) fn printers(template: &Template, wanted: &Wanted<'_>, context: &Context<'_>) -> Vec<Found> {
+    let count = template.outline.nodes.last().map_or(0, |node| node.document + 1);
+    let documents: Vec<bool> =
+        (0..count).map(|document| wanted.is_of_object(template, document, context)).collect();
+    let is_here = |node: &Node| documents.get(node.document).copied().unwrap_or_default();
+    let naming = names(template, &is_here, context);
     for length in (1..=wanted.steps.len()).rev() {
         let Some((steps, below)) = wanted.steps.split_at_checked(length) else { continue };
         let node = wanted.rendered_at(steps);
@@ -39,8 +44,10 @@ pub(super) fn printers(template: &Template, wanted: &Wanted<'_>, context: &Conte
             .nodes
             .iter()
             .enumerate()
-            .filter(|(at, node_of)| wanted.is_place(template, (*at, node_of), steps, node))
+            .filter(|(at, of)| is_here(of) && wanted.is_place(template, (*at, of), steps, node))
             .flat_map(|(at, node)| wanted.at(template, (at, node), below, context))
+            // What renames the object changes no field of it.
+            .filter(|found| !naming.contains(&found.printer.path))
             .collect();
         if !found.is_empty() {
             return found;
@@ -69,7 +76,7 @@ impl Wanted<'_> {
         rendered: Option<usize>,
     ) -> bool {
         let last = steps.last().is_some_and(|step| is_step(&node.step, step));
-        if !last || !self.is_of_kind(template, node) {
+        if !last {
             return false;
         }
         let above = template.outline.steps(at);
@@ -94,18 +101,17 @@ impl Wanted<'_> {
         true
     }
 
-    fn is_of_kind(&self, template: &Template, node: &Node) -> bool {
-        let kind = |outline: &Outline, document: Option<usize>| {
-            let roots = outline
-                .nodes
-                .iter()
-                .filter(|it| it.parent.is_none() && document.is_none_or(|no| it.document == no));
-            let kinds = roots.filter(|it| it.step == Step::Field("kind".to_owned()));
-            kinds.map(|it| unquoted(&it.value).to_owned()).next()
-        };
-        let rendered = kind(self.rendered, None);
-        kind(&template.outline, Some(node.document))
-            .is_none_or(|it| it.contains(HOLE) || Some(it) == rendered)
+    /// Whether a document of a template is of the object's kind and name.
+    fn is_of_object(&self, template: &Template, document: usize, context: &Context<'_>) -> bool {
+        let Some(kind) = root(&template.outline, Some(document), "kind") else { return true };
+        let rendered = root(self.rendered, None, "kind");
+        let is_kind = kind.value.contains(HOLE)
+            || rendered.is_some_and(|rendered| unquoted(&rendered.value) == unquoted(&kind.value));
+        let names = (name(&template.outline, Some(document)), name(self.rendered, None));
+        let (Some(name), Some(rendered)) = names else { return is_kind };
+        let pieces =
+            Printed::of(unquoted(&name.value), template.actions(name.line, name.holes_before), context);
+        is_kind && can_print(&pieces, unquoted(&rendered.value))
     }
 
     /// What the line of this node, and the lines below it, print of the field.
@@ -125,7 +131,10 @@ impl Wanted<'_> {
         match (below.is_empty(), &declared) {
             (true, Some(declared)) if node.value.contains(HOLE) && !is_block => {
                 let pieces = Printed::of(unquoted(&node.value), actions, context);
-                found(align(&pieces, declared, new.as_deref(), context).unwrap_or_default())
+                let mut printers = align(&pieces, declared, new.as_deref(), context).unwrap_or_default();
+                // Any element may be this one.
+                printers.retain(|printer| printer.is_equal || matches!(node.step, Step::Field(_)));
+                found(printers)
             }
             (true, Some(declared)) if is_block => {
                 self.in_text(template, at, (declared, new.as_deref()), context)
@@ -231,6 +240,34 @@ impl Wanted<'_> {
         let new = self.new.filter(|_| !is_list).and_then(tree::text);
         is_equal.then_some(Printer { path: named, is_equal, is_list, new })
     }
+}
+
+/// The values by which a template names its object.
+fn names(template: &Template, is_here: &dyn Fn(&Node) -> bool, context: &Context<'_>) -> Vec<Vec<String>> {
+    let documents = template.outline.nodes.iter().filter(|node| is_here(node)).map(|node| node.document);
+    let mut documents: Vec<usize> = documents.collect();
+    documents.dedup();
+    let lines = documents.into_iter().filter_map(|document| name(&template.outline, Some(document)));
+    let actions = lines.flat_map(|node| template.actions(node.line, node.holes_before));
+    let refs = actions.flat_map(|action| context.helpers.refs(action));
+    refs.filter(|value| value.element.is_none()).map(|value| value.path.clone()).collect()
+}
+
+/// A key at the root of a document; of any document where none is named.
+fn root<'o>(outline: &'o Outline, document: Option<usize>, key: &str) -> Option<&'o Node> {
+    let is = |node: &&Node| {
+        node.parent.is_none()
+            && document.is_none_or(|it| node.document == it)
+            && matches!(&node.step, Step::Field(name) if name == key)
+    };
+    outline.nodes.iter().find(is)
+}
+
+/// The name of a document's object.
+fn name(outline: &Outline, document: Option<usize>) -> Option<&Node> {
+    let metadata = root(outline, document, "metadata")?;
+    let at = outline.nodes.iter().position(|node| std::ptr::eq(node, metadata))?;
+    outline.below(at).find(|node| matches!(&node.step, Step::Field(name) if name == "name"))
 }
 
 /// Whether a step of a template can be this one of a rendered object.

@@ -119,6 +119,11 @@ pub(super) fn align(
     Some(found.into_iter().map(|(printer, _)| printer).collect())
 }
 
+/// Whether these pieces can print this text: where more than one is unknown nobody can tell.
+pub(super) fn can_print(pieces: &[Printed<'_>], text: &str) -> bool {
+    pieces.iter().filter(|piece| piece.text().is_none()).count() > 1 || complete(pieces, text).is_some()
+}
+
 /// The texts of all pieces, of which one may be unknown. None where they are not `declared`.
 fn complete(pieces: &[Printed<'_>], declared: &str) -> Option<Vec<String>> {
     let text = |piece: &Printed<'_>| piece.text().map(str::to_owned);

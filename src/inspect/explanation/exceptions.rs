@@ -14,7 +14,6 @@ use crate::policy::Policy;
 use crate::policy::allowance::Allowance;
 use crate::policy::mask::Mask;
 use crate::policy::standing::{Origin, Standing};
-use crate::policy::subject::Subject;
 use crate::verdict::exceptions::{Exceptions, Source};
 
 /// What exceptions are put into words by.
@@ -71,7 +70,7 @@ impl Words<'_> {
         };
         let what =
             if grant.deletes { format!("{} and its deletion", at(&grant.mask)) } else { at(&grant.mask) };
-        let names: Vec<_> = subjects.iter().map(subject).collect();
+        let names: Vec<_> = subjects.iter().map(ToString::to_string).collect();
         let whom = if names.is_empty() { "everyone".to_owned() } else { names.join(", ") };
         let change = standing.next_change(self.now);
         let when = match (standing.open(self.now), change, until) {
@@ -93,13 +92,5 @@ fn at(mask: &Mask) -> String {
         (true, _) => String::new(),
         (false, 0) => format!(" at {}", paths.join(", ")),
         (false, more) => format!(" at {} and {more} more", paths.join(", ")),
-    }
-}
-
-fn subject(subject: &Subject) -> String {
-    match subject {
-        Subject::User(name) => format!("User {name}"),
-        Subject::Group(name) => format!("Group {name}"),
-        Subject::ServiceAccount { namespace, name } => format!("ServiceAccount {namespace}/{name}"),
     }
 }

@@ -17,7 +17,7 @@ const EDITS: [&str; 6] = [
 ];
 
 /// Of repairs, of exceptions and of acts.
-const OTHERS: [&str; 12] = [
+const OTHERS: [&str; 16] = [
     "Recreated",
     "Restored",
     "TakenBack",
@@ -30,6 +30,10 @@ const OTHERS: [&str; 12] = [
     "Resume",
     "Open",
     "Close",
+    "CreatePolicy",
+    "ChangePolicy",
+    "DeletePolicy",
+    "RenewCertificate",
 ];
 
 /// Of records.

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::assess::{Assessment, Subject, survey};
+use super::change::PolicyChange;
 use super::{Accepted, InForce};
 use crate::client::call::CallError;
 use crate::client::lease::Leadership;
@@ -55,6 +56,8 @@ pub struct PolicyWatch {
     known: BTreeMap<String, Known>,
     /// Of writing statuses.
     failures: FailureLog,
+    /// Who keeps a history.
+    keep: Box<dyn Fn(PolicyChange) + Send + Sync>,
 }
 
 /// One DriftPolicy.
@@ -89,7 +92,15 @@ impl PolicyWatch {
             listings,
             known: BTreeMap::new(),
             failures: FailureLog::default(),
+            keep: Box::new(drop),
         }
+    }
+
+    /// The same, telling `keep` of each policy that is there, changes or goes: of one state of a policy again after
+    /// each start.
+    #[must_use]
+    pub fn keeping(self, keep: impl Fn(PolicyChange) + Send + Sync + 'static) -> Self {
+        Self { keep: Box::new(keep), ..self }
     }
 
     /// How far the first listing is.
@@ -163,6 +174,7 @@ impl PolicyWatch {
                 Known { resource_version, conditions, ..before }
             }
             before => {
+                (self.keep)(PolicyChange::of(&object));
                 let accepted = before.and_then(|before| before.accepted);
                 let compiled = read(&mut object);
                 if let Err(flaws) = &compiled {
@@ -234,10 +246,17 @@ impl Mirror for PolicyWatch {
     }
 
     fn remove(&mut self, object: Value) {
-        self.known.remove(object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default());
+        let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        if let Some(gone) = self.known.remove(name) {
+            (self.keep)(PolicyChange::deleted(name, &gone.uid, gone.generation));
+        }
     }
 
     fn retain(&mut self, listed: &HashSet<String>) {
+        let gone = self.known.iter().filter(|(name, _)| !listed.contains(*name));
+        for (name, Known { uid, generation, .. }) in gone {
+            (self.keep)(PolicyChange::deleted(name, uid, *generation));
+        }
         self.known.retain(|name, _| listed.contains(name));
         // In force before anybody is told that all are known.
         self.publish();

@@ -109,6 +109,8 @@ impl Releases {
                 sleep_until(next).await;
             }
             let began = Instant::now();
+            // Whoever gives up while it is read leaves this behind.
+            *next = Some(began + within * PAUSE);
             let read = self.read_source(&stored.namespace, &head, within).await;
             *next = Some(Instant::now() + began.elapsed() * PAUSE);
             match read {

@@ -7,11 +7,14 @@
 use std::sync::Arc;
 
 use super::super::edit::{Edit, Finding, Grounds, Outcome, Reason, Verdict};
-use super::super::exceptions::Exceptions;
+use super::super::exceptions::{Exceptions, exempting};
 use super::super::facts::{AlternativeFacts, ClaimFacts, EvidenceKind};
 use super::weigh::{Weighed, weigh};
 use crate::model::{EditsMode, Operation, ReleaseId};
 use crate::policy::Policy;
+
+/// The most exceptions that a verdict names.
+const EXCEPTIONS: usize = 8;
 
 /// One release that speaks for the object.
 pub(in super::super) struct Claim<'a> {
@@ -95,15 +98,16 @@ impl Claim<'_> {
             if facts.declared.opted_out {
                 return Verdict::allow(Reason::OptedOut);
             }
-            allowed = allowed.or_else(|| exceptions.of_deletion());
+            allowed = allowed.or_else(|| Some((exceptions.of_deletion()?, exceptions.naming_deletion())));
             weighed.push(facts);
         }
         if self.authorised {
             return Verdict::allow(Reason::InBand);
         }
         let grounds = self.grounds(Vec::new());
-        match self.exempt(edit).or(allowed) {
-            Some(reason) => Verdict::excused(self.policy, reason, grounds),
+        let exempt = exempting(self.policy, edit.actor).map(|by| (Reason::Exempt, vec![by]));
+        match exempt.or(allowed) {
+            Some((reason, by)) => Verdict::excused(self.policy, reason, by_exceptions(grounds, by)),
             None => Verdict::by_mode(self.policy, Reason::Deletion, Some(grounds)),
         }
     }
@@ -124,7 +128,10 @@ impl Claim<'_> {
             if weighed.findings.is_empty() {
                 return match weighed.allowed.is_empty() {
                     true => Verdict::allow(weighed.reason),
-                    false => Verdict::excused(self.policy, Reason::Allowed, self.grounds(weighed.allowed)),
+                    false => {
+                        let grounds = by_exceptions(self.grounds(weighed.allowed), weighed.allowed_by);
+                        Verdict::excused(self.policy, Reason::Allowed, grounds)
+                    }
                 };
             }
             if least.as_ref().is_none_or(|least| weighed.weight() < least.weight()) {
@@ -134,8 +141,9 @@ impl Claim<'_> {
         let (certain, is_in_doubt) =
             least.as_ref().map_or((false, true), |weighed| (weighed.certain, weighed.in_doubt));
         let findings = least.map(|weighed| weighed.findings).unwrap_or_default();
-        if let Some(reason) = self.exempt(edit) {
-            return Verdict::excused(self.policy, reason, self.grounds(findings));
+        if let Some(by) = exempting(self.policy, edit.actor) {
+            let grounds = by_exceptions(self.grounds(findings), vec![by]);
+            return Verdict::excused(self.policy, Reason::Exempt, grounds);
         }
         self.by_mode(edit, findings, (certain, is_in_doubt))
     }
@@ -172,11 +180,18 @@ impl Claim<'_> {
         Verdict { arguable, outcome, ..verdict }
     }
 
-    fn exempt(&self, edit: &Edit<'_>) -> Option<Reason> {
-        self.policy.exempt.iter().any(|subject| subject.is(edit.actor)).then_some(Reason::Exempt)
-    }
-
     fn grounds(&self, fields: Vec<Finding>) -> Grounds {
-        Grounds { release: self.release.clone(), revision: self.revision, fields }
+        Grounds { release: self.release.clone(), revision: self.revision, fields, exceptions: Vec::new() }
     }
+}
+
+/// The same where these exceptions let the edit pass, of which the first are named, each once.
+fn by_exceptions(grounds: Grounds, by: Vec<String>) -> Grounds {
+    let mut exceptions: Vec<String> = Vec::new();
+    for name in by {
+        if exceptions.len() < EXCEPTIONS && !exceptions.contains(&name) {
+            exceptions.push(name);
+        }
+    }
+    Grounds { exceptions, ..grounds }
 }

@@ -21,14 +21,16 @@ pub(super) struct Weighed {
     pub(super) in_doubt: bool,
     /// What drifts and may, since an allowance covers it.
     pub(super) allowed: Vec<Finding>,
+    /// The allowances that do.
+    pub(super) allowed_by: Vec<String>,
     /// Why the edit passes if there is no finding.
     pub(super) reason: Reason,
 }
 
 /// Weighs what an edit of `object` changes.
 pub(super) fn weigh(object: &ObjectId, facts: &AlternativeFacts, exceptions: &Exceptions<'_>) -> Weighed {
-    let (findings, allowed, reason) = (Vec::new(), Vec::new(), facts.reason);
-    let mut weighed = Weighed { findings, certain: false, in_doubt: true, allowed, reason };
+    let (findings, allowed, allowed_by, reason) = (Vec::new(), Vec::new(), Vec::new(), facts.reason);
+    let mut weighed = Weighed { findings, certain: false, in_doubt: true, allowed, allowed_by, reason };
     for ChangeFacts { change, kind } in &facts.changes {
         // A declared null is judged already.
         if matches!(kind, ChangeKind::Sealed | ChangeKind::Owner)
@@ -49,7 +51,13 @@ pub(super) fn weigh(object: &ObjectId, facts: &AlternativeFacts, exceptions: &Ex
         }
         match excused {
             None => weighed.findings.push(finding(object, change, *kind)),
-            Some(Reason::Allowed) => weighed.allowed.push(finding(object, change, *kind)),
+            Some(Reason::Allowed) => {
+                weighed.allowed_by.extend(match kind {
+                    ChangeKind::Owner => exceptions.naming_deletion(),
+                    _ => exceptions.naming(&change.path),
+                });
+                weighed.allowed.push(finding(object, change, *kind));
+            }
             Some(other) => weighed.reason = other,
         }
     }

@@ -26,7 +26,7 @@ pub(crate) fn refused(reason: Reason, fields: Vec<Finding>) -> Verdict {
     Verdict::by_mode(
         resolver(EditsMode::Deny).defaults(),
         reason,
-        Some(Grounds { release, revision: 7, fields }),
+        Some(Grounds { release, revision: 7, fields, exceptions: Vec::new() }),
     )
 }
 

@@ -41,7 +41,12 @@ pub struct Renewal {
     pub leadership: Leadership,
     /// Whether the emergency switch is off; none while that is not known.
     pub open: watch::Receiver<Option<bool>>,
+    /// Who learns of each step.
+    pub renewed: Renewed,
 }
+
+/// Learns which step of a renewal was written, and where.
+pub type Renewed = Box<dyn Fn(&CertificateSecret, &'static str) + Send + Sync>;
 
 /// What this process has seen.
 #[derive(Default)]
@@ -93,22 +98,26 @@ impl Renewal {
     async fn look(&self, client: &kube::Client, sight: &mut Sight) -> Result<(), RenewalError> {
         let found = self.secret.read(client).await?;
         let now = Timestamp::now();
-        let next = match found.as_ref().and_then(|found| found.shared.clone()) {
+        let (next, step) = match found.as_ref().and_then(|found| found.shared.clone()) {
             Some(shared) => {
                 self.adopt(shared.clone(), sight, now)?;
-                if self.leadership.holds() { self.step(&shared, client, sight, now).await? } else { None }
+                match self.leadership.holds() {
+                    true => self.step(&shared, client, sight, now).await?.unzip(),
+                    false => (None, None),
+                }
             }
-            None if !self.leadership.holds() => None,
+            None if !self.leadership.holds() => (None, None),
             None => {
                 if found.as_ref().is_some_and(|found| found.has_content()) || sight.known.is_some() {
                     tracing::warn!(
                         "the Secret of the certificate was removed or overwritten, and is written anew"
                     );
                 }
-                Some(match &sight.known {
+                let made = match &sight.known {
                     Some(known) => known.clone(),
                     None => SharedCertificate::make(&self.names, now, &self.pace)?,
-                })
+                };
+                (Some(made), Some("the certificate that replicas share is written"))
             }
         };
         // What somebody faster has written is found at the next look.
@@ -116,6 +125,9 @@ impl Renewal {
             && self.secret.write(client, &next, found).await?
         {
             self.adopt(next, sight, now)?;
+            if let Some(step) = step {
+                (self.renewed)(&self.secret, step);
+            }
         }
         Ok(())
     }
@@ -127,23 +139,22 @@ impl Renewal {
         client: &kube::Client,
         sight: &Sight,
         now: Timestamp,
-    ) -> Result<Option<SharedCertificate>, RenewalError> {
+    ) -> Result<Option<(SharedCertificate, &'static str)>, RenewalError> {
         let seen = sight.since.map(|since| since.elapsed()).unwrap_or_default();
         let due = shared.due(&self.names, now, seen, &self.pace);
         let armed = *self.open.borrow() == Some(false);
-        match due {
+        let step = match due {
             Due::Nothing => return Ok(None),
             Due::Announcement | Due::Removal if !armed => return Ok(None),
             Due::Turn if !armed || !is_registered(client, shared.signer()).await => return Ok(None),
-            Due::Certificate => tracing::info!("the certificate that replicas share is renewed"),
-            Due::Everything => tracing::info!("the certificate authority has expired, and is made anew"),
-            Due::Announcement => {
-                tracing::info!("a new certificate authority is trusted beside the one before")
-            }
-            Due::Turn => tracing::info!("the new certificate authority signs from now on"),
-            Due::Removal => tracing::info!("the certificate authority before is trusted no more"),
-        }
-        Ok(Some(shared.after(due, &self.names, now, &self.pace)?))
+            Due::Certificate => "the certificate that replicas share is renewed",
+            Due::Everything => "the certificate authority has expired, and is made anew",
+            Due::Announcement => "a new certificate authority is trusted beside the one before",
+            Due::Turn => "the new certificate authority signs from now on",
+            Due::Removal => "the certificate authority before is trusted no more",
+        };
+        tracing::info!("{step}");
+        Ok(Some((shared.after(due, &self.names, now, &self.pace)?, step)))
     }
 
     /// Serves `shared` from now on.

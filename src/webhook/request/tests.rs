@@ -94,6 +94,7 @@ async fn unknown(mode: EditsMode) -> Result<Vec<String>, Unreached> {
         claims: vec![release],
         uid: String::new(),
         settled: None,
+        request_refused: None,
     };
     let error = Unreached::Ask(Box::new(CallError::Late { within: Duration::from_secs(1) }));
     settle(Asked::Unknown(error), &case, &mut judgement, &looker).await

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::Validator;
 use super::spared::Spared;
@@ -25,6 +26,7 @@ use crate::webhook::acts::acts;
 use crate::webhook::case::{Aspect, Case, Judgement, Subject};
 use crate::webhook::claims::certain;
 use crate::webhook::look::Unreached;
+use crate::webhook::repeats::Time;
 use crate::webhook::review::{self, Head};
 
 /// The reason of an edit that was left to the webhook's `failurePolicy`.
@@ -41,6 +43,10 @@ impl Validator {
         if verdict.outcome == Outcome::Allow {
             return self.keep(verdict, facts, case, uid);
         }
+        let what = (&case.subject.object, case.operation, &case.actor);
+        if self.repeats.note(what, verdict, Instant::now()) == Time::Again {
+            return;
+        }
         let grounds = verdict.grounds.as_ref();
         tracing::info!(
             verdict.outcome = verdict.outcome.as_str(),
@@ -55,7 +61,10 @@ impl Validator {
             "{}",
             message.line()
         );
-        self.keep(verdict, facts, case, uid);
+        let Some(reason) = &judgement.request_refused else { return self.keep(verdict, facts, case, uid) };
+        let row = self.row(verdict, facts, case, uid);
+        let release = row.release.clone().or_else(|| first(&judgement.claims));
+        self.tell(Row { release, detail: reason.clone(), ..row }, verdict);
     }
 
     /// Keeps what was not plainly allowed, and every edit of a record: who
@@ -71,6 +80,16 @@ impl Validator {
         if verdict.outcome == Outcome::Allow && !of_record && !spared.as_ref().is_some_and(is_kept) {
             return;
         }
+        let mut row = self.row(verdict, facts, case, uid);
+        if let Some(Spared { claim, changes }) = spared {
+            row.release = Some((claim.release.clone(), claim.revision));
+            row.fields = Changes::passing(&row.object, changes);
+            row.yields = true;
+        }
+        self.tell(row, verdict);
+    }
+
+    fn row(&self, verdict: &Verdict, facts: Option<&Facts>, case: Case<'_>, uid: String) -> Row {
         let now = Timestamp::now();
         // Another rule than the policies' has refused it, which nobody can ask again.
         let facts = facts.filter(|_| verdict.reason != Reason::Request);
@@ -78,14 +97,13 @@ impl Validator {
         let (object, operation) = (case.subject.object, Some(case.operation));
         let edit = ReviewedEdit { object, operation, actor: case.actor, uid };
         let mut row = Row { facts, ..Row::verdict(now, edit, verdict) };
-        if let Some(Spared { claim, changes }) = spared {
-            row.release = Some((claim.release.clone(), claim.revision));
-            row.fields = Changes::passing(&row.object, changes);
-            row.yields = true;
-        }
         if row.release.is_none() && case.subject.aspect == Aspect::Record {
             row.release = self.recorded(&row.object);
         }
+        row
+    }
+
+    fn tell(&self, row: Row, verdict: &Verdict) {
         self.announce(&row, verdict);
         self.setup.ledger.record(row);
     }
@@ -136,9 +154,7 @@ impl Validator {
                 first(&certain(&subject.object, subject.version_of(head), &index))
             }
         };
-        let row = Row { release, yields: true, ..row };
-        self.announce(&row, verdict);
-        self.setup.ledger.record(row);
+        self.tell(Row { release, yields: true, ..row }, verdict);
     }
 
     /// Keeps that an edit was left to `failurePolicy`.

@@ -17,3 +17,13 @@ fn chart_is_named_where_its_name_and_version_are_plain() {
     let other = json!({"Metadata": {}, "metadata": {"Name": "x", "name": "web", "version": "1"}, "values": {"name": 1}});
     assert!(read(&with("/chart", other)).unwrap().chart.is_some());
 }
+
+#[test]
+fn record_of_too_many_values_is_not_read_whole() {
+    let source = |values: Value| packed(&with("/chart/values", values)).source();
+    assert!(source(json!({"a": [1, 2]})).is_ok());
+    assert!(matches!(source(json!(vec![0; 400_000])), Err(RecordError::TooLarge { .. })));
+    assert!(matches!(source(json!("a".repeat(17 << 20))), Err(RecordError::TooLarge { .. })));
+    let broken = packed(&with("/chart", Value::Null)).source();
+    assert!(broken.is_err_and(|error| !error.to_string().contains("hunter2")));
+}

@@ -1,0 +1,146 @@
+//! Refused updates about which the API server asks a second time.
+//!
+//! Entry point: [`Repeats::note`]. An API server tries a refused update again, with the object from its database, where it
+//! had the object from its cache: whoever sent one request is refused twice within milliseconds. Invariant: what is not
+//! the same user's same update of the same object counts anew; bounded.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::model::{Actor, ObjectId, Operation};
+use crate::verdict::edit::{Finding, Outcome, Verdict};
+use crate::verdict::shown::{SealingKey, Shown};
+
+/// How long after the first time the second one comes, at most.
+const SPAN: Duration = Duration::from_secs(1);
+
+/// The most refusals that are remembered.
+const MOST: usize = 1024;
+
+/// Which time it is that the API server asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Time {
+    First,
+    Again,
+}
+
+/// The refusals of the last moment.
+#[derive(Default)]
+pub(super) struct Repeats {
+    hasher: RandomState,
+    last: Mutex<VecDeque<(Instant, u64)>>,
+}
+
+impl Repeats {
+    /// Notes a verdict on what somebody does to an object, and says whether the API server has asked about it before. A
+    /// third time is another request.
+    pub(super) fn note(
+        &self,
+        (object, operation, actor): (&ObjectId, Operation, &Actor),
+        verdict: &Verdict,
+        now: Instant,
+    ) -> Time {
+        if verdict.outcome != Outcome::Deny || operation != Operation::Update {
+            return Time::First;
+        }
+        let fields = verdict.grounds.iter().flat_map(|grounds| &grounds.fields).map(values);
+        let fields: Vec<_> = fields.collect();
+        let key = self.hasher.hash_one((object, &actor.user, &actor.groups, verdict.reason, fields));
+        let mut last = self.last.lock();
+        while last.front().is_some_and(|(at, _)| now.duration_since(*at) > SPAN) || last.len() >= MOST {
+            last.pop_front();
+        }
+        match last.iter().position(|(_, known)| *known == key) {
+            Some(known) => {
+                last.remove(known);
+                Time::Again
+            }
+            None => {
+                last.push_back((now, key));
+                Time::First
+            }
+        }
+    }
+}
+
+/// A field, and what it was and is to be. Of a Secret a digest.
+fn values(finding: &Finding) -> (String, [Option<String>; 2]) {
+    let key = SealingKey::new([0; 32]);
+    let text = |value: &Option<Shown>| {
+        value
+            .as_ref()
+            .map(|value| if value.is_masked() { value.sealed(&key) } else { value.full().to_owned() })
+    };
+    (finding.path.to_string(), [text(&finding.old), text(&finding.new)])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::declaration::path::Path;
+    use crate::model::ReleaseId;
+    use crate::verdict::difference::Values;
+    use crate::verdict::edit::{Grounds, Reason};
+
+    fn object(kind: &str) -> ObjectId {
+        ObjectId {
+            group: String::new(),
+            kind: kind.to_owned(),
+            namespace: Some("shop".to_owned()),
+            name: "web".to_owned(),
+        }
+    }
+
+    fn refused(object: &ObjectId, outcome: Outcome, new: Value) -> Verdict {
+        let path: Path = "/data/key".parse().unwrap();
+        let values = Values::of(object, &path, [None, Some(&json!("YQ==")), Some(&new)]);
+        let grounds = Grounds {
+            release: ReleaseId { namespace: "shop".to_owned(), name: "shop".to_owned() },
+            revision: 1,
+            fields: vec![Finding::of(path, values)],
+            exceptions: Vec::new(),
+        };
+        Verdict { outcome, reason: Reason::Drift, grounds: Some(grounds.into()), arguable: false }
+    }
+
+    #[test]
+    fn only_second_look_at_same_refused_update_counts_as_repeat() {
+        let (start, kinds) = (Instant::now(), [object("ConfigMap"), object("Secret")]);
+        let later = |millis| start + Duration::from_millis(millis);
+        let check = |changed: (usize, Operation, &str, Outcome, &str), millis, expected| {
+            let repeats = Repeats::default();
+            let note = |(kind, operation, user, outcome, new): (usize, _, &str, _, &str), at| {
+                let actor = Actor { user: user.to_owned(), ..Actor::default() };
+                let object = &kinds[kind];
+                repeats.note((object, operation, &actor), &refused(object, outcome, json!(new)), at)
+            };
+            let first = (changed.0, Operation::Update, "alice", Outcome::Deny, "Yg==");
+            assert_eq!(note(first, start), Time::First);
+            assert_eq!(note(changed, later(millis)), expected, "{changed:?} {millis}");
+        };
+        for kind in [0, 1] {
+            let same = (kind, Operation::Update, "alice", Outcome::Deny, "Yg==");
+            check(same, 5, Time::Again);
+            check(same, 1001, Time::First);
+            check((kind, Operation::Update, "bob", Outcome::Deny, "Yg=="), 5, Time::First);
+            check((kind, Operation::Update, "alice", Outcome::Deny, "Yw=="), 5, Time::First);
+            check((kind, Operation::Update, "alice", Outcome::Warn, "Yg=="), 5, Time::First);
+            check((kind, Operation::Delete, "alice", Outcome::Deny, "Yg=="), 5, Time::First);
+        }
+    }
+
+    #[test]
+    fn three_refusals_within_a_moment_are_two_requests() {
+        let (repeats, now, object) = (Repeats::default(), Instant::now(), object("ConfigMap"));
+        let verdict = refused(&object, Outcome::Deny, json!("Yg=="));
+        let actor = Actor::default();
+        let times = [0; 4].map(|_| repeats.note((&object, Operation::Update, &actor), &verdict, now));
+        assert_eq!(times, [Time::First, Time::Again, Time::First, Time::Again]);
+    }
+}
