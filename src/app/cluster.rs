@@ -1,5 +1,4 @@
-//! Serving a cluster: connects, follows the records, then judges, registers
-//! and repairs.
+//! Serving a cluster: connects, follows the records, then judges, registers and repairs.
 //!
 //! Invariant: what needs the index starts once it is whole. An API server that
 //! does not answer at the start is said and waited for.
@@ -212,12 +211,11 @@ impl Work {
         );
         parts.spawn("obeying the emergency switch", obeyed);
         let leadership = session.leadership.clone();
-        let keeping = self.keeping.clone();
-        let kept = keeping.run(client.clone(), leadership.clone(), open.clone(), stop.clone());
+        let kept = self.keeping.clone().run(client.clone(), leadership.clone(), open.clone(), stop.clone());
         parts.spawn("keeping the callers' secret", kept);
         if let Some(certifying) = self.certifying.clone() {
             let switches = (leadership.clone(), open.clone());
-            certifying.start(client.clone(), switches, (parts, &self.services.ledger), stop);
+            certifying.start(client.clone(), switches, (&mut *parts, &self.services.ledger), stop);
         }
         let sources = PolicySources {
             client: &client,

@@ -75,8 +75,6 @@ pub enum Evidence {
         /// The line, from 1.
         line: usize,
     },
-    /// No template tells, and no other value of the part of the chart that renders the object fits as well.
-    OnlyOne,
     /// It is the field's value, or a part of it.
     EqualValue,
     /// Both changed from one revision to another.
@@ -164,7 +162,7 @@ fn found(
     if let (true, Some(text)) = (printers.is_empty(), &text) {
         let prefixes = Prefixes::of(source);
         let alike = likeness::printers(steps, (text, wanted.as_deref()), &prefixes, context);
-        printers.extend(alike.into_iter().map(|printer| (printer, Some(Evidence::OnlyOne))));
+        printers.extend(alike.into_iter().map(|printer| (printer, None)));
         for path in history::changed(past) {
             if prefixes.covers(&path) && printers.iter().all(|(printer, _)| printer.path != path) {
                 let printer = Printer { path, is_equal: true, is_list: false, new: wanted.clone() };
@@ -184,11 +182,7 @@ fn weighed(
 ) -> (Printer, Candidate) {
     let together = history::together(past, &printer.path);
     let mut evidence: Vec<Evidence> = line.into_iter().collect();
-    let mut score = match evidence.first() {
-        Some(Evidence::Template { .. }) => 60_u8,
-        Some(_) => 35,
-        None => 0,
-    };
+    let mut score = if evidence.is_empty() { 0 } else { 60_u8 };
     if printer.is_equal {
         (score, _) = (score + 25, evidence.push(Evidence::EqualValue));
     }
@@ -285,7 +279,6 @@ impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Template { file, line } => write!(f, "{file} line {line} names it there"),
-            Self::OnlyOne => f.write_str("is the only value of its chart that fits"),
             Self::EqualValue => f.write_str("has the same value"),
             Self::ChangedTogether { from, to } => {
                 write!(f, "changed with the field from revision {from} to {to}")
