@@ -174,14 +174,12 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let (notifiers, worker) = Notifiers::new(notifiers, &metrics.notices);
     let cluster_name = ledger.cluster_name.clone();
     let (ledger, writer) = Ledger::new(ledger, LedgerMetrics::register(&mut registry))?;
-    let readiness = Readiness::new();
+    let (readiness, stops, users) = (Readiness::new(), Stops::default(), UserAuthority::default());
     // Before anybody can ask: no condition at all would count as ready.
     let records = readiness.condition("records");
     let certifying = Certifying::new(&tls, &certificates, &readiness);
     let calling = Calling::open(&callers, &metrics.admission, &readiness)?;
     let judging = Judging::new(calling.door.clone());
-    let stops = Stops::default();
-    let users = UserAuthority::default();
     let books = Books::new(ledger.clone(), users.clone());
     let router = admin::router(readiness.clone(), Arc::new(registry), books.clone());
 
@@ -192,12 +190,12 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let (naming, named) = oneshot::channel();
     let written = writer.start(named, stops.closing.clone()).context("cannot start the ledger's writer")?;
     parts.spawn("the ledger's writer", written);
-    let naming = Naming::new(cluster_name, naming);
 
     let stop = CancellationToken::new();
     let services =
         Services { resolver, in_force, state, metrics, certificates, judging, ledger, notifiers, stop };
     services.follow_files(calling, folder, &mut parts);
+    let naming = Naming::new(cluster_name, naming);
     let mut run = Run { services, worker: Some(worker), readiness, books, naming, parts };
     let linger = run.begin(source, Secured { callers: &callers, tls: &tls, certifying }, &records).await?;
     let ended = run.until_told(stops, linger).await;

@@ -72,6 +72,14 @@ pub struct Peer {
     pub certificates: Arc<[CertificateDer<'static>]>,
 }
 
+impl Peer {
+    fn of(address: IpAddr, stream: &TlsStream<TcpStream>) -> Self {
+        let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let certificates = certificates.iter().map(|certificate| certificate.clone().into_owned());
+        Self { address, certificates: certificates.collect() }
+    }
+}
+
 /// The times and numbers that keep one client from holding up the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -239,9 +247,7 @@ where
             Ok(stream) => stream,
             Err(end) => return end,
         };
-        let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
-        let certificates = certificates.iter().map(|certificate| certificate.clone().into_owned()).collect();
-        let peer = Peer { address, certificates };
+        let peer = Peer::of(address, &stream);
         let stream = TokioIo::new(Impatient::new(stream, &turn, self.limits));
         let (served, idling) = (&turn, &turn);
         let service = service_fn(move |request| {

@@ -89,7 +89,7 @@ pub enum Evidence {
 }
 
 /// What a template is read by.
-pub(self) struct Context<'a> {
+struct Context<'a> {
     values: &'a Value,
     helpers: Helpers,
     chart: &'a ChartSource,
@@ -98,7 +98,7 @@ pub(self) struct Context<'a> {
 }
 
 /// Below which values a part of the chart finds its own.
-pub(self) struct Prefixes(Vec<Vec<String>>);
+struct Prefixes(Vec<Vec<String>>);
 
 /// A field of a rendered object.
 struct Field<'m> {

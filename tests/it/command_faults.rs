@@ -14,7 +14,7 @@ use crate::support::{ControlPlane, Identity, Ran, moor, run};
 const TEMPLATES: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
 
 /// Every command that talks to a cluster, `serve` aside.
-pub(crate) const CLIENTS: [&str; 18] = [
+pub(crate) const CLIENTS: [&str; 19] = [
     "diff",
     "forecast",
     "allow",
@@ -30,6 +30,7 @@ pub(crate) const CLIENTS: [&str; 18] = [
     "audit report",
     "policy lint",
     "policy import flux",
+    "policy replay",
     "reconcile",
     "suspend",
     "resume",
@@ -40,6 +41,7 @@ fn call(command: &str) -> Vec<&str> {
     let more: &[&str] = match command {
         "diff" | "forecast" | "reconcile" | "suspend" | "resume" => &["shop"],
         "allow" => &["cm/settings", "--path", "/data/mode", "--for", "1h"],
+        "policy replay" => &["policies"],
         "revoke" | "explain" => &["configmap/settings"],
         _ => &[],
     };

@@ -9,7 +9,8 @@ const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookc
 #[tokio::test(flavor = "multi_thread")]
 async fn reading_commands_say_first_what_keeps_the_guard_from_its_work() {
     let scene = Scene::own().install("standing", charts::TWO).await;
-    let _guard = scene.start_guard(&["--register", "--edits", "Deny"]).await;
+    let flags = ["--service=kubemoor-system/kubemoor", "--register", "--edits=Deny"];
+    let _guard = scene.start_guard(&flags).await;
     scene.wait_for_reason("InSync").await;
     let webhooks = format!("{WEBHOOKS}/kubemoor");
     eventually("the webhooks are there", SOON, || async { scene.admin.get(&webhooks).await.done() }).await;
@@ -53,7 +54,8 @@ async fn reading_commands_say_first_what_keeps_the_guard_from_its_work() {
 #[tokio::test(flavor = "multi_thread")]
 async fn reading_commands_say_first_that_no_guard_runs() {
     let scene = Scene::own().install("standing-down", charts::TWO).await;
-    let mut guard = scene.start_guard(&["--register", "--edits", "Deny"]).await;
+    let flags = ["--service=kubemoor-system/kubemoor", "--drift=Repair"];
+    let mut guard = scene.start_guard(&flags).await;
     let status = scene.wait_for_reason("InSync").await;
     let lease = |field: &str| status["lease"][field].as_str().unwrap().to_owned();
     let lease =
