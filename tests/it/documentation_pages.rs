@@ -166,7 +166,7 @@ async fn commands_of_the_first_week_work_from_the_first_look_to_repairs() {
         "{{ .Values.replicaCount | default 2 }}",
         r#"{name: app, image: "registry.example/shop:{{ .Values.tag | default "1" }}"}"#
     );
-    let chart = Chart::new("shop").template("web.yaml", web);
+    let chart = Chart::new("shop").values("replicaCount: 2\n").template("web.yaml", web);
     let options = json!({"create_namespace": true});
     reader.installed.helm.install("shop", "shop", &chart, options).await.unwrap();
     reader.installed.install(json!({"rights": {"enforce": true}})).await.unwrap();

@@ -86,11 +86,9 @@ async fn policies_that_are_made_changed_and_deleted_are_in_the_ledger() {
         .done()
         .unwrap();
     let changed = rows("ChangePolicy").await;
-    assert_eq!(
-        (changed.len(), &changed[0]["detail"]),
-        (1, &json!("by field manager oncall")),
-        "{changed:#?}"
-    );
+    // If all happens within one second, the managers' times do not tell who was the last.
+    let detail = changed[0]["detail"].as_str().unwrap();
+    assert!(changed.len() == 1 && detail.starts_with("by field manager oncall"), "{changed:#?}");
     scene.admin.delete(&policy).await.done().unwrap();
     assert_eq!(rows("DeletePolicy").await.len(), 1);
 }

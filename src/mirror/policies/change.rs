@@ -58,15 +58,18 @@ impl PolicyChange {
     }
 }
 
-/// Who wrote the object's `spec` last, and when.
+/// Who wrote the object's `spec` last, and when. A time is a whole second: of several in the last one, each may be it.
 fn writer(object: &Value) -> Option<(String, Option<Timestamp>)> {
     let managers = object.pointer("/metadata/managedFields")?.as_array()?;
     let writers = managers.iter().filter(|entry| entry.pointer("/fieldsV1/f:spec").is_some());
     let entry = |entry: &Value| {
         let text = |name: &str| entry.get(name).and_then(Value::as_str);
-        Some((text("manager")?.to_owned(), text("time").and_then(|time| time.parse().ok())))
+        Some((text("manager")?, text("time").and_then(|time| time.parse::<Timestamp>().ok())))
     };
-    writers.filter_map(entry).max_by_key(|(_, time)| *time)
+    let writers: Vec<_> = writers.filter_map(entry).collect();
+    let last = writers.iter().map(|(_, time)| *time).max()?;
+    let names: Vec<&str> = writers.iter().filter(|(_, time)| *time == last).map(|(name, _)| *name).collect();
+    Some((names.join(" or "), last))
 }
 
 #[cfg(test)]
@@ -88,6 +91,9 @@ mod tests {
         let change = PolicyChange::of(&object);
         assert_eq!((change.manager.as_str(), change.fate), ("kubectl-edit", PolicyFate::Changed));
         assert_eq!(change.time, Some("2026-05-01T12:00:00Z".parse().unwrap()));
+        let mut tie = object;
+        tie["metadata"]["managedFields"][1]["time"] = json!("2026-05-01T12:00:00Z");
+        assert_eq!(PolicyChange::of(&tie).manager, "kubectl-edit or kubectl");
         let new = PolicyChange::of(&json!({"metadata": {"name": "a", "generation": 1}}));
         assert_eq!((new.fate, new.manager.as_str(), new.time), (PolicyFate::Created, "", None));
     }
