@@ -62,11 +62,11 @@ impl PolicyChange {
 fn writer(object: &Value) -> Option<(String, Option<Timestamp>)> {
     let managers = object.pointer("/metadata/managedFields")?.as_array()?;
     let writers = managers.iter().filter(|entry| entry.pointer("/fieldsV1/f:spec").is_some());
-    let entry = |entry: &Value| {
-        let text = |name: &str| entry.get(name).and_then(Value::as_str);
-        Some((text("manager")?, text("time").and_then(|time| time.parse::<Timestamp>().ok())))
-    };
-    let writers: Vec<_> = writers.filter_map(entry).collect();
+    let writers = writers.filter_map(|entry| {
+        let time = entry.get("time").and_then(Value::as_str);
+        Some((entry.get("manager")?.as_str()?, time.and_then(|time| time.parse::<Timestamp>().ok())))
+    });
+    let writers: Vec<_> = writers.collect();
     let last = writers.iter().map(|(_, time)| *time).max()?;
     let names: Vec<&str> = writers.iter().filter(|(_, time)| *time == last).map(|(name, _)| *name).collect();
     Some((names.join(" or "), last))
