@@ -126,7 +126,7 @@ impl Outline {
             });
             let (kept, before) = (rest.trim_start(), body.len());
             let is_scalar = split(kept).is_none() && !kept.starts_with("- ");
-            self.push(number, indent, Step::Item(item), if is_scalar { kept } else { "" }, holes);
+            self.push((number, indent), Step::Item(item), if is_scalar { kept } else { "" }, holes);
             if is_scalar {
                 return;
             }
@@ -137,7 +137,7 @@ impl Outline {
         self.close(|node| node.indent >= indent);
         let holes = holes + key.matches(HOLE).count();
         let value = value.trim();
-        self.push(number, indent, Step::Field(unquoted(key).to_owned()), value, holes);
+        self.push((number, indent), Step::Field(unquoted(key).to_owned()), value, holes);
         if value.starts_with(['|', '>']) {
             self.block = self.nodes.len().checked_sub(1);
         }
@@ -149,7 +149,7 @@ impl Outline {
         }
     }
 
-    fn push(&mut self, line: usize, indent: usize, step: Step, value: &str, holes_before: usize) {
+    fn push(&mut self, (line, indent): (usize, usize), step: Step, value: &str, holes_before: usize) {
         let parent = self.open.last().copied();
         let (value, document) = (value.to_owned(), self.document);
         self.open.push(self.nodes.len());

@@ -67,7 +67,11 @@ pub(super) fn leaves(values: &Value, below: &[String]) -> Vec<Leaf> {
             && path.len() < DEEPEST
         {
             // The last is taken first.
-            open.extend(map.iter().rev().map(|(name, value)| ([&path[..], &[name.clone()]].concat(), value)));
+            open.extend(
+                map.iter()
+                    .rev()
+                    .map(|(name, value)| ([&path[..], std::slice::from_ref(name)].concat(), value)),
+            );
         } else if let Some(text) = text(value) {
             found.push(Leaf { path, text });
         }

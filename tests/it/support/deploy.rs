@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use kube::Client;
@@ -35,8 +36,11 @@ impl ControlPlane {
         }
     }
 
-    /// Defines DriftPolicies and DriftAllowances, as a user would.
+    /// Defines DriftPolicies and DriftAllowances, as a user would. One test at a time: of two that apply a file which is
+    /// not there yet one would fail.
     pub(crate) fn define_policies(&self) {
+        static DEFINING: Mutex<()> = Mutex::new(());
+        let _turn = DEFINING.lock().unwrap_or_else(PoisonError::into_inner);
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/crds.yaml");
         let applied = self.kubectl(Identity::Admin, &["apply", "--validate=false", "-f", file]);
         assert!(applied.status.success(), "{applied:?}");
