@@ -1,7 +1,7 @@
 //! Which value of its chart probably sets a field.
 //!
 //! Entry point: [`candidates`]. Invariant: nothing is rendered and nothing is certain: each candidate has its evidence and
-//! a score, and what stays below [`THRESHOLD`] is not named. Total and bounded on any record. Must not show a value: the
+//! a score, and what stays below `THRESHOLD` is not named. Total and bounded on any record. Must not show a value: the
 //! names of values alone leave this module, and texts that the caller has given.
 
 use std::fmt;

@@ -1,6 +1,6 @@
 //! The verdict on an edit of a declared object.
 //!
-//! Entry points: [`judge`], [`judge_with_facts`]; [`decide`] is the same decision on facts that were
+//! Entry points: `judge`, `judge_with_facts`; `decide` is the same decision on facts that were
 //! kept. Invariant: past the exceptions, an edit of a
 //! declared path is never allowed under `Deny` unless it restores the declared
 //! value, and one that touches neither a declared path nor a sealed field is

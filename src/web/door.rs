@@ -1,6 +1,6 @@
 //! Who is let in.
 //!
-//! Entry points: [`check`] for every request, [`admit`] for those of a visitor, [`open`] for the address
+//! Entry points: `check` for every request, `admit` for those of a visitor, `open` for the address
 //! that a visitor was told. Invariant: a page of another site, and another user of the machine, learn
 //! nothing and cause nothing: the Host must be the page's own, the address below which all pages lie is not to
 //! be guessed, a cookie says who it is, and every action carries a token that only the visitor's pages hold.

@@ -1,6 +1,6 @@
 //! The ledger: who did what, and what became of it.
 //!
-//! Entry points: [`page`], [`csv`], [`json`]. Invariant: rows come as the visitor may read them; no answer holds the
+//! Entry points: `page`, `csv`, `json`. Invariant: rows come as the visitor may read them; no answer holds the
 //! whole ledger in memory.
 
 use std::sync::Arc;

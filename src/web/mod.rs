@@ -1,6 +1,6 @@
 //! The web page: releases, their drift, exceptions and the ledger, for one visitor at a time.
 //!
-//! Entry points: [`Settings`], [`serve`]. Invariant: the page has no rights of its own, everything is read and
+//! Entry points: `Page::on_loopback`, `Page::serve`. Invariant: the page has no rights of its own, everything is read and
 //! done with the visitor's credentials; no action without a token that only the visitor's own pages
 //! hold; text from a cluster is text of the page and never markup; nothing is loaded from
 //! elsewhere. Must not decide a rule, read a cluster in another way than the commands do, or log a credential.

@@ -1,6 +1,6 @@
 //! The chart values that probably set the fields of an edit, for a message.
 //!
-//! Entry point: [`values`]. Invariant: a verdict never waits for it longer than [`BUDGET`], and hangs on nothing of it; of a
+//! Entry point: `values`. Invariant: a verdict never waits for it longer than `BUDGET`, and hangs on nothing of it; of a
 //! Secret's values none is named with what it is to be. Must not judge.
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Requests over one connection, one after the other.
 //!
-//! Entry points: [`open`], [`Exchange::client`].
+//! Entry points: `open`, `Exchange::client`.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,6 +1,6 @@
 //! What a leader tells of its guard on the Lease: which version it is, and what vouches for its certificate.
 //!
-//! Entry points: [`annotate`] for who leads, [`read`] for everybody else. Invariant: nothing here is secret, since every
+//! Entry points: `annotate` for who leads, `read` for everybody else. Invariant: nothing here is secret, since every
 //! authenticated account may read the Lease. The Secret of the certificate holds its key, and the webhook configuration
 //! the token of the webhook's address: neither can be shown to whom the guard is to be trusted by.
 

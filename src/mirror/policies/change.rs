@@ -1,6 +1,6 @@
 //! What became of a DriftPolicy, for whoever keeps a history of it.
 //!
-//! Entry point: [`PolicyChange::of`]. Invariant: tells of each state of a policy the same to every guard, also after a
+//! Entry point: `PolicyChange::of`. Invariant: tells of each state of a policy the same to every guard, also after a
 //! restart, so that it can be kept once.
 
 use jiff::Timestamp;

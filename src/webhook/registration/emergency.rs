@@ -1,6 +1,6 @@
 //! The emergency switch: opens everything until a person arms it again.
 //!
-//! Entry points: [`open`], [`close`] and [`is_open`] for the person, [`follow`] for the guard.
+//! Entry points: `open`, `close` and `is_open` for the person, `follow` for the guard.
 //! Invariant: what counts is one object of the cluster, the marker: a
 //! configuration without webhooks, which survives every guard and needs no
 //! right that the guard has not. While it says so, nobody writes the webhook
@@ -44,7 +44,7 @@ const SAVED_CAP: usize = 200 << 10;
 /// How often a write is tried when somebody else writes at the same time.
 const ATTEMPTS: usize = 5;
 
-/// For how long [`open`] watches that no guard puts a configuration back, which
+/// For how long `open` watches that no guard puts a configuration back, which
 /// may not have seen the marker yet.
 const WATCHED: Duration = Duration::from_secs(3);
 
