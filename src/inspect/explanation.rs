@@ -66,7 +66,7 @@ pub(crate) async fn explain(reader: &Reader, question: Question, now: Timestamp)
 }
 
 /// The first of these releases that declares the object. One that cannot be
-/// read is none: annotations and denials can name anything.
+/// read does not count: annotations and denials can name anything.
 async fn declaring(reader: &Reader, releases: Vec<ReleaseId>, object: &ObjectId) -> Option<Arc<Release>> {
     for id in releases {
         match reader.release(&id).await {

@@ -161,7 +161,7 @@ fn refused_target(target: Option<&TargetSpec>) -> Option<(&'static str, String)>
     Some((field.into_iter().find(|field| flaw.field.ends_with(field)).unwrap_or("name"), flaw.message))
 }
 
-/// Whether a class of letters begins in another one; `[[:alpha:]]` is none.
+/// Whether a class of letters begins in another one. `[[:alpha:]]` does not.
 fn has_nested(text: &str) -> bool {
     let mut inside = false;
     let mut letters = text.chars().peekable();

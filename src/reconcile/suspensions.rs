@@ -1,6 +1,6 @@
 //! The releases whose repairs people have suspended, and when that ends.
 //!
-//! Entry point: [`Suspensions`]. Invariant: a suspension that is over is none, also before
+//! Entry point: [`Suspensions`]. Invariant: a suspension that is over has no effect, also before
 //! anybody takes it; nothing is polled. Must not read a clock.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -49,7 +49,7 @@ pub(super) fn annotate(lease: &mut ObjectMeta, authority: Option<&str>) {
     }
 }
 
-/// What the Lease at `place` tells; `None` where there is none.
+/// What the leader wrote into the Lease at `place`; `None` without a Lease.
 ///
 /// # Errors
 /// When the API server gives no usable answer.
