@@ -22,7 +22,7 @@ const ABOVE: u64 = 64 << 20;
 const PROMPT: Duration = Duration::from_secs(2);
 
 /// An edit of the declared ConfigMap by this user.
-fn edit(user: &str, image: &str) -> String {
+fn edit_by(user: &str, image: &str) -> String {
     let object = |image: &str| {
         format!(
             r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"settings","namespace":"shop"}},"data":{{"image":"{image}"}}}}"#
@@ -47,25 +47,26 @@ async fn a_flood_of_denied_edits_takes_little_memory_and_holds_nobody_up() {
     let idle = guard.peak_memory();
     let (denied, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let floods: Vec<_> = (0..CONNECTIONS)
-        .map(|number| {
+        .map(|_| {
             let (client, url) = (guard.https(), guard.review_url());
             let (denied, over) = (Arc::clone(&denied), Arc::clone(&over));
             tokio::spawn(async move {
-                let review = edit("mallory", &format!("b{number}"));
                 while !over.load(Ordering::Relaxed) {
+                    // The same edit twice within a moment would be one request of which the API server asks again.
+                    let edit = denied.fetch_add(1, Ordering::Relaxed);
                     let post = client.post(&url).header("content-type", "application/json");
-                    assert!(!reply(post.body(review.clone())).await.passes());
-                    denied.fetch_add(1, Ordering::Relaxed);
+                    assert!(!reply(post.body(edit_by("mallory", &format!("b{edit}")))).await.passes());
                 }
             })
         })
         .collect();
     let (until, client, mut slowest, mut honest) = (Instant::now() + FLOOD, guard.https(), Duration::ZERO, 0);
     while Instant::now() < until {
-        let (passes, image) = if honest % 2 == 0 { (false, "c") } else { (true, "a") };
+        let (passes, image) =
+            if honest % 2 == 0 { (false, format!("c{honest}")) } else { (true, "a".to_owned()) };
         let began = Instant::now();
         let post = client.post(guard.review_url()).header("content-type", "application/json");
-        assert_eq!(reply(post.body(edit("alice", image))).await.passes(), passes);
+        assert_eq!(reply(post.body(edit_by("alice", &image))).await.passes(), passes);
         slowest = slowest.max(began.elapsed());
         honest += 1;
     }

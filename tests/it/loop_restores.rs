@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Scene, charts};
+use crate::support::{RELEASE, Scene, charts};
 
 /// The second revision: another value, one object less, one more.
 const NEXT: &str = "
@@ -31,10 +31,11 @@ async fn an_older_state_is_repaired_by_what_it_declares() {
         .status_of("newcomer", "that it is in sync", |status| status["conditions"][0]["reason"] == "InSync")
         .await;
 
-    let listings = scene.control_plane.listings("configmaps");
     scene.control_plane.restore_etcd(&snapshot);
-    // What is edited before the guard looks again, it has not seen as it is declared.
-    scene.control_plane.wait_until_listed("configmaps", listings).await;
+    // What is edited before the guard looks again, it has not seen as it is declared. The older status says that it
+    // has; a new one is written when it looked.
+    scene.admin.delete(&scene.guarded_release(RELEASE)).await.done().unwrap();
+    scene.wait_until_seen(1).await;
     let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
     // What the older state has and the newer one had not, in objects and in values.
     scene.control_plane.delete_unhindered(&extra).await;

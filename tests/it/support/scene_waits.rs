@@ -180,10 +180,14 @@ impl ControlPlane {
         self.audit_events().iter().filter(is_meant).map(code).collect()
     }
 
-    /// How often guards have listed all objects of a resource, as they do before they watch them.
+    /// How often guards have listed all objects of a resource, as they do before they watch them. They also ask for
+    /// one alone, to compare versions.
     pub(crate) fn listings(&self, resource: &str) -> usize {
-        let answers = self.answers_to_guards(resource, |event| event["verb"] == "list");
-        answers.into_iter().filter(|code| *code == 200).count()
+        let is_whole = |event: &Value| {
+            let uri = event["requestURI"].as_str().unwrap();
+            event["verb"] == "list" && uri.split(['?', '&']).all(|part| part != "limit=1")
+        };
+        self.answers_to_guards(resource, is_whole).into_iter().filter(|code| *code == 200).count()
     }
 
     /// Waits until guards have listed a resource more than `before` times: what they never saw alive they do not
