@@ -20,7 +20,7 @@ const WORSE: RGBColor = RGBColor(0xa3, 0x16, 0x21);
 const BETTER: RGBColor = RGBColor(0x11, 0x63, 0x29);
 
 /// The most labels below the days.
-const DAY_LABELS: usize = 10;
+const DAY_LABELS: usize = 5;
 
 /// What gets worse and what gets better on a day.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,13 +57,13 @@ fn draw_days(picture: &mut String, days: &[DayCounts]) -> Result<(), Box<dyn std
     let highest =
         |count: fn(&DayCounts) -> u64| i64::try_from(days.iter().map(count).max().unwrap_or_default());
     let (worse, better) = (highest(|day| day.worse)?, highest(|day| day.better)?);
-    let area = SVGBackend::with_string(picture, (720, 240)).into_drawing_area();
+    let area = SVGBackend::with_string(picture, (420, 190)).into_drawing_area();
     let room = |count: i64| count.saturating_add(count / 10).saturating_add(1);
     let heights = if better == 0 { 0..room(worse) } else { -room(better)..room(worse) };
     let mut chart = ChartBuilder::on(&area)
         .margin(8)
         .x_label_area_size(24)
-        .y_label_area_size(56)
+        .y_label_area_size(36)
         .build_cartesian_2d((0..number).into_segmented(), heights)?;
     let label = |place: &SegmentValue<u32>| match place {
         SegmentValue::CenterOf(place) => {
@@ -80,7 +80,7 @@ fn draw_days(picture: &mut String, days: &[DayCounts]) -> Result<(), Box<dyn std
         .x_labels(days.len().min(DAY_LABELS))
         .x_label_style(("sans-serif", 12))
         .x_label_formatter(&label)
-        .y_labels(6)
+        .y_labels(5)
         .y_label_style(("sans-serif", 12))
         .y_label_formatter(&|count| count.unsigned_abs().to_string())
         .draw()?;
@@ -121,7 +121,7 @@ fn draw(picture: &mut String, bars: &[(String, u64)]) -> Result<(), Box<dyn std:
         .configure_mesh()
         .disable_mesh()
         .disable_x_axis()
-        .set_all_tick_mark_size(0)
+        .axis_style(TRANSPARENT)
         .y_labels(bars.len())
         .y_label_style(("sans-serif", 13))
         .y_label_formatter(&label)

@@ -214,11 +214,9 @@ fn shown(cluster: &Cluster, glance: &Glance, now: Timestamp) -> Markup {
 
 /// Drift over time: above the line what stayed, below it what was repaired.
 fn drifted(cluster: &Cluster, Drift { days, is_cut }: &Drift) -> Markup {
-    let counts = days.iter().map(|(day, (left, repaired))| {
-        let label = day.split_once('-').map_or(day.as_str(), |(_, day)| day).to_owned();
-        DayCounts { label, worse: *left, better: *repaired }
-    });
-    let counts: Vec<_> = counts.collect();
+    let counts = days.iter();
+    let counts =
+        counts.map(|(day, (worse, better))| DayCounts { label: label(day), worse: *worse, better: *better });
     let link = |day: &str, verdicts: &[&str]| {
         let rows = of_day(Link::to("ledger").with("cluster", &cluster.name), day);
         verdicts.iter().fold(rows, |rows, verdict| rows.with("verdict", verdict)).text()
@@ -226,12 +224,7 @@ fn drifted(cluster: &Cluster, Drift { days, is_cut }: &Drift) -> Markup {
     html! {
         section {
             h3 { "Drift of " (DAYS) " days" }
-            @match chart::days(&counts) {
-                // The crate that draws escapes what it writes.
-                Ok(Some(picture)) => figure aria-hidden="true" { (maud::PreEscaped(picture)) },
-                Ok(None) => p.quiet { "No drift was found." },
-                Err(error) => (trouble(&error.to_string())),
-            }
+            (picture(counts, "No drift was found."))
             ul.ranked {
                 @for (day, (left, repaired)) in days.iter().rev().filter(|(_, counts)| *counts != (0, 0)) {
                     li {
@@ -256,12 +249,13 @@ fn of_day(rows: Link, day: &str) -> Link {
 fn denied(cluster: &Cluster, Denials { days, users, is_cut }: &Denials) -> Markup {
     let rows = Link::to("ledger").with("cluster", &cluster.name).with("verdict", "Deny");
     let total: u64 = days.iter().map(|(_, count)| count).sum();
+    let counts = days.iter().map(|(day, count)| DayCounts { label: label(day), worse: *count, better: 0 });
     let of_user = |user: &str| rows.clone().with("by", user).with("since", SPAN).text();
     html! {
         section {
             h3 { "Denied changes of " (DAYS) " days" }
-            @if total == 0 { p.quiet { "No change was denied." } } @else {
-                (picture(days))
+            (picture(counts, "No change was denied."))
+            @if total > 0 {
                 ul.ranked {
                     @for (day, count) in days.iter().rev().filter(|(_, count)| *count > 0) {
                         li { a href=(of_day(rows.clone(), day).text()) { (day) } span.count { (count) } }
@@ -324,14 +318,19 @@ fn drifting(cluster: &Cluster, fields: &[(String, usize)]) -> Markup {
     }
 }
 
-/// A picture of counts that stand beside it as text.
-fn picture(counts: &[(String, u64)]) -> Markup {
-    match chart::bars(counts) {
+/// A picture of counts that stand beside it as text; `none` where there is nothing to draw.
+fn picture(counts: impl Iterator<Item = DayCounts>, none: &str) -> Markup {
+    match chart::days(&counts.collect::<Vec<_>>()) {
         // The crate that draws escapes what it writes.
         Ok(Some(picture)) => html! { figure aria-hidden="true" { (maud::PreEscaped(picture)) } },
-        Ok(None) => html! {},
+        Ok(None) => html! { p.quiet { (none) } },
         Err(error) => trouble(&error.to_string()),
     }
+}
+
+/// A day below its bars.
+fn label(day: &str) -> String {
+    day.split_once('-').map_or(day, |(_, day)| day).to_owned()
 }
 
 fn ending(cluster: &Cluster, exceptions: &[allowances::Row], now: Timestamp) -> Markup {

@@ -229,8 +229,9 @@ async fn session_begins_by_an_own_form_and_ends_with_logout() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn releases_that_one_visitor_reads_are_shown_to_no_other() {
-    let scene = Scene::shared().install("visitors", charts::SETTINGS).await;
-    scene.wait_until_guarded(&scene.config_map("settings")).await;
+    let scene = Scene::own().install("visitors", charts::SETTINGS).await;
+    let _guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;
+    scene.wait_for_confirmed(1).await;
     let control_plane = &scene.control_plane;
     let page = ClusterPage::start(control_plane, &[]).await;
     let rights = [Right::parse("get,list,watch guardedreleases.kubemoor.dev")];

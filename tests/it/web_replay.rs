@@ -29,7 +29,7 @@ async fn page_replays_as_the_command_does_and_leads_to_the_rows() {
     let scene =
         Scene::own().install("replayed", charts::config_map!("settings", "{mode: fast, level: info}")).await;
     let guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;
-    scene.wait_until_guarded(&scene.config_map("settings")).await;
+    scene.wait_for_confirmed(1).await;
     for (key, value) in [("level", "debug"), ("mode", "slow"), ("level", "trace")] {
         scene.data("settings", json!({key: value})).await.done().unwrap();
     }
