@@ -286,7 +286,7 @@ impl Work {
         (suspended, key): (Suspended, SigningKey),
         parts: &mut Parts,
     ) -> Result<(), Halt> {
-        let Services { resolver, in_force, state, metrics, ledger, notifiers, stop, .. } =
+        let Services { resolver, in_force, state, metrics, certificates, ledger, notifiers, stop, .. } =
             self.services.clone();
         let Link { releases, kinds, objects, policing, .. } = link;
         let (listed, is_listed) = watch::channel(false);
@@ -308,6 +308,8 @@ impl Work {
             key: key.clone(),
             settled: Arc::clone(&link.settled),
             condition: self.conditions.statuses.clone(),
+            ledger: ledger.clone(),
+            certificates,
         };
         let told = telling.start(&self.cluster, session, parts, &stop).await;
         told.context("nobody would be told of drifts and repairs").map_err(Halt::Failed)?;

@@ -22,10 +22,12 @@ use crate::client::lease::Leadership;
 use crate::client::objects::Objects;
 use crate::config;
 use crate::guard::announce::Announcer;
+use crate::guard::fleet::FleetWriter;
 use crate::guard::notices::Teller;
 use crate::guard::orders::Command;
 use crate::guard::state::State;
 use crate::guard::status::Statuses;
+use crate::ledger::Ledger;
 use crate::metrics::NoticeMetrics;
 use crate::mirror::kinds::Kinds;
 use crate::mirror::policies::InForce;
@@ -35,6 +37,7 @@ use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
 use crate::policy::suspension::Suspended;
 use crate::telemetry::FailureLog;
+use crate::tls::Certificates;
 
 /// Writes of GuardedReleases per second.
 const WRITES: NonZeroU32 = match NonZeroU32::new(20) {
@@ -66,6 +69,8 @@ pub(super) struct Telling {
     pub(super) settled: Arc<SettledValues>,
     /// Where `/readyz` says how many statuses have still to be compared.
     pub(super) condition: Condition,
+    pub(super) ledger: Ledger,
+    pub(super) certificates: Certificates,
 }
 
 impl Telling {
@@ -79,7 +84,8 @@ impl Telling {
     ) -> anyhow::Result<()> {
         // Who writes nothing has nobody to agree with.
         let leadership = if cluster.read_only { Leadership::alone() } else { session.leadership.clone() };
-        self.deliver(leadership, parts, stop).await?;
+        self.deliver(leadership.clone(), parts, stop).await?;
+        self.keep_fleet(cluster, leadership, parts, stop);
         let teller = Teller {
             state: Arc::clone(&self.state),
             notifiers: self.notifiers.clone(),
@@ -116,6 +122,29 @@ impl Telling {
             stopped.cancelled().await;
         });
         Ok(())
+    }
+
+    /// Starts to keep how releases stand where many clusters do.
+    fn keep_fleet(
+        &self,
+        cluster: &config::Cluster,
+        leadership: Leadership,
+        parts: &mut Parts,
+        stop: &CancellationToken,
+    ) {
+        if !self.ledger.keeps_fleet() {
+            return;
+        }
+        let writer = FleetWriter {
+            ledger: self.ledger.clone(),
+            state: Arc::clone(&self.state),
+            releases: Arc::clone(&self.releases),
+            in_force: Arc::clone(&self.in_force),
+            namespaces: cluster.namespaces.clone(),
+            leadership,
+            certificates: self.certificates.clone(),
+        };
+        parts.spawn("keeping the releases in the ledger", writer.run(stop.clone()));
     }
 
     /// What tells of drifts and repairs by events.

@@ -130,6 +130,11 @@ impl NamespacesArgs {
         (!self.all_namespaces).then(|| self.one.or_default(connection))
     }
 
+    /// The namespace that a flag names; none for all, and for those of several contexts.
+    pub(super) fn named(&self) -> Option<&str> {
+        self.one.namespace.as_deref().filter(|_| !self.all_namespaces)
+    }
+
     /// The same for a command that asks no API server: a kubeconfig is read only where no flag says it.
     pub(super) async fn of(&self, cluster: &ClusterArgs) -> anyhow::Result<Option<String>> {
         match &self.one.namespace {

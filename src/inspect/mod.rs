@@ -14,6 +14,7 @@ pub(crate) mod comparison;
 pub(crate) mod exceptions;
 pub(crate) mod explanation;
 pub(crate) mod failure;
+pub(crate) mod fleet;
 pub(crate) mod ledger;
 pub(crate) mod object;
 pub(crate) mod orders;

@@ -79,17 +79,10 @@ impl Shown {
             Content::Long(texts) => return texts.0.clone(),
             Content::Masked(digest) => digest,
         };
-        // HMAC takes keys of any length.
-        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&key.0) else { return MASK.to_owned() };
-        mac.update(digest);
-        let mut text = MASK.trim_end_matches(')').to_owned();
-        text.push(' ');
-        for byte in mac.finalize().into_bytes().iter().take(HASH_BYTES) {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
+        match key.seal(digest) {
+            Some(hash) => format!("{} {hash})", MASK.trim_end_matches(')')),
+            None => MASK.to_owned(),
         }
-        text.push(')');
-        text
     }
 
     /// Whether the value is not shown.
@@ -119,6 +112,19 @@ impl SealingKey {
     /// The key of these bytes, which must be random.
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
+    }
+
+    /// What stands for a digest of something secret, in hexadecimal: two are equal under one key exactly when the
+    /// digests are. None if HMAC takes no such key, which it does.
+    pub fn seal(&self, digest: &[u8; 32]) -> Option<String> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
+        mac.update(digest);
+        let mut text = String::new();
+        for byte in mac.finalize().into_bytes().iter().take(HASH_BYTES) {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        Some(text)
     }
 }
 
