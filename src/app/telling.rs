@@ -7,12 +7,13 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::leading::LeaderSession;
 use super::parts::Parts;
+use crate::admin::Condition;
 use crate::client::call::CallError;
 use crate::client::events::Events;
 use crate::client::guarded::{self, GuardedReleases, Remembered};
@@ -44,6 +45,9 @@ const WRITES: NonZeroU32 = match NonZeroU32::new(20) {
     None => NonZeroU32::MIN,
 };
 
+/// From so many statuses on that have still to be compared `/readyz` says so. After an upgrade of the guard these are all.
+const MANY_DUE: usize = 100;
+
 /// The pause between attempts to read what an earlier guard knew.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -65,6 +69,8 @@ pub(super) struct Telling {
     pub(super) settled: Arc<SettledValues>,
     pub(super) ledger: Ledger,
     pub(super) certificates: Certificates,
+    /// Where `/readyz` says how many statuses have still to be compared.
+    pub(super) condition: Condition,
 }
 
 impl Telling {
@@ -165,6 +171,8 @@ impl Telling {
     ) {
         let leadership = session.leadership.clone();
         self.metrics.leads(leadership.holds());
+        let (due, counts) = watch::channel(0);
+        parts.spawn("telling how many statuses are due", note_due(counts, self.condition, stop.clone()));
         let statuses = Statuses {
             guarded: GuardedReleases::new(self.client, leadership.clone(), WRITES),
             kinds: self.kinds,
@@ -179,6 +187,7 @@ impl Telling {
             key: self.key,
             lease: session.place(),
             settled: self.settled,
+            due,
         };
         let stop = stop.clone();
         // Before the loop has judged anything.
@@ -189,6 +198,25 @@ impl Telling {
                 statuses.run(stop).await;
             }
         });
+    }
+}
+
+/// Says in `/readyz` how many statuses have still to be compared, where these are many.
+async fn note_due(mut counts: watch::Receiver<usize>, condition: Condition, stop: CancellationToken) {
+    loop {
+        let count = *counts.borrow_and_update();
+        match count {
+            MANY_DUE.. => condition.noted(format!(
+                "{count} GuardedReleases have still to be compared, and written if they differ"
+            )),
+            _ => condition.met(),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = counts.changed() => if changed.is_err() {
+                return stop.cancelled().await;
+            },
+        }
     }
 }
 

@@ -103,7 +103,17 @@ impl ClusterArgs {
     pub(super) fn access(&self) -> Access {
         let Self { kubeconfig, context, cluster, account, token, user, groups, request_timeout } =
             self.clone();
-        Access { kubeconfig, context, cluster, account, token, timeout: request_timeout.0, user, groups }
+        Access {
+            kubeconfig,
+            context,
+            cluster,
+            account,
+            token,
+            timeout: request_timeout.0,
+            user,
+            groups,
+            server: None,
+        }
     }
 }
 

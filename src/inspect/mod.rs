@@ -22,5 +22,6 @@ pub(crate) mod policies;
 pub(crate) mod pulses;
 pub(crate) mod reading;
 pub(crate) mod releases;
+pub(crate) mod replay;
 pub(crate) mod sheet;
 pub(crate) mod times;

@@ -129,3 +129,5 @@ mod support;
 mod traces;
 mod web;
 mod web_browser;
+mod web_in_cluster;
+mod web_replay;
