@@ -1,6 +1,6 @@
 //! What stands between the guard and its work, said before anything else.
 //!
-//! Entry point: [`say`]. Invariant: what the user may not read is not guessed, and costs the command
+//! Entry points: [`say`], [`say_of`]. Invariant: what the user may not read is not guessed, and costs the command
 //! nothing; a cluster without Kubemoor is no reason for a word.
 
 use jiff::Timestamp;
@@ -19,6 +19,13 @@ use crate::webhook::registration::emergency;
 pub(super) async fn say(connection: &Connection, namespace: Option<&str>) {
     if let Some(sentence) = standing(connection, namespace).await {
         warn(&sentence);
+    }
+}
+
+/// The same of one of several clusters.
+pub(super) async fn say_of(name: &str, connection: &Connection, namespace: Option<&str>) {
+    if let Some(sentence) = standing(connection, namespace).await {
+        warn(&format!("{name}: {sentence}"));
     }
 }
 

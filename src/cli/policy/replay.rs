@@ -4,18 +4,17 @@
 //! tell is counted and never shown as a verdict.
 
 mod show;
-mod tally;
 
 use std::path::PathBuf;
 
 use jiff::Timestamp;
 
 use self::show::Format;
-use self::tally::Tally;
 use crate::cli::audit::source::SourceArgs;
 use crate::cli::check::OPERATION_TIMEOUT;
 use crate::cli::serve::ConflictError;
 use crate::cli::{Outcome, output, policy_files, warn};
+use crate::inspect::replay::Tally;
 use crate::inspect::times::Moment;
 use crate::ledger::query::Filter;
 use crate::model::{DriftMode, EditsMode};
