@@ -40,7 +40,7 @@ fn denials(guard: &Guard, value: &str) -> Vec<Timestamp> {
     let ran = run(&["audit", &database, "-A", "--verdict", "Deny", "--limit", "0", "-o", "json"], "");
     let rows = ran.out.lines().filter(|line| line.contains(value));
     let rows = rows.map(|line| serde_json::from_str::<Value>(line).unwrap());
-    rows.map(|row| row["time"].as_str().unwrap().parse().unwrap()).collect()
+    rows.map(|row| row["time"].as_str().unwrap().parse::<Timestamp>().unwrap()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
