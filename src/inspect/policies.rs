@@ -15,7 +15,7 @@ use crate::client::resource::Resource;
 use crate::policy::resolver::Labels;
 
 /// One policy.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     pub(crate) name: String,

@@ -15,7 +15,7 @@ mod request;
 use std::sync::Arc;
 
 use self::field::FieldWords;
-pub use self::remedy::{Owner, Upgrade, allow};
+pub use self::remedy::{Owner, Upgrade, allow, audit};
 use self::remedy::{Way, Ways, details};
 pub use self::request::{granted, refused, withdrawn, without_effect};
 use super::dependants::Dependant;

@@ -194,6 +194,11 @@ pub fn allow(object: &ObjectId, release: &ReleaseId, paths: &[String]) -> String
     format!("kubectl moor allow {object} -n {namespace}{paths} --for 2h --reason TEXT")
 }
 
+/// The command that tells who changed an object in the last month, as a spreadsheet.
+pub fn audit(object: &ObjectId, release: &ReleaseId) -> String {
+    format!("kubectl moor audit --object {} -n {} --since 30d -o csv", argument(object), release.namespace)
+}
+
 /// The sentence with the command that explains an object.
 pub(super) fn details(object: &ObjectId, release: Option<&ReleaseId>, paths: &[String]) -> Way {
     // Of what has no namespace it is the one in which the release is looked for.

@@ -60,7 +60,7 @@ pub(crate) use installed::{HOME, Installed, Pod};
 pub(crate) use kubelet::Kubelet;
 pub(crate) use lag::LaggingWatch;
 pub(crate) use member::{Member, Right};
-pub(crate) use moor::{Ran, moor, run};
+pub(crate) use moor::{Ran, items, moor, run};
 pub(crate) use page::{Page, Shown};
 pub(crate) use postgres::Postgres;
 pub(crate) use process::folder;

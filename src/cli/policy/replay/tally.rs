@@ -29,9 +29,9 @@ const WHOLE: [Reason; 6] =
 pub(super) const REFUSED: [&str; 2] = ["Deny", "Revert"];
 
 /// What a replay has found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report {
+pub(in crate::cli) struct Report {
     pub(super) since: Timestamp,
     /// Rows about changes.
     pub(super) edits: u64,
@@ -53,7 +53,7 @@ pub(super) struct Report {
 }
 
 /// Changes of one user that would be judged otherwise.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Changed {
     #[serde(flatten)]
@@ -65,7 +65,7 @@ pub(super) struct Changed {
 }
 
 /// What makes changed verdicts one.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Key {
     pub(super) cluster: String,
